@@ -1,0 +1,1 @@
+"""Benchmark suites, runner and report (arrive with their own issue)."""

@@ -1,0 +1,1 @@
+"""Where costs come from: a roofline model, or measurements through OpenVINO."""

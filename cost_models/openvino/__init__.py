@@ -1,0 +1,1 @@
+"""The OpenVINO backend: devices, profiling, splitting."""

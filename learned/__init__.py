@@ -1,0 +1,1 @@
+"""Learned placers (arrive with their own issue)."""

@@ -1,0 +1,48 @@
+"""The exceptions that placekit raises, all under one base.
+
+A message names the object, the value and the bound, for example
+``op 'conv1' has time -1.0 s on kind 'gpu'; times must be finite and >= 0``.
+The command line turns every :class:`PlacekitError` into one line and exit code 2.
+"""
+
+from __future__ import annotations
+
+
+class PlacekitError(Exception):
+    """Base of every error that placekit raises on purpose."""
+
+
+class InvalidGraphError(PlacekitError, ValueError):
+    """An :class:`~placekit.graph.OpGraph` that is no computation graph (a cycle, a duplicate name, ...)."""
+
+
+class InvalidProblemError(PlacekitError, ValueError):
+    """A platform, cost table, placement or problem whose parts are wrong or do not fit together."""
+
+
+class InvalidFileError(PlacekitError, ValueError):
+    """A file that cannot be read as what it is said to be; the message names the file and the place."""
+
+
+class UnknownNameError(PlacekitError, LookupError):
+    """A method, device, objective or zoo model that does not exist; the message lists those that do."""
+
+
+class UnsupportedProblemError(PlacekitError, ValueError):
+    """A method was asked for a problem outside its scope; the message says which part."""
+
+
+class SolverUnavailableError(PlacekitError, ImportError):
+    """A method needs a package that is not installed; the message gives the install line."""
+
+
+class DeviceUnavailableError(PlacekitError, RuntimeError):
+    """A device that this machine does not offer was asked to run or to be measured."""
+
+
+class ProfileError(PlacekitError, RuntimeError):
+    """A measurement that failed, or that was too disturbed by other load to be believed."""
+
+
+class JudgeDisagreementError(PlacekitError, RuntimeError):
+    """A method's own objective or bound contradicts the judge: a bug in placekit, please report it."""

@@ -1,0 +1,39 @@
+"""Execution models, one module each, with their formula, reference and evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from placekit.errors import InvalidProblemError, UnknownNameError
+from placekit.objectives.base import Objective, Score, Segment
+from placekit.objectives.serial_latency import SerialLatency
+from placekit.objectives.throughput import Throughput
+
+__all__ = ["OBJECTIVES", "Objective", "Score", "Segment", "SerialLatency", "Throughput", "get_objective"]
+
+OBJECTIVES: Mapping[str, type[Objective]] = MappingProxyType(
+    {objective.name: objective for objective in (Throughput, SerialLatency)}
+)
+"""Every objective by its name."""
+
+
+def get_objective(name: str, params: Mapping[str, Any] | None = None) -> Objective:
+    """Return the objective called `name`, in the variant given by `params`.
+
+    Raises
+    ------
+    UnknownNameError
+        No objective has that name; the message lists them.
+    InvalidProblemError
+        A parameter that the objective does not have, or a value out of its range.
+    """
+    if name not in OBJECTIVES:
+        raise UnknownNameError(f"no objective {name!r}; objectives are {', '.join(OBJECTIVES)}")
+    try:
+        return OBJECTIVES[name](**(params or {}))
+    except TypeError:
+        raise InvalidProblemError(
+            f"objective {name!r} cannot be made from the parameters {dict(params or {})}"
+        ) from None

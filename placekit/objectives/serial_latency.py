@@ -1,0 +1,89 @@
+r"""Serial latency: one sample through a runtime that executes subgraphs one after another.
+
+This is what OpenVINO HETERO does for one request. The time of a sample is
+
+.. math:: \sum_v t_{v,k(v)} + \sum_d \sum_{u \in \partial S_d} c_{u,k(d)} + a \cdot \#subgraphs
+
+with the transfer terms of :mod:`placekit.objectives.throughput` (a tensor leaves its device at most once and enters
+every other device at most once) and a fixed cost :math:`a` per subgraph. The subgraphs are the distinct pairs
+(level, device), where the level of an op is the largest number of device changes on a path that leads to it: this
+split is acyclic for every placement, so it can always be executed.
+
+For two kinds and :math:`a = 0` the optimum is a minimum s-t cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.contiguity import Contiguity
+from placekit.errors import InvalidProblemError
+from placekit.objectives.base import Score, device_transfers
+
+if TYPE_CHECKING:
+    from placekit.graph import OpGraph
+    from placekit.problem import Problem
+
+__all__ = ["SerialLatency", "subgraph_levels"]
+
+
+def subgraph_levels(graph: OpGraph, device_of_op: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``[num_ops]`` largest number of device changes on a path that ends in each op. O(ops + edges)."""
+    level = [0] * graph.num_ops
+    device = device_of_op.tolist()
+    rank = np.empty(graph.num_ops, dtype=np.int64)
+    rank[graph.order] = np.arange(graph.num_ops)
+    along = np.argsort(rank[graph.senders], kind="stable")
+    for u, v in zip(graph.senders[along].tolist(), graph.receivers[along].tolist(), strict=True):
+        level[v] = max(level[v], level[u] + (device[u] != device[v]))
+    return np.array(level, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class SerialLatency:
+    """Minimise the time of one sample when subgraphs run one after another.
+
+    Parameters
+    ----------
+    subgraph_cost_s
+        Fixed cost of every subgraph, in seconds.
+    """
+
+    name: ClassVar[str] = "serial-latency"
+    summary: ClassVar[str] = "time of one sample when subgraphs run one after another (OpenVINO HETERO)"
+
+    subgraph_cost_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.subgraph_cost_s) and self.subgraph_cost_s >= 0):
+            raise InvalidProblemError(
+                f"serial-latency: subgraph_cost_s is {self.subgraph_cost_s}; it must be finite and >= 0"
+            )
+
+    @property
+    def default_contiguity(self) -> Contiguity:
+        """`Contiguity.NONE`: a device may run any number of subgraphs."""
+        return Contiguity.NONE
+
+    def score(self, problem: Problem, device_of_op: NDArray[np.int64]) -> Score:
+        """Score a placement; see the module docstring for the formula. O(ops + edges log edges)."""
+        graph, platform = problem.graph, problem.platform
+        times = problem.costs.op_time_s[np.arange(graph.num_ops), platform.kind_of_device[device_of_op]]
+        compute = np.bincount(device_of_op, weights=times, minlength=platform.num_devices)
+        transfer = device_transfers(problem, device_of_op)
+        load = compute + transfer
+        if self.subgraph_cost_s:
+            levels = subgraph_levels(graph, device_of_op)
+            subgraphs = np.unique(levels * platform.num_devices + device_of_op)
+            load = load + self.subgraph_cost_s * np.bincount(
+                subgraphs % platform.num_devices, minlength=platform.num_devices
+            )
+        return Score(float(load.sum()), compute, transfer, load)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the variant as JSON values."""
+        return asdict(self)

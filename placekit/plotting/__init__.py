@@ -1,0 +1,1 @@
+"""Figures: one per file, ``plot_x(result, ax=None)``."""

@@ -1,0 +1,182 @@
+"""The problem: graph + platform + costs + objective + constraints, the one input of every method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.contiguity import Contiguity, order_edges
+from placekit.costs import CostTable
+from placekit.errors import InvalidGraphError, InvalidProblemError
+from placekit.graph import OpGraph, frozen_array
+from placekit.objectives.base import Objective
+from placekit.objectives.throughput import Throughput
+from placekit.platform import Platform
+
+__all__ = ["UNPINNED", "Problem"]
+
+UNPINNED = -1
+"""In `Problem.pinned`: the op may go to any device."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Everything that a method needs to know. Immutable; the parts are checked against each other.
+
+    Parameters
+    ----------
+    graph, platform, costs
+        What to place, where, and at what cost. The costs are reordered to the platform's kinds.
+    objective
+        The execution model that is minimised; `Throughput` by default.
+    contiguity
+        What the ops of a device must form; the objective's own default if None.
+    colocation
+        ``[num_ops]`` labels: ops with the same label share a device. Every op on its own if None.
+    pinned
+        ``[num_ops]`` device index, or `UNPINNED`. Nothing pinned if None.
+
+    Raises
+    ------
+    InvalidProblemError
+        Arrays of the wrong length, a pin out of range, or costs that lack a kind or an op.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> graph = OpGraph.from_edges(["a", "b"], [("a", "b")])
+    >>> platform = Platform.of(cpu=2, host="cpu")
+    >>> costs = CostTable(("cpu",), [[1.0], [2.0]], [[0.0]], [0, 0])
+    >>> Problem(graph, platform, costs)
+    Problem('graph': 2 ops in 2 classes on 2 devices, throughput, acyclic)
+    """
+
+    graph: OpGraph
+    platform: Platform
+    costs: CostTable
+    objective: Objective = Throughput()  # noqa: RUF009  # frozen, holds no state
+    contiguity: Contiguity = None  # type: ignore[assignment]  # None = the objective's default, filled below
+    colocation: NDArray[np.int64] = None  # type: ignore[assignment]
+    pinned: NDArray[np.int64] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        num_ops = self.graph.num_ops
+        for what, mine, costs in (
+            ("ops", num_ops, self.costs.num_ops),
+            ("tensors", self.graph.num_tensors, self.costs.num_tensors),
+        ):
+            if mine != costs:
+                raise InvalidProblemError(f"problem {self.name!r}: the graph has {mine} {what}, the costs {costs}")
+        if num_ops == 0:
+            raise InvalidProblemError(f"problem {self.name!r}: the graph has no ops")
+        object.__setattr__(self, "costs", self.costs.for_kinds(self.platform.kinds))
+        contiguity = self.objective.default_contiguity if self.contiguity is None else self.contiguity
+        object.__setattr__(self, "contiguity", Contiguity(contiguity))
+        for name, default in (("colocation", np.arange(num_ops)), ("pinned", np.full(num_ops, UNPINNED))):
+            value = getattr(self, name)
+            value = default if value is None else value
+            try:
+                array = frozen_array(value, np.int64, (num_ops,), f"problem {self.name!r}: {name}")
+            except InvalidGraphError as error:
+                raise InvalidProblemError(str(error)) from None
+            object.__setattr__(self, name, array)
+        bad = np.flatnonzero((self.pinned < UNPINNED) | (self.pinned >= self.platform.num_devices))
+        if bad.size:
+            raise InvalidProblemError(
+                f"problem {self.name!r}: op {self.graph.op_names[bad[0]]!r} is pinned to device index "
+                f"{self.pinned[bad[0]]}; indices run from 0 to {self.platform.num_devices - 1}"
+            )
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.graph.name
+
+    @cached_property
+    def op_class(self) -> NDArray[np.int64]:
+        """``[num_ops]`` class ``0 .. num_classes - 1`` of every op: colocation and fused groups together."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        # one extra node per label; an op is joined to its colocation label and to its fused group
+        num_ops = self.graph.num_ops
+        _, colocation = np.unique(self.colocation, return_inverse=True)
+        _, group = np.unique(self.costs.op_group, return_inverse=True)
+        ops = np.arange(num_ops)
+        links = np.concatenate([colocation + num_ops, group + 2 * num_ops])
+        joined = coo_array((np.ones(2 * num_ops), (np.tile(ops, 2), links)), shape=(3 * num_ops, 3 * num_ops))
+        labels = connected_components(joined, directed=False)[1][:num_ops]
+        _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+        rank = np.empty(len(first), dtype=np.int64)  # number the classes by their first op
+        rank[np.argsort(first)] = np.arange(len(first))
+        return rank[inverse]
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes of ops that must share a device."""
+        return int(self.op_class.max()) + 1
+
+    @cached_property
+    def order_edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Senders and receivers of the order graph, which contiguity is about."""
+        return order_edges(self.graph, self.op_class)
+
+    def pin(self, devices: Mapping[str, str]) -> Self:
+        """Return the problem with the named ops pinned to the named devices.
+
+        Raises
+        ------
+        InvalidProblemError
+            An unknown op.
+        UnknownNameError
+            An unknown device.
+        """
+        pinned = self.pinned.copy()
+        for op, device in devices.items():
+            pinned[self._op(op)] = self.platform.index(device)
+        return self.replace(pinned=pinned)
+
+    def colocate(self, *groups: Iterable[str]) -> Self:
+        """Return the problem with the ops of each of the named groups bound to one device."""
+        labels = self.colocation.copy()
+        for names in groups:
+            ops = [self._op(name) for name in names]
+            if ops:
+                labels[np.isin(labels, labels[ops])] = labels[ops[0]]
+        return self.replace(colocation=labels)
+
+    def _op(self, name: str) -> int:
+        try:
+            return self.graph.op_index[name]
+        except KeyError:
+            raise InvalidProblemError(f"problem {self.name!r} has no op {name!r}") from None
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some fields changed, validated anew."""
+        return replace(self, **changes)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Problem)
+            and self.graph == other.graph
+            and self.platform == other.platform
+            and self.costs == other.costs
+            and self.objective == other.objective
+            and self.contiguity == other.contiguity
+            and np.array_equal(self.colocation, other.colocation)
+            and np.array_equal(self.pinned, other.pinned)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.graph, self.platform, self.contiguity))
+
+    def __repr__(self) -> str:
+        return (
+            f"Problem({self.name!r}: {self.graph.num_ops} ops in {self.num_classes} classes on "
+            f"{self.platform.num_devices} devices, {self.objective.name}, {self.contiguity})"
+        )

@@ -1,0 +1,1 @@
+"""Real architectures with random weights, built without a download."""
