@@ -1,0 +1,63 @@
+"""What a cost model is: one verb that turns a model and a platform into a cost table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from placekit.costs import CostTable
+    from placekit.graph import OpGraph
+    from placekit.io.model import ModelSource
+    from placekit.platform import Platform
+
+__all__ = ["CostModel", "Progress", "graph_of"]
+
+
+class Progress(Protocol):
+    """Called as work goes on; whoever shows it decides how."""
+
+    def __call__(self, done: int, total: int, label: str) -> None:
+        """Say that `done` of `total` steps are finished and that `label` is what happens now."""
+
+
+@runtime_checkable
+class CostModel(Protocol):
+    """Turns a model and a platform into seconds and bytes per op and kind of device.
+
+    Attributes
+    ----------
+    name
+        Short name, as on the command line: ``"analytic"``, ``"profiled"``.
+    """
+
+    @property
+    def name(self) -> str:
+        """Short name of the cost model."""
+
+    def cost_table(
+        self, source: ModelSource | OpGraph, platform: Platform, *, progress: Progress | None = None
+    ) -> CostTable:
+        """Return the costs of every op of `source` on every kind of `platform`.
+
+        Parameters
+        ----------
+        source
+            A model file that was read, or a bare graph. A cost model that computes from sizes alone takes both
+            (see `graph_of`); one that has to run the model needs the `ModelSource` and refuses a bare graph.
+        platform
+            The devices; the table has one column per kind, in the order of ``platform.kinds``.
+        progress
+            Called with (done, total, label) as work goes on.
+
+        Raises
+        ------
+        UnsupportedProblemError
+            The cost model needs more than a bare graph.
+        """
+
+
+def graph_of(source: ModelSource | OpGraph) -> OpGraph:
+    """Return the graph of `source`, whichever of the two it is."""
+    from placekit.graph import OpGraph
+
+    return source if isinstance(source, OpGraph) else source.graph
