@@ -60,7 +60,8 @@ def quotient_cycle(
     crossing = source != target
     pairs = np.unique(source[crossing] * num_devices + target[crossing])
     _, stuck = topological_order(num_devices, *np.divmod(pairs, num_devices))
-    return stuck.tolist()
+    devices: list[int] = stuck.tolist()
+    return devices
 
 
 def escaping_op(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from placekit.contiguity import Contiguity, escaping_op, quotient_cycle
 from placekit.errors import InvalidProblemError
-from placekit.graph import topological_order
+from placekit.graph import sum_by, topological_order
 from placekit.objectives.base import Score
 from placekit.placement import Placement, Violation
 
@@ -108,7 +108,7 @@ def evaluate(problem: Problem, placement: Placement) -> Evaluation:
     device = placement.device_of_op
     kind = platform.kind_of_device[device]
     unsupported = np.flatnonzero(~costs.supported[np.arange(graph.num_ops), kind])
-    memory = np.bincount(device, weights=costs.op_memory_bytes, minlength=platform.num_devices)
+    memory = sum_by(device, costs.op_memory_bytes, platform.num_devices)
     counts = np.bincount(device, minlength=platform.num_devices)
     violations = [
         Violation(
@@ -125,12 +125,14 @@ def evaluate(problem: Problem, placement: Placement) -> Evaluation:
     violations += _contiguity_violations(problem, device)
     score = None if unsupported.size else problem.objective.score(problem, device)
     unknown = np.zeros(platform.num_devices)
-    columns = (score.load_s, score.compute_s, score.transfer_s) if score else (unknown, unknown, unknown)
+    load_s, compute_s, transfer_s = (score.load_s, score.compute_s, score.transfer_s) if score else (unknown,) * 3
     loads = tuple(
         DeviceLoad(
             target.name,
             target.kind,
-            *(float(column[d]) for column in columns),
+            load_s=float(load_s[d]),
+            compute_s=float(compute_s[d]),
+            transfer_s=float(transfer_s[d]),
             memory_bytes=float(memory[d]),
             memory_limit_bytes=target.memory_bytes,
             num_ops=int(counts[d]),

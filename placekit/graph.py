@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from placekit.errors import InvalidGraphError
 
-__all__ = ["DYNAMIC", "OpGraph", "frozen_array", "topological_order"]
+__all__ = ["DYNAMIC", "OpGraph", "frozen_array", "sum_by", "topological_order"]
 
 DYNAMIC = -1
 """Stands for a dimension of a tensor shape that is only known when the model runs."""
@@ -31,13 +31,18 @@ DYNAMIC = -1
 def frozen_array(values: ArrayLike, dtype: type, shape: tuple[int, ...], what: str) -> NDArray[Any]:
     """Copy `values` into a read-only array of `dtype`, or raise with the name `what` if the shape is another."""
     try:
-        array = np.array(values, dtype=dtype)
+        array: NDArray[Any] = np.array(values, dtype=dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidGraphError(f"{what} cannot be read as {np.dtype(dtype).name}: {error}") from error
     if array.shape != shape:
         raise InvalidGraphError(f"{what} has shape {array.shape}; expected {shape}")
     array.setflags(write=False)
     return array
+
+
+def sum_by(label: NDArray[np.int64], values: NDArray[np.float64], num_labels: int) -> NDArray[np.float64]:
+    """``[num_labels]`` sums of the `values` that share a label."""
+    return np.bincount(label, weights=values, minlength=num_labels).astype(np.float64, copy=False)
 
 
 def topological_order(
@@ -279,12 +284,14 @@ class OpGraph:
     @property
     def senders(self) -> NDArray[np.int64]:
         """``[num_edges]`` producing op of each distinct edge."""
-        return self._edges[0]
+        senders: NDArray[np.int64] = self._edges[0]
+        return senders
 
     @property
     def receivers(self) -> NDArray[np.int64]:
         """``[num_edges]`` consuming op of each distinct edge."""
-        return self._edges[1]
+        receivers: NDArray[np.int64] = self._edges[1]
+        return receivers
 
     @cached_property
     def _ordering(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import ItemsView, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -137,13 +137,17 @@ class Placement(Mapping[str, str]):
 
     def __getitem__(self, op: str) -> str:
         try:
-            return self.device_names[self.device_of_op[self.op_names.index(op)]]
+            return self.device_names[int(self.device_of_op[self.op_names.index(op)])]
         except ValueError:
             raise KeyError(op) from None
 
-    def items(self):  # type: ignore[no-untyped-def]  # ItemsView would look every op up again: O(n^2)
-        """Return (op, device) pairs in graph order."""
-        return {op: self.device_names[d] for op, d in zip(self.op_names, self.device_of_op, strict=True)}.items()
+    def items(self) -> ItemsView[str, str]:
+        """Return (op, device) pairs in graph order, in linear time."""
+        return self.as_dict().items()
+
+    def as_dict(self) -> dict[str, str]:
+        """Return device name by op name, in graph order."""
+        return {op: self.device_names[d] for op, d in zip(self.op_names, self.device_of_op.tolist(), strict=True)}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.op_names)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.graph import sum_by
+
 if TYPE_CHECKING:
     from placekit.contiguity import Contiguity
     from placekit.problem import Problem
@@ -124,4 +126,4 @@ def device_transfers(
     touched = np.unique(np.tile(tensor[crossing], 2) * platform.num_devices + ends)
     tensor, device = np.divmod(touched, platform.num_devices)
     times = problem.costs.transfer_time_s[tensor, platform.kind_of_device[device]]
-    return np.bincount(device, weights=times, minlength=platform.num_devices)
+    return sum_by(device, times, platform.num_devices)

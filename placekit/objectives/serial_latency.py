@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
+from placekit.graph import sum_by
 from placekit.objectives.base import Score, device_transfers
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class SerialLatency:
         """Score a placement; see the module docstring for the formula. O(ops + edges log edges)."""
         graph, platform = problem.graph, problem.platform
         times = problem.costs.op_time_s[np.arange(graph.num_ops), platform.kind_of_device[device_of_op]]
-        compute = np.bincount(device_of_op, weights=times, minlength=platform.num_devices)
+        compute = sum_by(device_of_op, times, platform.num_devices)
         transfer = device_transfers(problem, device_of_op)
         load = compute + transfer
         if self.subgraph_cost_s:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
+from placekit.graph import sum_by
 from placekit.objectives.base import Score, device_transfers
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Throughput:
         transfer, load = compute.copy(), compute.copy()
         objective = 0.0
         for excluded in passes:
-            work = np.bincount(device_of_op, weights=times * ~excluded, minlength=platform.num_devices)
+            work = sum_by(device_of_op, times * ~excluded, platform.num_devices)
             moved = device_transfers(problem, device_of_op, ~excluded[graph.tensor_producer])
             of_pass = np.maximum(work, moved) if self.overlap else work + moved
             compute, transfer, load = compute + work, transfer + moved, load + of_pass

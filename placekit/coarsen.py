@@ -1,0 +1,177 @@
+"""Contraction: one node per set of ops that must share a device, exactly reversible.
+
+Methods work on the contracted problem, flat arrays without names, and expand their answer at the end. The costs of a
+contracted placement are the costs of the expanded one, op for op and tensor for tensor; only the judge has the last
+word all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.contiguity import Contiguity
+from placekit.graph import sum_by
+from placekit.problem import Problem
+
+__all__ = ["Contraction", "contract"]
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """A problem with one node per class of ops that share a device.
+
+    Parameters
+    ----------
+    problem
+        The original problem.
+    class_of_op
+        ``[num_ops]`` class of every op.
+    time_s
+        ``[num_classes, num_kinds, 2]`` seconds of the class's forward and backward ops.
+    memory_bytes
+        ``[num_classes]`` bytes.
+    allowed
+        ``[num_classes, num_devices]`` True where every op of the class is supported and no pin forbids it.
+    net_offsets, net_pins
+        CSR lists of the classes that each net touches, the producer's first. Tensors inside one class are gone, and
+        tensors with the same producer and the same set of classes are one net.
+    net_time_s
+        ``[num_nets, num_kinds, 2]`` seconds that a device spends on the net's forward and backward tensors if the net
+        touches the device and leaves it.
+    senders, receivers
+        Distinct edges of the order graph between different classes.
+    """
+
+    problem: Problem
+    class_of_op: NDArray[np.int64]
+    time_s: NDArray[np.float64]
+    memory_bytes: NDArray[np.float64]
+    allowed: NDArray[np.bool_]
+    net_offsets: NDArray[np.int64]
+    net_pins: NDArray[np.int64]
+    net_time_s: NDArray[np.float64]
+    senders: NDArray[np.int64]
+    receivers: NDArray[np.int64]
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.memory_bytes)
+
+    @property
+    def num_nets(self) -> int:
+        """Number of nets."""
+        return len(self.net_time_s)
+
+    def pins_of(self, net: int) -> NDArray[np.int64]:
+        """Return the classes that `net` touches, the producer's first."""
+        return self.net_pins[self.net_offsets[net] : self.net_offsets[net + 1]]
+
+    @cached_property
+    def interchangeable(self) -> tuple[tuple[int, ...], ...]:
+        """Devices in groups of equals: same kind, and the same classes allowed."""
+        groups: dict[tuple[int, bytes], list[int]] = {}
+        for device, kind in enumerate(self.problem.platform.kind_of_device.tolist()):
+            groups.setdefault((kind, self.allowed[:, device].tobytes()), []).append(device)
+        return tuple(tuple(group) for group in groups.values())
+
+    def expand(self, device_of_class: NDArray[np.int64]) -> NDArray[np.int64]:
+        """``[num_ops]`` devices from ``[num_classes]`` devices."""
+        return device_of_class[self.class_of_op]
+
+    def restrict(self, device_of_op: NDArray[np.int64]) -> NDArray[np.int64]:
+        """``[num_classes]`` devices of the first op of each class from ``[num_ops]`` devices."""
+        first = np.unique(self.class_of_op, return_index=True)[1]
+        return device_of_op[first]
+
+
+def contract(problem: Problem) -> Contraction:
+    """Contract the ops of `problem` that must share a device.
+
+    Those are the classes of `Problem.op_class`; and under `Contiguity.ACYCLIC` also the strongly connected components
+    of the order graph between them, because no acyclic placement can separate those.
+
+    Notes
+    -----
+    O(ops + edges log edges).
+    """
+    graph, platform, costs = problem.graph, problem.platform, problem.costs
+    class_of_op = problem.op_class
+    if problem.contiguity is Contiguity.ACYCLIC:
+        class_of_op = _fuse_cycles(problem, class_of_op)
+    num_classes, num_kinds = int(class_of_op.max()) + 1, len(platform.kinds)
+
+    time_s = np.zeros((num_classes, num_kinds, 2))
+    for one_pass, of_pass in enumerate((~graph.is_backward, graph.is_backward)):
+        np.add.at(time_s[:, :, one_pass], class_of_op[of_pass], costs.op_time_s[of_pass])
+    supported = np.ones((num_classes, num_kinds), dtype=bool)
+    np.logical_and.at(supported, class_of_op, costs.supported)
+    allowed = supported[:, platform.kind_of_device]
+    for op in np.flatnonzero(problem.pinned >= 0):
+        allowed[class_of_op[op], np.arange(platform.num_devices) != problem.pinned[op]] = False
+
+    offsets, pins, net_time_s = _nets(problem, class_of_op)
+    senders, receivers = class_of_op[problem.order_edges[0]], class_of_op[problem.order_edges[1]]
+    keys = np.unique(senders[senders != receivers] * num_classes + receivers[senders != receivers])
+    senders, receivers = np.divmod(keys, num_classes)
+    return Contraction(
+        problem=problem,
+        class_of_op=class_of_op,
+        time_s=time_s,
+        memory_bytes=sum_by(class_of_op, costs.op_memory_bytes, num_classes),
+        allowed=allowed,
+        net_offsets=offsets,
+        net_pins=pins,
+        net_time_s=net_time_s,
+        senders=senders,
+        receivers=receivers,
+    )
+
+
+def _fuse_cycles(problem: Problem, class_of_op: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Join the classes that lie on a common cycle of the order graph (Tarjan's algorithm, linear)."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    senders, receivers = problem.order_edges
+    num_classes = int(class_of_op.max()) + 1
+    edges = (np.ones(len(senders)), (class_of_op[senders], class_of_op[receivers]))
+    adjacency = coo_array(edges, shape=(num_classes, num_classes)).tocsr()
+    component = connected_components(adjacency, directed=True, connection="strong")[1][class_of_op]
+    _, first, inverse = np.unique(component, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse]
+
+
+def _nets(
+    problem: Problem, class_of_op: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    graph = problem.graph
+    weights = problem.costs.transfer_time_s
+    backward = graph.is_backward[graph.tensor_producer].astype(np.int64)
+    index: dict[tuple[int, ...], int] = {}
+    total: list[NDArray[np.float64]] = []
+    source = class_of_op[graph.tensor_producer].tolist()
+    readers = class_of_op[graph.consumers].tolist()
+    offsets = graph.consumer_offsets.tolist()
+    for tensor in np.flatnonzero(weights.any(axis=1)).tolist():
+        producer = source[tensor]
+        others = sorted({*readers[offsets[tensor] : offsets[tensor + 1]]} - {producer})
+        if not others:
+            continue
+        net = index.setdefault((producer, *others), len(index))
+        if net == len(total):
+            total.append(np.zeros((len(problem.platform.kinds), 2)))
+        total[net][:, backward[tensor]] += weights[tensor]
+    sizes = [len(pins) for pins in index]
+    return (
+        np.cumsum([0, *sizes], dtype=np.int64),
+        np.array([pin for pins in index for pin in pins], dtype=np.int64),
+        np.array(total) if total else cast("NDArray[np.float64]", np.zeros((0, len(problem.platform.kinds), 2))),
+    )

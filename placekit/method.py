@@ -1,0 +1,197 @@
+"""What a method is, and the solve that it works on.
+
+A method is a class with a few facts about itself and one verb, `run`. It reports every placement it finds with
+`Run.offer`, which asks the judge, and every bound it proves with `Run.raise_bound`. Whatever happens afterwards (the
+time limit, Ctrl-C, an error in a native solver), the best placement and the best bound are safe in the `Run`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from placekit.errors import JudgeDisagreementError
+from placekit.evaluate import Evaluation, evaluate
+from placekit.placement import Placement, Violation
+from placekit.problem import Problem
+from placekit.result import OPTIMALITY_TOLERANCE, Incumbent
+from placekit.stop import Progress, Stop, StopReason, relative_gap
+
+__all__ = ["Method", "Run"]
+
+
+class Run:
+    """One solve in progress: the problem, the clock, the seed, the best so far.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    stop
+        When to stop; None for the method's own end.
+    seed
+        Seed of every random choice.
+    warm_start
+        A placement to start from, feasible or not.
+    on_progress
+        Called with the new line whenever the trace grows, possibly from another thread.
+
+    Attributes
+    ----------
+    rng : numpy.random.Generator
+        Made once from `seed`.
+    interrupted : threading.Event
+        Set when the user wants the answer now (Ctrl-C).
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        stop: Stop | None = None,
+        seed: int = 0,
+        warm_start: Placement | None = None,
+        on_progress: Callable[[Incumbent], None] | None = None,
+    ) -> None:
+        self.problem = problem
+        self.stop = stop
+        self.seed = seed
+        self.rng = np.random.default_rng(seed)
+        self.warm_start = warm_start
+        self.interrupted = threading.Event()
+        self.placement: Placement | None = None
+        self.evaluation: Evaluation | None = None
+        self.bound: float | None = None
+        self.bound_name: str | None = None
+        self.infeasible_because: tuple[Violation, ...] | None = None
+        self.nearest: Evaluation | None = None
+        self.evaluations = 0
+        self.trace: list[Incumbent] = []
+        self.info: dict[str, Any] = {}
+        self._stale = 0
+        self._on_progress = on_progress
+        self._start = perf_counter()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Wall seconds since the solve began."""
+        return perf_counter() - self._start
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Wall seconds left under the time limit, at least 0; None without a limit."""
+        limit = self.stop.time_limit_s if self.stop else None
+        return None if limit is None else max(0.0, limit - self.elapsed_s)
+
+    @property
+    def objective(self) -> float | None:
+        """Best objective so far in seconds; None while there is no feasible placement."""
+        return None if self.evaluation is None else self.evaluation.objective
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap so far; None while not known."""
+        return relative_gap(self.objective, self.bound)
+
+    def offer(self, placement: Placement | ArrayLike, at_most: float | None = None) -> Evaluation:
+        """Let the judge score a placement, and keep it if it is feasible and better than the best so far.
+
+        Parameters
+        ----------
+        placement
+            A placement, or ``[num_ops]`` device indices.
+        at_most
+            What the method promises that the objective does not exceed, in seconds.
+
+        Raises
+        ------
+        JudgeDisagreementError
+            The objective exceeds `at_most`, or lies below a proven bound, by more than the optimality tolerance.
+        """
+        if not isinstance(placement, Placement):
+            placement = Placement.of(self.problem, placement)
+        evaluation = evaluate(self.problem, placement)
+        self.evaluations += 1
+        self._stale += 1
+        objective = evaluation.objective
+        if at_most is not None and objective is not None and objective > at_most * (1 + OPTIMALITY_TOLERANCE):
+            raise JudgeDisagreementError(f"the method promises at most {at_most!r} s, the judge says {objective!r} s")
+        if not evaluation.is_feasible or objective is None:
+            if self.nearest is None or len(evaluation.violations) < len(self.nearest.violations):
+                self.nearest = evaluation
+            return evaluation
+        if self.objective is None or objective < self.objective:
+            self.placement, self.evaluation, self._stale = placement, evaluation, 0
+            self._check_bound()
+            self._record()
+        return evaluation
+
+    def raise_bound(self, bound: float, name: str) -> None:
+        """Keep a proven lower bound (seconds) if it is better than the best so far.
+
+        A bound that exceeds the best objective by no more than the optimality tolerance is rounded down to it.
+
+        Raises
+        ------
+        JudgeDisagreementError
+            The bound is above an objective that the judge confirmed.
+        """
+        if self.bound is not None and bound <= self.bound:
+            return
+        self.bound, self.bound_name = bound, name
+        self._check_bound()
+        self._record()
+
+    def prove_infeasible(self, *violations: Violation) -> StopReason:
+        """Record that no placement satisfies the constraints, and why."""
+        self.infeasible_because = violations
+        return StopReason.PROVED
+
+    def should_stop(self) -> StopReason | None:
+        """Return why to stop now, or None to go on. Methods ask between two steps."""
+        if self.interrupted.is_set():
+            return StopReason.USER
+        if self.gap is not None and self.gap <= OPTIMALITY_TOLERANCE:
+            return StopReason.PROVED
+        if self.stop is None:
+            return None
+        return self.stop(Progress(self.elapsed_s, self.evaluations, self._stale, self.objective, self.bound))
+
+    def _check_bound(self) -> None:
+        if self.bound is None or self.objective is None or self.bound <= self.objective:
+            return
+        if self.bound - self.objective > OPTIMALITY_TOLERANCE * abs(self.objective):
+            raise JudgeDisagreementError(
+                f"bound {self.bound!r} s ({self.bound_name}) lies above the achieved objective {self.objective!r} s"
+            )
+        self.bound = self.objective
+
+    def _record(self) -> None:
+        line = Incumbent(self.elapsed_s, self.objective, self.bound)
+        self.trace.append(line)
+        if self._on_progress is not None:
+            self._on_progress(line)
+
+
+class Method(Protocol):
+    """Anything that turns a problem into a result. Made from its parameters: one frozen dataclass per method."""
+
+    name: ClassVar[str]
+    """Name in the registry."""
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Method:
+        """Make the method from what follows the colon in ``name:argument``, and from named parameters."""
+        ...
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None if the method can work on `problem`, else one sentence that says why not."""
+        ...
+
+    def run(self, run: Run) -> StopReason:
+        """Work on `run.problem` until done or told to stop; report through `run`; return why it ended."""
+        ...

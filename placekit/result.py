@@ -1,0 +1,191 @@
+"""The result: an answer and the evidence for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from placekit.errors import InvalidProblemError
+from placekit.evaluate import DeviceLoad
+from placekit.placement import Placement, Violation
+from placekit.stop import StopReason, relative_gap
+
+__all__ = ["OPTIMALITY_TOLERANCE", "Incumbent", "Result", "Status"]
+
+OPTIMALITY_TOLERANCE = 1e-6
+"""An objective within this relative gap of a proven bound is called optimal."""
+
+
+class Status(StrEnum):
+    """What is known about the answer."""
+
+    OPTIMAL = "optimal"
+    """Feasible, and proven within `OPTIMALITY_TOLERANCE` of the best."""
+    FEASIBLE = "feasible"
+    """Feasible; perhaps not the best."""
+    INFEASIBLE = "infeasible"
+    """Proven that no placement satisfies the constraints."""
+    UNKNOWN = "unknown"
+    """No feasible placement was found, and none was excluded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incumbent:
+    """One line of the trace: the best objective and the best bound at a time.
+
+    Parameters
+    ----------
+    time_s
+        Seconds since `solve` was called.
+    objective, bound
+        Seconds; None while not known.
+    """
+
+    time_s: float
+    objective: float | None
+    bound: float | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `solve` returns: the best placement found, its score by the judge, and a proven bound.
+
+    Parameters
+    ----------
+    method, objective_name, problem_name
+        What was solved, and how.
+    status, stop_reason
+        What is known, and why the method returned.
+    placement
+        The best feasible placement; None if none was found.
+    objective, lower_bound
+        Seconds; None where not known. No placement has an objective below `lower_bound`.
+    bound_name
+        How the bound was proven.
+    device_loads
+        Load, memory and op count of every device.
+    violations
+        Why there is no feasible placement, or of the placement that came closest; empty if feasible.
+    trace
+        Incumbents and bounds over time.
+    runtime_s, evaluations
+        Wall seconds, and the number of placements that the judge scored.
+    seed
+        The seed that makes the same answer again.
+    info
+        What the method wants to say beside (JSON values).
+
+    Raises
+    ------
+    InvalidProblemError
+        Parts that contradict each other, such as a bound above the objective.
+    """
+
+    method: str
+    objective_name: str
+    problem_name: str
+    status: Status
+    stop_reason: StopReason
+    placement: Placement | None
+    objective: float | None
+    lower_bound: float | None
+    bound_name: str | None
+    device_loads: tuple[DeviceLoad, ...]
+    violations: tuple[Violation, ...]
+    trace: tuple[Incumbent, ...]
+    runtime_s: float
+    evaluations: int
+    seed: int
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.placement is None) != (self.objective is None):
+            raise InvalidProblemError("result: placement and objective must be given together, or neither")
+        if self.objective is not None and self.lower_bound is not None and self.lower_bound > self.objective:
+            raise InvalidProblemError(f"result: lower bound {self.lower_bound} above the objective {self.objective}")
+        if (self.placement is not None) != (self.status in (Status.OPTIMAL, Status.FEASIBLE)):
+            raise InvalidProblemError(f"result: status {self.status} contradicts the placement")
+
+    @property
+    def gap(self) -> float | None:
+        """Relative distance of the objective from the bound: ``(objective - bound) / objective``; None if unknown."""
+        return relative_gap(self.objective, self.lower_bound)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values; times in seconds."""
+        return {
+            "schema": "placekit/result/1",
+            "model": self.problem_name,
+            "method": self.method,
+            "objective_name": self.objective_name,
+            "objective": self.objective,
+            "lower_bound": self.lower_bound,
+            "bound_name": self.bound_name,
+            "gap": self.gap,
+            "status": str(self.status),
+            "stop_reason": str(self.stop_reason),
+            "runtime_s": self.runtime_s,
+            "evaluations": self.evaluations,
+            "seed": self.seed,
+            "device_loads": {load.device: load.load_s for load in self.device_loads},
+            "devices": [asdict(load) for load in self.device_loads],
+            "placement": None if self.placement is None else self.placement.as_dict(),
+            "violations": [asdict(violation) for violation in self.violations],
+            "trace": [[line.time_s, line.objective, line.bound] for line in self.trace],
+            "info": dict(self.info),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Result:
+        """Return the result that `to_dict` wrote (the data must already be validated)."""
+        devices = tuple(DeviceLoad(**load) for load in data["devices"])
+        placement = None
+        if data["placement"] is not None:
+            names = tuple(load.device for load in devices)
+            at = {name: d for d, name in enumerate(names)}
+            ops: Mapping[str, str] = data["placement"]
+            placement = Placement(tuple(ops), names, [at[d] for d in ops.values()])  # type: ignore[arg-type]  # converted
+        return cls(
+            method=data["method"],
+            objective_name=data["objective_name"],
+            problem_name=data["model"],
+            status=Status(data["status"]),
+            stop_reason=StopReason(data["stop_reason"]),
+            placement=placement,
+            objective=data["objective"],
+            lower_bound=data["lower_bound"],
+            bound_name=data["bound_name"],
+            device_loads=devices,
+            violations=tuple(Violation(**violation) for violation in data["violations"]),
+            trace=tuple(Incumbent(*line) for line in data["trace"]),
+            runtime_s=data["runtime_s"],
+            evaluations=data["evaluations"],
+            seed=data["seed"],
+            info=data["info"],
+        )
+
+    def summary(self) -> str:
+        """Return the result as a few lines of text, times in milliseconds."""
+
+        def ms(value: float | None) -> str:
+            return "unknown" if value is None else f"{value * 1e3:.4f} ms"
+
+        gap = "unknown" if self.gap is None else f"{self.gap:.2%}"
+        lines = [
+            f"{self.problem_name}: {self.objective_name} by {self.method}: {self.status} ({self.stop_reason})",
+            f"  objective {ms(self.objective)}, bound {ms(self.lower_bound)}"
+            + (f" ({self.bound_name})" if self.bound_name else "")
+            + f", gap {gap}, {self.runtime_s:.2f} s",
+        ]
+        if self.placement is not None:
+            width = max(len(load.device) for load in self.device_loads)
+            lines += [
+                f"  {load.device:<{width}}  {ms(load.load_s):>14}  {load.num_ops} ops" for load in self.device_loads
+            ]
+        lines += [f"  {violation}" for violation in self.violations]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.summary()

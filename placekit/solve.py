@@ -1,0 +1,187 @@
+"""The one verb: `solve` assembles a run, lets a method work on it, and has the judge sign the result."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from placekit.errors import UnsupportedProblemError
+from placekit.evaluate import DeviceLoad, evaluate
+from placekit.method import Method, Run
+from placekit.placement import Placement, Violation
+from placekit.problem import Problem
+from placekit.result import OPTIMALITY_TOLERANCE, Incumbent, Result, Status
+from placekit.stop import Stop, StopReason
+
+__all__ = ["solve"]
+
+
+def solve(
+    problem: Problem,
+    method: str | Method = "ilp",
+    *,
+    stop: Stop | None = None,
+    seed: int = 0,
+    params: Mapping[str, Any] | None = None,
+    warm_start: Placement | Result | None = None,
+    on_progress: Callable[[Incumbent], None] | None = None,
+) -> Result:
+    """Place `problem` by `method`.
+
+    Parameters
+    ----------
+    problem
+        What to place.
+    method
+        A name from the registry (``"ilp"``, ``"round-robin"``, ``"single:GPU"``, ...) or a method object.
+    stop
+        When to stop, for example ``MaxRuntime(60) | TargetGap(0.01)``; by default when the method is done.
+    seed
+        Seed of every random choice: same seed, same answer.
+    params
+        Parameters of the method, by name.
+    warm_start
+        A placement, or an earlier result, to start from.
+    on_progress
+        Called with every new line of the trace, possibly from another thread.
+
+    Returns
+    -------
+    Result
+        The best placement found, scored by `evaluate`, with the best proven bound. Ctrl-C ends the solve early and
+        still returns both.
+
+    Raises
+    ------
+    UnknownNameError
+        No method has that name.
+    SolverUnavailableError
+        The method needs a package that is not installed.
+    UnsupportedProblemError
+        The method cannot work on this problem.
+    JudgeDisagreementError
+        The method contradicts the judge: a bug.
+
+    Examples
+    --------
+    >>> from placekit.graph import OpGraph
+    >>> from placekit.platform import Platform
+    >>> from placekit.costs import CostTable
+    >>> graph = OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")])
+    >>> costs = CostTable(("cpu",), [[2.0], [1.0], [1.0]], [[0.0], [0.0]], [0, 0, 0])
+    >>> result = solve(Problem(graph, Platform.of(cpu=2), costs), method="ilp")
+    >>> result.objective, str(result.status)
+    (2.0, 'optimal')
+    """
+    solver = _by_name(method, params) if isinstance(method, str) else method
+    why_not = solver.supports(problem)
+    if why_not is not None:
+        raise UnsupportedProblemError(f"method {solver.name!r} cannot solve {problem!r}: {why_not}")
+    start = warm_start.placement if isinstance(warm_start, Result) else warm_start
+    run = Run(problem, stop, seed, start, on_progress)
+    with _interrupts(run):
+        reason = _find_infeasibility(run)
+        if reason is None:
+            if start is not None:
+                run.offer(start)
+            reason = solver.run(run)
+    return _sign(run, method if isinstance(method, str) else solver.name, reason)
+
+
+def _by_name(method: str, params: Mapping[str, Any] | None) -> Method:
+    from placekit.solvers.registry import get_method  # the one upward step
+
+    return get_method(method, params)
+
+
+def _find_infeasibility(run: Run) -> StopReason | None:
+    """Prove the obvious: a class of ops that no device can take, or more bytes than all devices have."""
+    problem = run.problem
+    costs, platform, names = problem.costs, problem.platform, problem.graph.op_names
+    kinds = platform.kind_of_device
+    can_run = np.ones((problem.num_classes, platform.num_devices), dtype=bool)
+    np.logical_and.at(can_run, problem.op_class, costs.supported[:, kinds])
+    pinned = np.flatnonzero(problem.pinned >= 0)
+    for op in pinned:
+        others = np.arange(platform.num_devices) != problem.pinned[op]
+        can_run[problem.op_class[op], others] = False
+    class_bytes = np.bincount(problem.op_class, weights=costs.op_memory_bytes)
+    limits = np.array([np.inf if d.memory_bytes is None else d.memory_bytes for d in platform.devices])
+    for c, leader in enumerate(np.unique(problem.op_class, return_index=True)[1].tolist()):
+        size = int((problem.op_class == c).sum()) if not can_run[c].any() else 1
+        with_others = f" and the {size - 1} ops that share its device" if size > 1 else ""
+        if not can_run[c].any():
+            message = f"op {names[leader]!r}{with_others}: no device supports them all and respects their pins"
+            return run.prove_infeasible(Violation("support", message, names[leader]))
+        most = float(limits[can_run[c]].max())
+        if class_bytes[c] > most * (1 + 1e-12):
+            message = (
+                f"op {names[leader]!r} and the ops that share its device need {class_bytes[c]:.0f} bytes, "
+                f"{class_bytes[c] - most:.0f} more than the largest device that can run them has ({most:.0f})"
+            )
+            over = float(class_bytes[c] - most)
+            return run.prove_infeasible(Violation("memory", message, names[leader], None, over, "bytes"))
+    over = float(class_bytes.sum() - limits.sum())
+    if over > 1e-12 * float(class_bytes.sum()):
+        message = f"the ops need {class_bytes.sum():.0f} bytes, {over:.0f} more than all devices have together"
+        return run.prove_infeasible(Violation("memory", message, None, None, over, "bytes"))
+    return None
+
+
+@contextmanager
+def _interrupts(run: Run) -> Iterator[None]:
+    """While solving, Ctrl-C asks the method to return its best; a second Ctrl-C raises KeyboardInterrupt."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def on_interrupt(signum: int, frame: FrameType | None) -> None:
+        if run.interrupted.is_set():
+            signal.default_int_handler(signum, frame)
+        run.interrupted.set()
+
+    previous = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _sign(run: Run, method: str, reason: StopReason) -> Result:
+    """Assemble the result from what the run holds; the best placement is scored once more."""
+    loads: tuple[DeviceLoad, ...] = ()
+    violations: tuple[Violation, ...] = ()
+    if run.placement is not None:
+        loads = evaluate(run.problem, run.placement).device_loads
+        proved = run.gap is not None and run.gap <= OPTIMALITY_TOLERANCE
+        status = Status.OPTIMAL if proved else Status.FEASIBLE
+        reason = StopReason.PROVED if proved else reason
+    elif run.infeasible_because is not None:
+        status, violations = Status.INFEASIBLE, run.infeasible_because
+    else:
+        status = Status.UNKNOWN
+        violations = run.nearest.violations if run.nearest else ()
+    return Result(
+        method=method,
+        objective_name=run.problem.objective.name,
+        problem_name=run.problem.name,
+        status=status,
+        stop_reason=reason,
+        placement=run.placement,
+        objective=run.objective,
+        lower_bound=run.bound,
+        bound_name=run.bound_name,
+        device_loads=loads,
+        violations=violations,
+        trace=tuple(run.trace),
+        runtime_s=run.elapsed_s,
+        evaluations=run.evaluations,
+        seed=run.seed,
+        info=run.info,
+    )

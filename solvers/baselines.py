@@ -1,0 +1,169 @@
+"""The trivial methods that every comparison needs: single devices, round robin, random search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from placekit.coarsen import contract
+from placekit.contiguity import Contiguity
+from placekit.errors import InvalidProblemError
+from placekit.graph import topological_order
+from placekit.method import Run
+from placekit.problem import Problem
+from placekit.solvers.params import read_params
+from placekit.stop import StopReason
+
+__all__ = ["RandomParams", "RandomSearch", "RoundRobin", "SingleDevice", "offer_single_devices"]
+
+
+def offer_single_devices(run: Run) -> None:
+    """Offer everything on one device, for one device of every kind."""
+    platform = run.problem.platform
+    for kind in range(len(platform.kinds)):
+        run.offer(np.full(run.problem.graph.num_ops, platform.devices_of_kind(kind)[0]))
+
+
+class SingleDevice:
+    """Everything on one device: on ``single:NAME``, or on the best one.
+
+    Parameters
+    ----------
+    device
+        Name of the device; None for the best.
+    """
+
+    name: ClassVar[str] = "single"
+
+    def __init__(self, device: str | None = None) -> None:
+        self.device = device
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; ``single:GPU`` names the device."""
+        if params:
+            raise InvalidProblemError(f"method 'single' has no parameter {next(iter(params))!r}; say single:DEVICE")
+        return cls(argument)
+
+    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
+        """Return None: it always applies. An unknown device is an error of `run`."""
+        return None
+
+    def run(self, run: Run) -> StopReason:
+        """Offer the placement, or one per kind."""
+        if self.device is None:
+            offer_single_devices(run)
+        else:
+            run.offer(np.full(run.problem.graph.num_ops, run.problem.platform.index(self.device)))
+        return StopReason.FINISHED
+
+
+class RoundRobin:
+    """Equal numbers of ops per device: contiguous blocks in topological order if the problem asks for contiguity.
+
+    Without contiguity the classes go to the devices in turn. Pins and unsupported ops are respected where the rule
+    leaves a choice; memory is not looked at.
+    """
+
+    name: ClassVar[str] = "round-robin"
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; it has no parameters."""
+        if argument or params:
+            raise InvalidProblemError("method 'round-robin' has no parameters")
+        return cls()
+
+    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
+        """Return None: it always applies."""
+        return None
+
+    def run(self, run: Run) -> StopReason:
+        """Offer the one placement."""
+        contraction = contract(run.problem)
+        num_classes, num_devices = contraction.allowed.shape
+        order, stuck = topological_order(num_classes, contraction.senders, contraction.receivers)
+        order = np.concatenate([order, stuck])
+        place = np.arange(num_classes)
+        turn = place % num_devices
+        if run.problem.contiguity is not Contiguity.NONE:
+            turn = place * num_devices // num_classes
+        device = np.zeros(num_classes, dtype=np.int64)
+        for c, wanted in zip(order.tolist(), turn.tolist(), strict=True):
+            can = np.flatnonzero(contraction.allowed[c])
+            # the wanted device, or the next one that may take the class
+            device[c] = min(can.tolist(), key=lambda d, w=wanted: (d - w) % num_devices) if can.size else wanted
+        run.offer(contraction.expand(device))
+        return StopReason.FINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class RandomParams:
+    """Parameters of `RandomSearch`.
+
+    Parameters
+    ----------
+    samples
+        Number of placements if the stop criterion sets no limit.
+    """
+
+    samples: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise InvalidProblemError(f"random: samples is {self.samples}; it must be >= 1")
+
+
+class RandomSearch:
+    """Best of N random placements.
+
+    Every class goes to a random device among those it may go to. Under contiguity the placements are random chains
+    instead: devices in random order, blocks between random cuts of a random topological order; otherwise hardly any
+    sample would be feasible.
+    """
+
+    name: ClassVar[str] = "random"
+
+    def __init__(self, params: RandomParams | None = None) -> None:
+        self.params = params or RandomParams()
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; ``random:500`` gives the number of samples."""
+        if argument is not None:
+            if not argument.isdigit():
+                raise InvalidProblemError(f"random: samples is {argument!r}; it must be a whole number >= 1")
+            params = {**params, "samples": int(argument)}
+        return cls(read_params(RandomParams, cls.name, params))
+
+    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
+        """Return None: it always applies."""
+        return None
+
+    def run(self, run: Run) -> StopReason:
+        """Offer random placements until told to stop, or `samples` of them."""
+        contraction = contract(run.problem)
+        num_classes, num_devices = contraction.allowed.shape
+        choices = [np.flatnonzero(row) for row in contraction.allowed]
+        contiguous = run.problem.contiguity is not Contiguity.NONE
+        for _ in range(self.params.samples):
+            reason = run.should_stop()
+            if reason is not None:
+                return reason
+            if contiguous:
+                relabel = run.rng.permutation(num_classes)  # random ties make a random topological order
+                order, stuck = topological_order(
+                    num_classes, relabel[contraction.senders], relabel[contraction.receivers]
+                )
+                place = np.empty(num_classes, dtype=np.int64)
+                place[np.concatenate([order, stuck])] = np.arange(num_classes)
+                cuts = np.sort(run.rng.integers(0, num_classes + 1, num_devices - 1))
+                chain = run.rng.permutation(num_devices)
+                device = chain[np.searchsorted(cuts, place[relabel], side="right")]
+            else:
+                device = np.array([run.rng.choice(choice) if choice.size else 0 for choice in choices])
+            run.offer(contraction.expand(device))
+        return StopReason.FINISHED

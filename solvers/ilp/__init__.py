@@ -1,0 +1,1 @@
+"""Integer programming through PuLP."""

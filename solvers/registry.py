@@ -1,0 +1,77 @@
+"""The table of methods: name -> module and class, imported on use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import Any, cast
+
+from placekit.errors import SolverUnavailableError, UnknownNameError
+from placekit.method import Method
+
+__all__ = ["METHODS", "MethodEntry", "get_method"]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodEntry:
+    """One method of the table.
+
+    Parameters
+    ----------
+    target
+        ``module:Class``.
+    family
+        ``"baseline"``, ``"heuristic"``, ``"exact"``, ``"learned"`` or ``"hybrid"``.
+    guarantee
+        What its answer comes with.
+    requires
+        Packages that it imports.
+    extra
+        The extra that installs them; None for a base dependency.
+    """
+
+    target: str
+    family: str
+    guarantee: str
+    requires: tuple[str, ...] = ()
+    extra: str | None = None
+
+
+METHODS: Mapping[str, MethodEntry] = MappingProxyType(
+    {
+        "single": MethodEntry("placekit.solvers.baselines:SingleDevice", "baseline", "the best single device"),
+        "round-robin": MethodEntry("placekit.solvers.baselines:RoundRobin", "baseline", "none"),
+        "random": MethodEntry("placekit.solvers.baselines:RandomSearch", "baseline", "best of N samples"),
+        "ilp": MethodEntry(
+            "placekit.solvers.ilp.method:Ilp", "exact", "optimal at its end, a bound at any time", ("pulp", "highspy")
+        ),
+    }
+)
+
+
+def get_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
+    """Return the method called `name` (``"ilp"``, ``"single:GPU"``), made from `params`.
+
+    Raises
+    ------
+    UnknownNameError
+        No method has that name; the message lists them.
+    SolverUnavailableError
+        A package that it needs is not installed; the message gives the install line.
+    InvalidProblemError
+        A parameter that it does not have.
+    """
+    base, _, argument = name.partition(":")
+    if base not in METHODS:
+        raise UnknownNameError(f"no method {base!r}; methods are {', '.join(METHODS)}")
+    entry = METHODS[base]
+    for package in entry.requires:
+        if find_spec(package) is None:
+            line = f"pip install 'placekit[{entry.extra}]'" if entry.extra else f"pip install {package}"
+            raise SolverUnavailableError(f"method {base!r} needs the package {package!r}: {line}")
+    module, _, attribute = entry.target.partition(":")
+    cls = getattr(import_module(module), attribute)
+    return cast("Method", cls.from_params(argument or None, params or {}))
