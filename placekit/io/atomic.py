@@ -1,0 +1,127 @@
+"""Writes that either happen or do not: a temporary file in the same folder, flushed to disk, then renamed.
+
+Whoever reads the path sees the old content or the new one, never half of it, also after a crash or on a full disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from placekit.errors import InvalidFileError, PlacekitError
+
+__all__ = ["render_json", "write_bytes", "write_json", "write_text"]
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write `content` to `path` in one step; an existing file keeps its permissions.
+
+    Parameters
+    ----------
+    path
+        Where to write; its folder must exist.
+    content
+        The whole file.
+
+    Raises
+    ------
+    PlacekitError
+        The folder does not exist or cannot be written, the disk is full, or `path` is a folder. The message names
+        the path and the reason; nothing is left behind.
+    """
+    # a link is followed, so that the file it points to is replaced and the link stays
+    path = Path(path)
+    try:
+        target = path.resolve()
+        if target.is_dir():
+            raise IsADirectoryError(21, "it is a folder")
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).chmod(_mode_for(target))
+            Path(temporary).replace(target)
+        except BaseException:  # Ctrl-C must not leave the temporary file either
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except (OSError, ValueError, RuntimeError) as error:  # ValueError: a null byte; RuntimeError: a loop of links
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise PlacekitError(f"cannot write {path}: {reason}") from error
+
+
+def _mode_for(target: Path) -> int:
+    """Return the mode of the file that is replaced, or what the umask gives a new file."""
+    try:
+        return target.stat().st_mode & 0o7777
+    except OSError:
+        mask = os.umask(0o022)
+        os.umask(mask)
+        return 0o666 & ~mask
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write `text` to `path` as UTF-8 in one step; see `write_bytes`.
+
+    Raises
+    ------
+    PlacekitError
+        As `write_bytes`, or text that UTF-8 cannot hold (half of a surrogate pair).
+    """
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        raise PlacekitError(f"cannot write {path}: character {error.start} has no UTF-8 form") from error
+    write_bytes(path, content)
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write `value` to `path` as JSON in one step; see `render_json` and `write_bytes`.
+
+    Raises
+    ------
+    PlacekitError
+        As `write_bytes`.
+    InvalidFileError
+        A value that JSON cannot hold: NaN, infinity, or an object of another type.
+    """
+    try:
+        text = render_json(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidFileError(f"cannot write {path}: not a JSON value: {error}") from error
+    write_text(path, text)
+
+
+def render_json(value: Any) -> str:
+    """Return `value` as JSON for people and programs: one line per key, but arrays of plain values on one line.
+
+    Examples
+    --------
+    >>> print(render_json({"a": [1, 2, 3], "b": {"c": None}}), end="")
+    {
+     "a": [1, 2, 3],
+     "b": {
+      "c": null
+     }
+    }
+    """
+    return _render(value, "\n") + "\n"
+
+
+def _render(value: Any, newline: str) -> str:
+    if isinstance(value, dict) and value:
+        inner = newline + " "
+        parts = []
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"object key {key!r} is not a string")
+            parts.append(f"{inner}{json.dumps(key)}: {_render(item, inner)}")
+        return "{" + ",".join(parts) + newline + "}"
+    if isinstance(value, list) and value and isinstance(value[0], dict | list):
+        inner = newline + " "
+        return "[" + ",".join(inner + json.dumps(item, allow_nan=False) for item in value) + newline + "]"
+    return json.dumps(value, allow_nan=False)

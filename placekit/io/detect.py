@@ -1,0 +1,66 @@
+"""What kind of file is this? By suffix, and for JSON by content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from placekit.errors import InvalidFileError
+from placekit.io.model import MODEL_SUFFIXES
+from placekit.io.reading import read_json
+
+__all__ = ["FileKind", "kind_of_document", "kind_of_file"]
+
+FileKind = Literal["model", "workload", "problem", "costs", "placement", "result", "platform"]
+
+_SCHEMA_KINDS: tuple[FileKind, ...] = ("problem", "costs", "placement", "result")
+
+
+def kind_of_file(path: str | Path) -> FileKind:
+    """Return what kind of file `path` is.
+
+    A model or a platform is known by its suffix. A JSON file is known by its `schema`; without one it is a workload
+    if it has `nodes`, `edges` and `maxFPGAs`, and a plain placement if all of its values are strings.
+
+    Raises
+    ------
+    InvalidFileError
+        It cannot be read, or is none of these.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix in MODEL_SUFFIXES:
+        return "model"
+    if suffix == ".toml":
+        return "platform"
+    if suffix != ".json":
+        raise InvalidFileError(
+            f"{path}: a file with suffix {suffix!r} is nothing that placekit reads; it reads "
+            f"{', '.join(MODEL_SUFFIXES)}, .json and .toml"
+        )
+    return kind_of_document(read_json(path), path)
+
+
+def kind_of_document(data: Any, path: str | Path) -> FileKind:
+    """Return what kind of file the JSON value `data` is; `path` names it in the message.
+
+    Raises
+    ------
+    InvalidFileError
+        It is none of the kinds that are JSON.
+    """
+    if not isinstance(data, dict) or not data:
+        raise InvalidFileError(f"{path}: a JSON {type(data).__name__} without content; expected an object with fields")
+    schema = data.get("schema")
+    if isinstance(schema, str) and schema.startswith("placekit/"):
+        for kind in _SCHEMA_KINDS:
+            if schema.startswith(f"placekit/{kind}/"):
+                return kind
+        raise InvalidFileError(f"{path}: unknown schema {schema!r}; known are {', '.join(_SCHEMA_KINDS)}")
+    if {"nodes", "edges", "maxFPGAs"} <= data.keys():
+        return "workload"
+    if all(isinstance(value, str) for value in data.values()):
+        return "placement"
+    raise InvalidFileError(
+        f"{path}: not a {', '.join(get_args(FileKind))}: it has no placekit schema, is no workload "
+        "(nodes, edges, maxFPGAs), and is no plain placement (op name: device name)"
+    )

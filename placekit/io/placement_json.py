@@ -1,0 +1,166 @@
+"""Placements as JSON files: the full shape with model and devices, or plain ``{op: device}``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from placekit.errors import InvalidFileError, UnknownNameError
+from placekit.io.atomic import write_json
+from placekit.io.reading import blaming, read_json, validated
+from placekit.io.schemas import PlacementModel
+from placekit.placement import Placement
+from placekit.problem import Problem
+
+__all__ = ["PlacementFile", "placement_to_dict", "read_placement", "write_placement"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PlacementFile:
+    """What a placement file says, before it is matched with a problem.
+
+    Parameters
+    ----------
+    path
+        Where it was read, for messages.
+    ops
+        Device by op name.
+    devices
+        Names of the devices; those that occur, for the plain shape.
+    default_device
+        Device of the ops that are not listed; None if all must be.
+    model_name, model_hash
+        The model that it was made for; None where the file does not say.
+    """
+
+    path: str
+    ops: Mapping[str, str]
+    devices: tuple[str, ...]
+    default_device: str | None = None
+    model_name: str | None = None
+    model_hash: str | None = None
+
+    def for_problem(self, problem: Problem) -> Placement:
+        """Return the placement of `problem`'s ops.
+
+        A file that was made for another version of the model is accepted, with a warning in the log, as long as the
+        op names agree.
+
+        Raises
+        ------
+        InvalidFileError
+            An op that the problem does not have or that the file does not place, or a device that the platform does
+            not have.
+        """
+        if self.model_hash is not None and self.model_hash != problem.graph.content_hash:
+            logger.warning(
+                "%s was made for another version of model %r (hash %s, this one has %s)",
+                self.path,
+                self.model_name,
+                self.model_hash,
+                problem.graph.content_hash,
+            )
+        with blaming(self.path):
+            return Placement.from_mapping(problem, self.ops, self.default_device)
+
+
+def write_placement(
+    placement: Placement,
+    path: str | Path,
+    *,
+    problem: Problem | None = None,
+    default_device: str | None = None,
+    is_plain: bool = False,
+) -> None:
+    """Write `placement` to the JSON file `path`.
+
+    Parameters
+    ----------
+    placement
+        The placement.
+    path
+        Where to write. The write is atomic.
+    problem
+        The problem that it answers; gives the name and the hash of the model.
+    default_device
+        Device for ops that the reader's model has and the placement does not.
+    is_plain
+        True for the shape ``{op: device}``.
+
+    Raises
+    ------
+    UnknownNameError
+        `default_device` is none of the placement's devices.
+    PlacekitError
+        The file cannot be written.
+    """
+    if default_device is not None and default_device not in placement.device_names:
+        raise UnknownNameError(
+            f"no device {default_device!r} in the placement; devices are {', '.join(placement.device_names)}"
+        )
+    if is_plain:
+        write_json(path, dict(placement.items()))
+    else:
+        write_json(path, placement_to_dict(placement, problem=problem, default_device=default_device))
+
+
+def placement_to_dict(
+    placement: Placement, *, problem: Problem | None = None, default_device: str | None = None
+) -> dict[str, Any]:
+    """Return `placement` as JSON values; see `write_placement` for the parameters."""
+    return {
+        "schema": "placekit/placement/1",
+        "model": {
+            "name": "" if problem is None else problem.name,
+            "hash": None if problem is None else problem.graph.content_hash,
+        },
+        "devices": list(placement.device_names),
+        "default_device": default_device,
+        "ops": dict(placement.items()),
+    }
+
+
+def read_placement(path: str | Path) -> PlacementFile:
+    """Read the placement in the JSON file `path`, of either shape.
+
+    Raises
+    ------
+    InvalidFileError
+        The file is broken, or names a device that is not in its own list.
+    """
+    data = read_json(path)
+    if isinstance(data, dict) and not isinstance(data.get("ops"), dict) and data.get("schema") is None:
+        return _read_plain(data, path)
+    model = validated(PlacementModel, data, path)
+    known = set(model.devices)
+    if len(known) != len(model.devices):
+        raise InvalidFileError(f"{path}: devices names a device twice: {', '.join(model.devices)}")
+    named = [("default_device", model.default_device)] if model.default_device is not None else []
+    for what, device in (*named, *((f"op {op!r}", device) for op, device in model.ops.items())):
+        if device not in known:
+            raise InvalidFileError(
+                f"{path}: {what} names device {device!r}; devices are {', '.join(model.devices[:20])}"
+            )
+    return PlacementFile(
+        str(path),
+        MappingProxyType(model.ops),
+        tuple(model.devices),
+        model.default_device,
+        model.model.name or None,
+        model.model.hash,
+    )
+
+
+def _read_plain(data: dict[str, Any], path: str | Path) -> PlacementFile:
+    if not data:
+        raise InvalidFileError(f"{path}: places no ops")
+    for op, device in data.items():
+        if not isinstance(device, str) or not device:
+            raise InvalidFileError(f"{path}: op {op!r} has device {device!r}; it should be the name of a device")
+    return PlacementFile(str(path), MappingProxyType(data), tuple(dict.fromkeys(data.values())))

@@ -1,0 +1,42 @@
+"""Results as JSON files: the answer and the evidence for it, times in seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from placekit.errors import InvalidFileError
+from placekit.io.atomic import write_json
+from placekit.io.reading import blaming, read_json, validated
+from placekit.io.schemas import ResultModel
+from placekit.result import Result, Status
+from placekit.stop import StopReason
+
+__all__ = ["read_result", "write_result"]
+
+
+def write_result(result: Result, path: str | Path) -> None:
+    """Write `result` to the JSON file `path`; `read_result` gives an equal one. The write is atomic.
+
+    Raises
+    ------
+    PlacekitError
+        The file cannot be written.
+    """
+    write_json(path, result.to_dict())
+
+
+def read_result(path: str | Path) -> Result:
+    """Read the result in the JSON file `path`.
+
+    Raises
+    ------
+    InvalidFileError
+        The file is broken or is no result; the message names the file, the place, the value and the bound.
+    """
+    data = read_json(path)
+    model = validated(ResultModel, data, path)
+    for field, value, allowed in (("status", model.status, Status), ("stop_reason", model.stop_reason, StopReason)):
+        if value not in set(allowed):
+            raise InvalidFileError(f"{path}: {field} is {value!r}; it should be one of {', '.join(allowed)}")
+    with blaming(path):
+        return Result.from_dict(model.model_dump(by_alias=True))
