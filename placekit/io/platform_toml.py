@@ -1,0 +1,203 @@
+"""Platforms as TOML files: devices, links, and what the analytic cost model should think of them."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from placekit.errors import InvalidFileError
+from placekit.io.atomic import write_text
+from placekit.io.reading import blaming, read_text, validated
+from placekit.io.schemas import PlatformFileModel, TomlDevice
+from placekit.platform import Device, Link, Platform
+
+__all__ = ["PlatformFile", "parse_memory", "read_platform", "write_platform"]
+
+_UNITS: dict[str, float] = {"": 1.0, "B": 1.0} | {
+    f"{prefix}{suffix}": float(base) ** power
+    for power, prefix in enumerate("KMGT", start=1)
+    for suffix, base in (("B", 1000), ("iB", 1024))
+}
+_MEMORY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+_MAX_DEVICES = 8192
+
+
+@dataclass(frozen=True)
+class PlatformFile:
+    """What a platform file says.
+
+    Parameters
+    ----------
+    platform
+        The devices and their links.
+    spec_of_kind
+        Name of the analytic device spec by kind, for the kinds that name one.
+    specs
+        The file's own specs: some fields of :class:`placekit.cost_models.device_table.DeviceSpec` by name of the spec.
+    """
+
+    platform: Platform
+    spec_of_kind: Mapping[str, str] = field(default_factory=dict)
+    specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec_of_kind", MappingProxyType(dict(self.spec_of_kind)))
+        frozen = {name: MappingProxyType(dict(values)) for name, values in self.specs.items()}
+        object.__setattr__(self, "specs", MappingProxyType(frozen))
+
+
+def read_platform(path: str | Path) -> PlatformFile:
+    """Read the platform in the TOML file `path`.
+
+    Raises
+    ------
+    InvalidFileError
+        The file is broken, has an unknown key, or describes no platform; the message names the place, the value and
+        the bound.
+    """
+    try:
+        data = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidFileError(f"{path}: not TOML: {error}") from error
+    except (RecursionError, ValueError) as error:
+        raise InvalidFileError(f"{path}: not readable TOML: {error}") from error
+    model = validated(PlatformFileModel, data, path)
+    total = sum(device.count for device in model.device)
+    if total > _MAX_DEVICES:
+        raise InvalidFileError(f"{path}: describes {total} devices; the limit is {_MAX_DEVICES}")
+    spec_of_kind: dict[str, str] = {}
+    for at, device in enumerate(model.device):
+        if device.spec is not None and spec_of_kind.setdefault(device.kind, device.spec) != device.spec:
+            raise InvalidFileError(
+                f"{path}: device[{at}] ({device.name!r}) has spec {device.spec!r}, but its kind {device.kind!r} has "
+                f"{spec_of_kind[device.kind]!r}; give them different kinds"
+            )
+    with blaming(path):
+        platform = Platform(
+            tuple(each for at, device in enumerate(model.device) for each in _devices(device, f"{path}: device[{at}]")),
+            {
+                kind: Link(
+                    link.latency_s, math.inf if link.bandwidth_bytes_per_s is None else link.bandwidth_bytes_per_s
+                )
+                for kind, link in model.link.items()
+            },
+        )
+    specs = {name: spec.model_dump(exclude_none=True) for name, spec in model.spec.items()}
+    return PlatformFile(platform, spec_of_kind, specs)
+
+
+def _devices(entry: TomlDevice, where: str) -> list[Device]:
+    device = Device(
+        name=entry.name,
+        kind=entry.kind,
+        memory_bytes=parse_memory(entry.memory, f"{where}.memory") if isinstance(entry.memory, str) else entry.memory,
+        is_host=entry.host,
+        openvino=entry.openvino,
+        cores=tuple(entry.cores),
+        properties={key: _property(value) for key, value in entry.properties.items()},
+    )
+    if entry.count == 1:
+        return [device]
+    if entry.cores:
+        raise InvalidFileError(f"{where} has count {entry.count} and cores; {entry.count} devices cannot share them")
+    return [device.replace(name=f"{entry.name}.{number}") for number in range(entry.count)]
+
+
+def _property(value: str | bool | int | float) -> str:
+    """Spell a value the way OpenVINO does: ``YES``, ``NO``, or as it is."""
+    if isinstance(value, bool):
+        return "YES" if value else "NO"
+    return str(value)
+
+
+def parse_memory(text: str, where: str = "memory") -> float:
+    """Return a size such as ``"16 GiB"`` in bytes.
+
+    Parameters
+    ----------
+    text
+        A number and a unit: B, KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB or TiB (powers of 1024).
+    where
+        What it is the size of, for the message.
+
+    Raises
+    ------
+    InvalidFileError
+        Another text.
+
+    Examples
+    --------
+    >>> parse_memory("1.5 KiB"), parse_memory("16GB")
+    (1536.0, 16000000000.0)
+    """
+    match = _MEMORY.fullmatch(text)
+    unit = match[2].replace("k", "K") if match else ""
+    if match is None or unit not in _UNITS:
+        raise InvalidFileError(f"{where} is {text!r}; it should be a number and a unit: {', '.join(_UNITS)[2:]}")
+    return float(match[1]) * _UNITS[unit]
+
+
+def write_platform(file: PlatformFile | Platform, path: str | Path) -> None:
+    """Write a platform to the TOML file `path`; `read_platform` gives an equal one. The write is atomic.
+
+    Raises
+    ------
+    PlacekitError
+        The file cannot be written.
+    """
+    file = PlatformFile(file) if isinstance(file, Platform) else file
+    lines: list[str] = []
+    for device in file.platform.devices:
+        entry: dict[str, Any] = {"name": device.name, "kind": device.kind}
+        if device.is_host:
+            entry["host"] = True
+        if device.memory_bytes is not None:
+            entry["memory"] = device.memory_bytes
+        if device.openvino is not None:
+            entry["openvino"] = device.openvino
+        if device.cores:
+            entry["cores"] = list(device.cores)
+        if device.properties:
+            entry["properties"] = dict(device.properties)
+        if device.kind in file.spec_of_kind:
+            entry["spec"] = file.spec_of_kind[device.kind]
+        lines += _table("[[device]]", entry)
+    for kind, link in file.platform.links.items():
+        values = {"latency_s": link.latency_s, "bandwidth_bytes_per_s": link.bandwidth_bytes_per_s}
+        lines += _table(f"[link.{_quoted(kind)}]", values)
+    for name, spec in file.specs.items():
+        lines += _table(f"[spec.{_quoted(name)}]", spec)
+    write_text(path, "\n".join(lines))
+
+
+def _table(header: str, values: Mapping[str, Any]) -> list[str]:
+    return [header, *(f"{_quoted(key)} = {_value(value)}" for key, value in values.items()), ""]
+
+
+def _quoted(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _value(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + "".join(_escaped(c) for c in value) + '"'
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_quoted(key)} = {_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    return repr(float(value)) if isinstance(value, float) else str(int(value))
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    is_control = ord(character) < 32 or ord(character) == 127  # TOML has none of these in strings
+    return f"\\u{ord(character):04x}" if is_control else character
