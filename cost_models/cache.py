@@ -1,0 +1,100 @@
+"""Where measurements are kept, so that nothing is measured twice.
+
+An entry is a file named after the hash of everything that the measurement depends on. The cache only ever saves time:
+an entry that cannot be read is measured again, one that cannot be written is not kept, and both are logged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ProfileCache", "cache_directory"]
+
+_LOGGER = logging.getLogger(__name__)
+_META = "meta"
+
+
+def cache_directory() -> Path:
+    """Return the directory of the cache: ``$PLACEKIT_CACHE``, ``$XDG_CACHE_HOME/placekit`` or ``~/.cache/placekit``."""
+    if own := os.environ.get("PLACEKIT_CACHE"):
+        return Path(own)
+    if shared := os.environ.get("XDG_CACHE_HOME"):
+        return Path(shared) / "placekit"
+    return Path("~/.cache/placekit").expanduser()
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileCache:
+    """Arrays and JSON values by key, one file per entry.
+
+    Parameters
+    ----------
+    directory
+        Where the files are; made when the first entry is stored. `cache_directory` if None.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> cache = ProfileCache(Path(tempfile.mkdtemp()))
+    >>> key = cache.key({"model": "5f0c", "device": "CPU", "repetitions": 15})
+    >>> cache.store(key, {"time_s": np.array([0.5])}, {"source": "measured"})
+    >>> arrays, meta = cache.load(key)
+    >>> arrays["time_s"], meta["source"]
+    (array([0.5]), 'measured')
+    """
+
+    directory: Path | None = None
+
+    @staticmethod
+    def key(parts: Mapping[str, Any]) -> str:
+        """Return the key of a measurement that depends on `parts` (JSON values) and on nothing else."""
+        text = json.dumps(parts, sort_keys=True, allow_nan=False)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def path(self, key: str) -> Path:
+        """Return the file of `key`."""
+        return (self.directory or cache_directory()) / "profiles" / f"{key}.npz"
+
+    def load(self, key: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
+        """Return the arrays and the JSON values stored under `key`; None if there are none that can be read."""
+        path = self.path(key)
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files if name != _META}
+                meta = json.loads(str(stored[_META]))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            _LOGGER.warning("cache entry %s cannot be read and is measured again: %s", path, error)
+            return None
+        if not isinstance(meta, dict):
+            _LOGGER.warning("cache entry %s holds no JSON object and is measured again", path)
+            return None
+        return arrays, meta
+
+    def store(self, key: str, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> None:
+        """Keep `arrays` and the JSON values `meta` under `key`; a reader sees all of it or nothing."""
+        path = self.path(key)
+        temporary = ""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{key}.", suffix=".tmp")
+            with os.fdopen(handle, "wb") as stream:
+                np.savez_compressed(stream, **{**arrays, _META: np.array(json.dumps(dict(meta)))})  # type: ignore[arg-type]  # numpy's stub takes the keywords for allow_pickle
+            Path(temporary).replace(path)
+        except OSError as error:
+            _LOGGER.warning("the measurement could not be kept as %s: %s", path, error)
+            if temporary:
+                Path(temporary).unlink(missing_ok=True)

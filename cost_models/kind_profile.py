@@ -1,0 +1,74 @@
+"""What one measurement says about one kind of device: seconds per fused group, and how they were obtained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["KindProfile"]
+
+
+@dataclass(frozen=True, eq=False)
+class KindProfile:
+    """A measured kind of device.
+
+    Parameters
+    ----------
+    op_group
+        ``[num_ops]`` fused group of every op, ``0 .. num_groups - 1``.
+    group_time_s
+        ``[num_groups]`` seconds per inference.
+    group_spread
+        ``[num_groups]`` interquartile range of the repetitions over their median; NaN where nothing was measured.
+    group_supported
+        ``[num_groups]`` False where the device cannot run the group.
+    meta
+        How it was measured (JSON values).
+    """
+
+    op_group: NDArray[np.int64]
+    group_time_s: NDArray[np.float64]
+    group_spread: NDArray[np.float64]
+    group_supported: NDArray[np.bool_]
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_groups(self) -> int:
+        """Number of groups."""
+        return len(self.group_time_s)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays by name."""
+        return {
+            "op_group": self.op_group,
+            "group_time_s": self.group_time_s,
+            "group_spread": self.group_spread,
+            "group_supported": self.group_supported,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any], num_ops: int) -> Self | None:
+        """Return the profile of `num_ops` ops that `to_arrays` gave; None if the arrays are no such thing."""
+        try:
+            op_group = np.asarray(arrays["op_group"], dtype=np.int64)
+            profile = cls(
+                op_group,
+                np.asarray(arrays["group_time_s"], dtype=np.float64),
+                np.asarray(arrays["group_spread"], dtype=np.float64),
+                np.asarray(arrays["group_supported"], dtype=np.bool_),
+                meta,
+            )
+        except (KeyError, TypeError, ValueError):
+            return None
+        shape = (profile.num_groups,)
+        is_whole = (
+            op_group.shape == (num_ops,)
+            and np.array_equal(np.unique(op_group), np.arange(profile.num_groups))
+            and profile.group_time_s.shape == profile.group_spread.shape == profile.group_supported.shape == shape
+            and bool((np.isfinite(profile.group_time_s) & (profile.group_time_s >= 0)).all())
+        )
+        return profile if is_whole else None

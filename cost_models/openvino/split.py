@@ -1,0 +1,260 @@
+"""Split a model into stages that OpenVINO can run one after another.
+
+A stage is a model of its own. Tensors are known by their key (friendly name of the producing op, output port):
+a stage's Parameters are the tensors that it takes from other stages or from the model's inputs, its Results are the
+tensors that other stages or the model's outputs need. Constants, and what is computed from constants alone, are
+copied into every stage that uses them.
+
+Running a split model: put the model's inputs under `model_input_keys` into a dictionary, run the stages in the
+returned order, each reading `Stage.inputs` from the dictionary and writing `Stage.outputs` to it, and read the model's
+outputs under `model_output_keys`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from placekit.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.graph import topological_order
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["Stage", "TensorKey", "model_input_keys", "model_output_keys", "run_order_stages", "split_model"]
+
+TensorKey: TypeAlias = tuple[str, int]
+"""Friendly name of the producing op, and its output port."""
+
+_BOUNDARY = frozenset({"Parameter", "Result"})
+_STATEFUL = frozenset({"ReadValue", "Assign"})
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One part of a split model.
+
+    Parameters
+    ----------
+    label
+        The stage's number in the map that was given to `split_model`.
+    model
+        The part as a model; shares weights with the model that was split, nothing else.
+    inputs
+        Key of each of the model's inputs, in their order.
+    outputs
+        Key of each of the model's outputs, in their order.
+    op_names
+        Friendly names of the ops inside, copied constants left out, in topological order.
+    """
+
+    label: int
+    model: openvino.Model
+    inputs: tuple[TensorKey, ...]
+    outputs: tuple[TensorKey, ...]
+    op_names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"Stage({self.label}: {len(self.op_names)} ops, {len(self.inputs)} in, {len(self.outputs)} out)"
+
+
+def model_input_keys(model: openvino.Model) -> tuple[TensorKey, ...]:
+    """Return the key of every input of `model`, in the order in which it takes them."""
+    return tuple((parameter.get_friendly_name(), 0) for parameter in model.get_parameters())
+
+
+def model_output_keys(model: openvino.Model) -> tuple[TensorKey, ...]:
+    """Return the key of the tensor behind every output of `model`, in the order in which it returns them."""
+    # get_results() and not a topological order, in which outputs may be swapped
+    return tuple(_source_key(result.input(0)) for result in model.get_results())
+
+
+def _source_key(target: Any) -> TensorKey:
+    source = target.get_source_output()
+    return source.get_node().get_friendly_name(), source.get_index()
+
+
+def _is_constant(node: Any, known: set[str], named: Mapping[str, object]) -> bool:
+    """Whether `node` is a constant, or is computed from the `known` ones alone and was given no stage."""
+    if node.get_type_name() == "Constant":
+        return True
+    name = node.get_friendly_name()
+    return (
+        name not in named
+        and node.get_input_size() > 0
+        and node.get_type_name() != "Result"
+        and all(_source_key(each)[0] in known for each in node.inputs())
+    )
+
+
+def _computing_nodes(model: openvino.Model, named: Mapping[str, object]) -> tuple[list[Any], set[str]]:
+    """Return the nodes that belong to a stage, in topological order, and the names of the constant ones.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        A model with state.
+    InvalidProblemError
+        A node that is not named in `named`, or two nodes of one name.
+    """
+    computing: list[Any] = []
+    constant: set[str] = set()
+    seen: set[str] = set()
+    for node in model.get_ordered_ops():
+        name, kind = node.get_friendly_name(), node.get_type_name()
+        if name in seen:
+            raise InvalidProblemError(f"model {model.get_friendly_name()!r}: two ops are named {name!r}")
+        seen.add(name)
+        if kind in _STATEFUL:
+            raise UnsupportedProblemError(
+                f"op {name!r} ({kind}) keeps state between inferences; a model with state cannot be split"
+            )
+        if kind in _BOUNDARY:
+            continue
+        if _is_constant(node, constant, named):
+            constant.add(name)
+        elif name not in named:
+            raise InvalidProblemError(f"op {name!r} ({kind}) has no stage; every op that is no constant needs one")
+        else:
+            computing.append(node)
+    return computing, constant
+
+
+def run_order_stages(model: openvino.Model, part_of_op: Mapping[str, Hashable]) -> dict[str, int]:
+    """Cut parts into stages that can run one after another, whatever the parts are.
+
+    A part (say, the ops of one device) that other parts interrupt is cut where they do: with
+    ``level(op) = max over its producers of (level + 1 if the part differs, else level)``, a stage is all ops of one
+    part and one level. Levels never fall along an edge and rise between parts, so stages cannot wait for each other
+    in a circle.
+
+    Parameters
+    ----------
+    model
+        The model.
+    part_of_op
+        Part of every op that is no constant, by friendly name.
+
+    Returns
+    -------
+    dict[str, int]
+        Stage ``0 .. num_stages - 1`` of every op that computes; numbers rise with the level.
+
+    Raises
+    ------
+    InvalidProblemError
+        An op without a part.
+    UnsupportedProblemError
+        A model with state.
+    """
+    computing, constant = _computing_nodes(model, part_of_op)
+    level: dict[str, int] = {}
+    for node in computing:
+        name = node.get_friendly_name()
+        producers = [_source_key(each)[0] for each in node.inputs()]
+        level[name] = max(
+            (level[p] + (part_of_op[p] != part_of_op[name]) for p in producers if p in level and p not in constant),
+            default=0,
+        )
+    stages: dict[tuple[int, Hashable], int] = {}
+    for name in sorted(level, key=level.__getitem__):  # stable: the topological order within a level
+        stages.setdefault((level[name], part_of_op[name]), len(stages))
+    return {name: stages[level[name], part_of_op[name]] for name in level}
+
+
+def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[Stage]:
+    """Split `model` into one model per stage.
+
+    Parameters
+    ----------
+    model
+        The model; it is left as it is.
+    stage_of_op
+        Stage number of every op that is no constant, by friendly name. Parameters and Results need none.
+
+    Returns
+    -------
+    list[Stage]
+        In an order in which they can run: a stage comes after those whose tensors it takes. A stage that only a
+        Parameter or Result has a number for does not appear.
+
+    Raises
+    ------
+    InvalidProblemError
+        An op without a stage, or stages that wait for each other in a circle (`run_order_stages` makes stages
+        that do not).
+    UnsupportedProblemError
+        A model with state (ReadValue, Assign).
+
+    Notes
+    -----
+    O(ops + edges), and no weight is copied.
+    """
+    from openvino import Model
+    from openvino import opset13 as opset
+
+    work = model.clone()
+    computing, constant = _computing_nodes(work, stage_of_op)
+    stage_of = {node.get_friendly_name(): stage_of_op[node.get_friendly_name()] for node in computing}
+    order = _stage_order(computing, stage_of)
+    taken: dict[int, dict[TensorKey, Any]] = {stage: {} for stage in order}
+    given: dict[int, dict[TensorKey, Any]] = {stage: {} for stage in order}
+    for result in work.get_results():
+        key, source = _source_key(result.input(0)), result.input(0).get_source_output()
+        if key[0] in stage_of:
+            given[stage_of[key[0]]][key] = source
+        elif key[0] in constant and order:  # an output that depends on no input: any stage can hand it out
+            given[order[0]][key] = source
+    for node in computing:
+        stage = stage_of[node.get_friendly_name()]
+        for target in node.inputs():
+            key, source = _source_key(target), target.get_source_output()
+            if key[0] in constant or stage_of.get(key[0]) == stage:
+                continue
+            if key not in taken[stage]:
+                parameter = opset.parameter(source.get_partial_shape(), source.get_element_type())
+                parameter.set_friendly_name(f"{key[0]}:{key[1]}")
+                taken[stage][key] = parameter
+                if key[0] in stage_of:
+                    given[stage_of[key[0]]][key] = source
+            target.replace_source_output(taken[stage][key].output(0))
+    members: dict[int, list[str]] = {stage: [] for stage in order}
+    for name, stage in stage_of.items():
+        members[stage].append(name)
+    stages = []
+    for stage in order:
+        if not given[stage]:  # nothing reads what it computes
+            continue
+        results = []
+        for key, source in given[stage].items():
+            result = opset.result(source)
+            result.set_friendly_name(f"{key[0]}:{key[1]}:out")
+            results.append(result)
+        part = Model(results, list(taken[stage].values()), f"{model.get_friendly_name()}.{stage}")
+        # a clone, so that no node is shared: neither a constant with another stage nor an output with old consumers
+        stages.append(Stage(stage, part.clone(), tuple(taken[stage]), tuple(given[stage]), tuple(members[stage])))
+    return stages
+
+
+def _stage_order(computing: list[Any], stage_of: Mapping[str, int]) -> list[int]:
+    """Return the stages so that each comes after those that it takes tensors from; ties by first op."""
+    labels = list(dict.fromkeys(stage_of.values()))
+    index = {label: i for i, label in enumerate(labels)}
+    edges = {
+        (index[stage_of[producer]], index[stage_of[node.get_friendly_name()]])
+        for node in computing
+        for producer in (_source_key(each)[0] for each in node.inputs())
+        if producer in stage_of and stage_of[producer] != stage_of[node.get_friendly_name()]
+    }
+    senders, receivers = np.array(sorted(edges), dtype=np.int64).reshape(-1, 2).T
+    order, stuck = topological_order(len(labels), senders, receivers)
+    if stuck.size:
+        names = ", ".join(str(labels[i]) for i in stuck[:8].tolist())
+        raise InvalidProblemError(
+            f"stages {names}{', ...' if stuck.size > 8 else ''} wait for each other's tensors and cannot run one after "
+            "another"
+        )
+    return [labels[i] for i in order.tolist()]
