@@ -176,7 +176,7 @@ def profile_counters(
         if progress is not None:
             progress(len(sessions), total, f"inferences on {device}")
     assert compiled is not None
-    return _to_profile(graph, compiled, sessions, per_session)
+    return _to_profile(graph, sessions, per_session, _precision(compiled))
 
 
 def _first_line(error: Exception) -> str:
@@ -221,9 +221,7 @@ def read_counters(request: openvino.InferRequest) -> dict[str, float]:
     }
 
 
-def _to_profile(
-    graph: OpGraph, compiled: openvino.CompiledModel, sessions: Sequence[Session], per_session: int
-) -> KindProfile:
+def _to_profile(graph: OpGraph, sessions: Sequence[Session], per_session: int, precision: str | None) -> KindProfile:
     names = tuple(dict.fromkeys(name for session in sessions for name in session.node_names))
     column = {name: i for i, name in enumerate(names)}
     time_us = np.zeros((sum(len(session.time_us) for session in sessions), len(names)))
@@ -258,7 +256,7 @@ def _to_profile(
         group_supported=np.ones(num_groups, dtype=bool),
         meta={
             "method": "counters",
-            "precision": _precision(compiled),
+            "precision": precision,
             "inferences": len(latency_s),
             "compilations": len(sessions),
             "model_latency_s": float(np.median(latency_s)),
@@ -267,6 +265,16 @@ def _to_profile(
             "named_share": float(typical_s[is_named].sum() / total_s) if total_s else 1.0,
         },
     )
+
+
+def _locate(
+    names: Sequence[str], fusion: Fusion, nodes: Sequence[RuntimeNode]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return ``[num_names]`` group of every node, and whether it names an op itself."""
+    index = {node.name: i for i, node in enumerate(nodes)}
+    at = [index.get(name) for name in names]
+    group = [NO_GROUP if i is None else int(fusion.node_group[i]) for i in at]
+    return np.array(group, dtype=np.int64), np.array([i is not None and bool(fusion.is_named[i]) for i in at])
 
 
 def _relative_spread(
