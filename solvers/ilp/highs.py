@@ -84,6 +84,7 @@ class AnytimeHiGHS(pulp.HiGHS):
     def callSolver(self, lp: pulp.LpProblem) -> None:  # noqa: N802  # PuLP's name
         """Run HiGHS on the model that PuLP built."""
         highs = lp.solverModel
+        highs.changeObjectiveOffset(lp.objective.constant)  # which PuLP leaves out
         if self._start is not None:
             solution = highspy.HighsSolution()
             solution.col_value = [self._start[variable] for variable in lp.variables()]
@@ -95,7 +96,15 @@ class AnytimeHiGHS(pulp.HiGHS):
         if self._error is not None:
             raise self._error
         self.status = highs.getModelStatus()
-        self._see_bound(highs.getInfo().mip_dual_bound)
+        info = highs.getInfo()
+        if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+            # presolve and restarts can find the last solution without a callback
+            self._on_solution(np.array(highs.getSolution().col_value), highs.getObjectiveValue())
+        is_mip = any(variable.cat == pulp.LpInteger for variable in lp.variables())
+        if is_mip:
+            self._see_bound(info.mip_dual_bound)
+        elif self.status == highspy.HighsModelStatus.kOptimal:
+            self._see_bound(highs.getObjectiveValue())
 
     def _run(self, highs: Any) -> None:
         try:

@@ -1,0 +1,41 @@
+"""Fixtures shared by the tests: small problems by name, and the public workloads where they are present."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import placekit as pk
+from placekit.platform import Link
+
+WORKLOADS = Path(__file__).parents[2] / "shared" / "workloads" / "msr"
+
+
+@pytest.fixture
+def diamond() -> pk.Problem:
+    r"""Return four ops on a CPU and two equal accelerators; every number below is checked by hand in the tests.
+
+    ::
+
+              b        op times: 4 s on the CPU, 1 s on an accelerator
+            /   \      tensors: 4 bytes each; an accelerator's link takes 1 s + bytes / 4 = 2 s, the CPU's nothing
+          a       d    memory: 1 byte per op
+            \   /
+              c
+    """
+    graph = pk.OpGraph.from_edges(
+        list("abcd"), [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")], name="diamond", output_bytes=[4, 4, 4, 4]
+    )
+    platform = pk.Platform.of(cpu=1, acc=2, host="cpu", links={"acc": Link(1.0, 4.0)})
+    transfer = np.stack([np.zeros(3), platform.links["acc"].time_s(graph.tensor_bytes)], axis=1)
+    return pk.Problem(graph, platform, pk.CostTable(("cpu", "acc"), np.array([[4.0, 1.0]] * 4), transfer, np.ones(4)))
+
+
+@pytest.fixture(scope="session")
+def workloads() -> Path:
+    """Return the folder of the public workloads, or skip."""
+    if not WORKLOADS.is_dir():
+        pytest.skip("the public workloads (../shared/workloads/msr) are not beside this checkout")
+    return WORKLOADS

@@ -1,0 +1,135 @@
+"""Plain twins of the judge, written from the definitions with dictionaries and networkx, and brute force over them.
+
+Nothing here shares code with the package: a bug would have to be made twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+
+import networkx as nx
+
+from placekit.contiguity import Contiguity
+from placekit.objectives import SerialLatency, Throughput
+from placekit.problem import Problem
+
+
+def tensors(problem: Problem) -> Iterator[tuple[int, int, list[int]]]:
+    """Yield (tensor, producer, consumers)."""
+    graph = problem.graph
+    for t in range(graph.num_tensors):
+        yield t, int(graph.tensor_producer[t]), [int(c) for c in graph.consumers_of(t)]
+
+
+def edges(problem: Problem) -> set[tuple[int, int]]:
+    """Return the (producer op, consumer op) pairs."""
+    return {(u, v) for _, u, readers in tensors(problem) for v in readers}
+
+
+def classes(problem: Problem) -> list[set[int]]:
+    """Return the sets of ops that share a device: colocation labels and fused groups, chained together."""
+    graph = nx.Graph()
+    graph.add_nodes_from(range(problem.graph.num_ops))
+    for labels in (problem.colocation, problem.costs.op_group):
+        first: dict[int, int] = {}
+        for op, label in enumerate(labels.tolist()):
+            graph.add_edge(first.setdefault(label, op), op)
+    return [set(c) for c in nx.connected_components(graph)]
+
+
+def order_graph(problem: Problem) -> nx.DiGraph:
+    """Return forward edges, and reversed backward edges that touch a class without forward ops."""
+    backward = problem.graph.is_backward
+    orphans = {op for c in classes(problem) if all(backward[o] for o in c) for op in c}
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(problem.graph.num_ops))
+    for u, v in edges(problem):
+        if not backward[u] and not backward[v]:
+            graph.add_edge(u, v)
+        elif backward[u] and backward[v] and (u in orphans or v in orphans):
+            graph.add_edge(v, u)
+    return graph
+
+
+def objective(problem: Problem, device: tuple[int, ...]) -> float:
+    """Score a supported placement, term by term from the definitions."""
+    graph, platform, costs = problem.graph, problem.platform, problem.costs
+    kind = [platform.kinds.index(d.kind) for d in platform.devices]
+    work: dict[tuple[int, bool], float] = defaultdict(float)
+    moved: dict[tuple[int, bool], float] = defaultdict(float)
+    for op in range(graph.num_ops):
+        work[device[op], bool(graph.is_backward[op])] += costs.op_time_s[op, kind[device[op]]]
+    for t, producer, readers in tensors(problem):
+        ends = {device[producer], *(device[r] for r in readers)}
+        if len(ends) > 1:
+            for d in ends:
+                moved[d, bool(graph.is_backward[producer])] += costs.transfer_time_s[t, kind[d]]
+    devices = range(platform.num_devices)
+    if isinstance(problem.objective, SerialLatency):
+        total = sum(work.values()) + sum(moved.values())
+        level: dict[int, int] = {}
+        digraph = nx.DiGraph(list(edges(problem)))
+        digraph.add_nodes_from(range(graph.num_ops))
+        for op in nx.topological_sort(digraph):
+            level[op] = max((level[u] + (device[u] != device[op]) for u in digraph.predecessors(op)), default=0)
+        return total + problem.objective.subgraph_cost_s * len({(level[op], device[op]) for op in level})
+    assert isinstance(problem.objective, Throughput)
+
+    def load(d: int, passes: tuple[bool, ...]) -> float:
+        w, m = sum(work[d, p] for p in passes), sum(moved[d, p] for p in passes)
+        return max(w, m) if problem.objective.overlap else w + m
+
+    if problem.objective.schedule == "gpipe":
+        return max(load(d, (False,)) for d in devices) + max(load(d, (True,)) for d in devices)
+    return max(load(d, (False, True)) for d in devices)
+
+
+def is_feasible(problem: Problem, device: tuple[int, ...]) -> bool:
+    """Check every constraint from its definition."""
+    platform, costs = problem.platform, problem.costs
+    kind = [platform.kinds.index(d.kind) for d in platform.devices]
+    ops = range(problem.graph.num_ops)
+    if not all(costs.supported[op, kind[device[op]]] for op in ops):
+        return False
+    if any(problem.pinned[op] not in (-1, device[op]) for op in ops):
+        return False
+    if any(len({device[op] for op in c}) > 1 for c in classes(problem)):
+        return False
+    for d, target in enumerate(platform.devices):
+        used = sum(costs.op_memory_bytes[op] for op in ops if device[op] == d)
+        if target.memory_bytes is not None and used > target.memory_bytes * (1 + 1e-12):
+            return False
+    order = order_graph(problem)
+    if problem.contiguity is Contiguity.ACYCLIC:
+        quotient = nx.DiGraph((device[u], device[v]) for u, v in order.edges if device[u] != device[v])
+        return nx.is_directed_acyclic_graph(quotient)
+    if problem.contiguity is Contiguity.CONVEX:
+        for d in set(device):
+            inside = {op for op in ops if device[op] == d}
+            for op in set(ops) - inside:
+                if nx.ancestors(order, op) & inside and nx.descendants(order, op) & inside:
+                    return False
+    return True
+
+
+def brute_force(problem: Problem) -> float | None:
+    """Return the optimum over all placements; None if none is feasible."""
+    groups = classes(problem)
+    platform = problem.platform
+    kind = [platform.kinds.index(d.kind) for d in platform.devices]
+    choices = [
+        [d for d in range(platform.num_devices) if all(problem.costs.supported[op, kind[d]] for op in group)]
+        for group in groups
+    ]
+    best: float | None = None
+    for choice in itertools.product(*choices):
+        device = [0] * problem.graph.num_ops
+        for group, d in zip(groups, choice, strict=True):
+            for op in group:
+                device[op] = d
+        value = objective(problem, tuple(device))
+        if (best is None or value < best) and is_feasible(problem, tuple(device)):
+            best = value
+    return best

@@ -1,0 +1,59 @@
+"""Devices, links and platforms."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from placekit.errors import InvalidProblemError, UnknownNameError
+from placekit.platform import Device, Link, Platform
+
+
+def test_kinds_are_numbered_by_first_appearance() -> None:
+    """kind_of_device indexes kinds."""
+    platform = Platform((Device("x", "gpu"), Device("y", "cpu", is_host=True), Device("z", "gpu")))
+    assert platform.kinds == ("gpu", "cpu")
+    assert platform.kind_of_device.tolist() == [0, 1, 0]
+    assert platform.devices_of_kind(0) == [0, 2]
+
+
+def test_link_time_is_latency_plus_size_over_bandwidth() -> None:
+    """Four bytes at two bytes per second and one second of latency take three seconds."""
+    assert Link(1.0, 2.0).time_s(np.array([4.0])).tolist() == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Platform(()), "at least one device"),
+        (lambda: Platform((Device("a", "x"), Device("a", "x"))), "'a' appears 2 times"),
+        (lambda: Platform((Device("a", "x", 1.0), Device("b", "x", 2.0))), "differ in memory_bytes: 1.0 and 2.0"),
+        (lambda: Platform((Device("a", "x"),), {"y": Link(0, 1)}), "unknown kind 'y'; kinds are x"),
+        (lambda: Device("a", "x", 0.0), "'a' has memory_bytes 0.0"),
+        (lambda: Device("", "x"), "must not be empty"),
+        (lambda: Link(-1.0, 1.0), "latency_s is -1.0"),
+        (lambda: Link(0.0, 0.0), "bandwidth_bytes_per_s is 0.0"),
+        (lambda: Link(float("nan"), 1.0), "latency_s is nan"),
+    ],
+)
+def test_bad_input_is_named(make: object, message: str) -> None:
+    """Every wrong value is refused with its name."""
+    with pytest.raises(InvalidProblemError, match=message):
+        make()  # type: ignore[operator]
+
+
+def test_unknown_device_lists_those_there_are() -> None:
+    """The error of a lookup names the devices."""
+    with pytest.raises(UnknownNameError, match=r"no device 'tpu'.*devices are cpu.0, gpu.0"):
+        Platform.of(cpu=1, gpu=1).index("tpu")
+
+
+def test_platform_survives_pickling() -> None:
+    """Properties and links come back equal."""
+    device = Device("CPU[0]", "core", 1e9, True, "CPU", (0,), {"INFERENCE_PRECISION_HINT": "f32"})
+    platform = Platform((device,), {"core": Link(0, 1e9)})
+    assert pickle.loads(pickle.dumps(platform)) == platform
+    with pytest.raises(TypeError):
+        device.properties["x"] = "y"  # type: ignore[index]
