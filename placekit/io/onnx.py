@@ -1,0 +1,133 @@
+"""ONNX models, through OpenVINO's converter.
+
+``Core.read_model`` would read ONNX too, but leaves weights as small subgraphs and batch normalisations unfused; the
+converter gives the graph that OpenVINO is meant to run.
+
+The file's own names and the files with its external data are collected beforehand by a walk over the protobuf
+encoding (https://protobuf.dev/programming-guides/encoding), which also finds truncated and foreign files early.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placekit.errors import InvalidFileError
+from placekit.io.openvino_graph import apply_shapes, settle_names, short_reason
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["load_model", "model_files"]
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+"""Wire types of protobuf; the two others belong to groups, which ONNX does not use."""
+
+# Field numbers of onnx.proto3 (https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3).
+_DESCENT: Mapping[str, Mapping[int, str]] = {
+    "model": {7: "graph"},
+    "graph": {1: "node", 5: "tensor", 11: "value", 12: "value"},
+    "node": {2: "name", 3: "name", 5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph"},
+    "value": {1: "name"},
+    "tensor": {8: "name", 13: "external"},
+    "external": {1: "key", 2: "location"},
+}
+_LEAVES = frozenset({"name", "key", "location"})
+
+
+def model_files(path: Path) -> list[Path]:
+    """Return the files that make up the model: the ``.onnx``, and those with its external data."""
+    return [path, *(path.parent / name for name in sorted(_walk(path)[1]))]
+
+
+def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> openvino.Model:
+    """Convert an ONNX file with OpenVINO, names settled and `shapes` applied.
+
+    Raises
+    ------
+    InvalidFileError
+        A file that is no ONNX model, lacks its external data, or that OpenVINO refuses.
+    UnknownNameError
+        A shape for an input that the model does not have.
+    """
+    names, external = _walk(path)
+    for name in sorted(external):
+        if not (path.parent / name).is_file():
+            raise InvalidFileError(f"{path}: the file with its external data is missing: {name}")
+    import openvino as ov
+
+    try:
+        model = ov.convert_model(path)
+    except Exception as error:  # the converter raises types of its own
+        raise InvalidFileError(f"{path}: OpenVINO cannot convert it: {short_reason(error)}") from None
+    apply_shapes(model, shapes, path)
+    settle_names(model, names)
+    return model
+
+
+def _walk(path: Path) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names in the file, and the relative paths of its external data."""
+    if path.stat().st_size == 0:
+        raise InvalidFileError(f"{path}: not an ONNX model: the file is empty")
+    names, external = set(), set()
+    has_graph = False
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        try:
+            stack = [("model", 0, len(data))]
+            while stack:
+                message, begin, end = stack.pop()
+                key = b""
+                for number, start, stop in _fields(data, begin, end):
+                    inner = _DESCENT[message].get(number)
+                    if inner in _LEAVES:
+                        value = data[start:stop]
+                        if inner == "name":
+                            names.add(value.decode())
+                        elif inner == "key":
+                            key = value
+                        elif key == b"location":  # other entries are offset and length
+                            external.add(value.decode())
+                    elif inner is not None:
+                        has_graph = has_graph or inner == "graph"
+                        stack.append((inner, start, stop))
+        except (IndexError, ValueError) as error:  # UnicodeDecodeError is a ValueError
+            raise InvalidFileError(f"{path}: not an ONNX model, or truncated: {error}") from None
+    if not has_graph:
+        raise InvalidFileError(f"{path}: not an ONNX model: it has no graph")
+    return frozenset(names), frozenset(external)
+
+
+def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (field number, begin, end) of the length-delimited fields of the message at ``data[at:end]``."""
+    while at < end:
+        tag, at = _varint(data, at, end)
+        wire_type = tag & 7
+        if wire_type == _VARINT:
+            _, at = _varint(data, at, end)
+        elif wire_type == _BYTES:
+            length, at = _varint(data, at, end)
+            if at + length > end:
+                raise ValueError(f"a field at byte {at} ends {at + length - end} bytes behind its message")
+            yield tag >> 3, at, at + length
+            at += length
+        elif wire_type in {_FIXED64, _FIXED32}:
+            at += 8 if wire_type == _FIXED64 else 4
+            if at > end:
+                raise ValueError(f"a number at byte {at} ends behind its message")
+        else:
+            raise ValueError(f"wire type {wire_type} at byte {at}")
+
+
+def _varint(data: mmap.mmap, at: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < end and shift < 70:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at += 1
+        if byte < 128:
+            return value, at
+        shift += 7
+    raise ValueError(f"a number at byte {at} has no end")

@@ -1,0 +1,317 @@
+"""From an OpenVINO model to an op graph: what both readers share once OpenVINO has parsed the file.
+
+Constants, and what is computed from constants alone (a compressed weight and the Convert behind it), are no ops of
+the graph: they follow their consumer, and their bytes are its weight. A constant with several consumers is counted
+at each of them, because each of their devices needs a copy; two consumers on one device therefore count it twice.
+Stateful and random ops, If, Loop and TensorIterator, and Results are always ops, whatever feeds them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.errors import InvalidFileError, UnknownNameError
+from placekit.graph import DYNAMIC, OpGraph
+from placekit.io.flops import DATA_MOVEMENT, USES_ATTRIBUTES, count_flops
+from placekit.io.model import ModelInput, format_shape
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["Lowered", "apply_shapes", "lower", "placed_names", "settle_names", "short_reason"]
+
+_ALWAYS_PLACED = frozenset(
+    {"Parameter", "Result", "ReadValue", "Assign", "RandomUniform", "Multinomial", "If", "Loop", "TensorIterator"}
+)
+"""Ops that have a device even where constants alone feed them: copies of them would not be equal, or not be cheap."""
+
+_AUTOMATIC_NAME = re.compile(r"[A-Za-z]\w*?_\d+(?:_compressed)?")
+"""Names that OpenVINO makes up: the type and a counter of the process, so another one at every reading."""
+
+_BODIES = {"If": 2, "Loop": 1, "TensorIterator": 1}
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """What `lower` found; the fields are those of `placekit.io.model.ModelSource`."""
+
+    graph: OpGraph
+    colocation: NDArray[np.int64]
+    num_nodes: int
+    num_edges: int
+    inputs: tuple[ModelInput, ...]
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """The nodes of a model in topological order: their input ports as (node, output port), and who is placed."""
+
+    nodes: list[openvino.Node]
+    types: list[str]
+    sources: list[list[tuple[int, int]]]
+    is_placed: list[bool]
+
+    @property
+    def placed(self) -> list[int]:
+        return [node for node, placed in enumerate(self.is_placed) if placed]
+
+
+def _scan(model: openvino.Model) -> _Scan:
+    nodes = model.get_ordered_ops()
+    # two Python objects can stand for one node; its instance name is unique within the process
+    index = {node.get_name(): at for at, node in enumerate(nodes)}
+    types = [node.get_type_name() for node in nodes]
+    sources: list[list[tuple[int, int]]] = []
+    is_placed: list[bool] = []
+    for node, op_type in zip(nodes, types, strict=True):
+        ports = [node.input_value(port) for port in range(node.get_input_size())]
+        sources.append([(index[port.get_node().get_name()], port.get_index()) for port in ports])
+        is_placed.append(
+            op_type != "Constant"
+            and (op_type in _ALWAYS_PLACED or not ports or any(is_placed[source] for source, _ in sources[-1]))
+        )
+    return _Scan(nodes, types, sources, is_placed)
+
+
+def placed_names(model: openvino.Model) -> tuple[str, ...]:
+    """Return the friendly names of the ops that `lower` would place, in the graph's order."""
+    scan = _scan(model)
+    return tuple(scan.nodes[node].get_friendly_name() for node in scan.placed)
+
+
+def settle_names(model: openvino.Model, known: Container[str]) -> None:
+    """Make the friendly names of `model` unique, and the same at every reading of its file. In place.
+
+    1. A name that OpenVINO made up (``Multiply_6977``, a counter of the process) and that is not in the file becomes
+       ``Multiply#1``, numbered within its type in topological order.
+    2. Of several nodes of one name the first in topological order keeps it, the next are ``name#2``, ``name#3``, ...;
+       placed ops come before constants.
+
+    Parameters
+    ----------
+    model
+        The model, changed in place.
+    known
+        The names that the file itself uses.
+    """
+    scan = _scan(model)
+    order = [*scan.placed, *(node for node, placed in enumerate(scan.is_placed) if not placed)]
+    names = {node: scan.nodes[node].get_friendly_name() for node in order}
+    taken = set(names.values())
+    used: set[str] = set()
+    count: dict[str, int] = {}
+    for node in order:
+        name = names[node]
+        automatic = _AUTOMATIC_NAME.fullmatch(name) is not None and name not in known
+        if not automatic and name not in used:
+            used.add(name)
+            continue
+        stem = scan.types[node] if automatic else name
+        number = count.get(stem, 0 if automatic else 1)
+        while True:
+            number += 1
+            fresh = f"{stem}#{number}"
+            if fresh not in taken:
+                break
+        count[stem] = number
+        taken.add(fresh)
+        used.add(fresh)
+        scan.nodes[node].set_friendly_name(fresh)
+
+
+def apply_shapes(model: openvino.Model, shapes: Mapping[str, tuple[int, ...]], path: Path) -> None:
+    """Give inputs the shapes that the user wants, and fold what they make constant. In place.
+
+    Raises
+    ------
+    UnknownNameError
+        A name that no input and no input tensor has, or an empty name where there are several inputs.
+    InvalidFileError
+        A shape that the model does not accept.
+    """
+    if not shapes:
+        return
+    import openvino as ov
+    from openvino.passes import ConstantFolding, Manager
+
+    ports = {port.get_node().get_friendly_name(): port for port in model.inputs}
+    by_name = {name: port for port in model.inputs for name in port.get_names()} | ports
+    wanted = {}
+    for name, shape in shapes.items():
+        if name == "" and len(ports) == 1:
+            port = next(iter(ports.values()))
+        elif name in by_name:
+            port = by_name[name]
+        else:
+            of = f"input {name!r}" if name else f"single input: it has {len(ports)}"
+            raise UnknownNameError(f"{path}: the model has no {of}; inputs are {', '.join(ports)}")
+        wanted[port] = ov.PartialShape(list(shape))
+    try:
+        model.reshape(wanted)
+    except Exception as error:  # OpenVINO raises RuntimeError and types of its own
+        asked = ",".join(f"{name}{format_shape(shape)}" for name, shape in shapes.items())
+        raise InvalidFileError(f"{path}: the model does not take the shape {asked}: {short_reason(error)}") from None
+    folding = Manager()
+    folding.register_pass(ConstantFolding())
+    folding.run_passes(model)
+
+
+def lower(model: openvino.Model, name: str) -> Lowered:
+    """Turn a model with settled names into an op graph.
+
+    A tensor is one output port of a placed op that at least one placed op reads. Unknown dimensions are `DYNAMIC` in
+    its shape; sizes and FLOPs take their lower bound, at least 1.
+
+    Notes
+    -----
+    O(nodes + edges), apart from constants that many ops share through computed constants.
+    """
+    scan = _scan(model)
+    placed = scan.placed
+    op_of = {node: op for op, node in enumerate(placed)}
+    readers: dict[tuple[int, int], dict[int, None]] = {}
+    for op, node in enumerate(placed):
+        for source, port in scan.sources[node]:
+            if scan.is_placed[source]:
+                readers.setdefault((op_of[source], port), {})[op] = None
+    tensors = sorted(readers)
+    ports = [scan.nodes[placed[producer]].output(port) for producer, port in tensors]
+    shapes = [_shape(port.get_partial_shape().to_string()) for port in ports]
+    graph = OpGraph(
+        name=name,
+        op_names=tuple(scan.nodes[node].get_friendly_name() for node in placed),
+        op_types=tuple(scan.types[node] for node in placed),
+        tensor_producer=np.array([producer for producer, _ in tensors], dtype=np.int64),
+        consumer_offsets=np.cumsum([0, *(len(readers[tensor]) for tensor in tensors)], dtype=np.int64),
+        consumers=np.array([op for tensor in tensors for op in readers[tensor]], dtype=np.int64),
+        tensor_bytes=np.array(
+            [
+                math.ceil(math.prod(least) * port.get_element_type().bitwidth / 8)
+                for port, (_, least) in zip(ports, shapes, strict=True)
+            ],
+            dtype=np.float64,
+        ),
+        op_flops=np.array([_node_flops(scan.nodes[node], scan.types[node]) for node in placed], dtype=np.float64),
+        op_weight_bytes=_weight_bytes(scan),
+        tensor_shapes=tuple(shape for shape, _ in shapes),
+    )
+    return Lowered(
+        graph=graph,
+        colocation=_colocation(scan),
+        num_nodes=len(scan.nodes),
+        num_edges=sum(len(ports) for ports in scan.sources),
+        inputs=tuple(
+            ModelInput(
+                port.get_node().get_friendly_name(),
+                _shape(port.get_partial_shape().to_string())[0],
+                port.get_element_type().to_string(),
+            )
+            for port in model.inputs
+        ),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _shape(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return a shape, and its smallest sizes, from OpenVINO's notation: ``[1,?,2..5]``, ``[...]`` for no known rank.
+
+    The text is taken because iterating over a PartialShape in Python costs ten times as much.
+    """
+    inner = text[text.index("[") + 1 : text.rindex("]")]
+    if inner == "...":
+        return (DYNAMIC,), (1,)
+    shape, least = [], []
+    for dim in inner.split(",") if inner else ():
+        low, is_range, _ = dim.partition("..")
+        known = not is_range and dim.isdigit()
+        shape.append(int(dim) if known else DYNAMIC)
+        least.append(int(dim) if known else max(int(low) if low.isdigit() else 1, 1))
+    return tuple(shape), tuple(least)
+
+
+def _node_flops(node: openvino.Node, op_type: str) -> float:
+    if op_type in DATA_MOVEMENT:
+        return 0.0
+    if op_type in _BODIES:
+        costs = [
+            sum(_node_flops(inner, inner.get_type_name()) for inner in body.get_ordered_ops())
+            for body in _bodies(node, op_type)
+        ]
+        # the longer branch of an If; a loop of unknown length counts once
+        return max(costs) if op_type == "If" else costs[0] * max(node.get_num_iterations(), 1)
+    return count_flops(
+        op_type,
+        [_shape(node.get_input_partial_shape(i).to_string())[1] for i in range(node.get_input_size())],
+        [_shape(node.get_output_partial_shape(i).to_string())[1] for i in range(node.get_output_size())],
+        node.get_attributes() if op_type in USES_ATTRIBUTES else None,
+    )
+
+
+def _bodies(node: openvino.Node, op_type: str) -> Iterator[openvino.Model]:
+    if op_type == "If":
+        yield from (node.get_function(branch) for branch in range(_BODIES[op_type]))
+    else:
+        yield node.get_function()
+
+
+def _body_weight_bytes(node: openvino.Node, op_type: str) -> float:
+    total = 0.0
+    for body in _bodies(node, op_type):
+        for inner in body.get_ops():
+            inner_type = inner.get_type_name()
+            if inner_type == "Constant":
+                total += inner.get_byte_size()
+            elif inner_type in _BODIES:
+                total += _body_weight_bytes(inner, inner_type)
+    return total
+
+
+def _weight_bytes(scan: _Scan) -> NDArray[np.float64]:
+    """``[num_ops]`` bytes of all constants behind each placed op, each constant once per op."""
+    weights = []
+    for node in scan.placed:
+        total = 0.0
+        if scan.types[node] in _BODIES:
+            total += _body_weight_bytes(scan.nodes[node], scan.types[node])
+        seen: set[int] = set()
+        stack = [source for source, _ in scan.sources[node] if not scan.is_placed[source]]
+        while stack:
+            constant = stack.pop()
+            if constant in seen:
+                continue
+            seen.add(constant)
+            if scan.types[constant] == "Constant":
+                total += scan.nodes[constant].get_byte_size()
+            stack.extend(source for source, _ in scan.sources[constant])
+        weights.append(total)
+    return np.array(weights, dtype=np.float64)
+
+
+def _colocation(scan: _Scan) -> NDArray[np.int64]:
+    """``[num_ops]`` labels: the state of a variable lives on one device, with all that read and assign it."""
+    first: dict[str, int] = {}
+    labels = []
+    for op, node in enumerate(scan.placed):
+        if scan.types[node] in {"ReadValue", "Assign"}:
+            labels.append(first.setdefault(scan.nodes[node].get_attributes()["variable_id"], op))
+        else:
+            labels.append(op)
+    return np.array(labels, dtype=np.int64)
+
+
+def short_reason(error: BaseException) -> str:
+    """Return the sentence of OpenVINO's multi-line exception text that says what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    noise = ("Exception from ", "Check '", "While validating", "FrontEnd API failed")
+    telling = [line for line in lines if line and not line.startswith(noise)]
+    reason = " ".join(telling[:2] if telling else [line for line in lines if line][-1:])
+    return reason if len(reason) <= 300 else f"{reason[:297]}..."
