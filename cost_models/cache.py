@@ -7,10 +7,10 @@ an entry that cannot be read is measured again, one that cannot be written is no
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
 import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +19,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from placekit.errors import PlacekitError
+from placekit.io.atomic import write_bytes
 
 __all__ = ["ProfileCache", "cache_directory"]
 
@@ -87,14 +90,10 @@ class ProfileCache:
     def store(self, key: str, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> None:
         """Keep `arrays` and the JSON values `meta` under `key`; a reader sees all of it or nothing."""
         path = self.path(key)
-        temporary = ""
+        content = io.BytesIO()
+        np.savez_compressed(content, allow_pickle=False, **{**arrays, _META: np.array(json.dumps(dict(meta)))})
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{key}.", suffix=".tmp")
-            with os.fdopen(handle, "wb") as stream:
-                np.savez_compressed(stream, **{**arrays, _META: np.array(json.dumps(dict(meta)))})  # type: ignore[arg-type]  # numpy's stub takes the keywords for allow_pickle
-            Path(temporary).replace(path)
-        except OSError as error:
-            _LOGGER.warning("the measurement could not be kept as %s: %s", path, error)
-            if temporary:
-                Path(temporary).unlink(missing_ok=True)
+            write_bytes(path, content.getvalue())
+        except (OSError, PlacekitError) as error:
+            _LOGGER.warning("the measurement could not be kept: %s", error)

@@ -244,7 +244,8 @@ def _to_profile(graph: OpGraph, sessions: Sequence[Session], per_session: int, p
             f"{MIN_MAPPED_SHARE:.0%} is needed; the longest node without an op is {lost!r}"
         )
     num_groups = fusion.num_groups
-    group_time_s = np.bincount(node_group[is_mapped], weights=typical_s[is_mapped], minlength=num_groups)
+    group_time_s = np.zeros(num_groups)
+    np.add.at(group_time_s, node_group[is_mapped], typical_s[is_mapped])
     repeated_us = np.zeros((len(time_us), num_groups))
     np.add.at(repeated_us.T, node_group[is_mapped], time_us.T[is_mapped])
     num_nodes = np.bincount(node_group[is_mapped], minlength=num_groups)

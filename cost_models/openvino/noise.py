@@ -76,7 +76,9 @@ class LoadMeter:
         before, after = self._start[2], self._busy_s()
         if before is not None and after is not None and wall_s > 0:
             (busy_before_s, num_cores), (busy_after_s, _) = before, after
-            foreign = (busy_after_s - busy_before_s - own_cpu_s) / (wall_s * num_cores)
+            # a plugin that binds its own threads can use other cores as well: not more than there was time for
+            own_here_s = min(own_cpu_s, wall_s * num_cores)
+            foreign = (busy_after_s - busy_before_s - own_here_s) / (wall_s * num_cores)
             source = "busy"
         else:
             foreign = 1 - own_cpu_s / wall_s if wall_s > 0 else 0.0

@@ -1,0 +1,394 @@
+"""Costs measured on this machine through OpenVINO.
+
+Every kind of device of the platform is measured once, on the cores, threads and precision of its first device, and
+kinds with the same configuration share one measurement. The CPU is measured with OpenVINO's profiling counters inside
+the whole model, other devices with one submodel per fused group (:mod:`placekit.cost_models.openvino.counters` and
+:mod:`~placekit.cost_models.openvino.submodels`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.cost_models.base import Progress
+from placekit.cost_models.cache import ProfileCache
+from placekit.cost_models.kind_profile import KindProfile
+from placekit.costs import CostTable
+from placekit.errors import DeviceUnavailableError, InvalidProblemError, ProfileError, UnsupportedProblemError
+from placekit.graph import OpGraph
+from placekit.platform import Device, Link, Platform
+
+if TYPE_CHECKING:
+    import openvino
+
+    from placekit.io.model import ModelSource
+
+__all__ = ["Profiled"]
+
+_LOGGER = logging.getLogger(__name__)
+
+_SCHEMA = 1
+"""Version of what a cache entry means; raised when measuring changes."""
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "method": ("auto", "counters", "submodels"),
+    "on_noise": ("flag", "refuse"),
+}
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """Cost model that measures.
+
+    An op's seconds are those of its *fused group*: what OpenVINO executes together cannot be timed, or cut, apart.
+    The whole time of a group stands on its member with the most FLOPs (the first in topological order among equals),
+    the other members have 0; ``CostTable.op_group`` names the groups, so only the sum per group means something.
+    Groups of kinds that fuse differently are joined until all kinds agree.
+
+    An op's memory is its weights plus its output tensors. A tensor's transfer time comes from the link of the kind:
+    given by the platform, else nothing for a host, else measured.
+
+    Parameters
+    ----------
+    repetitions
+        Least number of measured inferences; times are medians.
+    method
+        ``"counters"``, ``"submodels"``, or ``"auto"``: counters on the CPU, submodels elsewhere.
+    on_noise
+        What to do with a measurement that other load disturbed: ``"flag"`` it in the provenance, or ``"refuse"``.
+    max_foreign_load
+        Share of the cores' time, 0 to 1, that other load may take before a measurement counts as noisy.
+    noise_retries
+        How often a noisy measurement is repeated; the quietest one is kept.
+    measure_links
+        Measure every link, also those that the platform gives and those of host devices.
+    seed
+        Seed of the inputs.
+    cache
+        Where measurements are kept; None to measure anew and keep nothing. Noisy ones are never kept.
+    core
+        OpenVINO core; the shared one if None.
+
+    Raises
+    ------
+    InvalidProblemError
+        A parameter outside its range.
+
+    Examples
+    --------
+    >>> from placekit.cost_models.openvino.devices import core_groups
+    >>> costs = Profiled(repetitions=9).cost_table(read_model("model.xml"), core_groups(2))  # doctest: +SKIP
+    """
+
+    repetitions: int = 15
+    method: Literal["auto", "counters", "submodels"] = "auto"
+    on_noise: Literal["flag", "refuse"] = "flag"
+    max_foreign_load: float = 0.1
+    noise_retries: int = 2
+    measure_links: bool = False
+    seed: int = 0
+    cache: ProfileCache | None = ProfileCache()  # noqa: RUF009  # frozen, holds no state
+    core: openvino.Core | None = None
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise InvalidProblemError(f"profiled: {name} is {getattr(self, name)!r}; one of {', '.join(choices)}")
+        if self.repetitions < 3:
+            raise InvalidProblemError(
+                f"profiled: repetitions is {self.repetitions}; at least 3 are needed for a median"
+            )
+        if not 0 <= self.max_foreign_load <= 1:
+            raise InvalidProblemError(f"profiled: max_foreign_load is {self.max_foreign_load}; it is a share, 0 to 1")
+        if self.noise_retries < 0:
+            raise InvalidProblemError(f"profiled: noise_retries is {self.noise_retries}; it must be >= 0")
+
+    @property
+    def name(self) -> str:
+        """Short name of the cost model."""
+        return "profiled"
+
+    def cost_table(
+        self, source: ModelSource | OpGraph, platform: Platform, *, progress: Progress | None = None
+    ) -> CostTable:
+        """Measure every op of `source` on every kind of `platform`.
+
+        Parameters
+        ----------
+        source
+            A model with static shapes that was read from a file.
+        platform
+            Devices that this machine has, each with its OpenVINO device string.
+        progress
+            Called with (done, total, label) as work goes on.
+
+        Raises
+        ------
+        UnsupportedProblemError
+            A bare graph, which cannot be run, or a model that cannot be split where it has to be.
+        InvalidFileError
+            A model with inputs of unknown shape.
+        DeviceUnavailableError
+            A device that this machine does not have.
+        ProfileError
+            A device that cannot run the model, or noise with ``on_noise="refuse"``.
+        """
+        from placekit.cost_models.openvino.groups import join_groups
+
+        if isinstance(source, OpGraph):
+            raise UnsupportedProblemError(
+                f"graph {source.name!r} cannot be measured, it has no model behind it; use analytic costs, or read a "
+                "model file"
+            )
+        source.require_static()
+        devices = [platform.devices[platform.devices_of_kind(kind)[0]] for kind in range(len(platform.kinds))]
+        for device in devices:
+            self._require(device)
+        keys = [ProfileCache.key(self._key_parts(source, device)) for device in devices]
+        measured: dict[str, KindProfile] = {}
+        for device, key in zip(devices, keys, strict=True):
+            if key not in measured:
+                span = _part_of(progress, len(measured), len(set(keys)), device.kind)
+                measured[key] = self._profile(source, device, key, span)
+        profiles = [measured[key] for key in keys]
+        graph = source.graph
+        op_group = join_groups(graph, [profile.op_group for profile in profiles])
+        columns = [_on_anchors(graph, profile, op_group) for profile in profiles]
+        links = [self._link(device, platform) for device in devices]
+        transfers = [
+            np.zeros(graph.num_tensors) if link is None else link.time_s(graph.tensor_bytes) for link, _ in links
+        ]
+        output_bytes = np.bincount(graph.tensor_producer, weights=graph.tensor_bytes, minlength=graph.num_ops)
+        return CostTable(
+            kinds=platform.kinds,
+            op_time_s=np.stack([column[0] for column in columns], axis=1),
+            transfer_time_s=np.stack(transfers, axis=1),
+            op_memory_bytes=graph.op_weight_bytes + output_bytes,
+            supported=np.stack([column[2] for column in columns], axis=1),
+            op_group=op_group,
+            op_time_spread=np.stack([column[1] for column in columns], axis=1),
+            provenance={
+                "source": "profiled",
+                "model": graph.name,
+                "content_hash": source.content_hash,
+                "openvino": _openvino_version(),
+                "cpu": _cpu_name(),
+                "num_groups": int(op_group.max()) + 1,
+                "noisy": any(profile.meta["noisy"] for profile in profiles),
+                "kinds": {kind: dict(profile.meta) for kind, profile in zip(platform.kinds, profiles, strict=True)},
+                "links": {
+                    kind: _describe(link, origin) for kind, (link, origin) in zip(platform.kinds, links, strict=True)
+                },
+            },
+        )
+
+    def _core(self) -> openvino.Core:
+        from placekit.cost_models.openvino.devices import shared_core
+
+        return self.core or shared_core()
+
+    def _require(self, device: Device) -> None:
+        from placekit.cost_models.openvino.devices import require_device
+
+        if device.openvino is None:
+            raise DeviceUnavailableError(
+                f"device {device.name!r} of kind {device.kind!r} names no OpenVINO device, so it cannot be measured; "
+                "use analytic costs, or give it one"
+            )
+        require_device(device.openvino, self._core())
+
+    def _method(self, device: Device) -> str:
+        """Return how `device` is measured.
+
+        Raises
+        ------
+        ProfileError
+            Counters were asked for on a device where they do not mean what they mean on the CPU.
+        """
+        on_cpu = device.openvino == "CPU"
+        if self.method == "counters" and not on_cpu:
+            raise ProfileError(
+                f"device {device.name!r} ({device.openvino}) cannot be measured with counters, which are understood "
+                "for the CPU only; use submodels"
+            )
+        if self.method != "auto":
+            return self.method
+        return "counters" if on_cpu else "submodels"
+
+    def _key_parts(self, source: ModelSource, device: Device) -> dict[str, Any]:
+        """Return everything that a measurement of `source` on `device` depends on."""
+        from placekit.cost_models.openvino.machine import usable_cores
+
+        core_types = {core.cpu: core.core_type for core in usable_cores()}
+        return {
+            "schema": _SCHEMA,
+            "content_hash": source.content_hash,
+            "inputs": [[each.name, list(each.shape), each.dtype] for each in source.inputs],
+            "openvino": _openvino_version(),
+            "cpu": _cpu_name(),
+            "device": device.openvino,
+            "hardware": str(self._core().get_property(device.openvino, "FULL_DEVICE_NAME")),
+            "properties": dict(device.properties),
+            "core_types": sorted(core_types.get(core, "") for core in device.cores),
+            "method": self._method(device),
+            "repetitions": self.repetitions,
+            "seed": self.seed,
+        }
+
+    def _profile(self, source: ModelSource, device: Device, key: str, progress: Progress | None) -> KindProfile:
+        """Return the measurement from the cache, or make it and keep it."""
+        stored = self.cache.load(key) if self.cache else None
+        if stored is not None:
+            profile = KindProfile.from_arrays(*stored, source.graph.num_ops)
+            if profile is None or not isinstance(profile.meta.get("foreign_load"), float):
+                _LOGGER.warning("cache entry %s does not fit the model and is measured again", key)
+            elif profile.meta["foreign_load"] <= self.max_foreign_load:
+                return replace(profile, meta={**profile.meta, "noisy": False, "cached": True})
+        profile = self._measure(source, device, progress)
+        if self.cache and not profile.meta["noisy"]:
+            self.cache.store(key, profile.to_arrays(), profile.meta)
+        return profile
+
+    def _measure(self, source: ModelSource, device: Device, progress: Progress | None) -> KindProfile:
+        """Measure until other load leaves it alone or the retries are used up; return the quietest measurement."""
+        from placekit.cost_models.openvino.counters import profile_counters
+        from placekit.cost_models.openvino.machine import running_on
+        from placekit.cost_models.openvino.noise import LoadMeter
+        from placekit.cost_models.openvino.submodels import profile_submodels
+
+        measure = profile_counters if self._method(device) == "counters" else profile_submodels
+        model = source.load()
+        best: KindProfile | None = None
+        for attempt in range(1, self.noise_retries + 2):
+            with running_on(device.cores), LoadMeter(device.cores) as meter:
+                profile = measure(
+                    self._core(),
+                    model,
+                    source.graph,
+                    device=device.openvino or device.name,
+                    properties=device.properties,
+                    repetitions=self.repetitions,
+                    seed=self.seed,
+                    progress=progress,
+                )
+            reading = meter.reading
+            if best is None or reading.foreign_load < best.meta["foreign_load"]:
+                best = replace(profile, meta={**profile.meta, **self._circumstances(device, reading, source)})
+            if reading.foreign_load <= self.max_foreign_load:
+                break
+            _LOGGER.warning(
+                "other load took %.0f %% of the cores while %r was measured (attempt %d of %d)",
+                100 * reading.foreign_load, device.name, attempt, self.noise_retries + 1,
+            )  # fmt: skip
+        assert best is not None
+        if best.meta["noisy"] and self.on_noise == "refuse":
+            raise ProfileError(
+                f"device {device.name!r}: other load took {best.meta['foreign_load']:.0%} of the cores in the quietest "
+                f"of {self.noise_retries + 1} measurements; at most {self.max_foreign_load:.0%} is accepted"
+            )
+        return best
+
+    def _circumstances(self, device: Device, reading: Any, source: ModelSource) -> dict[str, Any]:
+        _LOGGER.debug("measured %r on %r in %.2f s", source.name, device.name, reading.wall_s)
+        return {
+            "device": device.name,
+            "openvino_device": device.openvino,
+            "properties": dict(device.properties),
+            "cores": list(device.cores),
+            "repetitions": self.repetitions,
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "wall_s": reading.wall_s,
+            "own_cpu_s": reading.own_cpu_s,
+            "foreign_load": float(reading.foreign_load),
+            "foreign_load_source": reading.source,
+            "noisy": reading.foreign_load > self.max_foreign_load,
+            "cached": False,
+        }
+
+    def _link(self, device: Device, platform: Platform) -> tuple[Link | None, str]:
+        """Return the link of the kind of `device`, and where it comes from."""
+        from placekit.cost_models.openvino.transfer import measure_link
+
+        given = platform.links.get(device.kind)
+        if given is not None and not self.measure_links:
+            return given, "given"
+        if device.is_host and not self.measure_links:
+            return None, "host"
+        return measure_link(device, self._core()), "measured"
+
+
+def _on_anchors(
+    graph: OpGraph, profile: KindProfile, op_group: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+    """Return time, spread and support ``[num_ops]`` of a profile whose groups are joined to `op_group`.
+
+    The spread of a joined group is the mean of its parts', weighted by time: the most that it can be.
+    """
+    num_groups = int(op_group.max()) + 1
+    anchors = _anchors(graph, op_group, num_groups)
+    joined = np.empty(profile.num_groups, dtype=np.int64)
+    joined[profile.op_group] = op_group  # every op of a measured group is in the same joined group
+    group_time_s = np.bincount(joined, weights=profile.group_time_s, minlength=num_groups)
+    is_measured = ~np.isnan(profile.group_spread)
+    spread_s = np.where(is_measured, profile.group_spread * profile.group_time_s, 0.0)
+    group_spread_s = np.bincount(joined, weights=spread_s, minlength=num_groups)
+    op_time_s, op_spread = np.zeros(graph.num_ops), np.full(graph.num_ops, np.nan)
+    op_time_s[anchors] = group_time_s
+    has_spread = group_time_s > 0
+    op_spread[anchors[has_spread]] = group_spread_s[has_spread] / group_time_s[has_spread]
+    lost = np.bincount(joined, weights=~profile.group_supported, minlength=num_groups) > 0
+    return op_time_s, op_spread, ~lost[op_group]
+
+
+def _anchors(graph: OpGraph, op_group: NDArray[np.int64], num_groups: int) -> NDArray[np.int64]:
+    """``[num_groups]`` member of every group with the most FLOPs; the first in topological order among equals."""
+    rank = np.empty(graph.num_ops, dtype=np.int64)
+    rank[graph.order] = np.arange(graph.num_ops)
+    by_preference = np.lexsort((rank, -graph.op_flops, op_group))
+    starts = np.searchsorted(op_group[by_preference], np.arange(num_groups))
+    return by_preference[starts]
+
+
+def _part_of(progress: Progress | None, index: int, count: int, kind: str) -> Progress | None:
+    """Return a callback that reports its own steps as the `index`-th of `count` equal parts, never going back."""
+    if progress is None:
+        return None
+    furthest = 0
+
+    def report(done: int, total: int, label: str) -> None:
+        nonlocal furthest
+        furthest = max(furthest, 100 * done // max(total, 1))
+        progress(100 * index + furthest, 100 * count, f"{kind}: {label}")
+
+    return report
+
+
+def _describe(link: Link | None, origin: str) -> dict[str, Any]:
+    if link is None:
+        return {"source": origin}
+    bandwidth = link.bandwidth_bytes_per_s
+    return {
+        "source": origin,
+        "latency_s": link.latency_s,
+        "bandwidth_bytes_per_s": bandwidth if math.isfinite(bandwidth) else None,  # JSON knows no infinity
+    }
+
+
+def _openvino_version() -> str:
+    import openvino
+
+    return str(openvino.__version__)
+
+
+def _cpu_name() -> str:
+    from placekit.cost_models.openvino.machine import cpu_name
+
+    return cpu_name()
