@@ -1,0 +1,211 @@
+"""Random problems and their parts, for property tests: small enough for exhaustive search, rich in constraints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from placekit.contiguity import Contiguity
+from placekit.costs import CostTable
+from placekit.graph import DYNAMIC, OpGraph
+from placekit.objectives import Objective, SerialLatency, Throughput
+from placekit.placement import Placement
+from placekit.platform import Device, Link, Platform
+from placekit.problem import UNPINNED, Problem
+
+TIMES_S = st.one_of(
+    st.integers(0, 20).map(float),
+    st.floats(0, 1e3, allow_subnormal=False),
+    st.sampled_from([0.0, 1e-9, 0.1, 1 / 3]),
+)
+"""Seconds: whole numbers (ties!), any float, and awkward values."""
+
+NUM_BYTES = st.one_of(st.integers(0, 8).map(float), st.integers(0, 2**40).map(float))
+"""Bytes: few (so that limits of a few bytes bind), or many."""
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
+"""Names of any characters but halves of surrogate pairs, which no file can hold."""
+
+
+@st.composite
+def graphs(
+    draw: st.DrawFn, *, max_ops: int = 8, with_backward: bool = True, with_multiple_outputs: bool = True
+) -> OpGraph:
+    """Random DAGs: every op reads outputs of ops before it, in a shuffled order of names."""
+    num_ops = draw(st.integers(1, max_ops))
+    rank = draw(st.permutations(range(num_ops)))  # rank[op]: edges go from low to high rank
+    by_rank = sorted(range(num_ops), key=lambda op: rank[op])
+    tensors: list[tuple[int, list[int]]] = []
+    for at, producer in enumerate(by_rank):
+        later = by_rank[at + 1 :]
+        for _ in range(draw(st.integers(0, 2 if with_multiple_outputs else 1))):
+            readers = draw(st.lists(st.sampled_from(later), unique=True, max_size=3)) if later else []
+            if readers:
+                tensors.append((producer, readers))
+    backward = draw(st.lists(st.booleans(), min_size=num_ops, max_size=num_ops)) if with_backward else [False] * num_ops
+    if any(backward):  # a backward op never feeds a forward op: the tail of the order is backward
+        first = draw(st.integers(0, num_ops))
+        backward = [rank[op] >= first for op in range(num_ops)]
+    columns: dict[str, Any] = {
+        "op_flops": draw(st.lists(NUM_BYTES, min_size=num_ops, max_size=num_ops)),
+        "op_weight_bytes": draw(st.lists(NUM_BYTES, min_size=num_ops, max_size=num_ops)),
+        "is_backward": np.array(backward, dtype=bool),
+    }
+    shape = st.lists(st.sampled_from([DYNAMIC, 0, 1, 3]), max_size=3).map(tuple)
+    return OpGraph(
+        name=draw(NAMES),
+        op_names=tuple(draw(st.lists(NAMES, min_size=num_ops, max_size=num_ops, unique=True))),
+        op_types=tuple(
+            draw(st.lists(st.sampled_from(["MatMul", "Add", "Relu", "Op"]), min_size=num_ops, max_size=num_ops))
+        ),
+        tensor_producer=np.array([producer for producer, _ in tensors], dtype=np.int64),
+        consumer_offsets=np.cumsum([0, *(len(readers) for _, readers in tensors)], dtype=np.int64),
+        consumers=np.array([op for _, readers in tensors for op in readers], dtype=np.int64),
+        tensor_bytes=np.array([draw(NUM_BYTES) for _ in tensors]),
+        tensor_shapes=tuple(draw(shape) for _ in tensors),
+        **columns,
+    )
+
+
+@st.composite
+def platforms(draw: st.DrawFn, *, max_kinds: int = 4, max_devices: int = 5, with_memory: bool = True) -> Platform:
+    """Random platforms of 1 to `max_kinds` kinds, some with limits, links and properties."""
+    kinds = draw(st.lists(NAMES, min_size=1, max_size=max_kinds, unique=True))
+    counts = [1] * len(kinds)
+    for _ in range(draw(st.integers(0, max(0, max_devices - len(kinds))))):
+        counts[draw(st.integers(0, len(kinds) - 1))] += 1
+    devices, links = [], {}
+    for kind, count in zip(kinds, counts, strict=True):
+        memory = draw(st.none() | st.floats(1, 2**40)) if with_memory else None
+        is_host = draw(st.booleans())
+        if draw(st.booleans()):
+            links[kind] = Link(draw(TIMES_S), draw(st.just(float("inf")) | st.floats(1e-3, 1e12)))
+        devices += [
+            Device(
+                f"{kind}.{number}",
+                kind,
+                memory_bytes=memory,
+                is_host=is_host,
+                openvino=draw(st.none() | st.just("CPU")),
+                cores=tuple(draw(st.lists(st.integers(0, 63), max_size=2))),
+                properties=draw(st.dictionaries(NAMES, st.text(max_size=4), max_size=2)),
+            )
+            for number in range(count)
+        ]
+    return Platform(tuple(draw(st.permutations(devices))), links)
+
+
+@st.composite
+def cost_tables(
+    draw: st.DrawFn, graph: OpGraph, kinds: tuple[str, ...], *, with_unsupported: bool = True, with_groups: bool = True
+) -> CostTable:
+    """Random costs of `graph` on `kinds`; every op is supported by at least one kind."""
+    num_ops, num_tensors, num_kinds = graph.num_ops, graph.num_tensors, len(kinds)
+
+    def matrix(values: st.SearchStrategy[Any], rows: int) -> Any:
+        row = st.lists(values, min_size=num_kinds, max_size=num_kinds)
+        return draw(st.lists(row, min_size=rows, max_size=rows))
+
+    supported = np.ones((num_ops, num_kinds), dtype=bool)
+    if with_unsupported and draw(st.booleans()):
+        supported = np.array(matrix(st.booleans(), num_ops), dtype=bool)
+        supported[np.arange(num_ops), [draw(st.integers(0, num_kinds - 1)) for _ in range(num_ops)]] = True
+    groups = None
+    if with_groups and draw(st.booleans()):
+        groups = np.array(draw(st.lists(st.integers(0, num_ops), min_size=num_ops, max_size=num_ops)))
+    spread = None
+    if draw(st.booleans()):
+        spread = np.array(matrix(st.just(float("nan")) | st.floats(0, 2), num_ops), dtype=np.float64)
+    return CostTable(
+        kinds=kinds,
+        op_time_s=np.array(matrix(TIMES_S, num_ops), dtype=np.float64),
+        transfer_time_s=np.array(matrix(TIMES_S, num_tensors), dtype=np.float64).reshape(num_tensors, num_kinds),
+        op_memory_bytes=np.array(draw(st.lists(NUM_BYTES, min_size=num_ops, max_size=num_ops))),
+        supported=supported,
+        op_group=groups,  # type: ignore[arg-type]  # None = every op on its own
+        op_time_spread=spread,
+        provenance=draw(st.dictionaries(NAMES, st.none() | st.integers() | st.lists(st.booleans()), max_size=2)),
+    )
+
+
+def objectives() -> st.SearchStrategy[Objective]:
+    """Every variant of the objectives."""
+    return st.one_of(
+        st.builds(Throughput, overlap=st.booleans(), schedule=st.sampled_from(["1f1b", "gpipe"])),
+        st.builds(SerialLatency, subgraph_cost_s=TIMES_S),
+    )
+
+
+@st.composite
+def problems(
+    draw: st.DrawFn,
+    *,
+    max_ops: int = 8,
+    max_kinds: int = 4,
+    max_devices: int = 5,
+    objective: st.SearchStrategy[Objective] | None = None,
+    contiguity: st.SearchStrategy[Contiguity] | None = None,
+    with_memory: bool = True,
+    with_backward: bool = True,
+    with_unsupported: bool = True,
+    with_groups: bool = True,
+    with_colocation: bool = True,
+    with_pins: bool = True,
+    with_multiple_outputs: bool = True,
+) -> Problem:
+    """Random problems with memory limits, colours, fused groups, backward ops, pins and unsupported ops.
+
+    Feasibility is not promised: a limit can be too small, and a pin or a colour can clash with support.
+    """
+    graph = draw(graphs(max_ops=max_ops, with_backward=with_backward, with_multiple_outputs=with_multiple_outputs))
+    platform = draw(platforms(max_kinds=max_kinds, max_devices=max_devices, with_memory=with_memory))
+    costs = draw(cost_tables(graph, platform.kinds, with_unsupported=with_unsupported, with_groups=with_groups))
+    num_ops = graph.num_ops
+    labels = pinned = None
+    if with_colocation and draw(st.booleans()):
+        labels = np.array(draw(st.lists(st.integers(-2, num_ops), min_size=num_ops, max_size=num_ops)))
+    if with_pins and draw(st.booleans()):
+        device = st.integers(UNPINNED, platform.num_devices - 1)
+        pinned = np.array(draw(st.lists(device, min_size=num_ops, max_size=num_ops)))
+    return Problem(
+        graph,
+        platform,
+        costs,
+        draw(objectives() if objective is None else objective),
+        draw(st.sampled_from(list(Contiguity)) if contiguity is None else contiguity),
+        labels,  # type: ignore[arg-type]  # None = every op on its own
+        pinned,  # type: ignore[arg-type]  # None = nothing pinned
+    )
+
+
+@st.composite
+def workload_problems(draw: st.DrawFn, *, max_ops: int = 8, max_devices: int = 4) -> Problem:
+    """Random problems that the workload format can say: accelerators with a limit, and CPUs."""
+    graph = draw(graphs(max_ops=max_ops, with_multiple_outputs=False))
+    num_accelerators, num_cpus = draw(
+        st.tuples(st.integers(0, max_devices), st.integers(0, 2)).filter(lambda counts: sum(counts) > 0)
+    )
+    limit = draw(st.none() | st.floats(1, 2**40))
+    platform = Platform(
+        (
+            *(Device(f"ACC.{d}", "accelerator", memory_bytes=limit) for d in range(num_accelerators)),
+            *(Device(f"CPU.{d}", "cpu", is_host=True) for d in range(num_cpus)),
+        )
+    )
+    costs = draw(cost_tables(graph, ("accelerator", "cpu"), with_groups=False))
+    transfer, supported = costs.transfer_time_s.copy(), costs.supported.copy()
+    transfer[:, 1], supported[:, 1] = 0, True
+    costs = costs.replace(transfer_time_s=transfer, supported=supported).for_kinds(platform.kinds)
+    num_ops = graph.num_ops
+    labels = draw(st.none() | st.lists(st.integers(-2, num_ops), min_size=num_ops, max_size=num_ops))
+    return Problem(graph, platform, costs, colocation=labels)  # type: ignore[arg-type]  # None, and lists are converted
+
+
+@st.composite
+def placements(draw: st.DrawFn, problem: Problem) -> Placement:
+    """Any placement of the problem's ops, feasible or not."""
+    num_ops = problem.graph.num_ops
+    device = st.integers(0, problem.platform.num_devices - 1)
+    return Placement.of(problem, np.array(draw(st.lists(device, min_size=num_ops, max_size=num_ops))))
