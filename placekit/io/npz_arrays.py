@@ -1,7 +1,8 @@
 """Long columns of a JSON file in a sibling ``.npz``.
 
-In the JSON file the column is replaced by ``{"npz": key}`` (or ``{"npz_rows": key}`` for a list of lists), and
-``arrays`` names the sibling and its digest, so that a pair of files that do not belong together is noticed.
+In the JSON file the column is replaced by ``{"npz": key}`` (or ``{"npz_rows": key}`` for a list of lists), where the
+key is its own place in the file, such as ``costs.op_time_s.cpu``; ``arrays`` names the sibling and its digest, so that
+a pair of files that do not belong together is noticed.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ def pack_arrays(document: dict[str, Any], path: str | Path) -> dict[str, Any]:
 
 
 def _pack(value: Any, key: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    if key.endswith("provenance"):  # free-form: its keys could make two places look the same
+        return value
     if isinstance(value, dict):
         return {name: _pack(item, f"{key}.{name}" if key else name, arrays) for name, item in value.items()}
     if not isinstance(value, list) or len(value) < MIN_LENGTH:
@@ -101,24 +104,21 @@ def unpack_arrays(document: Any, path: str | Path) -> Any:
             arrays = {key: archive[key] for key in archive.files}
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise InvalidFileError(f"{sibling}: not readable arrays: {error}") from error
-    try:
-        return _unpack(document, arrays)
-    except (KeyError, TypeError, RecursionError) as error:
-        raise InvalidFileError(f"{path}: refers to arrays that {sibling.name} does not have: {error}") from error
+    return _unpack(document, "", arrays)
 
 
-def _unpack(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
+def _unpack(value: Any, key: str, arrays: dict[str, NDArray[Any]]) -> Any:
     if not isinstance(value, dict):
         return value
-    if value.keys() == {"npz"}:
-        column = arrays[value["npz"]]
+    # an op or a kind may be called "npz": only the column's own place makes a reference
+    if value == {"npz": key} and key in arrays:
+        column = arrays[key]
         items = column.tolist()
         if column.dtype.kind == "f":
             for at in np.flatnonzero(np.isnan(column)).tolist():
                 items[at] = None
         return items
-    if value.keys() == {"npz_rows"}:
-        flat = arrays[value["npz_rows"]].tolist()
-        offsets = arrays[f"{value['npz_rows']}.offsets"].tolist()
+    if value == {"npz_rows": key} and key in arrays and f"{key}.offsets" in arrays:
+        flat, offsets = arrays[key].tolist(), arrays[f"{key}.offsets"].tolist()
         return [flat[start:end] for start, end in pairwise(offsets)]
-    return {name: _unpack(item, arrays) for name, item in value.items()}
+    return {name: _unpack(item, f"{key}.{name}" if key else name, arrays) for name, item in value.items()}

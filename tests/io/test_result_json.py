@@ -1,0 +1,95 @@
+"""Result files: exact round trips and named errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import placements, problems
+
+from placekit.errors import InvalidFileError
+from placekit.evaluate import evaluate
+from placekit.io.detect import kind_of_file
+from placekit.io.result_json import read_result, write_result
+from placekit.placement import Placement
+from placekit.problem import Problem
+from placekit.result import Incumbent, Result, Status
+from placekit.stop import StopReason
+
+
+def judged(problem: Problem, placement: Placement) -> Result:
+    """Return the result of a method that found `placement`, or nothing if it is not feasible."""
+    evaluation = evaluate(problem, placement)
+    objective = evaluation.objective if evaluation.is_feasible else None
+    return Result(
+        method="test",
+        objective_name=problem.objective.name,
+        problem_name=problem.name,
+        status=Status.UNKNOWN if objective is None else Status.FEASIBLE,
+        stop_reason=StopReason.TIME,
+        placement=None if objective is None else placement,
+        objective=objective,
+        lower_bound=None if objective is None else objective / 3,
+        bound_name=None if objective is None else "third",
+        device_loads=evaluation.device_loads,
+        violations=evaluation.violations,
+        trace=(Incumbent(0.1, None, 0.0), Incumbent(0.25, objective, None)),
+        runtime_s=0.3,
+        evaluations=2,
+        seed=7,
+        info={"nodes": 12, "log": ["a", None]},
+    )
+
+
+@given(data=st.data())
+def test_result_comes_back_exactly(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """read(write(r)) == r, feasible or not, and its printed form too."""
+    problem = data.draw(problems())
+    result = judged(problem, data.draw(placements(problem)))
+    path = tmp_path_factory.getbasetemp() / "result.json"
+    write_result(result, path)
+    again = read_result(path)
+    assert again == result
+    assert again.to_dict() == result.to_dict()
+    assert str(again) == str(result)
+    assert kind_of_file(path) == "result"
+
+
+@pytest.mark.parametrize(
+    ("steps", "value", "message"),
+    [
+        (("status",), "great", "status is 'great'; it should be one of optimal, feasible"),
+        (("stop_reason",), "bored", "stop_reason is 'bored'; it should be one of proved"),
+        (("status",), "infeasible", "status infeasible contradicts the placement"),
+        (("lower_bound",), 1e9, "lower bound 1000000000.0 above the objective"),
+        (("objective",), None, "placement and objective must be given together"),
+        (("objective",), -1.0, "objective is -1.0; it should be greater"),
+        (("placement", "a"), "TPU", "placement of op 'a' names device 'TPU'; devices are cpu.0, acc.0, acc.1"),
+        (("device_loads",), {}, "device_loads names"),
+        (("devices", 0, "load_s"), "1", r"devices\[0\] \(device 'cpu\.0'\)\.load_s is '1'"),
+        (("trace",), [[1.0, 2.0]], r"trace\[0\]"),
+        (("trace",), [[None, 2.0, 1.0]], r"trace\[0\] has no time"),
+        (("evaluations",), 1.5, "evaluations is 1.5"),
+        (("extra",), 1, "extra is an unknown field"),
+    ],
+)
+def test_broken_result_is_a_named_error(
+    tmp_path: Path, diamond: Problem, steps: tuple[Any, ...], value: Any, message: str
+) -> None:
+    """The message names the file, the place, the value and the bound."""
+    path = tmp_path / "result.json"
+    write_result(judged(diamond, Placement.of(diamond, np.zeros(4, dtype=np.int64))), path)
+    data = json.loads(path.read_text())
+    place = data
+    for step in steps[:-1]:
+        place = place[step]
+    place[steps[-1]] = value
+    path.write_text(json.dumps(data))
+    with pytest.raises(InvalidFileError, match=message) as caught:
+        read_result(path)
+    assert str(path) in str(caught.value)
