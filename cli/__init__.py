@@ -1,1 +1,1 @@
-"""The command line: the only place that prints, parses and exits."""
+"""The command line: the only place that parses arguments, prints and exits. One module per command."""

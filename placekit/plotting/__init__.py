@@ -1,1 +1,1 @@
-"""Figures: one per file, ``plot_x(result, ax=None)``."""
+"""Figures, one per module: ``plot_x(result, ax=None)``. matplotlib is imported when one is drawn."""

@@ -1,0 +1,63 @@
+# Everything works from a fresh clone; the first target that needs it makes .venv.
+PYTHON ?= python3
+VENV ?= .venv
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+DEMO ?= demo
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# --no-build-isolation: the build uses the pinned setuptools, not the newest one
+INSTALL := $(PIP) install --quiet -c constraints.txt
+
+.PHONY: help venv demo test lint format types tests smoke bench clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+venv: $(VENV)/.installed-dev  ## everything that development needs, in .venv
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# the stamps depend on what decides about the versions; an index without torch for CPUs gets a second try with one
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) setuptools wheel
+	$(INSTALL) --no-build-isolation -e '.[$(if $(filter dev,$*),dev$(,)zoo,$*)]' \
+	  || $(INSTALL) --no-build-isolation --extra-index-url $(TORCH_INDEX) -e '.[$(if $(filter dev,$*),dev$(,)zoo,$*)]'
+	@touch $@
+
+, := ,
+
+demo: $(VENV)/.installed-zoo  ## build ResNet-50, measure it, place it on two groups of cores, show the answer
+	@mkdir -p $(DEMO)
+	$(BIN)/placekit zoo resnet50 -o $(DEMO)/resnet50.xml
+	$(BIN)/placekit profile $(DEMO)/resnet50.xml -o $(DEMO)/resnet50.costs.json
+	$(BIN)/placekit solve --method ilp $(DEMO)/resnet50.xml --costs $(DEMO)/resnet50.costs.json --time-limit 60 \
+	  -o $(DEMO)/resnet50.placement.json
+	$(BIN)/placekit show $(DEMO)/resnet50.result.json --plot $(DEMO)/resnet50.png
+	@echo; echo "The demo wrote:"; ls -1 $(DEMO)/resnet50.*
+
+test: lint types smoke tests  ## all checks; the tests come last, so that the last line says how many ran
+
+lint: venv  ## style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: venv  ## rewrite to the format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: venv  ## mypy, strict
+	$(BIN)/mypy --strict
+
+smoke: venv  ## build the wheel, install it alone in a clean environment, use it
+	tests/wheel_smoke.sh $(BIN)/python
+
+tests: venv  ## unit, property and documentation tests
+	$(BIN)/python -m pytest
+
+bench: venv  ## measure start-up, reading, building and solving; appends rows to benchmarks/rows/
+	$(BIN)/python -m placekit.benchmarks.quick
+
+clean:  ## remove what was built; .venv stays
+	rm -rf build dist $(DEMO) *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

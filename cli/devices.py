@@ -1,0 +1,123 @@
+"""``placekit devices``: what this machine offers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from placekit.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from placekit.cost_models.openvino.devices import AvailableDevice
+    from placekit.platform import Platform
+
+__all__ = ["devices"]
+
+
+def devices(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the suggested platform (TOML).")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the OpenVINO devices, the CPU cores and the memory of this machine, and suggest a platform."""
+    from placekit.cli.console import check_writable, print_json, show_parts
+    from placekit.cost_models.openvino.devices import available_devices, default_platform
+
+    if output is not None:
+        check_writable(output)
+    found, suggested = available_devices(), default_platform()
+    if output is not None:
+        from placekit.io.platform_toml import write_platform
+
+        write_platform(suggested, output)
+    if as_json:
+        print_json(_document(found, suggested) | ({"files": {"platform": str(output)}} if output else {}))
+    else:
+        show_parts(_report(found, suggested, output))
+
+
+def _machine() -> dict[str, Any]:
+    from placekit.cost_models.openvino.machine import cpu_name, memory_bytes, usable_cores, usable_cpus
+
+    cores = usable_cores()
+    return {
+        "cpu": cpu_name(),
+        "cores": [core.cpu for core in cores],
+        "logical_cpus": list(usable_cpus()),
+        "sockets": len({core.package for core in cores}),
+        "memory_bytes": memory_bytes(),
+    }
+
+
+def _document(found: tuple[AvailableDevice, ...], suggested: Platform) -> dict[str, Any]:
+    platform = [
+        {
+            "name": device.name,
+            "kind": device.kind,
+            "memory_bytes": device.memory_bytes,
+            "is_host": device.is_host,
+            "openvino": device.openvino,
+            "cores": list(device.cores),
+            "properties": dict(device.properties),
+        }
+        for device in suggested.devices
+    ]
+    return {
+        "machine": _machine(),
+        "devices": [
+            {
+                "name": device.name,
+                "full_name": device.full_name,
+                "memory_bytes": device.memory_bytes,
+                "properties": {name: _plain(value) for name, value in device.properties.items()},
+            }
+            for device in found
+        ],
+        "suggested_platform": platform,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a property as a JSON value; OpenVINO has types of its own."""
+    if isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each) for each in value]
+    return str(value)
+
+
+def _report(found: tuple[AvailableDevice, ...], suggested: Platform, output: Path | None) -> Iterator[RenderableType]:
+    from placekit.cli.render import fact_lines, plain_table, platform_table
+    from placekit.cli.units import format_bytes, format_count
+    from placekit.cost_models.openvino.machine import format_cores
+
+    machine = _machine()
+    cores = f"{format_count(len(machine['cores']), 'physical core')} ({format_cores(machine['cores'])})"
+    yield fact_lines(
+        {
+            "CPU": machine["cpu"],
+            "cores": f"{cores}, {format_count(machine['sockets'], 'socket')}, usable by this process",
+            "memory": format_bytes(machine["memory_bytes"]),
+        }
+    )
+    yield ""
+    table = plain_table("OpenVINO device", "full name", "precisions", "memory", left=3)
+    for device in found:
+        precisions = _plain(device.properties.get("OPTIMIZATION_CAPABILITIES", []))
+        shown = [each for each in map(str, precisions) if re.fullmatch(r"(BF|FP|INT)\d+", each)]  # not WINOGRAD
+        table.add_row(device.name, device.full_name, " ".join(shown), format_bytes(device.memory_bytes))
+    yield table
+    yield ""
+    yield "Suggested platform (what `solve` and `profile` use without -d, --platform or --groups):"
+    yield platform_table(suggested)
+    if output is not None:
+        yield ""
+        yield fact_lines({"wrote platform": str(output)})

@@ -1,0 +1,116 @@
+"""What is worth a line about a model, a problem, a platform or a cost table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from placekit.cli.units import format_bytes, format_count, format_share, format_time
+
+if TYPE_CHECKING:
+    from placekit.costs import CostTable
+    from placekit.io.model import ModelSource
+    from placekit.platform import Platform
+    from placekit.problem import Problem
+
+__all__ = ["age", "cost_facts", "describe_platform", "median_spread", "model_facts", "problem_facts"]
+
+
+def model_facts(source: ModelSource) -> dict[str, str]:
+    """Return name, size and inputs of a model that was read."""
+    from placekit.io.model import format_shape
+
+    graph = source.graph
+    inputs = ", ".join(f"{each.name}{format_shape(each.shape)} {each.dtype}" for each in source.inputs)
+    return {
+        "model": f"{source.name}: {format_count(graph.num_ops, 'op')}, {format_count(graph.num_edges, 'edge')} "
+        f"({source.num_nodes} nodes and {source.num_edges} edges with constants)",
+        "inputs": inputs or "none",
+        "work": f"{float(graph.op_flops.sum()) / 1e9:.4g} GFLOP, weights {format_bytes(graph.op_weight_bytes.sum())}",
+    }
+
+
+def describe_platform(platform: Platform) -> str:
+    """Return the devices by kind on one line."""
+    parts = []
+    for kind, name in enumerate(platform.kinds):
+        devices = platform.devices_of_kind(kind)
+        names = [platform.devices[d].name for d in devices]
+        shown = ", ".join(names) if len(names) <= 4 else f"{names[0]} ... {names[-1]}"
+        limit = platform.devices[devices[0]].memory_bytes
+        memory = f", {format_bytes(limit)}{' each' if len(names) > 1 else ''}" if limit is not None else ""
+        parts.append(f"{len(names)} x {name} ({shown}{memory})")
+    return "; ".join(parts)
+
+
+def problem_facts(problem: Problem) -> dict[str, str]:
+    """Return what is solved: size, devices, objective, constraints."""
+    graph = problem.graph
+    plain = type(problem.objective)().to_dict()
+    told = {name: value for name, value in problem.objective.to_dict().items() if value != plain[name]}
+    variant = ", ".join(f"{name} {value}" for name, value in told.items())
+    facts = {
+        "problem": f"{problem.name}: {format_count(graph.num_ops, 'op')} in "
+        f"{problem.num_classes} {'class' if problem.num_classes == 1 else 'classes'}, "
+        f"{format_count(graph.num_tensors, 'tensor')}, {format_count(graph.num_edges, 'edge')}",
+        "platform": describe_platform(problem.platform),
+        "objective": f"{problem.objective.name}{f' ({variant})' if variant else ''}, contiguity {problem.contiguity}",
+    }
+    num_pinned = int((problem.pinned >= 0).sum())
+    if num_pinned:
+        facts["pinned"] = format_count(num_pinned, "op")
+    return facts
+
+
+def cost_facts(costs: CostTable) -> dict[str, str]:
+    """Return where the costs come from, how old and how noisy they are, and the sum of op times per kind."""
+    told = costs.provenance
+    parts = [str(told.get("source", "given"))]
+    kinds = told.get("kinds")
+    measured = [each for each in kinds.values() if isinstance(each, Mapping)] if isinstance(kinds, Mapping) else []
+    dates = sorted(str(each["date"]) for each in measured if "date" in each)
+    if dates and (old := age(dates[0])):
+        kept = ", from the cache" if any(each.get("cached") for each in measured) else ""
+        parts.append(f"{old} ago{kept}")
+    spreads = [spread for k in range(len(costs.kinds)) if (spread := median_spread(costs, k)) is not None]
+    if spreads:
+        parts.append(f"median spread {format_share(max(spreads))}")
+    if told.get("noisy"):
+        parts.append("NOISY: other load disturbed the measurement")
+    facts = {"costs": ", ".join(parts)}
+    sums = np.where(costs.supported, costs.op_time_s, 0.0).sum(axis=0)
+    facts["all ops"] = ", ".join(
+        f"{kind} {format_time(float(total))}" for kind, total in zip(costs.kinds, sums.tolist(), strict=True)
+    )
+    return facts
+
+
+def median_spread(costs: CostTable, kind: int) -> float | None:
+    """Return the median relative spread of the measured times of one kind; None if nothing was measured."""
+    if costs.op_time_spread is None:
+        return None
+    spread = costs.op_time_spread[:, kind]
+    spread = spread[np.isfinite(spread)]
+    return float(np.median(spread)) if spread.size else None
+
+
+def age(date: str) -> str | None:
+    """Return how long ago an ISO 8601 date was, to the nearest unit; None for another text.
+
+    Examples
+    --------
+    >>> age("2000-01-01T00:00:00+00:00").endswith("days")
+    True
+    """
+    try:
+        then = datetime.fromisoformat(date)
+    except ValueError:
+        return None
+    seconds = (datetime.now(UTC) - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds()
+    for size, unit in ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute")):
+        if seconds >= size:
+            return format_count(int(seconds // size), unit)
+    return format_count(max(int(seconds), 0), "second")

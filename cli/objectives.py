@@ -1,0 +1,69 @@
+"""From ``--objective``, ``--contiguity`` and the options of the variants to an execution model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from placekit.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    from placekit.contiguity import Contiguity
+    from placekit.objectives import Objective
+
+__all__ = ["ObjectiveChoice"]
+
+
+@dataclass(frozen=True)
+class ObjectiveChoice:
+    """What the user said about the objective; None where nothing was said.
+
+    Parameters
+    ----------
+    name
+        ``"throughput"`` or ``"serial-latency"``.
+    contiguity
+        ``"none"``, ``"convex"`` or ``"acyclic"``.
+    overlap, schedule, subgraph_cost_s
+        The variants.
+    """
+
+    name: str | None = None
+    contiguity: str | None = None
+    overlap: bool | None = None
+    schedule: str | None = None
+    subgraph_cost_s: float | None = None
+
+    def objective(self, default: Objective | None = None) -> Objective | None:
+        """Return the chosen objective; where nothing was said, `default` and its variant.
+
+        Raises
+        ------
+        PlacekitError
+            An unknown objective, or a variant that the objective does not have.
+        """
+        from placekit.objectives import get_objective
+
+        given = {"overlap": self.overlap, "schedule": self.schedule, "subgraph_cost_s": self.subgraph_cost_s}
+        variant = {name: value for name, value in given.items() if value is not None}
+        if self.name is None and not variant:
+            return default
+        name = self.name or (default.name if default else "throughput")
+        inherited = default.to_dict() if default is not None and default.name == name else {}
+        return get_objective(name, inherited | variant)
+
+    def contiguity_or_none(self) -> Contiguity | None:
+        """Return the chosen contiguity; None for the objective's own default.
+
+        Raises
+        ------
+        UnknownNameError
+            No contiguity has that name.
+        """
+        from placekit.contiguity import Contiguity
+
+        if self.contiguity is None:
+            return None
+        if self.contiguity not in set(Contiguity):
+            raise UnknownNameError(f"no contiguity {self.contiguity!r}; it is one of {', '.join(Contiguity)}")
+        return Contiguity(self.contiguity)

@@ -1,0 +1,90 @@
+"""Arguments and options that several commands share, so that they read alike everywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from placekit.errors import InvalidProblemError
+
+__all__ = [
+    "DevicesOption",
+    "GroupsOption",
+    "JsonOption",
+    "ModelArgument",
+    "ParamOption",
+    "PlatformOption",
+    "PrecisionOption",
+    "SeedOption",
+    "ShapeOption",
+    "parse_pairs",
+    "parse_params",
+]
+
+ModelArgument = Annotated[Path, typer.Argument(help="OpenVINO IR (.xml) or ONNX file.", show_default=False)]
+DevicesOption = Annotated[
+    str | None, typer.Option("--device", "-d", metavar="CPU,GPU", help="OpenVINO devices, separated by commas.")
+]
+PlatformOption = Annotated[
+    Path | None, typer.Option("--platform", metavar="FILE", help="Platform file (TOML): devices, memory, links.")
+]
+GroupsOption = Annotated[
+    int | None, typer.Option("--groups", metavar="N", help="Split the CPU's cores into N groups, each a device.")
+]
+PrecisionOption = Annotated[
+    str | None,
+    typer.Option("--precision", metavar="f32|bf16|f16", help="Precision of the CPU, or of each core group: f32,bf16."),
+]
+ShapeOption = Annotated[
+    str | None, typer.Option("--shape", metavar="IDS[1,128]", help="Shapes of dynamic inputs: ids[1,128],mask[1,128].")
+]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of every random choice.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of tables.")]
+ParamOption = Annotated[
+    list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="Set a parameter; can be repeated.")
+]
+
+
+def parse_pairs(option: str, pairs: Iterable[str] | None, what: str) -> dict[str, str]:
+    """Return ``LEFT=RIGHT`` pairs as a dictionary; the last ``=`` separates, names of ops may contain others.
+
+    Raises
+    ------
+    InvalidProblemError
+        A pair without ``=``, with an empty side, or with a left side that was given before.
+    """
+    found: dict[str, str] = {}
+    for pair in pairs or ():
+        left, _, right = pair.rpartition("=")
+        if not left or not right:
+            raise InvalidProblemError(f"{option} {pair!r}: it should be {what}")
+        if left in found:
+            raise InvalidProblemError(f"{option} {pair!r}: {left!r} is given twice")
+        found[left] = right
+    return found
+
+
+def parse_params(pairs: Iterable[str] | None) -> dict[str, Any]:
+    """Return parameters: a value that reads as JSON is that value (``3``, ``true``), any other is text.
+
+    Examples
+    --------
+    >>> parse_params(["threads=2", "solver=HiGHS"])
+    {'threads': 2, 'solver': 'HiGHS'}
+    """
+    return {name: _value(text) for name, text in parse_pairs("--param", pairs, "NAME=VALUE").items()}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse)  # NaN and infinity stay text
+    except ValueError:
+        return text
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(constant)

@@ -1,0 +1,117 @@
+"""From ``-d``, ``--platform``, ``--groups``, ``--precision`` and ``--memory`` to a platform."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placekit.cli.options import parse_pairs
+from placekit.errors import InvalidProblemError, UnknownNameError
+
+if TYPE_CHECKING:
+    from placekit.io.platform_toml import PlatformFile
+    from placekit.platform import Platform
+
+__all__ = ["PlatformChoice", "limit_memory"]
+
+
+@dataclass(frozen=True)
+class PlatformChoice:
+    """What the user said about the devices.
+
+    Parameters
+    ----------
+    devices
+        OpenVINO devices, separated by commas.
+    file
+        Platform file.
+    groups
+        Number of core groups.
+    precision
+        Precision of the CPU, or one per core group, separated by commas; f32 if None.
+    """
+
+    devices: str | None = None
+    file: Path | None = None
+    groups: int | None = None
+    precision: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [
+            option
+            for option, value in (("-d", self.devices), ("--platform", self.file), ("--groups", self.groups))
+            if value is not None
+        ]
+        if len(given) > 1:
+            raise InvalidProblemError(f"{' and '.join(given)} both choose the devices; give one of them")
+        if self.file is not None and self.precision is not None:
+            raise InvalidProblemError("--precision and --platform: the platform file says the precision")
+
+    @property
+    def is_given(self) -> bool:
+        """True if the user chose devices in any way."""
+        return any(value is not None for value in (self.devices, self.file, self.groups, self.precision))
+
+    def resolve(self) -> PlatformFile:
+        """Return the chosen platform; without a choice all OpenVINO devices, or two groups of cores on a plain CPU.
+
+        Raises
+        ------
+        PlacekitError
+            A device that is not there, a bad file, more groups than cores, an unknown precision.
+        """
+        from placekit.io.platform_toml import PlatformFile, read_platform
+
+        if self.file is not None:
+            return read_platform(self.file)
+        from placekit.cost_models.openvino.devices import PRECISIONS, core_groups, default_platform
+        from placekit.cost_models.openvino.devices import platform_from_devices as from_devices
+
+        precisions = (self.precision or "f32").split(",")
+        for each in precisions:
+            if each not in PRECISIONS:
+                raise UnknownNameError(f"no precision {each!r}; precisions are {', '.join(PRECISIONS)}")
+        if self.groups is not None or len(precisions) > 1:
+            if self.devices is not None:
+                raise InvalidProblemError(
+                    f"--precision {self.precision}: several precisions need core groups (--groups), not -d"
+                )
+            return PlatformFile(
+                core_groups(self.groups, precision=precisions if len(precisions) > 1 else precisions[0])
+            )
+        if self.devices is not None:
+            return PlatformFile(from_devices(self.devices, precision=precisions[0]))
+        return PlatformFile(default_platform(precision=precisions[0]))
+
+
+def limit_memory(platform: Platform, limits: list[str] | None) -> Platform:
+    """Return the platform with the memory limits that ``--memory NAME=8GiB`` gives to devices or kinds.
+
+    Raises
+    ------
+    UnknownNameError
+        A name that is neither a device nor a kind.
+    InvalidProblemError
+        Devices of one kind with different limits, or a limit that is not positive.
+    """
+    from placekit.io.platform_toml import parse_memory
+
+    sizes: Mapping[str, float] = {
+        name: parse_memory(text, f"--memory {name}")
+        for name, text in parse_pairs("--memory", limits, "DEVICE=SIZE, for example GPU=8GiB").items()
+    }
+    known = (*platform.device_names, *platform.kinds)
+    for name in sizes:
+        if name not in known:
+            raise UnknownNameError(
+                f"--memory: no device or kind {name!r}; devices are {', '.join(platform.device_names)}; "
+                f"kinds are {', '.join(platform.kinds)}"
+            )
+    return platform.replace(
+        devices=tuple(
+            device.replace(memory_bytes=sizes.get(device.name, sizes.get(device.kind, device.memory_bytes)))
+            for device in platform.devices
+        )
+    )

@@ -1,0 +1,100 @@
+"""``placekit profile``: measure what every op costs on every kind of device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from placekit.cli.options import (
+    DevicesOption,
+    GroupsOption,
+    JsonOption,
+    ModelArgument,
+    PlatformOption,
+    PrecisionOption,
+    SeedOption,
+    ShapeOption,
+)
+from placekit.cli.platforms import PlatformChoice
+from placekit.cli.task import read_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from placekit.costs import CostTable
+    from placekit.io.model import ModelSource
+    from placekit.platform import Platform
+
+__all__ = ["profile"]
+
+
+def profile(
+    model: ModelArgument,
+    device: DevicesOption = None,
+    platform: PlatformOption = None,
+    groups: GroupsOption = None,
+    precision: PrecisionOption = None,
+    shape: ShapeOption = None,
+    repetitions: Annotated[int, typer.Option(metavar="N", help="Least number of measured inferences.")] = 15,
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Use measurements that were kept, and keep.")
+    ] = True,
+    refuse_noise: Annotated[
+        bool, typer.Option("--refuse-noise", help="Fail where other load disturbs; otherwise the costs are flagged.")
+    ] = False,
+    seed: SeedOption = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Costs file (default STEM.costs.json).")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the ops of a model on the devices of this machine, and write the costs."""
+    from placekit.cli.console import check_writable, print_json, show_parts
+    from placekit.cli.progress import StepBar
+    from placekit.cost_models.cache import ProfileCache
+    from placekit.cost_models.profiled import Profiled
+    from placekit.io.costs_json import write_costs
+
+    target = output or Path(f"{model.stem}.costs.json")
+    check_writable(target)
+    source = read_source(model, shape)
+    devices = PlatformChoice(device, platform, groups, precision).resolve().platform
+    measure = Profiled(
+        repetitions=repetitions,
+        on_noise="refuse" if refuse_noise else "flag",
+        seed=seed,
+        cache=ProfileCache() if cache else None,
+    )
+    with StepBar() as bar:
+        costs = measure.cost_table(source, devices, progress=bar)
+    write_costs(costs, source.graph, target)
+    if as_json:
+        print_json(_document(costs) | {"files": {"costs": str(target)}})
+    else:
+        show_parts(_report(source, devices, costs, target))
+
+
+def _document(costs: CostTable) -> dict[str, Any]:
+    sums = costs.op_time_s.sum(axis=0).tolist()
+    return {
+        "op_time_sum_s": dict(zip(costs.kinds, sums, strict=True)),
+        "memory_bytes": float(costs.op_memory_bytes.sum()),
+        "provenance": dict(costs.provenance),
+    }
+
+
+def _report(source: ModelSource, platform: Platform, costs: CostTable, target: Path) -> Iterator[RenderableType]:
+    from placekit.cli.facts import cost_facts, describe_platform, model_facts
+    from placekit.cli.render import fact_lines
+    from placekit.cli.views import kind_lines, slowest_table
+
+    yield fact_lines(model_facts(source) | {"platform": describe_platform(platform)} | cost_facts(costs))
+    yield ""
+    yield from kind_lines(costs)
+    yield slowest_table(costs, source.graph.op_names)
+    yield ""
+    yield fact_lines({"wrote costs": str(target)})

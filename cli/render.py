@@ -1,0 +1,123 @@
+"""Values in, renderables out: the tables and bars that the commands print, made for 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from placekit.cli.units import format_bytes, format_count, format_ms, format_share, format_time
+from placekit.evaluate import DeviceLoad
+from placekit.placement import Violation
+from placekit.platform import Platform
+from placekit.result import Result, Status
+
+__all__ = ["fact_lines", "load_bar", "load_table", "plain_table", "platform_table", "result_lines", "violation_lines"]
+
+BAR_WIDTH = 10
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_STATUS_STYLE = {
+    Status.OPTIMAL: "green",
+    Status.FEASIBLE: "yellow",
+    Status.INFEASIBLE: "red",
+    Status.UNKNOWN: "red",
+}
+_MAX_VIOLATIONS = 5
+
+
+def plain_table(*columns: str, left: int = 1) -> Table:
+    """Return an empty table; the first `left` columns hold text, the others numbers."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    for at, column in enumerate(columns):
+        if at < left:
+            table.add_column(column, overflow="fold")
+        else:
+            table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def fact_lines(facts: Mapping[str, str | Text]) -> Table:
+    """Return one line per fact: its name, and what is the case."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    for name, value in facts.items():
+        grid.add_row(name, value)
+    return grid
+
+
+def load_bar(share: float, width: int = BAR_WIDTH) -> Text:
+    """Return a bar of `width` characters that is filled to `share` (0 to 1)."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    full, rest = divmod(eighths, 8)
+    return Text("█" * full + (_EIGHTHS[rest] if rest else ""), style="cyan")
+
+
+def load_table(loads: Sequence[DeviceLoad]) -> Table:
+    """Return the load of every device; bars are relative to the largest load."""
+    table = plain_table("device", "ops", "load ms", "compute", "transfer", "memory", "limit")
+    table.add_column("", width=BAR_WIDTH, no_wrap=True)
+    largest = max((load.load_s for load in loads), default=0.0)
+    for load in loads:
+        table.add_row(
+            load.device,
+            str(load.num_ops),
+            format_ms(load.load_s),
+            format_ms(load.compute_s),
+            format_ms(load.transfer_s),
+            format_bytes(load.memory_bytes),
+            format_bytes(load.memory_limit_bytes),
+            load_bar(load.load_s / largest if largest > 0 else 0.0),
+        )
+    return table
+
+
+def platform_table(platform: Platform) -> Table:
+    """Return the devices of a platform, with the link of their kind."""
+    table = plain_table("device", "kind", "OpenVINO", "memory", "link", left=3)
+    for device in platform.devices:
+        link = platform.links.get(device.kind)
+        told = "-"
+        if link is not None:
+            told = f"{format_time(link.latency_s)} + {link.bandwidth_bytes_per_s / 1e9:.3g} GB/s"
+        table.add_row(device.name, device.kind, device.openvino or "-", format_bytes(device.memory_bytes), told)
+    return table
+
+
+def violation_lines(violations: Sequence[Violation]) -> list[RenderableType]:
+    """Return one line per broken constraint, the first few of them."""
+    lines: list[RenderableType] = [Text(f"- {violation}") for violation in violations[:_MAX_VIOLATIONS]]
+    if len(violations) > _MAX_VIOLATIONS:
+        lines.append(Text(f"- and {len(violations) - _MAX_VIOLATIONS} more"))
+    return lines
+
+
+def result_lines(result: Result) -> Iterable[RenderableType]:
+    """Return what a result says: loads, objective, bound, gap, status; or why there is no answer."""
+    if result.placement is not None:
+        yield load_table(result.device_loads)
+        yield Text("")
+    objective = format_time(result.objective)
+    if result.objective and result.objective_name == "throughput":
+        objective += f" per sample, {1 / result.objective:.4g} samples/s"
+    bound = format_time(result.lower_bound) + (f" ({result.bound_name})" if result.bound_name else "")
+    status = Text(f"{result.status}", style=_STATUS_STYLE[result.status])
+    status.append(f" (stopped: {result.stop_reason})", style="default")
+    evaluations = format_count(result.evaluations, "placement")
+    yield fact_lines(
+        {
+            "method": f"{result.method}, objective {result.objective_name}",
+            "objective": objective,
+            "bound": bound,
+            "gap": format_share(result.gap),
+            "status": status,
+            "time": f"{format_time(round(result.runtime_s, 3))}, {evaluations} scored, seed {result.seed}",
+        }
+    )
+    if result.violations:
+        reason = "infeasible because" if result.status is Status.INFEASIBLE else "the nearest placement breaks"
+        yield Text(f"{reason}:")
+        yield from violation_lines(result.violations)

@@ -1,0 +1,142 @@
+"""``placekit solve``: read, cost, solve, print, write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from placekit.cli.objectives import ObjectiveChoice
+from placekit.cli.options import (
+    DevicesOption,
+    GroupsOption,
+    JsonOption,
+    ParamOption,
+    PlatformOption,
+    PrecisionOption,
+    SeedOption,
+    ShapeOption,
+    parse_params,
+)
+from placekit.cli.platforms import PlatformChoice
+from placekit.cli.task import TaskOptions, read_task, read_warm_start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rich.console import RenderableType
+
+    from placekit.cli.task import Task
+    from placekit.result import Result
+    from placekit.stop import Stop
+
+__all__ = ["EXIT_INFEASIBLE", "EXIT_NO_ANSWER", "exit_code", "solve"]
+
+EXIT_INFEASIBLE = 3
+"""Proven: no placement satisfies the constraints."""
+EXIT_NO_ANSWER = 4
+"""Stopped without a feasible placement, and without a proof that there is none."""
+
+
+def solve(
+    model: Annotated[
+        Path, typer.Argument(help="Model (.xml, .onnx), problem or workload (.json).", show_default=False)
+    ],
+    method: Annotated[
+        str, typer.Option("--method", "-m", metavar="NAME", help="single[:DEVICE], round-robin, random[:N], ilp.")
+    ] = "ilp",
+    objective: Annotated[
+        str | None, typer.Option(metavar="NAME", help="throughput (default for a model) or serial-latency.")
+    ] = None,
+    contiguity: Annotated[
+        str | None, typer.Option(metavar="RULE", help="none, convex or acyclic; default: the objective's.")
+    ] = None,
+    overlap: Annotated[
+        bool | None, typer.Option("--overlap/--no-overlap", help="Devices compute and transfer at the same time.")
+    ] = None,
+    schedule: Annotated[str | None, typer.Option(metavar="1f1b|gpipe", help="Schedule of a training pipeline.")] = None,
+    subgraph_cost: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="serial-latency: fixed cost of a subgraph.")
+    ] = None,
+    costs: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Costs of a model: a file, 'analytic', or 'profiled' (default).")
+    ] = None,
+    device: DevicesOption = None,
+    platform: PlatformOption = None,
+    groups: GroupsOption = None,
+    precision: PrecisionOption = None,
+    shape: ShapeOption = None,
+    memory: Annotated[
+        list[str] | None, typer.Option(metavar="DEVICE=8GiB", help="Memory limit of a device or kind; repeatable.")
+    ] = None,
+    pin: Annotated[
+        list[str] | None, typer.Option(metavar="OP=DEVICE", help="Bind an op to a device; repeatable.")
+    ] = None,
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop after this time.")] = 60.0,
+    gap: Annotated[
+        float | None, typer.Option(metavar="RATIO", help="Stop at this proven gap, for example 0.01.")
+    ] = None,
+    seed: SeedOption = 0,
+    param: ParamOption = None,
+    warm_start: Annotated[Path | None, typer.Option(metavar="FILE", help="Placement or result to start from.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Placement file; the result goes beside it.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Place the ops of a model on devices, and say how good the placement is."""
+    from placekit.cli.console import print_json, show_parts
+    from placekit.cli.files import OutputFiles
+    from placekit.cli.progress import SolveLine
+    from placekit.solve import solve as solve_problem
+    from placekit.solvers.registry import get_method
+
+    params = parse_params(param)
+    get_method(method, params)  # a misspelt method should not wait for a profile
+    stop = _stop(time_limit, gap)
+    files = OutputFiles.of(model, output)
+    choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost)
+    devices = PlatformChoice(device, platform, groups, precision)
+    task = read_task(model, TaskOptions(choice, devices, costs, shape, pin, memory))
+    start = read_warm_start(warm_start, task.problem) if warm_start else None
+    with SolveLine(time_limit) as line:
+        result = solve_problem(
+            task.problem, method, stop=stop, seed=seed, params=params, warm_start=start, on_progress=line
+        )
+    written = files.write(result, task.problem)
+    if as_json:
+        print_json(result.to_dict() | {"files": written})
+    else:
+        show_parts(_report(task, result, written))
+    raise typer.Exit(exit_code(result))
+
+
+def _stop(time_limit_s: float, gap: float | None) -> Stop:
+    from placekit.stop import MaxRuntime, TargetGap
+
+    limit = MaxRuntime(time_limit_s)
+    return limit if gap is None else limit | TargetGap(gap)
+
+
+def exit_code(result: Result) -> int:
+    """Return 0 for an answer, 3 for a proof that there is none, 4 for neither."""
+    from placekit.result import Status
+
+    if result.placement is not None:
+        return 0
+    return EXIT_INFEASIBLE if result.status is Status.INFEASIBLE else EXIT_NO_ANSWER
+
+
+def _report(task: Task, result: Result, written: Mapping[str, str]) -> Iterator[RenderableType]:
+    from placekit.cli.comparison import single_device_table
+    from placekit.cli.render import fact_lines, result_lines
+
+    yield fact_lines(task.facts)
+    yield ""
+    yield from result_lines(result)
+    if result.placement is not None:
+        yield ""
+        yield single_device_table(task.problem, result)
+    yield ""
+    yield fact_lines({f"wrote {kind}": name for kind, name in written.items()})

@@ -1,0 +1,178 @@
+"""From a file and options to a problem: the one place that knows which option goes with which kind of file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placekit.cli.facts import cost_facts, model_facts, problem_facts
+from placekit.cli.objectives import ObjectiveChoice
+from placekit.cli.options import parse_pairs
+from placekit.cli.platforms import PlatformChoice, limit_memory
+from placekit.errors import InvalidFileError, InvalidProblemError
+
+if TYPE_CHECKING:
+    from placekit.cost_models.base import CostModel
+    from placekit.costs import CostTable
+    from placekit.io.model import ModelSource
+    from placekit.io.platform_toml import PlatformFile
+    from placekit.placement import Placement
+    from placekit.problem import Problem
+
+__all__ = ["Task", "TaskOptions", "cost_table", "read_source", "read_task", "read_warm_start"]
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """Everything beside the file that makes a problem.
+
+    Parameters
+    ----------
+    objective, platform
+        What the user chose.
+    costs
+        ``"analytic"``, ``"profiled"``, or a costs file; ``"profiled"`` if None.
+    shape
+        Shapes of dynamic inputs.
+    pins, memory
+        ``OP=DEVICE`` and ``DEVICE=SIZE`` pairs.
+    """
+
+    objective: ObjectiveChoice = field(default_factory=ObjectiveChoice)
+    platform: PlatformChoice = field(default_factory=PlatformChoice)
+    costs: str | None = None
+    shape: str | None = None
+    pins: list[str] | None = None
+    memory: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A problem, and what is worth telling about where it comes from."""
+
+    problem: Problem
+    facts: dict[str, str]
+
+
+def read_source(path: Path, shape: str | None) -> ModelSource:
+    """Read a model file, with the shapes that ``--shape`` gives.
+
+    Raises
+    ------
+    PlacekitError
+        No such file, no model, or bad shapes.
+    """
+    from placekit.io.model import parse_shape, read_model
+
+    return read_model(path, parse_shape(shape) if shape is not None else None)
+
+
+def cost_table(source: ModelSource, platform: PlatformFile, costs: str | None) -> CostTable:
+    """Return the costs of a model: measured (the default), analytic, or from a file.
+
+    Raises
+    ------
+    PlacekitError
+        A device that cannot be measured here, a kind that the table of specs does not know, or a bad file.
+    """
+    from placekit.cli.progress import StepBar
+
+    if costs not in (None, "profiled", "analytic"):
+        from placekit.io.costs_json import read_costs
+
+        return read_costs(str(costs), source.graph).for_kinds(platform.platform.kinds)
+    model: CostModel
+    if costs == "analytic":
+        from placekit.cost_models.analytic import Analytic
+
+        model = Analytic.from_platform_file(platform)
+    else:
+        from placekit.cost_models.profiled import Profiled
+
+        model = Profiled()
+    with StepBar() as bar:
+        return model.cost_table(source, platform.platform, progress=bar)
+
+
+def read_task(path: Path, options: TaskOptions) -> Task:
+    """Read the problem in `path`: a model, a workload or a problem file.
+
+    Raises
+    ------
+    PlacekitError
+        Bad input, or an option that does not go with the kind of file.
+    """
+    from placekit.io.detect import kind_of_file
+
+    kind = kind_of_file(path)
+    if kind == "model":
+        problem, facts = _from_model(path, options)
+    elif kind in ("workload", "problem"):
+        _refuse_model_options(path, kind, options)
+        problem, facts = _from_problem_file(path, kind, options.objective)
+    else:
+        raise InvalidFileError(f"{path}: a {kind} file cannot be solved; give a model, a problem or a workload")
+    if options.memory:
+        problem = problem.replace(platform=limit_memory(problem.platform, options.memory))
+    problem = problem.pin(parse_pairs("--pin", options.pins, "OP=DEVICE"))
+    return Task(problem, facts | problem_facts(problem) | cost_facts(problem.costs))
+
+
+def _from_model(path: Path, options: TaskOptions) -> tuple[Problem, dict[str, str]]:
+    source = read_source(path, options.shape)
+    objective, contiguity = options.objective.objective(), options.objective.contiguity_or_none()
+    chosen = {"contiguity": contiguity} | ({"objective": objective} if objective else {})
+    platform = options.platform.resolve()
+    costs = cost_table(source, platform, options.costs)
+    return source.problem(platform.platform, costs, **chosen), model_facts(source)
+
+
+def _from_problem_file(path: Path, kind: str, choice: ObjectiveChoice) -> tuple[Problem, dict[str, str]]:
+    from placekit.io.problem_json import read_problem
+    from placekit.io.workload_json import read_workload
+
+    problem = read_problem(path) if kind == "problem" else read_workload(path)
+    objective, contiguity = choice.objective(problem.objective), choice.contiguity_or_none()
+    if objective is not None and (objective.name != problem.objective.name or contiguity is not None):
+        problem = problem.replace(objective=objective, contiguity=contiguity)  # None: the new objective's default
+    elif objective is not None:
+        problem = problem.replace(objective=objective)
+    return problem, {"file": f"{path} ({kind})"}
+
+
+def _refuse_model_options(path: Path, kind: str, options: TaskOptions) -> None:
+    given = {
+        "--costs": options.costs is not None,
+        "--shape": options.shape is not None,
+        "-d, --platform, --groups and --precision": options.platform.is_given,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise InvalidProblemError(f"{option} go with a model; the {kind} file {path} has its own devices and costs")
+
+
+def read_warm_start(path: Path, problem: Problem) -> Placement:
+    """Read the placement to start from: a placement file of either shape, or a result file.
+
+    Raises
+    ------
+    PlacekitError
+        A file of another kind, a result without a placement, or ops and devices that are not the problem's.
+    """
+    from placekit.io.detect import kind_of_file
+    from placekit.io.placement_json import read_placement
+    from placekit.io.reading import blaming
+    from placekit.io.result_json import read_result
+    from placekit.placement import Placement
+
+    kind = kind_of_file(path)
+    if kind == "placement":
+        return read_placement(path).for_problem(problem)
+    if kind != "result":
+        raise InvalidFileError(f"{path}: a {kind} file is no warm start; give a placement or a result file")
+    found = read_result(path).placement
+    if found is None:
+        raise InvalidFileError(f"{path}: this result has no placement to start from")
+    with blaming(path):
+        return Placement.from_mapping(problem, found.as_dict())

@@ -1,0 +1,81 @@
+"""Numbers for people: milliseconds, mebibytes, per cent. Inside everything is SI; only here it is rounded."""
+
+from __future__ import annotations
+
+__all__ = ["format_bytes", "format_count", "format_ms", "format_share", "format_time"]
+
+_BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def format_ms(time_s: float | None, digits: int = 4) -> str:
+    """Return a time in milliseconds with `digits` significant digits, without the unit.
+
+    Examples
+    --------
+    >>> format_ms(0.0279185676799), format_ms(0.0), format_ms(12.5), format_ms(None)
+    ('27.92', '0', '12500', '-')
+    """
+    if time_s is None:
+        return "-"
+    time_ms = time_s * 1e3
+    if abs(time_ms) >= 10 ** (digits - 1) and abs(time_ms) < 1e12:
+        return f"{time_ms:.0f}"
+    return f"{time_ms:.{digits}g}"
+
+
+def format_time(time_s: float | None) -> str:
+    """Return a duration in the unit that reads best.
+
+    Examples
+    --------
+    >>> [format_time(t) for t in (2.5e-6, 0.0279185676799, 3.21, 125.0, None)]
+    ['2.5 us', '27.9186 ms', '3.21 s', '125 s', 'unknown']
+    """
+    if time_s is None:
+        return "unknown"
+    for limit, scale, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
+        if 0 < abs(time_s) < limit:
+            return f"{time_s * scale:.6g} {unit}"
+    return f"{time_s:.6g} s"
+
+
+def format_bytes(num_bytes: float | None) -> str:
+    """Return a size in the binary unit that reads best.
+
+    Examples
+    --------
+    >>> [format_bytes(n) for n in (0, 1023, 98354688, 8 * 2**30, None)]
+    ['0 B', '1023 B', '93.8 MiB', '8 GiB', '-']
+    """
+    if num_bytes is None:
+        return "-"
+    size, unit = float(num_bytes), 0
+    while size >= 1024 and unit < len(_BINARY_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.4g} {_BINARY_UNITS[unit]}" if size < 1000 or unit == 0 else f"{size:.0f} {_BINARY_UNITS[unit]}"
+
+
+def format_share(share: float | None) -> str:
+    """Return a ratio as per cent.
+
+    Examples
+    --------
+    >>> [format_share(x) for x in (0.01234, 0.0, 4.2e-7, None)]
+    ['1.23 %', '0 %', '<0.01 %', 'unknown']
+    """
+    if share is None:
+        return "unknown"
+    if share == 0:
+        return "0 %"
+    return "<0.01 %" if 0 < share < 1e-4 else f"{share * 100:.3g} %"
+
+
+def format_count(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    Examples
+    --------
+    >>> format_count(1, "op"), format_count(2000, "op")
+    ('1 op', '2000 ops')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,206 @@
+"""What `show` says about every kind of file: a JSON object and the same for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placekit.cli.facts import cost_facts, median_spread, model_facts, problem_facts
+from placekit.cli.render import fact_lines, plain_table, platform_table, result_lines
+from placekit.cli.units import format_bytes, format_count, format_ms, format_share
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from placekit.costs import CostTable
+    from placekit.problem import Problem
+    from placekit.result import Result
+
+__all__ = ["View", "kind_lines", "slowest_table", "view_file"]
+
+
+@dataclass(frozen=True)
+class View:
+    """A file, as JSON values and as renderables; the result itself where it is one."""
+
+    document: Mapping[str, Any]
+    parts: list[RenderableType]
+    result: Result | None = None
+
+
+def view_file(path: Path) -> View:
+    """Return what there is to see in `path`, whatever kind of file it is.
+
+    Raises
+    ------
+    PlacekitError
+        The file cannot be read.
+    """
+    from placekit.io.detect import kind_of_file
+
+    views: Mapping[str, Callable[[Path], View]] = {
+        "result": _view_result,
+        "placement": _view_placement,
+        "problem": _view_problem,
+        "workload": _view_problem,
+        "costs": _view_costs,
+        "platform": _view_platform,
+        "model": _view_model,
+    }
+    return views[kind_of_file(path)](path)
+
+
+def _view_result(path: Path) -> View:
+    from placekit.io.result_json import read_result
+
+    result = read_result(path)
+    facts = fact_lines({"model": result.problem_name})
+    return View(result.to_dict(), [facts, "", *result_lines(result)], result)
+
+
+def _view_placement(path: Path) -> View:
+    from placekit.io.placement_json import read_placement
+
+    file = read_placement(path)
+    placed = list(file.ops.values())
+    counts = {device: placed.count(device) for device in file.devices}
+    table = plain_table("device", "ops", "share")
+    for device, count in counts.items():
+        table.add_row(device, str(count), f"{count / max(len(placed), 1):.1%}")
+    facts = {"model": file.model_name or "(not said)", "ops": str(len(placed))}
+    if file.default_device is not None:
+        facts["all other ops"] = file.default_device
+    document = {
+        "model": {"name": file.model_name, "hash": file.model_hash},
+        "devices": list(file.devices),
+        "default_device": file.default_device,
+        "num_ops": counts,
+        "ops": dict(file.ops),
+    }
+    return View(document, [fact_lines(facts), "", table])
+
+
+def _view_problem(path: Path) -> View:
+    from placekit.io.detect import kind_of_file
+    from placekit.io.problem_json import problem_to_dict, read_problem
+    from placekit.io.workload_json import read_workload
+
+    problem = read_problem(path) if kind_of_file(path) == "problem" else read_workload(path)
+    facts = fact_lines(problem_facts(problem) | cost_facts(problem.costs))
+    parts: list[RenderableType] = [facts, "", platform_table(problem.platform), "", _kind_table(problem)]
+    return View(problem_to_dict(problem), parts)
+
+
+def _kind_table(problem: Problem) -> RenderableType:
+    costs = problem.costs
+    table = plain_table("kind", "devices", "ops it runs", "all of them ms", "all transfers ms")
+    for kind, name in enumerate(problem.platform.kinds):
+        supported = costs.supported[:, kind]
+        table.add_row(
+            name,
+            str(len(problem.platform.devices_of_kind(kind))),
+            f"{int(supported.sum())} of {problem.graph.num_ops}",
+            format_ms(float(costs.op_time_s[supported, kind].sum())),
+            format_ms(float(costs.transfer_time_s[:, kind].sum())),
+        )
+    return table
+
+
+def _view_costs(path: Path) -> View:
+    from placekit.io.costs_json import costs_from_model, costs_to_dict
+    from placekit.io.npz_arrays import unpack_arrays
+    from placekit.io.reading import read_json, validated
+    from placekit.io.schemas import CostsModel
+
+    model = validated(CostsModel, unpack_arrays(read_json(path), path), path)
+    costs = costs_from_model(model.costs, len(model.ops), len(model.tensors.producer), f"{path}: costs")
+    facts = {"model": f"{model.model.name}: {format_count(len(model.ops), 'op')}"} | cost_facts(costs)
+    facts["memory"] = format_bytes(float(costs.op_memory_bytes.sum()))
+    document = {"model": {"name": model.model.name, "hash": model.model.hash}, "ops": model.ops}
+    parts: list[RenderableType] = [fact_lines(facts), "", *kind_lines(costs), slowest_table(costs, model.ops)]
+    return View(document | {"costs": costs_to_dict(costs)}, parts)
+
+
+def kind_lines(costs: CostTable) -> Iterator[RenderableType]:
+    """Return what the measurement of every kind says; nothing for costs that were not measured."""
+    kinds = costs.provenance.get("kinds")
+    if costs.provenance.get("source") != "profiled" or not isinstance(kinds, Mapping):
+        return
+    table = plain_table("kind", "sum of ops ms", "whole ms", "mapped", "spread", "other load", "")
+    for at, kind in enumerate(costs.kinds):
+        told = kinds.get(kind)
+        if not isinstance(told, Mapping):
+            continue
+        table.add_row(
+            kind,
+            format_ms(_number(told, "sum_of_op_times_s")),
+            format_ms(_number(told, "model_latency_s")),
+            format_share(_number(told, "mapped_share")),
+            format_share(median_spread(costs, at)),
+            format_share(_number(told, "foreign_load")),
+            "noisy" if told.get("noisy") else "quiet",
+        )
+    yield table
+    yield ""
+
+
+def _number(told: Mapping[str, Any], key: str) -> float | None:
+    value = told.get(key)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def slowest_table(costs: CostTable, op_names: list[str] | tuple[str, ...], count: int = 10) -> RenderableType:
+    """Return the `count` slowest ops, or fused groups under the name of the op that carries the time."""
+    table = plain_table(f"slowest {count}", *(f"{kind} ms" for kind in costs.kinds), "ops in group")
+    sizes = {int(label): int(size) for label, size in zip(*np.unique(costs.op_group, return_counts=True), strict=True)}
+    slowest = np.argsort(-costs.op_time_s.max(axis=1), kind="stable")[:count]
+    for op in slowest.tolist():
+        times = [
+            format_ms(float(time)) if can_run else "-"
+            for time, can_run in zip(costs.op_time_s[op], costs.supported[op], strict=True)
+        ]
+        table.add_row(op_names[op], *times, str(sizes[int(costs.op_group[op])]))
+    return table
+
+
+def _view_platform(path: Path) -> View:
+    from placekit.io.platform_toml import read_platform
+
+    file = read_platform(path)
+    devices = [
+        {"name": device.name, "kind": device.kind, "memory_bytes": device.memory_bytes, "openvino": device.openvino}
+        for device in file.platform.devices
+    ]
+    specs = {kind: f"analytic spec {spec}" for kind, spec in file.spec_of_kind.items()}
+    document = {"devices": devices, "spec_of_kind": dict(file.spec_of_kind)}
+    parts: list[RenderableType] = [platform_table(file.platform)]
+    if specs:
+        parts += ["", fact_lines(specs)]
+    return View(document, parts)
+
+
+def _view_model(path: Path) -> View:
+    from placekit.io.model import read_model
+
+    source = read_model(path)
+    graph = source.graph
+    types, counts = np.unique(np.array(graph.op_types), return_counts=True)
+    most = sorted(zip(types.tolist(), counts.tolist(), strict=True), key=lambda each: (-each[1], each[0]))
+    table = plain_table("op type", "ops")
+    for op_type, count in most[:15]:
+        table.add_row(op_type, str(count))
+    document = {
+        "name": source.name,
+        "hash": source.content_hash,
+        "num_ops": graph.num_ops,
+        "num_edges": graph.num_edges,
+        "num_nodes": source.num_nodes,
+        "num_edges_with_constants": source.num_edges,
+        "inputs": [{"name": each.name, "shape": list(each.shape), "dtype": each.dtype} for each in source.inputs],
+        "op_types": dict(most),
+    }
+    return View(document, [fact_lines(model_facts(source)), "", table])

@@ -1,0 +1,63 @@
+"""``placekit zoo``: real architectures with random weights, built without a download."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from placekit.cli.options import JsonOption, ParamOption, SeedOption, parse_params
+
+__all__ = ["zoo"]
+
+
+def zoo(
+    name: Annotated[str | None, typer.Argument(help="Model to build; without it the models are listed.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="IR file to write (default NAME.xml).")
+    ] = None,
+    seed: SeedOption = 0,
+    dynamic: Annotated[
+        bool, typer.Option("--dynamic", help="Leave the number of samples, and of tokens, open.")
+    ] = False,
+    param: ParamOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the models of the zoo, or build one as OpenVINO IR (needs the zoo extra)."""
+    if name is None:
+        _list(as_json)
+    else:
+        _build(name, output or Path(f"{name}.xml"), seed, dynamic, parse_params(param), as_json)
+
+
+def _list(as_json: bool) -> None:
+    from placekit.cli.console import print_json, show_parts
+    from placekit.cli.render import plain_table
+    from placekit.zoo import ZOO
+
+    if as_json:
+        print_json({name: {"summary": entry.summary, "params": dict(entry.defaults)} for name, entry in ZOO.items()})
+        return
+    table = plain_table("model", "what it is", "parameters (--param NAME=VALUE)", left=3)
+    for name, entry in ZOO.items():
+        table.add_row(name, entry.summary, " ".join(f"{key}={value}" for key, value in entry.defaults.items()))
+    show_parts([table])
+
+
+def _build(name: str, output: Path, seed: int, is_dynamic: bool, params: dict[str, Any], as_json: bool) -> None:
+    from placekit.cli.console import check_writable, print_json, show_parts
+    from placekit.cli.facts import model_facts
+    from placekit.cli.render import fact_lines
+    from placekit.zoo import build
+    from placekit.zoo.registry import entry_of
+
+    values = entry_of(name).settle(params)
+    check_writable(output)
+    built = build(name, output, seed=seed, dynamic=is_dynamic, **values)
+    files = {"model": str(output), "weights": str(output.with_suffix(".bin"))}
+    if as_json:
+        told = {"name": name, "seed": seed, "params": values, "hash": built.source.content_hash}
+        print_json(told | built.facts() | {"files": files})
+    else:
+        show_parts([fact_lines(model_facts(built.source) | {f"wrote {kind}": file for kind, file in files.items()})])
