@@ -56,7 +56,7 @@ def graphs(
     shape = st.lists(st.sampled_from([DYNAMIC, 0, 1, 3]), max_size=3).map(tuple)
     return OpGraph(
         name=draw(NAMES),
-        op_names=tuple(draw(st.lists(NAMES, min_size=num_ops, max_size=num_ops, unique=True))),
+        op_names=tuple(draw(st.lists(st.just("") | NAMES, min_size=num_ops, max_size=num_ops, unique=True))),
         op_types=tuple(
             draw(st.lists(st.sampled_from(["MatMul", "Add", "Relu", "Op"]), min_size=num_ops, max_size=num_ops))
         ),

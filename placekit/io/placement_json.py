@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from placekit.errors import InvalidFileError, UnknownNameError
 from placekit.io.atomic import write_json
-from placekit.io.reading import blaming, read_json, validated
+from placekit.io.reading import MAX_NAME_LENGTH, blaming, read_json, validated
 from placekit.io.schemas import PlacementModel
 from placekit.placement import Placement
 from placekit.problem import Problem
@@ -161,6 +162,8 @@ def _read_plain(data: dict[str, Any], path: str | Path) -> PlacementFile:
     if not data:
         raise InvalidFileError(f"{path}: places no ops")
     for op, device in data.items():
-        if not isinstance(device, str) or not device:
-            raise InvalidFileError(f"{path}: op {op!r} has device {device!r}; it should be the name of a device")
+        if not isinstance(device, str) or not 0 < len(device) <= MAX_NAME_LENGTH:
+            raise InvalidFileError(
+                f"{path}: op {op!r} has device {reprlib.repr(device)}; it should be the name of a device"
+            )
     return PlacementFile(str(path), MappingProxyType(data), tuple(dict.fromkeys(data.values())))

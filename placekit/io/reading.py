@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     Model = TypeVar("Model", bound=BaseModel)
 
-__all__ = ["blaming", "read_bytes", "read_json", "read_text", "validated"]
+__all__ = ["MAX_NAME_LENGTH", "blaming", "read_bytes", "read_json", "read_text", "validated"]
+
+MAX_NAME_LENGTH = 4096
+"""Longer names are refused: they come from broken files, and no message could show them."""
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -80,6 +83,9 @@ def _refuse_constant(constant: str) -> Any:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
+    if max(map(len, result), default=0) > MAX_NAME_LENGTH:
+        longest = max(result, key=len)
+        raise ValueError(f"key {longest[:40]!r}... has {len(longest)} characters; the limit is {MAX_NAME_LENGTH}")
     if len(result) != len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:

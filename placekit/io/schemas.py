@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from placekit.errors import UnknownNameError
+from placekit.io.reading import MAX_NAME_LENGTH
 
 __all__ = [
     "SCHEMAS",
@@ -29,7 +30,8 @@ MAX_DEVICES = 4096
 """More devices of one kind than this in a file are taken for a mistake, not for a machine."""
 
 _INT64 = 2**63
-Name = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
+Text = Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -120,8 +122,8 @@ class PlatformModel(_Strict):
 class OpsModel(_Strict):
     """Columns of one value per op; a column that is left out is all zero (or false)."""
 
-    name: list[str]
-    type: list[str]
+    name: list[Text]
+    type: list[Text]
     flops: list[NonNegative] | None = None
     weight_bytes: list[NonNegative] | None = None
     is_backward: list[bool] | None = None
@@ -188,7 +190,7 @@ class ModelRef(_Strict):
 class TensorNamesModel(_Strict):
     """Columns that name tensors: the producing op, and which of its tensors."""
 
-    producer: list[str]
+    producer: list[Text]
     port: list[Count]
 
 
@@ -197,7 +199,7 @@ class CostsModel(_Strict):
 
     schema_: Literal["placekit/costs/1"] = Field(alias="schema")
     model: ModelRef
-    ops: list[str]
+    ops: list[Text]
     tensors: TensorNamesModel
     costs: CostArraysModel
     arrays: ArraysModel | None = None

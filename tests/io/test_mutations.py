@@ -1,0 +1,266 @@
+"""Thousands of broken files: a reader returns, or raises a named error, and nothing else ever.
+
+Every case is one seed: a valid file of some kind, then one to three changes to its JSON value, then perhaps a change to
+its bytes.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placekit.costs import CostTable
+from placekit.errors import PlacekitError
+from placekit.evaluate import evaluate
+from placekit.graph import OpGraph
+from placekit.io.costs_json import read_costs, write_costs
+from placekit.io.detect import kind_of_file
+from placekit.io.placement_json import placement_to_dict, read_placement
+from placekit.io.platform_toml import read_platform
+from placekit.io.problem_json import problem_to_dict, read_problem, write_problem
+from placekit.io.result_json import read_result
+from placekit.io.workload_json import read_expert_split, read_workload, workload_to_dict, write_workload
+from placekit.placement import Placement
+from placekit.platform import Device, Link, Platform
+from placekit.problem import Problem
+from placekit.result import Result, Status
+from placekit.stop import StopReason
+
+SEEDS_PER_KIND = 300
+
+
+def problem() -> Problem:
+    """Return a small problem that the workload format can say too."""
+    graph = OpGraph.from_edges(
+        ["a", "b", "c", "d", "e"], [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "e")], output_bytes=[4.0] * 5
+    )
+    graph = graph.replace(tensor_shapes=((1, -1), (2,), (3,), ()), op_flops=np.arange(5.0))
+    platform = Platform(
+        (
+            Device("ACC.0", "accelerator", memory_bytes=100.0, properties={"k": "v"}),
+            Device("ACC.1", "accelerator", memory_bytes=100.0, cores=(1,)),
+            Device("CPU.0", "cpu", is_host=True),
+        ),
+        {"accelerator": Link(1e-5, float("inf"))},
+    )
+    costs = CostTable(
+        ("accelerator", "cpu"),
+        np.ones((5, 2)),
+        np.array([[0.5, 0.0]] * 4),
+        np.ones(5),
+        supported=np.array([[True, True]] * 4 + [[False, True]]),
+        op_time_spread=np.full((5, 2), 0.1),
+        provenance={"source": "test", "nested": {"deep": [1, 2]}},
+    )
+    return Problem(graph, platform, costs, colocation=np.array([0, 1, 1, 2, 3]))
+
+
+def result() -> Result:
+    """Return a result for the small problem."""
+    evaluation = evaluate(problem(), Placement.of(problem(), [0, 0, 0, 1, 2]))
+    return Result(
+        method="m", objective_name="throughput", problem_name="p", status=Status.FEASIBLE, stop_reason=StopReason.TIME,
+        placement=Placement.of(problem(), [0, 0, 0, 1, 2]), objective=evaluation.objective, lower_bound=0.1,
+        bound_name="b", device_loads=evaluation.device_loads, violations=evaluation.violations, trace=(),
+        runtime_s=0.1, evaluations=1, seed=0,
+    )  # fmt: skip
+
+
+def costs_document(folder: Path) -> Any:
+    """Return the small problem's costs file as JSON values."""
+    write_costs(problem().costs, problem().graph, folder / "valid.json")
+    return json.loads((folder / "valid.json").read_text())
+
+
+def read_split(path: Path) -> Any:
+    """Read an expert split of the small workload."""
+    workload = path.with_name("workload.json")
+    if not workload.exists():
+        write_workload(problem(), workload)
+    return read_expert_split(path, workload)
+
+
+KINDS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
+    "workload": (lambda _: workload_to_dict(problem()), read_workload),
+    "split": (lambda _: {"fpgas": [{"nodes": [0, 1]}, {"nodes": [2]}], "cpus": [{"nodes": [3, 4]}]}, read_split),
+    "problem": (lambda _: problem_to_dict(problem()), read_problem),
+    "costs": (costs_document, lambda path: read_costs(path, problem().graph)),
+    "placement": (
+        lambda _: placement_to_dict(Placement.of(problem(), [0, 1, 1, 2, 2]), problem=problem()),
+        lambda path: read_placement(path).for_problem(problem()),
+    ),
+    "plain": (
+        lambda _: dict.fromkeys("abcde", "CPU.0"),
+        lambda path: read_placement(path).for_problem(problem()),
+    ),
+    "result": (lambda _: result().to_dict(), read_result),
+}
+"""A valid file as JSON values (given a scratch folder), and its reader."""
+
+ODD_VALUES: list[Any] = [
+    None, True, False, 0, 1, -1, 2**31, 2**63, -(2**63) - 1, 10**400, 0.5, -0.0, 1e308, -1e308, 5e-324, float("nan"),
+    float("inf"), float("-inf"), "", "0", "a", "CPU.0", "\x00", "\ud800", "\u202e", "x" * 5000, [], {}, [[]], [{}],
+    {"": None}, [None], ["a"], {"npz": "ops.flops"}, {"npz_rows": "x"}, {"file": "../x.npz", "blake2b": ""},
+]  # fmt: skip
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of every value inside `value`."""
+    found = [path] if path else []
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        found += places(item, (*path, key))
+    return found
+
+
+def mutate(document: Any, rng: random.Random) -> Any:
+    """Return `document` with one change that knows the structure."""
+    paths = places(document)
+    if not paths:
+        return document
+    path = rng.choice(paths)
+    parent = document
+    for step in path[:-1]:
+        parent = parent[step]
+    key, change = path[-1], rng.randrange(8)
+    if change == 0:
+        del parent[key]
+    elif change == 1 and isinstance(parent, list):
+        parent.insert(rng.randrange(len(parent) + 1), copy.deepcopy(parent[key]))  # a duplicate
+    elif change == 1:
+        parent[rng.choice(["extra", "", "schema", "nodes", "\ud800"])] = copy.deepcopy(parent[key])
+    elif change == 2:
+        other = document
+        for step in rng.choice(paths):
+            other = other[step] if not isinstance(other, str) else other
+        parent[key] = copy.deepcopy(other)  # a value from elsewhere in the file
+    elif change == 3 and isinstance(parent[key], int | float) and not isinstance(parent[key], bool):
+        parent[key] = rng.choice([-parent[key], parent[key] + 1, parent[key] * 1e300, str(parent[key]), 0])
+    elif change == 4 and isinstance(parent[key], list | dict):
+        parent[key] = type(parent[key])()
+    elif change == 5:
+        deep: Any = 1
+        for _ in range(rng.choice([3, 200])):
+            deep = [deep] if rng.random() < 0.5 else {"k": deep}
+        parent[key] = deep
+    elif change == 6 and isinstance(parent, list):
+        rng.shuffle(parent)
+    else:
+        parent[key] = copy.deepcopy(rng.choice(ODD_VALUES))
+    return document
+
+
+def mangle(content: bytes, rng: random.Random) -> bytes:
+    """Return `content` with one change to its bytes."""
+    at = rng.randrange(len(content) + 1)
+    change = rng.randrange(7)
+    if change == 0:
+        return content[:at]
+    if change == 1:
+        return content[:at] + bytes(rng.randrange(256) for _ in range(3)) + content[at:]
+    if change == 2:
+        return content.decode(errors="replace").encode("utf-16")
+    if change == 3:
+        return content[:at] + b"[" * 100_000 + content[at:]
+    if change == 4:
+        return content.replace(b": ", b": -", rng.randrange(1, 5))
+    if change == 5:
+        return content + content
+    return content.replace(b"1", b"1e999", 1)
+
+
+def breaks(read: Callable[[Path], Any], path: Path) -> bool:
+    """Return True if reading raises a named error with a message of sane length; other errors pass through."""
+    try:
+        read(path)
+    except PlacekitError as error:
+        if not 0 < len(str(error)) < 20_000:
+            raise AssertionError("a message that nobody can read") from error
+        return True
+    return False
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_mutated_json_is_read_or_refused_by_name(kind: str, tmp_path: Path) -> None:
+    """No seed gets anything but an answer or a PlacekitError out of a reader, and most are refused."""
+    make, read = KINDS[kind]
+    valid = make(tmp_path)
+    path = tmp_path / "mutated.json"
+    path.write_text(json.dumps(valid))
+    assert not breaks(read, path)
+    refused = 0
+    for seed in range(SEEDS_PER_KIND):
+        rng = random.Random(f"{kind} {seed}")
+        document = copy.deepcopy(valid)
+        for _ in range(rng.randint(1, 3)):
+            document = mutate(document, rng)
+        content = json.dumps(document).encode()
+        path.write_bytes(mangle(content, rng) if rng.random() < 0.3 else content)
+        try:
+            refused += breaks(read, path)
+            breaks(kind_of_file, path)
+        except Exception as error:
+            raise AssertionError(f"{kind} seed {seed}: {type(error).__name__}: {error}") from error
+    assert refused > SEEDS_PER_KIND // 2
+
+
+def test_mutated_toml_is_read_or_refused_by_name(tmp_path: Path) -> None:
+    """The same for the bytes of a platform file."""
+    valid = (
+        '[[device]]\nname = "CPU"\nkind = "cpu"\nhost = true\nmemory = "16 GiB"\ncores = [0, 1]\n'
+        'properties = { A = "1", B = 2 }\n[[device]]\nname = "ACC"\nkind = "acc"\ncount = 3\nspec = "chip"\n'
+        '[link.acc]\nlatency_s = 1e-5\nbandwidth_bytes_per_s = 12e9\n[spec.chip]\nbase = "npu"\nop_overhead_s = 1.0\n'
+    )
+    path = tmp_path / "platform.toml"
+    path.write_text(valid)
+    assert not breaks(read_platform, path)
+    words = valid.replace("\n", " \n ").split(" ")
+    odd = [
+        "nan",
+        "-inf",
+        "-1",
+        '""',
+        "[]",
+        "{}",
+        "true",
+        "1979-05-27",
+        "99999999999999999999",
+        "1e400",
+        "[[device]]",
+        '"',
+    ]
+    for seed in range(SEEDS_PER_KIND):
+        rng = random.Random(f"toml {seed}")
+        mutated = list(words)
+        for _ in range(rng.randint(1, 3)):
+            mutated[rng.randrange(len(mutated))] = rng.choice([*odd, "", *words])
+        content = " ".join(mutated).encode()
+        path.write_bytes(mangle(content, rng) if rng.random() < 0.3 else content)
+        try:
+            breaks(read_platform, path)
+        except Exception as error:
+            raise AssertionError(f"toml seed {seed}: {type(error).__name__}: {error}") from error
+
+
+def test_mutated_arrays_are_refused_by_name(tmp_path: Path) -> None:
+    """A sibling that was changed by a single byte is noticed, whatever the byte."""
+    base = problem()
+    names = tuple(f"op{number}" for number in range(40))
+    graph = OpGraph.from_edges(names, [(names[0], name) for name in names[1:]])
+    costs = CostTable(base.costs.kinds, np.ones((40, 2)), np.ones((1, 2)), np.ones(40))
+    path, sibling = tmp_path / "p.json", tmp_path / "p.npz"
+    write_problem(Problem(graph, base.platform, costs), path, arrays="npz")
+    assert not breaks(read_problem, path)
+    content = sibling.read_bytes()
+    for seed in range(50):
+        rng = random.Random(seed)
+        at = rng.randrange(len(content))
+        sibling.write_bytes(content[:at] + bytes([content[at] ^ (1 << rng.randrange(8))]) + content[at + 1 :])
+        assert breaks(read_problem, path)
