@@ -57,7 +57,7 @@ def test_a_damaged_entry_is_a_miss_with_a_warning(
         flipped = bytearray(content)
         flipped[len(content) // 2] ^= 0xFF
         path.write_bytes(
-            {"empty": b"", "text": b"hello", "half": content[: len(content) // 2], "flipped": flipped}[damage]
+            {"empty": b"", "text": b"hello", "half": content[: len(content) // 2], "flipped": bytes(flipped)}[damage]
         )
     with caplog.at_level(logging.WARNING):
         assert cache.load(KEY) is None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from placekit.cost_models.base import CostModel
 from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.openvino import counters, machine, noise
-from placekit.cost_models.openvino.devices import core_groups, usable_cores
+from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.profiled import Profiled
 from placekit.errors import (
     DeviceUnavailableError,
@@ -273,8 +274,13 @@ def test_a_group_is_measured_on_its_own_cores(source: ModelSource, monkeypatch: 
     """Threads are bound to the group's cores while it is measured."""
     seen: list[tuple[int, ...]] = []
     real = machine.running_on
-    monkeypatch.setattr(machine, "running_on", lambda cores: (seen.append(tuple(cores)), real(cores))[1])
-    last = usable_cores()[-1].cpu
+
+    def watched(cores: Sequence[int]) -> AbstractContextManager[None]:
+        seen.append(tuple(cores))
+        return real(cores)
+
+    monkeypatch.setattr(machine, "running_on", watched)
+    last = machine.usable_cores()[-1].cpu
     QUICK.cost_table(source, core_groups(1, cores=[last]))
     assert seen == [(last,)]
 

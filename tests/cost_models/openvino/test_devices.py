@@ -166,7 +166,12 @@ def test_running_on_moves_every_thread_and_puts_it_back() -> None:
     stop, born = threading.Event(), threading.Event()
     older = threading.Thread(target=stop.wait)
     older.start()
-    younger = threading.Thread(target=lambda: (born.set(), stop.wait()))
+
+    def wait() -> None:
+        born.set()
+        stop.wait()
+
+    younger = threading.Thread(target=wait)
     try:
         with running_on(sorted(target)):
             younger.start()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.groups import NO_GROUP, RuntimeNode, fuse, join_groups, merge_cycles
 from placekit.graph import OpGraph, topological_order
@@ -18,12 +19,12 @@ CHAIN = OpGraph.from_edges(
 )
 
 
-def groups_of(graph: OpGraph, labels: np.ndarray) -> list[set[str]]:  # type: ignore[type-arg]  # any integers
+def groups_of(graph: OpGraph, labels: NDArray[np.int64]) -> list[set[str]]:
     """Return the groups as sets of names, in order."""
     return [{graph.op_names[op] for op in np.flatnonzero(labels == g)} for g in range(int(labels.max()) + 1)]
 
 
-def is_dag(graph: OpGraph, labels: np.ndarray) -> bool:  # type: ignore[type-arg]
+def is_dag(graph: OpGraph, labels: NDArray[np.int64]) -> bool:
     """Whether the group graph has no cycle."""
     source, target = labels[graph.senders], labels[graph.receivers]
     crossing = source != target
@@ -86,7 +87,7 @@ def test_joined_groups_are_straddled_by_none() -> None:
 
 
 @st.composite
-def labelled_graphs(draw: st.DrawFn) -> tuple[OpGraph, list[np.ndarray]]:  # type: ignore[type-arg]
+def labelled_graphs(draw: st.DrawFn) -> tuple[OpGraph, list[NDArray[np.int64]]]:
     """Random DAGs of up to 8 ops with two random labellings."""
     num_ops = draw(st.integers(1, 8))
     names = [f"op{i}" for i in range(num_ops)]
@@ -98,7 +99,7 @@ def labelled_graphs(draw: st.DrawFn) -> tuple[OpGraph, list[np.ndarray]]:  # typ
 
 @settings(max_examples=150, deadline=None)
 @given(labelled_graphs())
-def test_joined_groups_are_a_dag_and_coarser_than_both(case: tuple[OpGraph, list[np.ndarray]]) -> None:  # type: ignore[type-arg]
+def test_joined_groups_are_a_dag_and_coarser_than_both(case: tuple[OpGraph, list[NDArray[np.int64]]]) -> None:
     """Ops of one group of either kind stay together, and the group graph has no cycle."""
     graph, labels = case
     joined = join_groups(graph, labels)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 import pytest
 
-from placekit.cost_models.openvino import noise
 from placekit.cost_models.openvino.noise import LoadMeter
 
 
@@ -22,9 +22,9 @@ def stat(path: Path, *busy_ticks: int) -> Path:
 def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """Make wall and CPU time stand still until the test moves them."""
     now = {"wall": 10.0, "cpu": 1.0}
-    monkeypatch.setattr(noise.time, "perf_counter", lambda: now["wall"])
-    monkeypatch.setattr(noise.time, "process_time", lambda: now["cpu"])
-    monkeypatch.setattr(noise.os, "sysconf", lambda _name: 100)
+    monkeypatch.setattr(time, "perf_counter", lambda: now["wall"])
+    monkeypatch.setattr(time, "process_time", lambda: now["cpu"])
+    monkeypatch.setattr(os, "sysconf", lambda _name: 100)
     return now
 
 
