@@ -141,7 +141,8 @@ def _first_problem(error: ValidationError, data: Any) -> str:
 def _place(location: tuple[int | str, ...], data: Any) -> str:
     """Spell a location, with the id or name of every list item that has one: ``nodes[3] (id 17).cpuLatency``."""
     text = ""
-    for step in location:
+    shown = location if len(location) <= 12 else (*location[:12], "...")
+    for step in shown:
         if isinstance(step, int):
             text += f"[{step}]"
         else:

@@ -52,7 +52,7 @@ class WorkloadNode(_Open):
     """One op of a workload file; times in milliseconds."""
 
     id: Label
-    name: Name | None = None
+    name: Text | None = None
     supportedOnFpga: Flag  # noqa: N815  # the format's own words
     cpuLatency: NonNegative  # noqa: N815
     fpgaLatency: NonNegative  # noqa: N815
