@@ -121,11 +121,12 @@ def _pooling(_inputs: Sequence[Shape], outputs: Sequence[Shape], attributes: Map
 
 def _interpolate(inputs: Sequence[Shape], outputs: Sequence[Shape], attributes: Mapping[str, Any]) -> float:
     resized = sum(a != b for a, b in zip(inputs[0], outputs[0], strict=True))
-    taps = {"linear": 2, "linear_onnx": 2, "bilinear_pillow": 2, "cubic": 4, "bicubic_pillow": 4}
+    taps: Mapping[str, int] = {"linear": 2, "linear_onnx": 2, "bilinear_pillow": 2, "cubic": 4, "bicubic_pillow": 4}
     mode = str(attributes.get("mode", "nearest")).lower()
     if mode not in taps or resized == 0:
         return 0.0  # nearest neighbour: picks values
-    return math.prod(outputs[0]) * (2 * taps[mode] ** resized - 1)
+    weights = int(taps[mode] ** resized)  # int ** int is not always an int to the type checker
+    return math.prod(outputs[0]) * (2 * weights - 1)
 
 
 def _mvn(inputs: Sequence[Shape], _outputs: Sequence[Shape], attributes: Mapping[str, Any]) -> float:

@@ -1,0 +1,203 @@
+"""Build a zoo model: torch module with random weights -> OpenVINO's converter -> IR file."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError, SolverUnavailableError
+from placekit.graph import DYNAMIC
+from placekit.io.model import ModelSource, read_model
+from placekit.io.openvino_graph import settle_names, short_reason
+from placekit.zoo.registry import Value, ZooEntry, entry_of
+
+if TYPE_CHECKING:
+    import openvino
+    import torch
+
+__all__ = ["ZooModel", "build"]
+
+logger = logging.getLogger(__name__)
+
+_DYNAMIC_AXES = ("batch", "sequence")
+_LARGEST_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class ZooModel:
+    """A zoo model that was built, and what to say about it.
+
+    Parameters
+    ----------
+    name
+        Name in the zoo.
+    values
+        Value of every parameter.
+    seed
+        Seed of the weights.
+    source
+        The model as it was read back from the file.
+    """
+
+    name: str
+    values: Mapping[str, Value]
+    seed: int
+    source: ModelSource
+
+    def facts(self) -> dict[str, int | float]:
+        """Return counts and sizes, ready to print.
+
+        ``nodes`` and ``edges`` are of the whole model (an edge joins an output port and an input port), ``ops`` and
+        ``op_edges`` without constants (an edge joins two ops).
+        """
+        graph = self.source.graph
+        return {
+            "nodes": self.source.num_nodes,
+            "edges": self.source.num_edges,
+            "ops": graph.num_ops,
+            "op_edges": graph.num_edges,
+            "weight_bytes": float(graph.op_weight_bytes.sum()),
+            "activation_bytes": float(graph.tensor_bytes.sum()),
+            "flops": float(graph.op_flops.sum()),
+        }
+
+    def __repr__(self) -> str:
+        facts = self.facts()
+        return (
+            f"ZooModel({self.name!r}: {facts['ops']} ops, {facts['op_edges']} edges "
+            f"({facts['nodes']} nodes, {facts['edges']} edges with constants), {self.source.path.name})"
+        )
+
+
+def build(
+    name: str, output: str | Path, *, seed: int = 0, dynamic: bool = False, half: bool = False, **params: Any
+) -> ZooModel:
+    """Build the zoo model `name` with random weights and write it as an OpenVINO IR.
+
+    Parameters
+    ----------
+    name
+        A name in `ZOO`.
+    output
+        The ``.xml`` file to write; the weights go to the ``.bin`` next to it. Both appear complete or not at all.
+    seed
+        Seed of the weights, 0 or more: the same seed gives the same bytes. The global random state is left as it was.
+    dynamic
+        Leave the number of samples, and of tokens, open.
+    half
+        Store the constants in f16, each with a Convert behind it, as OpenVINO's converter does by default.
+    **params
+        Parameters of the model, see ``ZOO[name].parameters``.
+
+    Raises
+    ------
+    UnknownNameError
+        No such model, or no such parameter.
+    InvalidProblemError
+        A value or seed out of range.
+    InvalidFileError
+        An output that is not an ``.xml`` file in a directory that exists.
+    SolverUnavailableError
+        torch or transformers is not installed.
+
+    Examples
+    --------
+    >>> build("resnet50", "resnet50.xml")  # doctest: +SKIP
+    ZooModel('resnet50': 123 ops, 138 edges (177 nodes, 192 edges with constants), resnet50.xml)
+    """
+    entry = entry_of(name)
+    values = entry.settle(params)
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
+        raise InvalidProblemError(f"zoo model {name!r}: seed is {seed!r}; it must be an integer from 0 to 2^63 - 1")
+    output = Path(output)
+    if output.suffix.lower() != ".xml":
+        raise InvalidFileError(f"{output}: a zoo model is written as OpenVINO IR; the file must end in .xml")
+    if not output.parent.is_dir():
+        raise InvalidFileError(f"{output}: there is no directory {output.parent}")
+    missing = [package for package in ("torch", "transformers") if find_spec(package) is None]
+    if missing:
+        raise SolverUnavailableError(
+            f'zoo model {name!r} needs {" and ".join(missing)}; install with: pip install "placekit[zoo]"'
+        )
+    with _quiet():
+        model = _convert(entry, values, seed, dynamic=dynamic)
+    _save(model, output, half=half)
+    logger.info("wrote %s", output)
+    return ZooModel(name, values, seed, read_model(output))
+
+
+def _convert(entry: ZooEntry, values: Mapping[str, Value], seed: int, *, dynamic: bool) -> openvino.Model:
+    import openvino as ov
+    import torch
+
+    module_name, _, function = entry.builder.partition(":")
+    shapes = entry.input_shapes(values)
+    try:
+        # transformers draws from the global generator: fork it, so that the caller's is not touched
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module: torch.nn.Module = getattr(importlib.import_module(module_name), function)(values)
+            example = {input_name: _example(input_name, shape, values) for input_name, shape in shapes.items()}
+        module.eval()
+        open_axes = {
+            input_name: [
+                DYNAMIC if dynamic and dim in _DYNAMIC_AXES else size for dim, size in zip(dims, shape, strict=True)
+            ]
+            for (input_name, dims), shape in zip(entry.inputs.items(), shapes.values(), strict=True)
+        }
+        model = ov.convert_model(
+            module, example_input=example, input=[(name, ov.PartialShape(shape)) for name, shape in open_axes.items()]
+        )
+    except PlacekitError:
+        raise
+    except Exception as error:  # torch, transformers and the converter each raise types of their own
+        raise InvalidProblemError(f"zoo model {entry.name!r} cannot be built: {short_reason(error)}") from error
+    # layers that the converter fused lose their names to a counter of the process: the file would differ each time
+    settle_names(model, ())
+    return model
+
+
+def _example(name: str, shape: tuple[int, ...], values: Mapping[str, Value]) -> torch.Tensor:
+    import torch
+
+    if name == "attention_mask":
+        return torch.ones(shape, dtype=torch.int64)
+    if name == "input_ids":
+        vocabulary = values["vocabulary"]
+        assert isinstance(vocabulary, int)
+        return torch.randint(0, vocabulary, shape)
+    return torch.randn(shape)
+
+
+def _save(model: openvino.Model, output: Path, *, half: bool) -> None:
+    """Write both files under temporary names, then rename: the weights first, so that the graph never lacks them."""
+    import openvino as ov
+
+    with tempfile.TemporaryDirectory(prefix=f".{output.stem[:64]}.", dir=output.parent) as directory:
+        temporary = Path(directory) / "model.xml"
+        ov.save_model(model, temporary, compress_to_fp16=half)
+        temporary.with_suffix(".bin").replace(output.with_suffix(".bin"))
+        temporary.replace(output)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the tracer's warnings about shapes that become constants, and transformers' remarks."""
+    from transformers.utils import logging as transformers_logging
+
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        transformers_logging.set_verbosity(level)

@@ -1,0 +1,242 @@
+"""The table of zoo models: what each is, and which parameters it takes. Imports neither torch nor transformers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from placekit.errors import InvalidProblemError, UnknownNameError
+
+__all__ = ["ZOO", "ZooEntry", "ZooParameter", "entry_of"]
+
+Value = bool | int | float | str | tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ZooParameter:
+    """One parameter of a zoo model.
+
+    Parameters
+    ----------
+    default
+        Value if it is not given; its type is the parameter's type.
+    summary
+        What it is, in a few words.
+    least
+        Smallest value allowed, for numbers and for each number of a tuple.
+    choices
+        The values allowed, for a text.
+    """
+
+    default: Value
+    summary: str
+    least: float = 1
+    choices: tuple[str, ...] = ()
+
+    def check(self, value: object, what: str) -> Value:
+        """Return `value` in the parameter's type.
+
+        Raises
+        ------
+        InvalidProblemError
+            A value of another type or out of range; the message begins with `what`.
+        """
+        if isinstance(self.default, bool):
+            if not isinstance(value, bool):
+                raise InvalidProblemError(f"{what} is {value!r}; it must be True or False")
+            return value
+        if isinstance(self.default, str):
+            if value not in self.choices:
+                raise InvalidProblemError(f"{what} is {value!r}; choices are {', '.join(self.choices)}")
+            return str(value)
+        if isinstance(self.default, tuple):
+            if not isinstance(value, (tuple, list)) or len(value) != len(self.default):
+                raise InvalidProblemError(f"{what} is {value!r}; it must be {len(self.default)} integers")
+            return tuple(self._integer(each, what) for each in value)
+        if isinstance(self.default, float):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not self.least <= value < math.inf:
+                raise InvalidProblemError(f"{what} is {value!r}; it must be a number >= {self.least}")
+            return float(value)
+        return self._integer(value, what)
+
+    def _integer(self, value: object, what: str) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < self.least:
+            raise InvalidProblemError(f"{what} is {value!r}; it must be an integer >= {self.least:g}")
+        return value
+
+
+@dataclass(frozen=True)
+class ZooEntry:
+    """One row of the table.
+
+    Parameters
+    ----------
+    name
+        Name of the model.
+    summary
+        One line for a listing.
+    builder
+        ``"module:function"`` that makes the torch module from the parameters.
+    parameters
+        Parameters by name.
+    inputs
+        Dimensions of every input, as numbers or names of parameters.
+    divides
+        Pairs (a, b): parameter a must divide parameter b.
+    """
+
+    name: str
+    summary: str
+    builder: str
+    parameters: Mapping[str, ZooParameter]
+    inputs: Mapping[str, tuple[int | str, ...]]
+    divides: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
+        object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
+
+    @property
+    def defaults(self) -> dict[str, Value]:
+        """Default value of every parameter."""
+        return {name: parameter.default for name, parameter in self.parameters.items()}
+
+    def settle(self, given: Mapping[str, Any]) -> dict[str, Value]:
+        """Return the value of every parameter, those of `given` checked.
+
+        Raises
+        ------
+        UnknownNameError
+            A parameter that the model does not have.
+        InvalidProblemError
+            A value of the wrong type, out of range, or that does not divide another as it must.
+        """
+        what = f"zoo model {self.name!r}"
+        for name in given:
+            if name not in self.parameters:
+                raise UnknownNameError(f"{what} has no parameter {name!r}; parameters are {', '.join(self.parameters)}")
+        values = self.defaults | {
+            name: self.parameters[name].check(value, f"{what}: {name}") for name, value in given.items()
+        }
+        for divisor, dividend in self.divides:
+            a, b = values[divisor], values[dividend]
+            if isinstance(a, int) and isinstance(b, int) and b % a:
+                raise InvalidProblemError(f"{what}: {divisor} is {a}; it must divide {dividend}, which is {b}")
+        return values
+
+    def input_shapes(self, values: Mapping[str, Value]) -> dict[str, tuple[int, ...]]:
+        """Return the shape of every input for the parameter values `values`."""
+
+        def size(dim: int | str) -> int:
+            value = values[dim] if isinstance(dim, str) else dim
+            if not isinstance(value, int):
+                raise TypeError(f"dimension {dim!r} is {value!r}")
+            return value
+
+        return {name: tuple(size(dim) for dim in dims) for name, dims in self.inputs.items()}
+
+
+_BATCH = ZooParameter(1, "samples in one batch")
+_CLASSES = ZooParameter(1000, "classes of the classifier", least=2)
+_WIDTH_MULTIPLIER = ZooParameter(1.0, "factor on the number of channels", least=0.0625)
+_ATTENTION = ZooParameter("sdpa", "attention as one op, or spelled out", choices=("sdpa", "eager"))
+
+
+def _image(*, size: int, least: int) -> dict[str, ZooParameter]:
+    return {"batch": _BATCH, "image_size": ZooParameter(size, "height and width in pixels", least), "classes": _CLASSES}
+
+
+def _language(layers: int, width: int, heads: int, vocabulary: int, feed_forward: int) -> dict[str, ZooParameter]:
+    return {
+        "batch": _BATCH,
+        "sequence": ZooParameter(128, "tokens in one sample", least=2),
+        "layers": ZooParameter(layers, "transformer blocks"),
+        "width": ZooParameter(width, "size of the hidden state", least=2),
+        "heads": ZooParameter(heads, "attention heads"),
+        "vocabulary": ZooParameter(vocabulary, "tokens known", least=2),
+        "feed_forward": ZooParameter(feed_forward, "width of the feed-forward part; 0 for the usual multiple", least=0),
+        "attention": _ATTENTION,
+    }
+
+
+_IMAGE_INPUT: dict[str, tuple[int | str, ...]] = {"pixel_values": ("batch", 3, "image_size", "image_size")}
+_TOKENS: tuple[int | str, ...] = ("batch", "sequence")
+_LANGUAGE: Callable[[str], str] = "placekit.zoo.language:{}".format
+_VISION: Callable[[str], str] = "placekit.zoo.vision:{}".format
+
+_ENTRIES = (
+    ZooEntry(
+        "resnet50",
+        "ResNet-50 (He et al. 2015), image classifier of bottleneck blocks",
+        _VISION("resnet"),
+        _image(size=224, least=32)
+        | {
+            "depths": ZooParameter((3, 4, 6, 3), "bottleneck blocks in each of the four stages"),
+            "width": ZooParameter(64, "channels of the stem; the stages have 4, 8, 16 and 32 times as many", least=4),
+        },
+        _IMAGE_INPUT,
+    ),
+    ZooEntry(
+        "inception_v3",
+        "Inception-v3 (Szegedy et al. 2015), image classifier of parallel branches",
+        "placekit.zoo.inception:inception_v3",
+        _image(size=299, least=75)
+        | {
+            "width_multiplier": _WIDTH_MULTIPLIER,
+            "transform_input": ZooParameter(False, "renormalise the input's channels first, as for public weights"),
+        },
+        _IMAGE_INPUT,
+    ),
+    ZooEntry(
+        "mobilenet_v2",
+        "MobileNet-v2 (Sandler et al. 2018), image classifier of depthwise convolutions",
+        _VISION("mobilenet_v2"),
+        _image(size=224, least=32) | {"width_multiplier": _WIDTH_MULTIPLIER},
+        _IMAGE_INPUT,
+    ),
+    ZooEntry(
+        "bert_base",
+        "BERT-base (Devlin et al. 2018), text encoder",
+        _LANGUAGE("bert"),
+        _language(layers=12, width=768, heads=12, vocabulary=30522, feed_forward=0),
+        {"input_ids": _TOKENS, "attention_mask": _TOKENS},
+        divides=(("heads", "width"),),
+    ),
+    ZooEntry(
+        "gpt2",
+        "GPT-2 small (Radford et al. 2019), text decoder with learned positions",
+        _LANGUAGE("gpt2"),
+        _language(layers=12, width=768, heads=12, vocabulary=50257, feed_forward=0),
+        {"input_ids": _TOKENS, "attention_mask": _TOKENS},
+        divides=(("heads", "width"),),
+    ),
+    ZooEntry(
+        "decoder",
+        "Llama-like text decoder (Touvron et al. 2023): RMSNorm, rotary positions, SwiGLU",
+        _LANGUAGE("decoder"),
+        _language(layers=8, width=512, heads=8, vocabulary=32000, feed_forward=0)
+        | {"kv_heads": ZooParameter(0, "heads of keys and values; 0 for as many as heads", least=0)},
+        {"input_ids": _TOKENS, "attention_mask": _TOKENS},
+        divides=(("heads", "width"),),
+    ),
+)
+
+ZOO: Mapping[str, ZooEntry] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
+"""The zoo models by name."""
+
+
+def entry_of(name: str) -> ZooEntry:
+    """Return the row of the model called `name`.
+
+    Raises
+    ------
+    UnknownNameError
+        No model has that name.
+    """
+    try:
+        return ZOO[name]
+    except KeyError:
+        raise UnknownNameError(f"no zoo model {name!r}; models are {', '.join(ZOO)}") from None
