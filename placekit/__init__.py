@@ -8,7 +8,7 @@
 >>> result.objective, dict(result.placement)
 (0.005, {'embed': 'cpu.0', 'encode': 'cpu.0', 'decode': 'cpu.1'})
 
-The names below are imported on first use, so that ``import placekit`` stays light.
+Readers, writers and cost models are imported on first use, so that ``import placekit`` stays light.
 """
 
 from __future__ import annotations
@@ -16,16 +16,34 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from placekit.contiguity import Contiguity as Contiguity
+from placekit.costs import CostTable as CostTable
+from placekit.errors import PlacekitError as PlacekitError
+from placekit.evaluate import Evaluation as Evaluation
+from placekit.evaluate import evaluate as evaluate
+from placekit.graph import OpGraph as OpGraph
+from placekit.objectives import Objective as Objective
+from placekit.objectives import SerialLatency as SerialLatency
+from placekit.objectives import Throughput as Throughput
+from placekit.placement import Placement as Placement
+from placekit.placement import Violation as Violation
+from placekit.platform import Device as Device
+from placekit.platform import Link as Link
+from placekit.platform import Platform as Platform
+from placekit.problem import Problem as Problem
+from placekit.result import Result as Result
+from placekit.result import Status as Status
+from placekit.solve import solve as solve
+from placekit.stop import MaxIterations as MaxIterations
+from placekit.stop import MaxRuntime as MaxRuntime
+from placekit.stop import NoImprovement as NoImprovement
+from placekit.stop import StopReason as StopReason
+from placekit.stop import TargetGap as TargetGap
+
 if TYPE_CHECKING:
-    from placekit.contiguity import Contiguity as Contiguity
     from placekit.cost_models.analytic import Analytic as Analytic
     from placekit.cost_models.openvino.devices import core_groups as core_groups
     from placekit.cost_models.profiled import Profiled as Profiled
-    from placekit.costs import CostTable as CostTable
-    from placekit.errors import PlacekitError as PlacekitError
-    from placekit.evaluate import Evaluation as Evaluation
-    from placekit.evaluate import evaluate as evaluate
-    from placekit.graph import OpGraph as OpGraph
     from placekit.io.costs_json import read_costs as read_costs
     from placekit.io.costs_json import write_costs as write_costs
     from placekit.io.model import ModelSource as ModelSource
@@ -39,35 +57,13 @@ if TYPE_CHECKING:
     from placekit.io.result_json import write_result as write_result
     from placekit.io.workload_json import read_workload as read_workload
     from placekit.io.workload_json import write_workload as write_workload
-    from placekit.objectives import Objective as Objective
-    from placekit.objectives import SerialLatency as SerialLatency
-    from placekit.objectives import Throughput as Throughput
-    from placekit.placement import Placement as Placement
-    from placekit.placement import Violation as Violation
-    from placekit.platform import Device as Device
-    from placekit.platform import Link as Link
-    from placekit.platform import Platform as Platform
-    from placekit.problem import Problem as Problem
-    from placekit.result import Result as Result
-    from placekit.result import Status as Status
-    from placekit.solve import solve as solve
-    from placekit.stop import MaxIterations as MaxIterations
-    from placekit.stop import MaxRuntime as MaxRuntime
-    from placekit.stop import NoImprovement as NoImprovement
-    from placekit.stop import StopReason as StopReason
-    from placekit.stop import TargetGap as TargetGap
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "contiguity": ("Contiguity",),
     "cost_models.analytic": ("Analytic",),
     "cost_models.openvino.devices": ("core_groups",),
     "cost_models.profiled": ("Profiled",),
-    "costs": ("CostTable",),
-    "errors": ("PlacekitError",),
-    "evaluate": ("Evaluation", "evaluate"),
-    "graph": ("OpGraph",),
     "io.costs_json": ("read_costs", "write_costs"),
     "io.model": ("ModelSource", "read_model"),
     "io.placement_json": ("read_placement", "write_placement"),
@@ -75,17 +71,8 @@ _HOMES = {
     "io.problem_json": ("read_problem", "write_problem"),
     "io.result_json": ("read_result", "write_result"),
     "io.workload_json": ("read_workload", "write_workload"),
-    "objectives": ("Objective", "SerialLatency", "Throughput"),
-    "placement": ("Placement", "Violation"),
-    "platform": ("Device", "Link", "Platform"),
-    "problem": ("Problem",),
-    "result": ("Result", "Status"),
-    "solve": ("solve",),
-    "stop": ("MaxIterations", "MaxRuntime", "NoImprovement", "StopReason", "TargetGap"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
-
-__all__ = sorted(_HOME_OF)  # noqa: PLE0605  # a list of strings, computed from the one table
 
 
 def __getattr__(name: str) -> Any:
@@ -97,4 +84,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*globals(), *_HOME_OF]

@@ -30,7 +30,7 @@ def edges(problem: Problem) -> set[tuple[int, int]]:
 
 def classes(problem: Problem) -> list[set[int]]:
     """Return the sets of ops that share a device: colocation labels and fused groups, chained together."""
-    graph = nx.Graph()
+    graph: nx.Graph[int] = nx.Graph()
     graph.add_nodes_from(range(problem.graph.num_ops))
     for labels in (problem.colocation, problem.costs.op_group):
         first: dict[int, int] = {}
@@ -39,11 +39,11 @@ def classes(problem: Problem) -> list[set[int]]:
     return [set(c) for c in nx.connected_components(graph)]
 
 
-def order_graph(problem: Problem) -> nx.DiGraph:
+def order_graph(problem: Problem) -> nx.DiGraph[int]:
     """Return forward edges, and reversed backward edges that touch a class without forward ops."""
     backward = problem.graph.is_backward
     orphans = {op for c in classes(problem) if all(backward[o] for o in c) for op in c}
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(problem.graph.num_ops))
     for u, v in edges(problem):
         if not backward[u] and not backward[v]:
@@ -75,13 +75,14 @@ def objective(problem: Problem, device: tuple[int, ...]) -> float:
         for op in nx.topological_sort(digraph):
             level[op] = max((level[u] + (device[u] != device[op]) for u in digraph.predecessors(op)), default=0)
         return total + problem.objective.subgraph_cost_s * len({(level[op], device[op]) for op in level})
-    assert isinstance(problem.objective, Throughput)
+    variant = problem.objective
+    assert isinstance(variant, Throughput)
 
     def load(d: int, passes: tuple[bool, ...]) -> float:
         w, m = sum(work[d, p] for p in passes), sum(moved[d, p] for p in passes)
-        return max(w, m) if problem.objective.overlap else w + m
+        return max(w, m) if variant.overlap else w + m
 
-    if problem.objective.schedule == "gpipe":
+    if variant.schedule == "gpipe":
         return max(load(d, (False,)) for d in devices) + max(load(d, (True,)) for d in devices)
     return max(load(d, (False, True)) for d in devices)
 

@@ -74,7 +74,7 @@ class AssignmentMembership:
         classes = range(contraction.num_classes)
         allowed = contraction.allowed
         self.x = {
-            (c, d): pulp.LpVariable(f"x_{c}_{d}", cat="Binary")
+            (c, d): model.add_variable(f"x_{c}_{d}", cat="Binary")
             for c in classes
             for d in range(num_devices)
             if allowed[c, d]
@@ -95,7 +95,7 @@ class AssignmentMembership:
                 continue
             earlier = [(previous, -1)] if previous is not None else []
             model.addConstraint(pulp.LpAffineExpression([(self.x[c, device], 1), *earlier]) <= 0, f"open_{device}_{j}")
-            opened = pulp.LpVariable(f"opened_{before}_{j}", 0, 1)
+            opened = model.add_variable(f"opened_{before}_{j}", 0, 1)
             row = pulp.LpAffineExpression([(opened, 1), (self.x[c, before], -1), *earlier])
             model.addConstraint(row <= 0, f"opened_{before}_{j}")
             self.opened[before, j] = previous = opened
@@ -143,7 +143,7 @@ class OrderedMembership:
         self.slot_device = [groups[g][0] for g in self.slot_group]
         num_slots = len(self.slot_group)
         classes = range(contraction.num_classes)
-        self.y = {(c, s): pulp.LpVariable(f"y_{c}_{s}", cat="Binary") for c in classes for s in range(num_slots - 1)}
+        self.y = {(c, s): model.add_variable(f"y_{c}_{s}", cat="Binary") for c in classes for s in range(num_slots - 1)}
         for c in classes:
             for s in range(num_slots - 2):
                 model.addConstraint(
@@ -156,7 +156,7 @@ class OrderedMembership:
                 )
         # a group with as many slots as devices needs no count
         self._used = {
-            s: pulp.LpVariable(f"used_{s}", cat="Binary")
+            s: model.add_variable(f"used_{s}", cat="Binary")
             for s, g in enumerate(self.slot_group)
             if self.slot_group.count(g) > len(groups[g])
         }
@@ -206,7 +206,7 @@ class OrderedMembership:
         """Return the devices: non-empty slots of a group take its devices in order."""
         slot = np.full(self.contraction.num_classes, len(self.slot_group) - 1, dtype=np.int64)
         for (c, s), variable in self.y.items():
-            if value[variable] > 0.5:
+            if value.get(variable, 0.0) > 0.5:  # PuLP lists no variable that is in no row
                 slot[c] = min(slot[c], s)
         free = [list(group) for group in self.contraction.interchangeable]
         device_of_class = np.zeros(self.contraction.num_classes, dtype=np.int64)

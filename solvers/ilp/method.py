@@ -22,16 +22,16 @@ from placekit.problem import Problem
 from placekit.solvers.baselines import offer_single_devices
 from placekit.solvers.bounds import largest_op
 from placekit.solvers.ilp.highs import AnytimeHiGHS
-from placekit.solvers.ilp.model import IlpModel
+from placekit.solvers.ilp.model import CEILING, IlpModel
 from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
 __all__ = ["Ilp", "IlpParams"]
 
 BOUND_SLACK = 5e-7
-"""Relative slack that is taken off a solver's bound: it is proven within tolerances only."""
+"""Taken off a solver's bound, relative and in its own units: it is proven within tolerances only."""
 CLAIM_SLACK = 1e-5
-"""Relative slack on the objective of a solver's solution: binaries are integral within a tolerance only."""
+"""Allowed on a solver's objective, relative and to the ceiling: binaries are integral within a tolerance only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class IlpParams:
     Parameters
     ----------
     solver
-        ``"HiGHS"``, or any other solver that PuLP knows by name and finds (``"PULP_CBC_CMD"``, ``"GUROBI"``, ...).
+        ``"HiGHS"``, or any other solver that PuLP knows by name and finds (``"CBC"``, ``"GUROBI"``, ...).
         Only HiGHS reports a bound and incumbents while it runs.
     threads
         Threads of the solver; every usable core if None.
@@ -68,7 +68,7 @@ class Ilp:
 
     @classmethod
     def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; ``ilp:PULP_CBC_CMD`` names the solver."""
+        """Make the method; ``ilp:CBC`` names the solver."""
         given = {**params, **({"solver": argument} if argument else {})}
         return cls(read_params(IlpParams, cls.name, given))
 
@@ -79,23 +79,36 @@ class Ilp:
         return f"it models throughput and serial-latency, not {problem.objective.name}"
 
     def run(self, run: Run) -> StopReason:
-        """Build the program, start it from the best placement known, and solve it."""
+        """Build the program, start it from the best placement known, and solve it.
+
+        The program is scaled by that placement's objective. If the optimum turns out to be far below, so that the
+        solver's tolerances hide the last part of the gap, it is built and solved again from the new one.
+        """
         offer_single_devices(run)
         run.raise_bound(*largest_op(run.problem))
-        reason = run.should_stop()
-        if reason is not None:
-            return reason
         contraction = contract(run.problem)
         nowhere = np.flatnonzero(~contraction.allowed.any(axis=1))
         if nowhere.size:
             return run.prove_infeasible(cannot_share(contraction, int(nowhere[0])))
-        model = IlpModel(contraction)
-        run.info |= {"variables": len(model.lp.variables()), "constraints": len(model.lp.constraints)}
+        reason = run.should_stop()
+        while reason is None:
+            ceiling_s = run.objective
+            reason = self._solve(run, IlpModel(contraction, ceiling_s))
+            improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
+            if reason is StopReason.FINISHED and improved:
+                reason = run.should_stop()
+        return reason
+
+    def _solve(self, run: Run, model: IlpModel) -> StopReason:
         if self.params.mps is not None:
             self._write_mps(model.lp, Path(self.params.mps))
-        if self.params.solver == "HiGHS":
-            return self._solve_with_highs(run, model)
-        return self._solve_with_pulp(run, model)
+        run.info |= {"variables": len(model.lp.variables()), "constraints": model.lp.numConstraints()}
+        with_solver = self._solve_with_highs if self.params.solver == "HiGHS" else self._solve_with_pulp
+        while True:
+            num_covers = len(model.covers)
+            reason = with_solver(run, model)
+            if reason is not StopReason.FINISHED or len(model.covers) == num_covers:
+                return reason
 
     def _write_mps(self, lp: pulp.LpProblem, path: Path) -> None:
         try:
@@ -107,85 +120,82 @@ class Ilp:
     def _threads(self) -> int:
         return self.params.threads or len(os.sched_getaffinity(0))
 
+    def _offer(self, run: Run, model: IlpModel, values: dict[pulp.LpVariable, float], objective: float | None) -> None:
+        device_of_op = model.decode(values)
+        # the program counts subgraphs too low, so its objective is a promise only without that term
+        promised = None
+        if objective is not None and not model.device_used:
+            promised = (objective * (1 + CLAIM_SLACK) + CLAIM_SLACK * CEILING) * model.unit_s
+        if not run.offer(device_of_op, at_most=promised).is_feasible:
+            model.forbid_together(device_of_op)
+
     def _solve_with_highs(self, run: Run, model: IlpModel) -> StopReason:
         variables = model.lp.variables()
-        has_levels = bool(model.level) or not model.device_used
 
         def offer(values: NDArray[np.float64], objective: float) -> None:
-            device_of_op = model.decode(dict(zip(variables, values.tolist(), strict=True)))
-            # the program counts subgraphs too low, so its objective is a promise only without that term
-            claimed = objective * model.unit_s * (1 + CLAIM_SLACK) if has_levels else None
-            run.offer(device_of_op, at_most=claimed)
+            self._offer(run, model, dict(zip(variables, values.tolist(), strict=True)), objective)
 
-        def raise_bound(bound: float) -> None:
-            run.raise_bound(round_down(bound * model.unit_s), "ILP dual bound")
-
-        start = None
-        if run.placement is not None:
-            start = model.encode(run.placement.device_of_op)
-        gap = run.stop.gap if run.stop and run.stop.gap else 0.0
         highs = AnytimeHiGHS(
             offer,
-            raise_bound,
+            lambda bound: run.raise_bound(round_down(bound, model.unit_s), "ILP dual bound"),
             lambda: run.should_stop() is not None,
-            start,
+            None if run.placement is None else model.encode(run.placement.device_of_op),
             timeLimit=run.remaining_s,
             threads=self._threads,
-            gapRel=gap / 2,  # HiGHS measures against its own incumbent; the run stops at the exact gap
+            # HiGHS measures against its own incumbent and bound; the run stops at the exact gap
+            gapRel=max(BOUND_SLACK / 2, (run.stop.gap or 0.0) / 2 if run.stop else 0.0),
             gapAbs=0.0,
             mip_feasibility_tolerance=1e-7,
             random_seed=run.seed % 2**31,
         )
         model.lp.solve(highs)
-        return self._conclude(run, highs.status.name)
-
-    def _conclude(self, run: Run, status: str) -> StopReason:
-        table = {
-            "kOptimal": StopReason.PROVED,
-            "kInfeasible": StopReason.PROVED,
-            "kTimeLimit": StopReason.TIME,
-            "kInterrupt": StopReason.USER,
-        }
-        if status not in table:
+        status = highs.status.name
+        if status not in _REASONS:
             raise SolverUnavailableError(f"ilp: HiGHS ended with the unexpected status {status}")
-        if status == "kInfeasible":
+        run.info["solver_status"] = status
+        if status == "kInfeasible" and run.placement is None:
             return run.prove_infeasible(infeasible())
-        reason = run.should_stop()
-        if reason is not None:
-            return reason
-        if status == "kOptimal" and run.stop is not None and run.stop.gap:
-            return StopReason.GAP
-        return StopReason.FINISHED if status == "kOptimal" else table[status]
+        return run.should_stop() or _REASONS[status]
 
     def _solve_with_pulp(self, run: Run, model: IlpModel) -> StopReason:
-        known = pulp.listSolvers()
-        if self.params.solver not in known:
-            raise UnknownNameError(f"ilp: PuLP has no solver {self.params.solver!r}; it has {', '.join(known)}")
-        options: dict[str, Any] = {"msg": False}
-        if run.remaining_s is not None:
-            options["timeLimit"] = run.remaining_s
-        if run.stop is not None and run.stop.gap:
-            options["gapRel"] = run.stop.gap
-        solver = pulp.getSolver(self.params.solver, **options)
+        names = {"CBC": "COIN_CMD" if "COIN_CMD" in pulp.listSolvers(onlyAvailable=True) else "PULP_CBC_CMD"}
+        name = names.get(self.params.solver, self.params.solver)
+        if name not in pulp.listSolvers():
+            known = ", ".join(["CBC", *pulp.listSolvers()])
+            raise UnknownNameError(f"ilp: PuLP has no solver {self.params.solver!r}; it has {known}")
+        gap = run.stop.gap if run.stop and run.stop.gap else 0.0
+        options: dict[str, Any] = {"msg": False, "gapRel": gap or None, "timeLimit": run.remaining_s}
+        solver = pulp.getSolver(name, **{key: value for key, value in options.items() if value is not None})
         if not solver.available():
-            raise SolverUnavailableError(f"ilp: PuLP does not find the solver {self.params.solver!r} on this machine")
+            raise SolverUnavailableError(f"ilp: PuLP does not find the solver {name!r} on this machine")
         status = model.lp.solve(solver)
-        if status == pulp.LpStatusInfeasible:
+        run.info["solver_status"] = pulp.LpStatus[status]
+        if status == pulp.LpStatusInfeasible and run.placement is None:
             return run.prove_infeasible(infeasible())
         values = {variable: variable.value() for variable in model.lp.variables()}
-        if model.lp.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
-            if None not in values.values():
-                run.offer(model.decode(values))
+        has_solution = model.lp.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
+        if has_solution and None not in values.values():
+            self._offer(run, model, values, None)
             # PuLP passes no dual bound on: only "optimal", within the gap that was asked for, is one
-            if model.lp.sol_status == pulp.LpSolutionOptimal and status == pulp.LpStatusOptimal:
-                value = pulp.value(model.lp.objective) * (1 - options.get("gapRel", 0.0))
-                run.raise_bound(round_down(value * model.unit_s), f"{self.params.solver} optimum")
+            if model.lp.sol_status == pulp.LpSolutionOptimal:
+                bound = round_down(pulp.value(model.lp.objective) * (1 - gap), model.unit_s)
+                run.raise_bound(bound, f"{self.params.solver} optimum")
         return run.should_stop() or StopReason.FINISHED
 
 
-def round_down(bound: float) -> float:
-    """Take the solver's tolerances off a bound; a bound is never rounded up."""
-    return math.nextafter(bound * (1 - BOUND_SLACK), -math.inf)
+_REASONS = {
+    "kOptimal": StopReason.FINISHED,
+    "kInfeasible": StopReason.FINISHED,
+    "kUnknown": StopReason.FINISHED,
+    "kTimeLimit": StopReason.TIME,
+    "kInterrupt": StopReason.USER,
+}
+"""Why HiGHS stopped; "finished" becomes "proved" if bound and objective meet."""
+
+
+def round_down(bound: float, unit_s: float) -> float:
+    """Return a solver's bound in seconds, less the solver's tolerances; a bound is never rounded up."""
+    return math.nextafter((bound - BOUND_SLACK) * (1 - BOUND_SLACK) * unit_s, -math.inf)
 
 
 def cannot_share(contraction: Contraction, c: int) -> Violation:

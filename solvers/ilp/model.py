@@ -25,20 +25,23 @@ ordered form is ours.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pulp
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
 from placekit.contiguity import Contiguity
+from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.graph import topological_order
 from placekit.objectives import SerialLatency, Throughput
 from placekit.solvers.ilp.membership import AssignmentMembership, Linear, Membership, OrderedMembership, linear_row
 
-__all__ = ["IlpModel"]
+__all__ = ["CEILING", "IlpModel"]
 
-TARGET_OBJECTIVE = 100.0
-"""Times are divided so that a balanced placement costs about this much: solver tolerances are absolute."""
+CEILING = 100.0
+"""Times are divided so that the best objective known is this much: solver tolerances are absolute."""
 
 
 class IlpModel:
@@ -48,6 +51,11 @@ class IlpModel:
     ----------
     contraction
         The contracted problem, under `Throughput` or `SerialLatency`.
+    ceiling_s
+        Objective of a feasible placement, in seconds; None if none is known. No better placement runs a class where
+        it alone takes longer, so those places are closed, and a net that costs more only needs to cost more than the
+        ceiling. That keeps every coefficient of the program between 0 and about `CEILING`: solvers work with absolute
+        tolerances, and are wrong where coefficients differ by more than their precision.
 
     Attributes
     ----------
@@ -57,14 +65,13 @@ class IlpModel:
         Seconds per unit of the model's objective. Dividing by it is exact to one rounding (relative 1.1e-16).
     """
 
-    def __init__(self, contraction: Contraction) -> None:
-        self.contraction = contraction
+    def __init__(self, contraction: Contraction, ceiling_s: float | None) -> None:
+        self.contraction = contraction = _narrow(contraction, ceiling_s)
         problem = contraction.problem
-        fastest = np.where(
-            contraction.allowed, contraction.time_s.sum(axis=2)[:, problem.platform.kind_of_device], np.inf
-        )
-        total_s = float(fastest.min(axis=1).sum()) / problem.platform.num_devices
-        self.unit_s = total_s / TARGET_OBJECTIVE if total_s > 0 else 1.0
+        if ceiling_s is None:
+            ceiling_s = float(contraction.time_s.max(axis=1).sum() + contraction.net_time_s.sum())
+            ceiling_s += getattr(problem.objective, "subgraph_cost_s", 0.0) * problem.platform.num_devices
+        self.unit_s = max(ceiling_s / CEILING, 1e-290)
         self.lp = pulp.LpProblem("placement", pulp.LpMinimize)
         self.membership: Membership = (
             OrderedMembership(self.lp, contraction)
@@ -76,7 +83,9 @@ class IlpModel:
         self.cut: dict[tuple[int, int], pulp.LpVariable] = {}
         self.left: dict[tuple[int, int], pulp.LpVariable] = {}
         self.level: dict[str, pulp.LpVariable] = {}
+        self.loads: list[tuple[str, pulp.LpAffineExpression]] = []
         self.device_used: dict[int, pulp.LpVariable] = {}
+        self.covers: set[tuple[int, ...]] = set()
         self._constrain_memory()
         self._constrain_cuts()
         if problem.contiguity is Contiguity.CONVEX:
@@ -94,9 +103,28 @@ class IlpModel:
         platform, size = self.contraction.problem.platform, self.contraction.memory_bytes
         for s, device in enumerate(self.membership.slot_device):
             limit = platform.devices[device].memory_bytes
-            if limit is not None and size.sum() > limit:
-                parts = [(self.membership.at(int(c), s), float(size[c] / limit)) for c in np.flatnonzero(size)]
+            fits = np.flatnonzero(self.contraction.allowed[:, device] & (size > 0))
+            if limit is not None and size[fits].sum() > limit:
+                parts = [(self.membership.at(int(c), s), float(size[c] / limit)) for c in fits]
                 self.lp.addConstraint(linear_row(*parts) <= 1, f"memory_{s}")
+
+    def forbid_together(self, device_of_op: NDArray[np.int64]) -> None:
+        """Close the sets of classes that overfill a device by less than the solver's tolerance.
+
+        The judge counts bytes exactly, a solver does not: a set that it took although it does not fit may never
+        stand together on a device of that kind again (a cover inequality).
+        """
+        platform, size = self.contraction.problem.platform, self.contraction.memory_bytes
+        device_of_class = self.contraction.restrict(device_of_op)
+        for d, device in enumerate(platform.devices):
+            together = np.flatnonzero((device_of_class == d) & (size > 0))
+            cover = (int(platform.kind_of_device[d]), *together.tolist())
+            if device.memory_bytes is None or size[together].sum() <= device.memory_bytes or cover in self.covers:
+                continue
+            self.covers.add(cover)
+            for s in np.flatnonzero(self.kind_of_slot == platform.kind_of_device[d]).tolist():
+                row = linear_row(*((self.membership.at(int(c), s), 1.0) for c in together))
+                self.lp.addConstraint(row <= len(together) - 1, f"cover_{len(self.covers)}_{s}")
 
     def _constrain_cuts(self) -> None:
         """``q[n, s] = 1`` where net n touches slot s and leaves it, for slots that pay for the net."""
@@ -106,7 +134,7 @@ class IlpModel:
             for s in range(self.num_slots):
                 if not contraction.net_time_s[n, self.kind_of_slot[s]].any():
                     continue
-                q = self.cut[n, s] = pulp.LpVariable(f"q_{n}_{s}", 0, 1)
+                q = self.cut[n, s] = self.lp.add_variable(f"q_{n}_{s}", 0, 1)
                 cut: Linear = ([(q, 1.0)], 0.0)
                 for reader in readers:
                     ends = at(producer, s), at(reader, s)
@@ -120,7 +148,7 @@ class IlpModel:
         senders, receivers = self.contraction.problem.order_edges
         class_of_op, at = self.contraction.class_of_op, self.membership.at
         for s in range(self.num_slots):
-            f = {v: pulp.LpVariable(f"f_{v}_{s}", 0, 1) for v in np.unique(receivers).tolist()}
+            f = {v: self.lp.add_variable(f"f_{v}_{s}", 0, 1) for v in np.unique(receivers).tolist()}
             for v, variable in f.items():
                 self.left[v, s] = variable
                 row = linear_row((at(int(class_of_op[v]), s), 1.0), (([(variable, 1.0)], -1.0), 1.0))
@@ -137,10 +165,12 @@ class IlpModel:
 
     def _work(self, slot: int, passes: list[int]) -> list[tuple[Linear, float]]:
         time = self.contraction.time_s[:, self.kind_of_slot[slot], :][:, passes].sum(axis=1) / self.unit_s
+        time = np.where(self.contraction.allowed[:, self.membership.slot_device[slot]], time, 0.0)
         return [(self.membership.at(int(c), slot), float(time[c])) for c in np.flatnonzero(time)]
 
     def _moves(self, slot: int, passes: list[int]) -> list[tuple[Linear, float]]:
         time = self.contraction.net_time_s[:, self.kind_of_slot[slot], :][:, passes].sum(axis=1) / self.unit_s
+        time = np.minimum(time, 2 * CEILING)
         return [(([(self.cut[int(n), slot], 1.0)], 0.0), float(time[n])) for n in np.flatnonzero(time)]
 
     def _minimise_largest_load(self, objective: Throughput) -> None:
@@ -148,12 +178,13 @@ class IlpModel:
         backward = self.contraction.problem.graph.is_backward.any()
         passes = {"fw": [0], "bw": [1]} if objective.schedule == "gpipe" and backward else {"all": [0, 1]}
         for name, of_pass in passes.items():
-            level = self.level[name] = pulp.LpVariable(f"T_{name}", 0)
+            level = self.level[name] = self.lp.add_variable(f"T_{name}", 0)
             at_level: Linear = ([(level, 1.0)], 0.0)
             for s in range(self.num_slots):
                 work, moves = self._work(s, of_pass), self._moves(s, of_pass)
-                for i, load in enumerate([work, moves] if objective.overlap else [work + moves]):
-                    self.lp.addConstraint(linear_row(*load, (at_level, -1.0)) <= 0, f"load_{name}_{s}_{i}")
+                for i, parts in enumerate([work, moves] if objective.overlap else [work + moves]):
+                    self.loads.append((name, linear_row(*parts)))
+                    self.lp.addConstraint(linear_row(*parts, (at_level, -1.0)) <= 0, f"load_{name}_{s}_{i}")
         self.lp.setObjective(pulp.lpSum(self.level.values()))
 
     def _minimise_total(self, objective: SerialLatency) -> None:
@@ -162,7 +193,7 @@ class IlpModel:
         for s in range(self.num_slots):
             parts += self._work(s, [0, 1]) + self._moves(s, [0, 1])
             if objective.subgraph_cost_s:
-                used = self.device_used[s] = pulp.LpVariable(f"device_used_{s}", 0, 1)
+                used = self.device_used[s] = self.lp.add_variable(f"device_used_{s}", 0, 1)
                 parts.append((([(used, 1.0)], 0.0), objective.subgraph_cost_s / self.unit_s))
                 for c in range(self.contraction.num_classes):
                     row = linear_row((self.membership.at(c, s), 1.0), (([(used, 1.0)], 0.0), -1.0))
@@ -184,11 +215,9 @@ class IlpModel:
             values[variable] = float((slot == s).any())
         for level in self.level.values():
             values[level] = 0.0
-        for name, constraint in self.lp.constraints.items():
-            if name.startswith("load_"):
-                level = self.level[name.split("_")[1]]
-                load = constraint.constant + sum(a * values[v] for v, a in constraint.items() if v is not level)
-                values[level] = max(values[level], load)
+        for name, load in self.loads:
+            level = self.level[name]
+            values[level] = max(values[level], load.constant + sum(a * values[v] for v, a in load.items()))
         return values
 
     def _encode_convexity(self, slot_of_op: NDArray[np.int64]) -> dict[pulp.LpVariable, float]:
@@ -209,3 +238,13 @@ class IlpModel:
     def decode(self, values: dict[pulp.LpVariable, float]) -> NDArray[np.int64]:
         """Return ``[num_ops]`` devices from the values of the variables."""
         return self.contraction.expand(self.membership.decode(values))
+
+
+def _narrow(contraction: Contraction, ceiling_s: float | None) -> Contraction:
+    """Close the devices that are too small for a class, or too slow for it if a better placement is known."""
+    platform = contraction.problem.platform
+    limits = np.array([np.inf if device.memory_bytes is None else device.memory_bytes for device in platform.devices])
+    fits = contraction.memory_bytes[:, None] <= limits * (1 + MEMORY_TOLERANCE)
+    if ceiling_s is not None:
+        fits &= contraction.time_s.sum(axis=2)[:, platform.kind_of_device] <= ceiling_s * (1 + 1e-9)
+    return replace(contraction, allowed=contraction.allowed & fits)
