@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from placekit.cli.units import format_bytes, format_count, format_share, format_time
 
 if TYPE_CHECKING:
@@ -67,6 +65,8 @@ def problem_facts(problem: Problem) -> dict[str, str]:
 
 def cost_facts(costs: CostTable) -> dict[str, str]:
     """Return where the costs come from, how old and how noisy they are, and the sum of op times per kind."""
+    import numpy as np
+
     told = costs.provenance
     parts = [str(told.get("source", "given"))]
     kinds = told.get("kinds")
@@ -90,6 +90,8 @@ def cost_facts(costs: CostTable) -> dict[str, str]:
 
 def median_spread(costs: CostTable, kind: int) -> float | None:
     """Return the median relative spread of the measured times of one kind; None if nothing was measured."""
+    import numpy as np
+
     if costs.op_time_spread is None:
         return None
     spread = costs.op_time_spread[:, kind]

@@ -72,7 +72,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine())
-    logging.getLogger("placekit").addHandler(handler)
+    logging.getLogger("placekit").handlers[:] = [handler]
     try:
         app()
     except JudgeDisagreementError:  # a bug of ours, not of the input: show where

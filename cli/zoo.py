@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,8 +43,14 @@ def _list(as_json: bool) -> None:
         return
     table = plain_table("model", "what it is", "parameters (--param NAME=VALUE)", left=3)
     for name, entry in ZOO.items():
-        table.add_row(name, entry.summary, " ".join(f"{key}={value}" for key, value in entry.defaults.items()))
+        table.add_row(name, entry.summary, _spelt(entry.defaults))
     show_parts([table])
+
+
+def _spelt(values: Mapping[str, Any]) -> str:
+    """Return parameters as ``--param`` takes them."""
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
+    return " ".join(f"{key}={text}".replace(" ", "") for key, text in texts.items())
 
 
 def _build(name: str, output: Path, seed: int, is_dynamic: bool, params: dict[str, Any], as_json: bool) -> None:
@@ -52,7 +60,7 @@ def _build(name: str, output: Path, seed: int, is_dynamic: bool, params: dict[st
     from placekit.zoo import build
     from placekit.zoo.registry import entry_of
 
-    values = entry_of(name).settle(params)
+    values: dict[str, Any] = dict(entry_of(name).settle(params))
     check_writable(output)
     built = build(name, output, seed=seed, dynamic=is_dynamic, **values)
     files = {"model": str(output), "weights": str(output.with_suffix(".bin"))}

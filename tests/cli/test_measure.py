@@ -1,0 +1,96 @@
+"""``placekit devices``, ``profile`` and ``zoo``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_devices_names_the_cpu_and_a_platform(call: Callable[..., Any]) -> None:
+    """The CPU is always there, and a platform is suggested."""
+    printed = json.loads(call("devices", "--json").stdout)
+    assert "CPU" in [device["name"] for device in printed["devices"]]
+    assert printed["suggested_platform"]
+    assert printed["machine"]["memory_bytes"] > 0
+    done = call("devices")
+    assert "Suggested platform" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_suggested_platform_can_be_written_and_used(call: Callable[..., Any], model_file: Path) -> None:
+    """``devices -o`` writes a platform file that ``solve --platform`` takes."""
+    assert call("devices", "-o", "here.toml").returncode == 0
+    assert call("solve", model_file, "--platform", "here.toml", "--costs", "analytic").returncode == 0
+
+
+def test_absent_device_is_named(call: Callable[..., Any], model_file: Path) -> None:
+    """A device that is not there is an error that lists those that are."""
+    done = call("profile", model_file, "-d", "CPU,XPU")
+    assert done.returncode == 2
+    assert "'XPU'" in done.stderr
+    assert "CPU" in done.stderr
+
+
+def test_precision_is_checked(call: Callable[..., Any], model_file: Path) -> None:
+    """An unknown precision is an error that lists the known ones."""
+    done = call("profile", model_file, "--precision", "f64")
+    assert done.returncode == 2
+    assert "f32, bf16, f16" in done.stderr
+
+
+def test_profile_reports_and_writes_costs(call: Callable[..., Any], model_file: Path) -> None:
+    """The report has sum, whole model, mapped share, spread and the slowest ops; the file reads back."""
+    from placekit.io.costs_json import read_costs
+    from placekit.io.model import read_model
+
+    done = call("profile", model_file, "--groups", "1", "--no-cache")
+    assert done.returncode == 0, done.stderr
+    for text in ("sum of ops ms", "mapped", "100 %", "other load", "conv", "tiny.costs.json"):
+        assert text in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    costs = read_costs("tiny.costs.json", read_model(model_file).graph)
+    assert costs.op_time_s.sum() > 0
+
+
+def test_profile_json_has_the_provenance(call: Callable[..., Any], model_file: Path) -> None:
+    """With ``--json`` stdout holds sums per kind, provenance and the file's name."""
+    printed = json.loads(call("profile", model_file, "--groups", "1", "--json").stdout)
+    assert printed["files"] == {"costs": "tiny.costs.json"}
+    kind, total = next(iter(printed["op_time_sum_s"].items()))
+    assert total > 0
+    assert printed["provenance"]["kinds"][kind]["mapped_share"] >= 0.95
+
+
+def test_core_groups_of_two_precisions_are_two_kinds(call: Callable[..., Any], model_file: Path) -> None:
+    """``--precision f32,bf16`` makes one group of each."""
+    from placekit.cost_models.openvino.machine import usable_cores
+
+    if len(usable_cores()) < 2:
+        pytest.skip("needs two cores")
+    printed = json.loads(call("profile", model_file, "--precision", "f32,bf16", "--json").stdout)
+    assert len(printed["op_time_sum_s"]) == 2
+
+
+def test_zoo_lists_models(call: Callable[..., Any]) -> None:
+    """All models are listed, with their parameters; the table fits the terminal."""
+    done = call("zoo")
+    assert "resnet50" in done.stdout
+    assert "decoder" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "bert_base" in json.loads(call("zoo", "--json").stdout)
+
+
+@pytest.mark.zoo
+def test_zoo_builds_a_model(call: Callable[..., Any]) -> None:
+    """A small ResNet is built, counted, and can be shown and solved."""
+    done = call("zoo", "resnet50", "-o", "small.xml", "--param", "depths=[1,1,1,1]", "--param", "image_size=32",
+                "--param", "width=8", "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert printed["files"] == {"model": "small.xml", "weights": "small.bin"}
+    assert printed["nodes"] > printed["ops"] > 10
+    assert call("show", "small.xml").returncode == 0

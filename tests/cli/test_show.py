@@ -1,0 +1,91 @@
+"""``placekit show``: every kind of file, figures, schemas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placekit.problem import Problem
+
+
+@pytest.fixture
+def files(call: Callable[..., Any], diamond_file: Path, diamond: Problem, tmp_path: Path) -> Path:
+    """Return a folder with one file of every JSON and TOML kind."""
+    from placekit.io.costs_json import write_costs
+    from placekit.io.platform_toml import write_platform
+
+    call("solve", diamond_file)
+    write_costs(diamond.costs, diamond.graph, tmp_path / "diamond.costs.json")
+    write_platform(diamond.platform, tmp_path / "platform.toml")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("diamond.result.json", ["2.5 ms", "optimal", "GPU.1", "█"]),
+        ("diamond.placement.json", ["diamond", "GPU.1", "25.0%"]),
+        ("diamond.problem.json", ["4 ops", "throughput", "contiguity none", "2 of 4"]),
+        ("diamond.costs.json", ["diamond", "conv", "4"]),
+        ("platform.toml", ["GPU.0", "gpu", "250 us"]),
+    ],
+)
+def test_show_tells_the_essentials_in_80_columns(
+    call: Callable[..., Any], files: Path, name: str, texts: list[str]
+) -> None:
+    """Every kind of file is recognised, its essentials are printed, nothing is wider than a terminal."""
+    done = call("show", name)
+    assert done.returncode == 0, done.stderr
+    for text in texts:
+        assert text in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "diamond.result.json",
+        "diamond.placement.json",
+        "diamond.problem.json",
+        "diamond.costs.json",
+        "platform.toml",
+    ],
+)
+def test_show_json_is_one_object(call: Callable[..., Any], files: Path, name: str) -> None:
+    """With ``--json`` stdout is one JSON object for every kind of file."""
+    assert isinstance(json.loads(call("show", name, "--json").stdout), dict)
+
+
+def test_show_model_counts_ops(call: Callable[..., Any], model_file: Path) -> None:
+    """A model is shown by its counts, with and without constants."""
+    printed = json.loads(call("show", model_file, "--json").stdout)
+    assert printed["op_types"]["Convolution"] == 6
+    assert printed["num_nodes"] > printed["num_ops"]
+    assert "6" in call("show", model_file).stdout
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_plot_writes_the_format_of_the_suffix(call: Callable[..., Any], files: Path, suffix: str) -> None:
+    """``--plot`` draws a result in three formats."""
+    done = call("show", "diamond.result.json", "--plot", f"figure.{suffix}", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["files"] == {"plot": f"figure.{suffix}"}
+    start = (files / f"figure.{suffix}").read_bytes()[:200]
+    assert {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}[suffix] in start or b"<?xml" in start
+
+
+def test_plot_refuses_other_suffixes(call: Callable[..., Any], files: Path) -> None:
+    """An unknown image format is a named error that lists the known ones."""
+    done = call("show", "diamond.result.json", "--plot", "figure.gif")
+    assert done.returncode == 2
+    assert "png, svg, pdf" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["problem", "costs", "placement", "result", "workload"])
+def test_schema_is_printed(call: Callable[..., Any], kind: str) -> None:
+    """``--schema`` prints a JSON Schema that names its properties."""
+    assert "properties" in json.loads(call("show", "--schema", kind).stdout)
