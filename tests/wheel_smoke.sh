@@ -37,7 +37,7 @@ assert (Path(pk.__file__).parent / "py.typed").is_file()
 names = [module.name for module in pkgutil.walk_packages(pk.__path__, "placekit.")]
 for name in names:
     importlib.import_module(name)
-for name in pk.__all__:
+for name in dir(pk):
     getattr(pk, name)
 
 graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")])

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from placekit.contiguity import Contiguity
 from placekit.costs import CostTable
 from placekit.graph import OpGraph
 from placekit.io.problem_json import write_problem
@@ -87,17 +88,17 @@ def diamond() -> Problem:
     )
     costs = CostTable(
         ("cpu", "gpu"),
-        [[1e-3, 0.0], [4e-3, 1e-3], [3e-3, 2e-3], [1e-3, 0.0]],
+        np.array([[1e-3, 0.0], [4e-3, 1e-3], [3e-3, 2e-3], [1e-3, 0.0]]),
         np.tile([0.0, 0.25e-3], (3, 1)),
-        [0.0, 1000.0, 1000.0, 0.0],
-        supported=[[True, False], [True, True], [True, True], [True, False]],
+        np.array([0.0, 1000.0, 1000.0, 0.0]),
+        supported=np.array([[True, False], [True, True], [True, True], [True, False]]),
     )
     devices = (
         Device("CPU", "cpu", is_host=True),
         Device("GPU.0", "gpu", memory_bytes=4000.0),
         Device("GPU.1", "gpu", memory_bytes=4000.0),
     )
-    return Problem(graph, Platform(devices, {"gpu": Link(0.25e-3, np.inf)}), costs, contiguity="none")
+    return Problem(graph, Platform(devices, {"gpu": Link(0.25e-3, np.inf)}), costs, contiguity=Contiguity.NONE)
 
 
 @pytest.fixture

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+Call = Callable[..., Any]
 
-def test_help_lists_the_commands(placekit: Callable[..., Any]) -> None:
+
+def test_help_lists_the_commands(placekit: Call) -> None:
     """``placekit --help`` names every command and the exit codes."""
     done = placekit("--help")
     assert done.returncode == 0
@@ -40,14 +42,14 @@ def test_importing_the_cli_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_version(placekit: Callable[..., Any]) -> None:
+def test_version(placekit: Call) -> None:
     """``--version`` prints the version of the package."""
     from placekit import __version__
 
     assert placekit("--version").stdout == f"placekit {__version__}\n"
 
 
-def test_no_command_is_a_usage_error(placekit: Callable[..., Any]) -> None:
+def test_no_command_is_a_usage_error(placekit: Call) -> None:
     """Without a command the help is shown and the exit code is 2."""
     assert placekit().returncode == 2
 
@@ -105,7 +107,7 @@ def test_no_command_is_a_usage_error(placekit: Callable[..., Any]) -> None:
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
-    call: Callable[..., Any], diamond_file: Path, arguments: list[str], message: str
+    call: Call, diamond_file: Path, arguments: list[str], message: str
 ) -> None:
     """Whatever is wrong with the input: one line on stderr that says what, no traceback, nothing on stdout."""
     folder = diamond_file.parent
@@ -126,14 +128,14 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert message in lines[0]
 
 
-def test_unknown_option_is_a_usage_error(placekit: Callable[..., Any]) -> None:
+def test_unknown_option_is_a_usage_error(placekit: Call) -> None:
     """An option that does not exist gives exit code 2 and no traceback."""
     done = placekit("solve", "--fast")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
 
 
-def test_closed_pipe_is_no_traceback(placekit: Callable[..., Any], diamond_file: Path) -> None:
+def test_closed_pipe_is_no_traceback(placekit: Call, diamond_file: Path) -> None:
     """A reader that leaves early (``placekit show ... | head -1``) causes no traceback."""
     command = f"{sys.executable} -m placekit.cli.main show --schema problem | head -1"
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
@@ -141,14 +143,14 @@ def test_closed_pipe_is_no_traceback(placekit: Callable[..., Any], diamond_file:
     assert "Traceback" not in done.stderr
 
 
-def test_bad_input_is_exit_code_2_from_the_shell_too(placekit: Callable[..., Any]) -> None:
+def test_bad_input_is_exit_code_2_from_the_shell_too(placekit: Call) -> None:
     """The same as a process of its own: one line, exit code 2."""
     done = placekit("solve", "missing.json")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: cannot read missing.json: No such file or directory\n"
 
 
-def test_output_without_unicode_does_not_fail(placekit: Callable[..., Any], diamond_file: Path) -> None:
+def test_output_without_unicode_does_not_fail(placekit: Call, diamond_file: Path) -> None:
     """A terminal that knows only ASCII shows the table with other characters."""
     done = placekit("solve", diamond_file, env={"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0, done.stderr

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+Call = Callable[..., Any]
 
-def test_devices_names_the_cpu_and_a_platform(call: Callable[..., Any]) -> None:
+
+def test_devices_names_the_cpu_and_a_platform(call: Call) -> None:
     """The CPU is always there, and a platform is suggested."""
     printed = json.loads(call("devices", "--json").stdout)
     assert "CPU" in [device["name"] for device in printed["devices"]]
@@ -21,13 +23,13 @@ def test_devices_names_the_cpu_and_a_platform(call: Callable[..., Any]) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-def test_suggested_platform_can_be_written_and_used(call: Callable[..., Any], model_file: Path) -> None:
+def test_suggested_platform_can_be_written_and_used(call: Call, model_file: Path) -> None:
     """``devices -o`` writes a platform file that ``solve --platform`` takes."""
     assert call("devices", "-o", "here.toml").returncode == 0
     assert call("solve", model_file, "--platform", "here.toml", "--costs", "analytic").returncode == 0
 
 
-def test_absent_device_is_named(call: Callable[..., Any], model_file: Path) -> None:
+def test_absent_device_is_named(call: Call, model_file: Path) -> None:
     """A device that is not there is an error that lists those that are."""
     done = call("profile", model_file, "-d", "CPU,XPU")
     assert done.returncode == 2
@@ -35,14 +37,14 @@ def test_absent_device_is_named(call: Callable[..., Any], model_file: Path) -> N
     assert "CPU" in done.stderr
 
 
-def test_precision_is_checked(call: Callable[..., Any], model_file: Path) -> None:
+def test_precision_is_checked(call: Call, model_file: Path) -> None:
     """An unknown precision is an error that lists the known ones."""
     done = call("profile", model_file, "--precision", "f64")
     assert done.returncode == 2
     assert "f32, bf16, f16" in done.stderr
 
 
-def test_profile_reports_and_writes_costs(call: Callable[..., Any], model_file: Path) -> None:
+def test_profile_reports_and_writes_costs(call: Call, model_file: Path) -> None:
     """The report has sum, whole model, mapped share, spread and the slowest ops; the file reads back."""
     from placekit.io.costs_json import read_costs
     from placekit.io.model import read_model
@@ -56,7 +58,7 @@ def test_profile_reports_and_writes_costs(call: Callable[..., Any], model_file: 
     assert costs.op_time_s.sum() > 0
 
 
-def test_profile_json_has_the_provenance(call: Callable[..., Any], model_file: Path) -> None:
+def test_profile_json_has_the_provenance(call: Call, model_file: Path) -> None:
     """With ``--json`` stdout holds sums per kind, provenance and the file's name."""
     printed = json.loads(call("profile", model_file, "--groups", "1", "--json").stdout)
     assert printed["files"] == {"costs": "tiny.costs.json"}
@@ -65,7 +67,7 @@ def test_profile_json_has_the_provenance(call: Callable[..., Any], model_file: P
     assert printed["provenance"]["kinds"][kind]["mapped_share"] >= 0.95
 
 
-def test_core_groups_of_two_precisions_are_two_kinds(call: Callable[..., Any], model_file: Path) -> None:
+def test_core_groups_of_two_precisions_are_two_kinds(call: Call, model_file: Path) -> None:
     """``--precision f32,bf16`` makes one group of each."""
     from placekit.cost_models.openvino.machine import usable_cores
 
@@ -75,7 +77,7 @@ def test_core_groups_of_two_precisions_are_two_kinds(call: Callable[..., Any], m
     assert len(printed["op_time_sum_s"]) == 2
 
 
-def test_zoo_lists_models(call: Callable[..., Any]) -> None:
+def test_zoo_lists_models(call: Call) -> None:
     """All models are listed, with their parameters; the table fits the terminal."""
     done = call("zoo")
     assert "resnet50" in done.stdout
@@ -85,7 +87,7 @@ def test_zoo_lists_models(call: Callable[..., Any]) -> None:
 
 
 @pytest.mark.zoo
-def test_zoo_builds_a_model(call: Callable[..., Any]) -> None:
+def test_zoo_builds_a_model(call: Call) -> None:
     """A small ResNet is built, counted, and can be shown and solved."""
     done = call("zoo", "resnet50", "-o", "small.xml", "--param", "depths=[1,1,1,1]", "--param", "image_size=32",
                 "--param", "width=8", "--json")  # fmt: skip

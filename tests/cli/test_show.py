@@ -11,9 +11,11 @@ import pytest
 
 from placekit.problem import Problem
 
+Call = Callable[..., Any]
+
 
 @pytest.fixture
-def files(call: Callable[..., Any], diamond_file: Path, diamond: Problem, tmp_path: Path) -> Path:
+def files(call: Call, diamond_file: Path, diamond: Problem, tmp_path: Path) -> Path:
     """Return a folder with one file of every JSON and TOML kind."""
     from placekit.io.costs_json import write_costs
     from placekit.io.platform_toml import write_platform
@@ -34,9 +36,7 @@ def files(call: Callable[..., Any], diamond_file: Path, diamond: Problem, tmp_pa
         ("platform.toml", ["GPU.0", "gpu", "250 us"]),
     ],
 )
-def test_show_tells_the_essentials_in_80_columns(
-    call: Callable[..., Any], files: Path, name: str, texts: list[str]
-) -> None:
+def test_show_tells_the_essentials_in_80_columns(call: Call, files: Path, name: str, texts: list[str]) -> None:
     """Every kind of file is recognised, its essentials are printed, nothing is wider than a terminal."""
     done = call("show", name)
     assert done.returncode == 0, done.stderr
@@ -55,12 +55,12 @@ def test_show_tells_the_essentials_in_80_columns(
         "platform.toml",
     ],
 )
-def test_show_json_is_one_object(call: Callable[..., Any], files: Path, name: str) -> None:
+def test_show_json_is_one_object(call: Call, files: Path, name: str) -> None:
     """With ``--json`` stdout is one JSON object for every kind of file."""
     assert isinstance(json.loads(call("show", name, "--json").stdout), dict)
 
 
-def test_show_model_counts_ops(call: Callable[..., Any], model_file: Path) -> None:
+def test_show_model_counts_ops(call: Call, model_file: Path) -> None:
     """A model is shown by its counts, with and without constants."""
     printed = json.loads(call("show", model_file, "--json").stdout)
     assert printed["op_types"]["Convolution"] == 6
@@ -69,7 +69,7 @@ def test_show_model_counts_ops(call: Callable[..., Any], model_file: Path) -> No
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
-def test_plot_writes_the_format_of_the_suffix(call: Callable[..., Any], files: Path, suffix: str) -> None:
+def test_plot_writes_the_format_of_the_suffix(call: Call, files: Path, suffix: str) -> None:
     """``--plot`` draws a result in three formats."""
     done = call("show", "diamond.result.json", "--plot", f"figure.{suffix}", "--json")
     assert done.returncode == 0, done.stderr
@@ -78,7 +78,7 @@ def test_plot_writes_the_format_of_the_suffix(call: Callable[..., Any], files: P
     assert {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}[suffix] in start or b"<?xml" in start
 
 
-def test_plot_refuses_other_suffixes(call: Callable[..., Any], files: Path) -> None:
+def test_plot_refuses_other_suffixes(call: Call, files: Path) -> None:
     """An unknown image format is a named error that lists the known ones."""
     done = call("show", "diamond.result.json", "--plot", "figure.gif")
     assert done.returncode == 2
@@ -86,6 +86,6 @@ def test_plot_refuses_other_suffixes(call: Callable[..., Any], files: Path) -> N
 
 
 @pytest.mark.parametrize("kind", ["problem", "costs", "placement", "result", "workload"])
-def test_schema_is_printed(call: Callable[..., Any], kind: str) -> None:
+def test_schema_is_printed(call: Call, kind: str) -> None:
     """``--schema`` prints a JSON Schema that names its properties."""
     assert "properties" in json.loads(call("show", "--schema", kind).stdout)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from placekit.contiguity import Contiguity
 from placekit.costs import CostTable
 from placekit.graph import OpGraph
 from placekit.io.placement_json import read_placement, write_placement
@@ -26,12 +27,15 @@ from placekit.platform import Platform
 from placekit.problem import Problem
 from placekit.solve import solve
 
+Call = Callable[..., Any]
+
+
 # diamond, best: read and add on the CPU (2 ms), conv on a GPU (1 ms + in and out 0.5 ms), pool on the other GPU
 # (2 ms + 0.5 ms): the largest load is 2.5 ms
 BEST_S = 2.5e-3
 
 
-def test_solve_prints_loads_objective_bound_gap_and_files(call: Callable[..., Any], diamond_file: Path) -> None:
+def test_solve_prints_loads_objective_bound_gap_and_files(call: Call, diamond_file: Path) -> None:
     """The report names everything that a user needs, in 80 columns."""
     done = call("solve", diamond_file)
     assert done.returncode == 0, done.stderr
@@ -42,9 +46,7 @@ def test_solve_prints_loads_objective_bound_gap_and_files(call: Callable[..., An
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-def test_solve_writes_placement_and_result(
-    call: Callable[..., Any], diamond_file: Path, tmp_path: Path, diamond: Problem
-) -> None:
+def test_solve_writes_placement_and_result(call: Call, diamond_file: Path, tmp_path: Path, diamond: Problem) -> None:
     """Both files are written to the current folder, under the name of the input, and read back."""
     call("solve", diamond_file)
     result = read_result(tmp_path / "diamond.result.json")
@@ -53,7 +55,7 @@ def test_solve_writes_placement_and_result(
     assert placement.as_dict() == result.placement.as_dict()  # type: ignore[union-attr]  # a placement was found
 
 
-def test_output_option_names_both_files(call: Callable[..., Any], diamond_file: Path, tmp_path: Path) -> None:
+def test_output_option_names_both_files(call: Call, diamond_file: Path, tmp_path: Path) -> None:
     """``-o out/x.json`` writes out/x.json and out/x.result.json, and nothing else."""
     (tmp_path / "out").mkdir()
     assert call("solve", diamond_file, "-o", "out/x.json").returncode == 0
@@ -61,7 +63,7 @@ def test_output_option_names_both_files(call: Callable[..., Any], diamond_file: 
     assert not (tmp_path / "diamond.placement.json").exists()
 
 
-def test_json_is_one_object_of_the_result(call: Callable[..., Any], diamond_file: Path, tmp_path: Path) -> None:
+def test_json_is_one_object_of_the_result(call: Call, diamond_file: Path, tmp_path: Path) -> None:
     """With ``--json`` stdout holds the result file's object and the names of the files, nothing else."""
     done = call("solve", diamond_file, "--json", "--seed", "7")
     printed = json.loads(done.stdout)
@@ -73,7 +75,7 @@ def test_json_is_one_object_of_the_result(call: Callable[..., Any], diamond_file
 
 
 @pytest.mark.parametrize("method", ["single:CPU", "single", "round-robin", "random:200", "random", "ilp"])
-def test_every_method_answers(call: Callable[..., Any], diamond_file: Path, method: str) -> None:
+def test_every_method_answers(call: Call, diamond_file: Path, method: str) -> None:
     """All registered methods run from the command line, and none beats the optimum."""
     printed = json.loads(call("solve", diamond_file, "-m", method, "--json", "--time-limit", "5").stdout)
     assert printed["method"] == method
@@ -81,7 +83,7 @@ def test_every_method_answers(call: Callable[..., Any], diamond_file: Path, meth
         assert printed["objective"] >= BEST_S * (1 - 1e-9)
 
 
-def test_objective_options_reach_the_problem(call: Callable[..., Any], diamond_file: Path, diamond: Problem) -> None:
+def test_objective_options_reach_the_problem(call: Call, diamond_file: Path, diamond: Problem) -> None:
     """Objective, variant and contiguity given as options give the same answer as in Python."""
     from placekit.objectives import SerialLatency
 
@@ -93,7 +95,7 @@ def test_objective_options_reach_the_problem(call: Callable[..., Any], diamond_f
     assert json.loads(done.stdout)["objective"] == expected.objective
 
 
-def test_variant_of_the_files_own_objective_is_kept(call: Callable[..., Any], diamond: Problem, tmp_path: Path) -> None:
+def test_variant_of_the_files_own_objective_is_kept(call: Call, diamond: Problem, tmp_path: Path) -> None:
     """An option changes its part of the objective in the file; the other parts stay as they are."""
     from placekit.objectives import Throughput
 
@@ -105,7 +107,7 @@ def test_variant_of_the_files_own_objective_is_kept(call: Callable[..., Any], di
     assert changed == pytest.approx(BEST_S)
 
 
-def test_pins_and_memory_limits_bind(call: Callable[..., Any], diamond_file: Path) -> None:
+def test_pins_and_memory_limits_bind(call: Call, diamond_file: Path) -> None:
     """``--pin`` puts an op where it is told, ``--memory`` keeps ops away."""
     pinned = json.loads(call("solve", diamond_file, "--pin", "pool=GPU.1", "--json").stdout)
     assert pinned["placement"]["pool"] == "GPU.1"
@@ -113,16 +115,16 @@ def test_pins_and_memory_limits_bind(call: Callable[..., Any], diamond_file: Pat
     assert set(small["placement"].values()) == {"CPU"}
 
 
-def test_op_names_with_equals_signs_can_be_pinned(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_op_names_with_equals_signs_can_be_pinned(call: Call, tmp_path: Path) -> None:
     """The last ``=`` separates op and device."""
     graph = OpGraph.from_edges(["x=1", "y"], [("x=1", "y")])
-    costs = CostTable(("cpu",), [[1.0], [1.0]], [[0.0]], [0, 0])
+    costs = CostTable(("cpu",), np.ones((2, 1)), np.zeros((1, 1)), np.zeros(2))
     write_problem(Problem(graph, Platform.of(cpu=2), costs), tmp_path / "named.json")
     printed = json.loads(call("solve", "named.json", "--pin", "x=1=cpu.1", "--json").stdout)
     assert printed["placement"]["x=1"] == "cpu.1"
 
 
-def test_infeasible_is_exit_code_3_and_says_why(call: Callable[..., Any], diamond_file: Path, tmp_path: Path) -> None:
+def test_infeasible_is_exit_code_3_and_says_why(call: Call, diamond_file: Path, tmp_path: Path) -> None:
     """A proof that nothing fits: exit code 3, the reason on stdout, a result file, no placement file."""
     done = call("solve", diamond_file, "--pin", "read=GPU.0")
     assert done.returncode == 3
@@ -132,7 +134,7 @@ def test_infeasible_is_exit_code_3_and_says_why(call: Callable[..., Any], diamon
     assert not (tmp_path / "diamond.placement.json").exists()
 
 
-def test_no_answer_is_exit_code_4(call: Callable[..., Any], diamond_file: Path) -> None:
+def test_no_answer_is_exit_code_4(call: Call, diamond_file: Path) -> None:
     """A method that ends without a feasible placement, and without a proof: exit code 4, with the reason."""
     done = call("solve", diamond_file, "-m", "single:GPU.0")
     assert done.returncode == 4
@@ -142,7 +144,7 @@ def test_no_answer_is_exit_code_4(call: Callable[..., Any], diamond_file: Path) 
 
 @pytest.mark.parametrize("kind", ["placement", "plain", "result"])
 def test_warm_start_from_every_kind_of_file(
-    call: Callable[..., Any], diamond_file: Path, diamond: Problem, tmp_path: Path, kind: str
+    call: Call, diamond_file: Path, diamond: Problem, tmp_path: Path, kind: str
 ) -> None:
     """A placement file, a plain ``{op: device}`` and a result file are all good starts."""
     answer = solve(diamond)
@@ -156,16 +158,16 @@ def test_warm_start_from_every_kind_of_file(
     assert json.loads(done.stdout)["objective"] == pytest.approx(BEST_S)
 
 
-def test_workload_file_is_solved(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_workload_file_is_solved(call: Call, tmp_path: Path) -> None:
     """A workload file needs no other option."""
     graph = OpGraph.from_edges(["a", "b"], [("a", "b")])
-    costs = CostTable(("acc", "cpu"), [[1e-3, 9e-3], [1e-3, 9e-3]], [[1e-4, 0.0]], [1.0, 1.0])
+    costs = CostTable(("acc", "cpu"), np.array([[1e-3, 9e-3]] * 2), np.array([[1e-4, 0.0]]), np.ones(2))
     write_workload(Problem(graph, Platform.of(acc=2, cpu=1, host="cpu"), costs), tmp_path / "w.json")
     printed = json.loads(call("solve", "w.json", "--json").stdout)
     assert printed["objective"] == pytest.approx(1.1e-3)
 
 
-def test_analytic_costs_need_no_device(call: Callable[..., Any], model_file: Path) -> None:
+def test_analytic_costs_need_no_device(call: Call, model_file: Path) -> None:
     """A model, a platform file of absent devices and analytic costs give a proven placement."""
     platform = Path(__file__).parents[2] / "examples" / "platform_1cpu_3acc.toml"
     done = call("solve", model_file, "--costs", "analytic", "--platform", platform, "--json")
@@ -176,7 +178,7 @@ def test_analytic_costs_need_no_device(call: Callable[..., Any], model_file: Pat
     assert "conv00" in printed["placement"]
 
 
-def test_profiled_costs_are_the_default_for_a_model(call: Callable[..., Any], model_file: Path) -> None:
+def test_profiled_costs_are_the_default_for_a_model(call: Call, model_file: Path) -> None:
     """A bare ``solve model.xml`` measures the model on this machine and says so."""
     done = call("solve", model_file, "--groups", "1")
     assert done.returncode == 0, done.stderr
@@ -184,7 +186,7 @@ def test_profiled_costs_are_the_default_for_a_model(call: Callable[..., Any], mo
     assert "tiny.placement.json" in done.stdout
 
 
-def test_costs_file_is_used_instead_of_measuring(call: Callable[..., Any], model_file: Path) -> None:
+def test_costs_file_is_used_instead_of_measuring(call: Call, model_file: Path) -> None:
     """The costs that ``profile`` wrote are those that ``solve --costs`` uses."""
     assert call("profile", model_file, "--groups", "1", "-o", "c.json").returncode == 0
     printed = json.loads(call("solve", model_file, "--groups", "1", "--costs", "c.json", "--json").stdout)
@@ -201,7 +203,7 @@ def hard_problem() -> Problem:
     times = rng.lognormal(-7, 1, (400, 1)) * rng.lognormal(0, 0.5, (400, 3))
     transfers = rng.lognormal(-8, 1, (graph.num_tensors, 3))
     costs = CostTable(("a", "b", "c"), times, transfers, rng.uniform(1, 2, 400))
-    return Problem(graph, Platform.of(a=2, b=2, c=2), costs, contiguity="none")
+    return Problem(graph, Platform.of(a=2, b=2, c=2), costs, contiguity=Contiguity.NONE)
 
 
 def test_interrupt_returns_the_best_so_far(tmp_path: Path) -> None:
@@ -230,7 +232,7 @@ def test_interrupt_returns_the_best_so_far(tmp_path: Path) -> None:
     assert not Placement.from_mapping(problem, printed["placement"]).violations(problem)
 
 
-def test_time_limit_returns_the_best_so_far(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_time_limit_returns_the_best_so_far(call: Call, tmp_path: Path) -> None:
     """The limit ends a long solve with an answer, a bound and the reason."""
     write_problem(hard_problem(), tmp_path / "hard.json")
     printed = json.loads(call("solve", "hard.json", "--time-limit", "2", "--json").stdout)

@@ -1,0 +1,116 @@
+"""What imports what: a light package, and an order among its rooms."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+ROOMS = ("core", "cost_models", "solvers", "learned", "benchmarks", "cli")
+"""Lowest first; a room imports only from itself and from those before it."""
+
+UPWARD = {
+    # the registry is found through its name, on use
+    ("placekit/solve.py", "placekit.solvers.registry"),
+    # the lazy public names, and the same names for type checkers
+    ("placekit/__init__.py", "placekit.cost_models.analytic"),
+    ("placekit/__init__.py", "placekit.cost_models.openvino.devices"),
+    ("placekit/__init__.py", "placekit.cost_models.profiled"),
+}
+
+
+def room_of_module(name: str) -> str | None:
+    """Return the room of a ``placekit...`` module; None for other packages."""
+    first, _, rest = name.partition(".")
+    if first != "placekit":
+        return None
+    room = rest.partition(".")[0]
+    return room if room in ROOMS else "core"
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Return the absolute names of all modules that a file imports, at any depth of its code."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            # `from placekit import cli` names a room as much as `import placekit.cli` does
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def source_files() -> list[Path]:
+    """Return every Python file of the package, once (links are skipped)."""
+    folders = [ROOT / "placekit", *(ROOT / room for room in ROOMS[1:])]
+    linked = {ROOT / "placekit" / room for room in ROOMS[1:]}
+    return [
+        path
+        for folder in folders
+        for path in sorted(folder.rglob("*.py"))
+        if not any(link in path.parents for link in linked)
+    ]
+
+
+def test_rooms_import_downwards_only() -> None:
+    """Core <- cost_models <- solvers <- learned <- benchmarks <- cli; ``solve`` alone looks up, to the registry."""
+    files = source_files()
+    assert len(files) > 50
+    wrong = []
+    for path in files:
+        relative = path.relative_to(ROOT).as_posix()
+        top = relative.partition("/")[0]
+        room = top if top in ROOMS else "core"
+        for module in sorted(imported_modules(path)):
+            target = room_of_module(module)
+            is_allowed = any(
+                relative == file and (module == name or module.startswith(f"{name}.")) for file, name in UPWARD
+            )
+            if target is not None and ROOMS.index(target) > ROOMS.index(room) and not is_allowed:
+                wrong.append(f"{relative} imports {module}")
+    assert not wrong
+
+
+def test_import_placekit_is_light() -> None:
+    """``import placekit`` loads no solver, no framework and no runtime."""
+    heavy = ("torch", "openvino", "ortools", "pulp", "highspy", "scipy", "pydantic", "numba", "matplotlib")
+    code = f"import sys, placekit; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_public_names_exist() -> None:
+    """Every name that ``dir(placekit)`` lists can be had, the lazy ones too."""
+    import placekit
+
+    names = [name for name in dir(placekit) if not name.startswith("_")]
+    assert {"read_model", "solve", "evaluate", "Profiled"} <= set(names)
+    for name in names:
+        assert getattr(placekit, name) is not None
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    """A name that does not exist fails as in any module."""
+    import placekit
+
+    with pytest.raises(AttributeError, match="no attribute 'slove'"):
+        _ = placekit.slove
+
+
+def test_library_never_prints() -> None:
+    """``print`` is called in cli/ and benchmarks/ only."""
+    printing = [
+        path.relative_to(ROOT).as_posix()
+        for path in source_files()
+        if path.relative_to(ROOT).parts[0] not in ("cli", "benchmarks")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert not printing

@@ -1,0 +1,130 @@
+"""pyproject, constraints, make targets and hooks agree with the tree."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from importlib.metadata import requires
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("benchmarks", "cli", "cost_models", "learned", "solvers")
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    """Return pyproject.toml."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_every_package_is_listed(project: dict[str, Any]) -> None:
+    """Every folder with an ``__init__.py`` is in the wheel; setuptools would drop an unlisted one silently."""
+    found = {"placekit"}
+    linked = {ROOT / "placekit" / room for room in ROOMS}
+    for folder in (ROOT / "placekit", *(ROOT / room for room in ROOMS)):
+        for path in folder.rglob("__init__.py"):
+            if not any(link in path.parents for link in linked):
+                parts = path.parent.relative_to(ROOT).parts
+                found.add(".".join(parts if parts[0] == "placekit" else ("placekit", *parts)))
+    listed = project["tool"]["setuptools"]["packages"]
+    assert sorted(listed) == sorted(found)
+    assert len(set(listed)) == len(listed)
+
+
+def test_rooms_are_mapped_and_linked(project: dict[str, Any]) -> None:
+    """Every top-level room is in ``package-dir`` and reachable as a link inside ``placekit/``."""
+    mapped = project["tool"]["setuptools"]["package-dir"]
+    for room in ROOMS:
+        assert mapped[f"placekit.{room}"] == room
+        link = ROOT / "placekit" / room
+        assert link.resolve() == ROOT / room
+        assert f"placekit/{room}" in project["tool"]["ruff"]["extend-exclude"]  # else every file is linted twice
+
+
+def test_version_is_one(project: dict[str, Any]) -> None:
+    """pyproject, the package and the changelog name the same version."""
+    import placekit
+
+    assert project["project"]["version"] == placekit.__version__
+    assert f"## [{placekit.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def constrained() -> dict[str, list[str]]:
+    """Return the pinned versions by normalised name."""
+    pins: dict[str, list[str]] = {}
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            match = re.fullmatch(r"([A-Za-z0-9._-]+)==(\S+)( ; .*)?", line)
+            assert match, f"constraints.txt: not an exact pin: {line!r}"
+            pins.setdefault(normalised(match[1]), []).append(match[2])
+    return pins
+
+
+def normalised(name: str) -> str:
+    """Return a distribution name as the index compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_every_dependency_is_pinned(project: dict[str, Any]) -> None:
+    """Every requirement, base or extra, has an exact version in the constraints; so has the build backend."""
+    wanted = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    for extra in project["project"]["optional-dependencies"].values():
+        wanted += extra
+    pins = constrained()
+    names = [re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0] for requirement in wanted]
+    assert [name for name in names if normalised(name) not in pins] == []
+
+
+def test_constraints_name_no_local_path_and_no_cuda() -> None:
+    """The constraints work on any machine, and torch is the build for CPUs where another is the default."""
+    text = (ROOT / "constraints.txt").read_text()
+    assert "file:" not in text
+    assert not re.search(r"^(nvidia|triton|cuda)", text, re.MULTILINE)
+    assert any(version.endswith("+cpu") for version in constrained()["torch"])
+
+
+def test_base_install_has_no_torch() -> None:
+    """Torch comes with an extra only."""
+    base = [line for line in requires("placekit") or [] if "extra ==" not in line]
+    assert base
+    assert not any(line.startswith(("torch", "transformers")) for line in base)
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "lint", "bench"])
+def test_make_targets_are_sound(target: str) -> None:
+    """Make can plan every target that the readme names."""
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_ci_runs_make_test() -> None:
+    """The CI script is executable, strict, and runs what a developer runs."""
+    path = ROOT / ".ci" / "run"
+    assert path.stat().st_mode & 0o111
+    text = path.read_text()
+    assert text.startswith("#!/usr/bin/env bash\n")
+    assert "set -euo pipefail" in text
+    assert "make test" in text
+
+
+def test_hooks_see_the_whole_tree() -> None:
+    """Mypy must not get single files: the top-level folders are subpackages."""
+    text = (ROOT / ".pre-commit-config.yaml").read_text()
+    assert "pass_filenames: false" in text
+    for hook in ("ruff-check", "ruff-format", "mypy", "end-of-file-fixer"):
+        assert f"id: {hook}" in text
+
+
+def test_text_files_end_with_one_newline() -> None:
+    """What the end-of-file hook checks, also without pre-commit."""
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if tracked.returncode != 0:
+        pytest.skip("not a git checkout")
+    names = [name for name in tracked.stdout.split("\0") if name.endswith((".py", ".md", ".toml", ".txt", ".yaml"))]
+    contents = {name: (ROOT / name).read_bytes() for name in names if (ROOT / name).is_file()}
+    wrong = [name for name, text in contents.items() if text and (text[-1:] != b"\n" or text.endswith(b"\n\n"))]
+    assert not wrong
