@@ -9,6 +9,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # --no-build-isolation: the build uses the pinned setuptools, not the newest one
 INSTALL := $(PIP) install --quiet -c constraints.txt
 
+# the order of `test` matters: the tests come last
+.NOTPARALLEL:
+
 .PHONY: help venv demo test lint format types tests smoke bench clean
 
 help:  ## list the targets
@@ -19,11 +22,14 @@ venv: $(VENV)/.installed-dev  ## everything that development needs, in .venv
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
+extras = $(if $(filter dev,$*),dev$(,)zoo,$*)
+
 # the stamps depend on what decides about the versions; an index without torch for CPUs gets a second try with one
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) setuptools wheel
-	$(INSTALL) --no-build-isolation -e '.[$(if $(filter dev,$*),dev$(,)zoo,$*)]' \
-	  || $(INSTALL) --no-build-isolation --extra-index-url $(TORCH_INDEX) -e '.[$(if $(filter dev,$*),dev$(,)zoo,$*)]'
+	@echo "installing placekit and the packages of constraints.txt into $(VENV)"
+	@$(INSTALL) setuptools wheel
+	@$(INSTALL) --no-build-isolation -e '.[$(extras)]' \
+	  || $(INSTALL) --no-build-isolation --extra-index-url $(TORCH_INDEX) -e '.[$(extras)]'
 	@touch $@
 
 , := ,

@@ -31,7 +31,7 @@ class OutputFiles:
     >>> files = OutputFiles.of(Path("models/bert.xml"), None)
     >>> files.placement.name, files.result.name
     ('bert.placement.json', 'bert.result.json')
-    >>> OutputFiles.of(Path("bert.xml"), Path("out/best.json")).result.name
+    >>> OutputFiles.of(Path("bert.xml"), Path("best.json")).result.name
     'best.result.json'
     """
 

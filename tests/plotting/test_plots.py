@@ -1,0 +1,83 @@
+"""Figures show what the result says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from placekit.costs import CostTable
+from placekit.errors import InvalidProblemError, PlacekitError
+from placekit.graph import OpGraph
+from placekit.platform import Platform
+from placekit.plotting.plot_loads import plot_loads
+from placekit.plotting.plot_result import plot_result
+from placekit.plotting.plot_trace import plot_trace
+from placekit.plotting.save import save_figure
+from placekit.problem import Problem
+from placekit.result import Result
+from placekit.solve import solve
+
+
+def chain(*, memory_bytes: float = 10.0) -> Problem:
+    """Return a chain of three ops of 1, 2 and 3 ms on two GPUs; a transfer takes 0.5 ms."""
+    graph = OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")], name="chain")
+    costs = CostTable(("gpu",), np.array([[1e-3], [2e-3], [3e-3]]), np.full((2, 1), 5e-4), np.ones(3))
+    return Problem(graph, Platform.of(gpu=2, memory_bytes={"gpu": memory_bytes}), costs)
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    """Return the best placement: a and b on one GPU, c on the other, each with one transfer of 0.5 ms."""
+    return solve(chain())
+
+
+def test_bars_are_the_loads(result: Result) -> None:
+    """Bars of compute and transfer add up to the load of every device."""
+    ax = plot_loads(result)
+    widths = [bar.get_width() for bar in ax.patches]  # type: ignore[attr-defined]  # the patches are rectangles
+    compute_ms, transfer_ms = widths[:2], widths[2:]
+    loads_ms = [load.load_s * 1e3 for load in result.device_loads]
+    assert [a + b for a, b in zip(compute_ms, transfer_ms, strict=True)] == pytest.approx(loads_ms)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["gpu.0", "gpu.1"]
+
+
+def test_trace_ends_at_the_result(result: Result) -> None:
+    """The lines end at the objective and the bound of the result."""
+    objective, bound = plot_trace(result).get_lines()
+    assert np.asarray(objective.get_ydata())[-1] == pytest.approx(3.5)
+    assert np.asarray(bound.get_ydata())[-1] == pytest.approx(3.5, rel=1e-5)
+
+
+def test_given_axes_are_used(result: Result) -> None:
+    """With `ax` nothing new is made."""
+    ax = plot_loads(result)
+    assert plot_trace(result, ax) is ax
+
+
+def test_result_without_placement_has_a_trace_only() -> None:
+    """An infeasible result is drawn without loads, and `plot_loads` says why it cannot be."""
+    infeasible = solve(chain(memory_bytes=1.4))
+    assert len(plot_result(infeasible).axes) == 1
+    with pytest.raises(InvalidProblemError, match="status infeasible: no loads to draw"):
+        plot_loads(infeasible)
+
+
+def test_unknown_format_is_a_named_error(result: Result, tmp_path: Path) -> None:
+    """Another suffix is refused with the list of formats, and nothing is written."""
+    with pytest.raises(PlacekitError, match=r"suffix 'gif' is none of png, svg, pdf"):
+        save_figure(plot_result(result), tmp_path / "a.gif")
+    assert not list(tmp_path.iterdir())
+
+
+def test_plotting_does_not_touch_pyplot() -> None:
+    """A library must not choose a back-end or open windows for its user."""
+    code = (
+        "import sys; from placekit.plotting.canvas import new_figure; new_figure(1, 1); "
+        "print('matplotlib.pyplot' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "False"
