@@ -55,7 +55,7 @@ def problem_facts(problem: Problem) -> dict[str, str]:
         f"{problem.num_classes} {'class' if problem.num_classes == 1 else 'classes'}, "
         f"{format_count(graph.num_tensors, 'tensor')}, {format_count(graph.num_edges, 'edge')}",
         "platform": describe_platform(problem.platform),
-        "objective": f"{problem.objective.name}{f' ({variant})' if variant else ''}, contiguity {problem.contiguity}",
+        "goal": f"{problem.objective.name}{f' ({variant})' if variant else ''}, contiguity {problem.contiguity}",
     }
     num_pinned = int((problem.pinned >= 0).sum())
     if num_pinned:
