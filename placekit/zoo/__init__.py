@@ -5,8 +5,8 @@
 ['resnet50', 'inception_v3', 'mobilenet_v2', 'bert_base', 'gpt2', 'decoder']
 """
 
-from placekit.zoo.build import ZooModel as ZooModel
-from placekit.zoo.build import build as build
+from placekit.zoo.builder import ZooModel as ZooModel
+from placekit.zoo.builder import build as build
 from placekit.zoo.registry import ZOO as ZOO
 from placekit.zoo.registry import ZooEntry as ZooEntry
 from placekit.zoo.registry import ZooParameter as ZooParameter

@@ -160,6 +160,7 @@ def _convert(entry: ZooEntry, values: Mapping[str, Value], seed: int, *, dynamic
         raise
     except Exception as error:  # torch, transformers and the converter each raise types of their own
         raise InvalidProblemError(f"zoo model {entry.name!r} cannot be built: {short_reason(error)}") from error
+    model.set_friendly_name(entry.name)
     # layers that the converter fused lose their names to a counter of the process: the file would differ each time
     settle_names(model, ())
     return model
@@ -194,7 +195,7 @@ def _quiet() -> Iterator[None]:
     from transformers.utils import logging as transformers_logging
 
     level = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
+    transformers_logging.set_verbosity(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,0 +1,107 @@
+"""The reader of ONNX files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from placekit.errors import InvalidFileError
+from placekit.io.model import read_model
+
+pytest.importorskip("openvino")
+onnx = pytest.importorskip("onnx")
+
+LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
+
+
+@pytest.fixture
+def mlp_onnx(tmp_path: Path) -> Path:
+    """Return a file with x -> Gemm -> Relu -> y, a batch of unknown size, names of its own."""
+    rng = np.random.default_rng(0)
+    weights = onnx.numpy_helper.from_array(rng.standard_normal((64, 32)).astype(np.float32), "weights")
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "weights"], ["hidden"], name="MatMul_7"),
+        onnx.helper.make_node("Relu", ["hidden"], ["y"], name="relu"),
+    ]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "mlp",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 64])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch", 32])],
+        [weights],
+    )
+    path = tmp_path / "mlp.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_names_of_the_file_are_kept(mlp_onnx: Path) -> None:
+    """A name that looks made up but stands in the file is kept."""
+    model = read_model(mlp_onnx)
+    assert {"x", "MatMul_7"} <= set(model.graph.op_names)
+    assert model.inputs[0].shape == (-1, 64)
+    assert model.graph.op_weight_bytes.sum() == 4 * 64 * 32
+
+
+def test_shape_can_be_given_by_tensor_name(mlp_onnx: Path) -> None:
+    """An unknown batch is settled by a shape for the input."""
+    model = read_model(mlp_onnx, {"x": (4, 64)})
+    assert model.inputs[0].shape == (4, 64)
+    assert model.graph.op_flops[model.graph.op_index["MatMul_7"]] == 2 * 4 * 64 * 32
+    model.load()
+
+
+@pytest.mark.skipif(not LIGHT.is_dir(), reason="the onnx package comes without its light models")
+def test_resnet50_is_folded_and_named_the_same_every_time() -> None:
+    """Batch norms are fused, and fused layers, whose names OpenVINO makes up anew each time, have stable ones."""
+    path = LIGHT / "light_resnet50.onnx"
+    model = read_model(path)
+    assert (model.num_nodes, model.num_edges) == (288, 303)
+    assert (model.graph.num_ops, model.graph.num_edges) == (179, 194)
+    assert read_model(path).graph == model.graph
+    names = {node.get_friendly_name() for node in model.load().get_ops()}
+    assert set(model.graph.op_names) <= names
+    assert "Convolution#1" in names
+    assert model.graph.op_flops.sum() == pytest.approx(8.19e9, rel=0.01)
+
+
+def test_truncated_file_is_a_named_error(mlp_onnx: Path) -> None:
+    """Every truncation is refused as no model, or as one without a graph."""
+    data = mlp_onnx.read_bytes()
+    for length in (1, 10, 50, len(data) // 2, len(data) - 30):
+        mlp_onnx.write_bytes(data[:length])
+        with pytest.raises(InvalidFileError, match=r"mlp\.onnx: (not an ONNX model|OpenVINO cannot)") as caught:
+            read_model(mlp_onnx)
+        assert "\n" not in str(caught.value)
+
+
+def test_external_data_is_hashed_and_missed(mlp_onnx: Path) -> None:
+    """Weights in a file of their own count for the hash, and their absence is a named error."""
+    model = onnx.load(mlp_onnx)
+    onnx.save(model, mlp_onnx, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    data = mlp_onnx.with_name("weights.bin")
+    before = read_model(mlp_onnx).content_hash
+    data.write_bytes(data.read_bytes()[::-1])
+    assert read_model(mlp_onnx).content_hash != before
+    data.unlink()
+    with pytest.raises(InvalidFileError, match=r"external data is missing: weights\.bin"):
+        read_model(mlp_onnx)
+
+
+def test_flipped_bytes_give_a_model_or_a_named_error(mlp_onnx: Path) -> None:
+    """Two hundred files with a few altered bytes are read or refused on one line."""
+    original = mlp_onnx.read_bytes()
+    refusals = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        data = bytearray(original)
+        # the weights are most of the file; alter what surrounds them
+        for at in rng.integers(0, 150, size=rng.integers(1, 4)):
+            data[at] = rng.integers(256)
+        mlp_onnx.write_bytes(bytes(data))
+        try:
+            read_model(mlp_onnx)
+        except InvalidFileError as error:
+            refusals.append(str(error))
+    assert refusals
+    assert not [text for text in refusals if "\n" in text]
