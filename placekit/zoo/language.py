@@ -62,7 +62,13 @@ def bert(values: Mapping[str, Any]) -> nn.Module:
         "pad_token_id": 0,
         "attn_implementation": values["attention"],
     }
-    return _FirstOutput(_with_biases(BertModel(BertConfig(**settings), add_pooling_layer=False)))
+    model = _with_biases(BertModel(BertConfig(**settings), add_pooling_layer=False))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            # as GPT-2 does: else the blocks drown what tells one token from another
+            if name.endswith("output.dense.weight"):
+                parameter.mul_((2 * values["layers"]) ** -0.5)
+    return _FirstOutput(model)
 
 
 def gpt2(values: Mapping[str, Any]) -> nn.Module:
