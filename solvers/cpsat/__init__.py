@@ -1,0 +1,1 @@
+"""Constraint programming through OR-Tools CP-SAT."""

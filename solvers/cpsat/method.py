@@ -1,0 +1,174 @@
+"""Method ``cpsat``: the constraint program of :mod:`placekit.solvers.cpsat.model`, by OR-Tools CP-SAT."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction, contract
+from placekit.contiguity import Contiguity
+from placekit.errors import InvalidProblemError
+from placekit.graph import topological_order
+from placekit.method import Run
+from placekit.objectives import SerialLatency, Throughput
+from placekit.placement import Violation
+from placekit.problem import Problem
+from placekit.solvers.baselines import offer_single_devices
+from placekit.solvers.bounds import largest_op
+from placekit.solvers.cpsat.model import Convexity, CpsatModel
+from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
+from placekit.solvers.local_search.flat import flatten
+from placekit.solvers.params import read_params
+from placekit.stop import StopReason
+
+__all__ = ["Cpsat", "CpsatParams", "build_model"]
+
+DETERMINISTIC_UP_TO = 2000
+"""Variables up to which parallel workers are kept in step: the answer is there in no time either way."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpsatParams:
+    """Parameters of `Cpsat`.
+
+    Parameters
+    ----------
+    workers
+        Parallel workers of CP-SAT; 8 or the usable cores if None, whichever is more, because CP-SAT's strategies
+        complement each other even where they share a core.
+    deterministic
+        True to keep the workers in step: slower, but the same seed gives the same answer whatever the machine does
+        besides. Small models, and single workers, always do.
+    """
+
+    workers: int | None = None
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise InvalidProblemError(f"cpsat: workers is {self.workers}; it must be >= 1")
+
+
+class Cpsat:
+    """Exact placement by constraint programming, for `Throughput` and `SerialLatency` under any contiguity."""
+
+    name: ClassVar[str] = "cpsat"
+
+    def __init__(self, params: CpsatParams | None = None) -> None:
+        self.params = params or CpsatParams()
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; ``cpsat:4`` gives the number of workers."""
+        if argument is not None:
+            if not argument.isdigit():
+                raise InvalidProblemError(f"cpsat: workers is {argument!r}; it must be a whole number >= 1")
+            params = {**params, "workers": int(argument)}
+        return cls(read_params(CpsatParams, cls.name, params))
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None for the objectives that the constraint program models."""
+        if isinstance(problem.objective, Throughput | SerialLatency):
+            return None
+        return f"it models throughput and serial-latency, not {problem.objective.name}"
+
+    def run(self, run: Run) -> StopReason:
+        """Build the model, start it from the best placement known, and solve it.
+
+        Its unit of time is set by that placement's objective. If the optimum turns out to be far below, so that the
+        rounding hides the last part of the gap, it is built and solved again from the new one.
+        """
+        offer_single_devices(run)
+        run.raise_bound(*largest_op(run.problem))
+        contraction = contract(run.problem)
+        nowhere = np.flatnonzero(~flatten(contraction).allowed.any(axis=1))
+        if nowhere.size:
+            return run.prove_infeasible(_nowhere(contraction, int(nowhere[0])))
+        reason = run.should_stop()
+        while reason is None:
+            ceiling_s = run.objective
+            reason = self._solve(run, contraction, build_model(contraction, ceiling_s))
+            improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
+            if reason is StopReason.FINISHED and improved:
+                reason = run.should_stop()
+        return reason
+
+    def _solve(self, run: Run, contraction: Contraction, model: CpsatModel) -> StopReason:
+        num_variables = len(model.proto.proto.variables)
+        run.info |= {"variables": num_variables, "constraints": len(model.proto.proto.constraints)}
+        # the program counts subgraphs too low, so its objective is a promise only without that term
+        is_exact = not model.slot_used
+        refused: list[NDArray[np.int64]] = []
+
+        def see_solution(device: NDArray[np.int64], value: float) -> None:
+            promised = model.scale.at_most_s(value) if is_exact else None
+            if not run.offer(contraction.expand(device), at_most=promised).is_feasible:
+                refused.append(device)
+
+        def see_bound(bound: float) -> None:
+            run.raise_bound(model.scale.bound_s(bound), "CP-SAT bound")
+
+        while True:
+            if run.placement is not None:
+                model.hint(contraction.restrict(run.placement.device_of_op))
+            limits = CpsatLimits(
+                workers=self.params.workers or max(8, len(os.sched_getaffinity(0))),
+                seed=run.seed,
+                time_s=run.remaining_s,
+                gap=(run.stop.gap or 0.0) / 2 if run.stop else 0.0,
+                is_deterministic=self.params.deterministic or num_variables <= DETERMINISTIC_UP_TO,
+            )
+            outcome = search(model, limits, see_solution, see_bound, lambda: run.should_stop() is not None)
+            run.info["solver_status"] = str(outcome)
+            if outcome is Outcome.INFEASIBLE and run.placement is None:
+                return run.prove_infeasible(_infeasible())
+            reason = run.should_stop()
+            if reason is not None:
+                return reason
+            again = [model.forbid_together(device) for device in refused]
+            refused.clear()
+            if not any(again):
+                return StopReason.FINISHED
+
+
+def build_model(contraction: Contraction, ceiling_s: float | None) -> CpsatModel:
+    """Return the model of a contraction; `ceiling_s` is the objective of a feasible placement, if one is known."""
+    problem = contraction.problem
+    flat = flatten(contraction)
+    convexity = None
+    if problem.contiguity is Contiguity.CONVEX:
+        flat = flat._replace(is_ordered=False)
+        senders, receivers = problem.order_edges
+        order, _ = topological_order(problem.graph.num_ops, senders, receivers)
+        convexity = Convexity(contraction.class_of_op, senders, receivers, order)
+    return CpsatModel(
+        flat,
+        ceiling_s,
+        is_total=isinstance(problem.objective, SerialLatency),
+        slot_cost_s=getattr(problem.objective, "subgraph_cost_s", 0.0),
+        convexity=convexity,
+    )
+
+
+def _nowhere(contraction: Contraction, c: int) -> Violation:
+    """Return what is wrong with class `c`, which has no device: only a fused cycle gets this far."""
+    ops = np.flatnonzero(contraction.class_of_op == c)
+    names = [contraction.problem.graph.op_names[op] for op in ops[:3]]
+    message = (
+        f"ops {', '.join(map(repr, names))}{', ...' if len(ops) > 3 else ''} ({len(ops)} in all) wait for each other "
+        "through colocation, so an acyclic placement keeps them together; no device supports and holds them all"
+    )
+    return Violation("support", message, names[0])
+
+
+def _infeasible() -> Violation:
+    message = (
+        "no placement satisfies memory, support, pins, colocation and contiguity together "
+        "(each can be satisfied on its own; the constraint program is infeasible)"
+    )
+    return Violation("infeasible", message)

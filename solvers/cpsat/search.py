@@ -1,0 +1,161 @@
+"""CP-SAT, made anytime: every incumbent and bound as it comes, and a way to stop from outside.
+
+CP-SAT runs in a thread of its own and the calling thread waits in short steps, so that it keeps seeing signals
+(Ctrl-C), and asks every now and then whether to stop.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.sat.python import cp_model
+
+from placekit.errors import SolverUnavailableError
+from placekit.solvers.cpsat.model import CpsatModel
+
+__all__ = ["CpsatLimits", "Outcome", "search"]
+
+POLL_S = 0.02
+"""Seconds between two looks at whether to stop."""
+
+
+class Outcome(StrEnum):
+    """CP-SAT's word on the model."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"
+
+
+_OUTCOMES = {
+    cp_model.OPTIMAL: Outcome.OPTIMAL,
+    cp_model.FEASIBLE: Outcome.FEASIBLE,
+    cp_model.INFEASIBLE: Outcome.INFEASIBLE,
+    cp_model.UNKNOWN: Outcome.UNKNOWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CpsatLimits:
+    """How CP-SAT is to search.
+
+    Parameters
+    ----------
+    workers
+        Number of parallel workers.
+    seed
+        Seed; the same one gives the same answer with one worker or `is_deterministic`, and no time limit.
+    time_s
+        Wall seconds; None for no limit.
+    deterministic_time
+        Limit in CP-SAT's own unit of work, about a second each; None for no limit.
+    gap
+        Relative gap at which to stop.
+    is_deterministic
+        True to keep parallel workers in step.
+    """
+
+    workers: int = 1
+    seed: int = 0
+    time_s: float | None = None
+    deterministic_time: float | None = None
+    gap: float = 0.0
+    is_deterministic: bool = False
+
+
+class _OnSolution(cp_model.CpSolverSolutionCallback):
+    def __init__(self, model: CpsatModel, see: Callable[[NDArray[np.int64], float], None]) -> None:
+        super().__init__()
+        self._model, self._see = model, see
+
+    def on_solution_callback(self) -> None:
+        slot = np.zeros(self._model.num_classes, dtype=np.int64)
+        for (c, s), x in self._model.membership.x.items():
+            if self.boolean_value(x):
+                slot[c] = s
+        self._see(self._model.membership.decode(slot), self.objective_value)
+
+
+def search(
+    model: CpsatModel,
+    limits: CpsatLimits,
+    on_solution: Callable[[NDArray[np.int64], float], None],
+    on_bound: Callable[[float], None] | None,
+    should_stop: Callable[[], bool],
+) -> Outcome:
+    """Solve `model` within `limits`.
+
+    Parameters
+    ----------
+    model
+        The model.
+    limits
+        When to stop, and how to search.
+    on_solution
+        Called with ``[C]`` devices and the integer objective of every improving solution, from another thread; never
+        together with `on_bound`.
+    on_bound
+        Called with the integer lower bound whenever it rises, from another thread; None for nobody.
+    should_stop
+        Asked every few hundredths of a second; True ends the search.
+
+    Raises
+    ------
+    SolverUnavailableError
+        CP-SAT refuses the model.
+    """
+    solver = cp_model.CpSolver()
+    parameters = solver.parameters
+    parameters.num_workers = limits.workers
+    parameters.random_seed = limits.seed % 2**31
+    parameters.relative_gap_limit = limits.gap
+    parameters.catch_sigint_signal = False
+    parameters.interleave_search = limits.is_deterministic
+    if limits.time_s is not None:
+        parameters.max_time_in_seconds = limits.time_s
+    if limits.deterministic_time is not None:
+        parameters.max_deterministic_time = limits.deterministic_time
+    lock = threading.Lock()
+    errors: list[BaseException] = []
+
+    def guarded(callback: Callable[[], None]) -> None:
+        try:
+            with lock:
+                if not errors:
+                    callback()
+        except BaseException as error:  # must not cross CP-SAT's frames: kept, and raised again below
+            errors.append(error)
+
+    def see_solution(device: NDArray[np.int64], value: float) -> None:
+        guarded(lambda: on_solution(device, value))
+
+    if on_bound is not None:
+        solver.best_bound_callback = lambda bound: guarded(lambda: on_bound(bound))
+    status = cp_model.UNKNOWN
+
+    def work() -> None:
+        nonlocal status
+        try:
+            status = solver.solve(model.proto, _OnSolution(model, see_solution))
+        except BaseException as error:  # carried to the calling thread
+            errors.append(error)
+
+    worker = threading.Thread(target=work, name="cp-sat")
+    worker.start()
+    while worker.is_alive():
+        worker.join(POLL_S)
+        if errors or should_stop():
+            solver.stop_search()
+    if errors:
+        raise errors[0]
+    if status not in _OUTCOMES:
+        raise SolverUnavailableError(f"cpsat: CP-SAT refuses the model: {model.proto.validate() or status}")
+    if on_bound is not None and status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        on_bound(solver.best_objective_bound)
+    return _OUTCOMES[status]

@@ -1,0 +1,137 @@
+"""The problem as the search kernels see it: flat arrays, no names, no Python objects.
+
+Shapes
+------
+``C`` classes (or clusters of them), ``N`` nets, ``D`` devices, ``K`` kinds, ``P`` passes: one, or two (forward and
+backward) if the schedule separates them. Index arrays are int64.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction
+from placekit.contiguity import Contiguity
+from placekit.evaluate import MEMORY_TOLERANCE
+from placekit.objectives import Throughput
+
+__all__ = ["FlatProblem", "flatten", "invert", "with_order"]
+
+
+class FlatProblem(NamedTuple):
+    """Arrays of a contracted throughput problem, or of a coarser one made of clusters of its classes.
+
+    Parameters
+    ----------
+    time_s
+        ``[C, K, P]`` seconds of each class.
+    memory_bytes
+        ``[C]`` bytes of each class.
+    allowed
+        ``[C, D]`` where each class may go.
+    net_offsets, net_pins
+        CSR lists of the distinct classes that each net touches, ``[N + 1]`` and ``[pins]``.
+    net_time_s
+        ``[N, K, P]`` seconds that a device pays if the net touches it and leaves it.
+    class_offsets, class_nets
+        CSR lists of the nets that touch each class, ``[C + 1]`` and ``[pins]``.
+    next_offsets, next_classes, previous_offsets, previous_classes
+        CSR lists of the successors and predecessors in the order graph (repeated as often as there are edges); empty
+        where the contiguity is `Contiguity.NONE`.
+    kind
+        ``[D]`` kind of each device.
+    limit_bytes
+        ``[D]`` memory limit, with the judge's tolerance; infinity for none.
+    has_overlap
+        True if a device's load is the larger of work and transfers, not their sum.
+    is_ordered
+        True if the quotient of the order graph must stay acyclic.
+    """
+
+    time_s: NDArray[np.float64]
+    memory_bytes: NDArray[np.float64]
+    allowed: NDArray[np.bool_]
+    net_offsets: NDArray[np.int64]
+    net_pins: NDArray[np.int64]
+    net_time_s: NDArray[np.float64]
+    class_offsets: NDArray[np.int64]
+    class_nets: NDArray[np.int64]
+    next_offsets: NDArray[np.int64]
+    next_classes: NDArray[np.int64]
+    previous_offsets: NDArray[np.int64]
+    previous_classes: NDArray[np.int64]
+    kind: NDArray[np.int64]
+    limit_bytes: NDArray[np.float64]
+    has_overlap: bool
+    is_ordered: bool
+
+
+def invert(
+    offsets: NDArray[np.int64], values: NDArray[np.int64], num_values: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the CSR lists the other way round: for every value the rows that hold it, in ascending order."""
+    rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    by_value = np.argsort(values, kind="stable")
+    return np.searchsorted(values[by_value], np.arange(num_values + 1)).astype(np.int64), rows[by_value]
+
+
+def flatten(contraction: Contraction) -> FlatProblem:
+    """Return the arrays of a contraction.
+
+    Of an objective other than `Throughput` the two passes are one, and nothing overlaps.
+    Devices that are too small for a class are closed for it. A problem that asks for convex parts is searched among
+    the placements with an acyclic quotient: each of their parts is convex, because a path that leaves a part and
+    returns to it is a cycle of the quotient.
+    """
+    problem = contraction.problem
+    objective, platform = problem.objective, problem.platform
+    time_s, net_time_s = contraction.time_s, contraction.net_time_s
+    has_passes = isinstance(objective, Throughput) and objective.schedule == "gpipe" and problem.graph.is_backward.any()
+    if not has_passes:
+        time_s, net_time_s = time_s.sum(axis=2, keepdims=True), net_time_s.sum(axis=2, keepdims=True)
+    limits = [np.inf if device.memory_bytes is None else device.memory_bytes for device in platform.devices]
+    limit_bytes = np.array(limits) * (1 + MEMORY_TOLERANCE)
+    class_offsets, class_nets = invert(contraction.net_offsets, contraction.net_pins, contraction.num_classes)
+    is_ordered = problem.contiguity is not Contiguity.NONE
+    nothing = np.zeros(0, dtype=np.int64)
+    no_lists = np.zeros(contraction.num_classes + 1, dtype=np.int64)
+    flat = FlatProblem(
+        time_s=np.ascontiguousarray(time_s),
+        memory_bytes=contraction.memory_bytes,
+        allowed=contraction.allowed & (contraction.memory_bytes[:, None] <= limit_bytes),
+        net_offsets=contraction.net_offsets,
+        net_pins=contraction.net_pins,
+        net_time_s=np.ascontiguousarray(net_time_s),
+        class_offsets=class_offsets,
+        class_nets=class_nets,
+        next_offsets=no_lists,
+        next_classes=nothing,
+        previous_offsets=no_lists,
+        previous_classes=nothing,
+        kind=np.array(platform.kind_of_device),
+        limit_bytes=limit_bytes,
+        has_overlap=isinstance(objective, Throughput) and objective.overlap,
+        is_ordered=is_ordered,
+    )
+    return with_order(flat, contraction.senders, contraction.receivers) if is_ordered else flat
+
+
+def with_order(flat: FlatProblem, senders: NDArray[np.int64], receivers: NDArray[np.int64]) -> FlatProblem:
+    """Return the problem with the order graph given by edges between its classes."""
+
+    def lists(keys: NDArray[np.int64], values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        by_key = np.argsort(keys, kind="stable")
+        offsets = np.searchsorted(keys[by_key], np.arange(len(flat.memory_bytes) + 1)).astype(np.int64)
+        return offsets, values[by_key]
+
+    next_offsets, next_classes = lists(senders, receivers)
+    previous_offsets, previous_classes = lists(receivers, senders)
+    return flat._replace(
+        next_offsets=next_offsets,
+        next_classes=next_classes,
+        previous_offsets=previous_offsets,
+        previous_classes=previous_classes,
+    )
