@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from shutil import which
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -31,6 +32,10 @@ class MethodEntry:
         Packages that it imports.
     extra
         The extra that installs them; None for a base dependency.
+    programs
+        Programs of which it needs one on the PATH; the first is named in the message if none is there.
+    argument
+        What must follow the colon in ``name:argument``; None if nothing must.
     """
 
     target: str
@@ -38,6 +43,8 @@ class MethodEntry:
     guarantee: str
     requires: tuple[str, ...] = ()
     extra: str | None = None
+    programs: tuple[str, ...] = ()
+    argument: str | None = None
 
 
 METHODS: Mapping[str, MethodEntry] = MappingProxyType(
@@ -48,6 +55,16 @@ METHODS: Mapping[str, MethodEntry] = MappingProxyType(
         "ilp": MethodEntry(
             "placekit.solvers.ilp.method:Ilp", "exact", "optimal at its end, a bound at any time", ("pulp", "highspy")
         ),
+        "bound": MethodEntry("placekit.solvers.bounds.method:Bound", "exact", "lower bounds", ("highspy",)),
+        "pipedream": MethodEntry(
+            "placekit.solvers.pipedream:PipeDream", "baseline", "optimal for PipeDream's own objective on a line"
+        ),
+        "greedy": MethodEntry("placekit.solvers.greedy:Greedy", "baseline", "none"),
+        "metis": MethodEntry("placekit.solvers.partitioners:Metis", "baseline", "none", ("pymetis",), "partition"),
+        "scotch": MethodEntry(
+            "placekit.solvers.partitioners:Scotch", "baseline", "none", programs=("scotch_gpart", "gpart")
+        ),
+        "file": MethodEntry("placekit.solvers.expert:FilePlacement", "baseline", "none", argument="PATH"),
     }
 )
 
@@ -72,6 +89,9 @@ def get_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
         if find_spec(package) is None:
             line = f"pip install 'placekit[{entry.extra}]'" if entry.extra else f"pip install {package}"
             raise SolverUnavailableError(f"method {base!r} needs the package {package!r}: {line}")
+    if entry.programs and not any(map(which, entry.programs)):
+        programs = " or ".join(map(repr, entry.programs))
+        raise SolverUnavailableError(f"method {base!r} needs the program {programs} on the PATH")
     module, _, attribute = entry.target.partition(":")
     cls = getattr(import_module(module), attribute)
     return cast("Method", cls.from_params(argument or None, params or {}))

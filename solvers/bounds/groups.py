@@ -1,0 +1,103 @@
+"""What the bounds look at: groups of interchangeable devices, and what each class costs there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction, contract
+from placekit.evaluate import MEMORY_TOLERANCE
+from placekit.objectives import Throughput
+from placekit.problem import Problem
+
+__all__ = ["Machines", "machines_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Machines:
+    """A throughput problem as machines: groups of equal devices.
+
+    Parameters
+    ----------
+    contraction
+        The contracted problem.
+    passes
+        The passes that the schedule separates: one pass of everything, or forward and backward.
+    count
+        ``[num_groups]`` devices of each group.
+    time_s
+        ``[num_classes, num_groups, num_passes]`` seconds.
+    net_time_s
+        ``[num_nets, num_groups, num_passes]`` seconds of a net that touches a device and leaves it.
+    memory_limit_bytes
+        ``[num_groups]`` limit of one device, with the judge's tolerance; infinity for no limit.
+    allowed
+        ``[num_classes, num_groups]`` True where a device of the group can hold the class.
+    has_overlap
+        True if a device's load is the larger of work and transfers, not their sum.
+    """
+
+    contraction: Contraction
+    passes: tuple[tuple[int, ...], ...]
+    count: NDArray[np.int64]
+    time_s: NDArray[np.float64]
+    net_time_s: NDArray[np.float64]
+    memory_limit_bytes: NDArray[np.float64]
+    allowed: NDArray[np.bool_]
+    has_overlap: bool
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.allowed)
+
+    @property
+    def num_groups(self) -> int:
+        """Number of groups of interchangeable devices."""
+        return len(self.count)
+
+    @property
+    def has_home(self) -> bool:
+        """True if every class has a group; otherwise the problem is infeasible and no bound is needed."""
+        return bool(self.allowed.any(axis=1).all())
+
+
+def machines_of(problem: Problem, upper_bound_s: float | None = None) -> Machines:
+    """Return the machines of a throughput problem.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    upper_bound_s
+        Objective of a feasible placement: a class may then not go where it alone takes longer, because no placement
+        at most that good puts it there.
+    """
+    objective = problem.objective
+    assert isinstance(objective, Throughput)  # callers look first
+    contraction = contract(problem)
+    platform = problem.platform
+    separate = objective.schedule == "gpipe" and bool(problem.graph.is_backward.any())
+    passes: tuple[tuple[int, ...], ...] = ((0,), (1,)) if separate else ((0, 1),)
+    first = [group[0] for group in contraction.interchangeable]
+    kinds = platform.kind_of_device[first]
+    limits = np.array([math.inf if device.memory_bytes is None else device.memory_bytes for device in platform.devices])
+    limits = limits[first] * (1 + 2 * MEMORY_TOLERANCE)  # twice: the judge's sum is rounded, too
+    time_s = np.stack([contraction.time_s[:, kinds][:, :, list(p)].sum(axis=2) for p in passes], axis=2)
+    net_time_s = np.stack([contraction.net_time_s[:, kinds][:, :, list(p)].sum(axis=2) for p in passes], axis=2)
+    allowed = contraction.allowed[:, first] & (contraction.memory_bytes[:, None] <= limits)
+    if upper_bound_s is not None:
+        allowed &= time_s.sum(axis=2) <= upper_bound_s * (1 + 1e-9)
+    return Machines(
+        contraction,
+        passes,
+        np.array([len(group) for group in contraction.interchangeable], dtype=np.int64),
+        np.where(allowed[:, :, None], time_s, 0.0),
+        net_time_s,
+        limits,
+        allowed,
+        objective.overlap,
+    )

@@ -1,0 +1,180 @@
+"""Linear and integer programs in flat arrays, solved by HiGHS for what they prove and nothing else."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.errors import SolverUnavailableError
+
+__all__ = ["Outcome", "Program", "round_down"]
+
+TOLERANCE = 1e-9
+"""Dual feasibility that HiGHS is asked for, in units of the objective."""
+RELATIVE_SLACK = 1e-6
+"""Taken off the dual bound of an integer program: HiGHS prunes nodes within its own gap and tolerances."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What HiGHS says.
+
+    Parameters
+    ----------
+    status
+        ``"optimal"``, ``"infeasible"`` or ``"stopped"``.
+    bound
+        Best dual bound, not yet rounded; None if there is none.
+    row_dual
+        ``[num_rows]`` multipliers of a linear program solved to the end; None otherwise.
+    """
+
+    status: str
+    bound: float | None
+    row_dual: NDArray[np.float64] | None = None
+
+
+class Program:
+    """A program ``min cost . x`` with ``low <= A x <= high`` on every row, built row by row."""
+
+    def __init__(self) -> None:
+        self._cost: list[float] = []
+        self._low: list[float] = []
+        self._high: list[float] = []
+        self._is_integer: list[bool] = []
+        self._starts: list[int] = [0]
+        self._index: list[int] = []
+        self._value: list[float] = []
+        self._row_low: list[float] = []
+        self._row_high: list[float] = []
+
+    @property
+    def num_columns(self) -> int:
+        """Number of variables."""
+        return len(self._cost)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return len(self._row_low)
+
+    def column(self, low: float = 0.0, high: float = 1.0, *, cost: float = 0.0, is_integer: bool = False) -> int:
+        """Add a variable and return its index."""
+        self._cost.append(cost)
+        self._low.append(low)
+        self._high.append(high)
+        self._is_integer.append(is_integer)
+        return len(self._cost) - 1
+
+    def row(self, terms: dict[int, float], low: float = -math.inf, high: float = math.inf) -> int:
+        """Add a row, variable -> coefficient, and return its index."""
+        for column, coefficient in terms.items():
+            if coefficient:
+                self._index.append(column)
+                self._value.append(coefficient)
+        self._starts.append(len(self._index))
+        self._row_low.append(low)
+        self._row_high.append(high)
+        return len(self._row_low) - 1
+
+    def solve(self, time_limit_s: float, should_stop: Callable[[], bool] | None = None) -> Outcome:
+        """Solve for at most `time_limit_s`, or until `should_stop`.
+
+        An integer program runs in a thread of its own, so that the main thread keeps seeing signals.
+
+        Raises
+        ------
+        SolverUnavailableError
+            HiGHS is not installed, or refuses the program.
+        """
+        try:
+            import highspy
+        except ImportError as error:
+            raise SolverUnavailableError("bounds by linear programming need HiGHS: pip install highspy") from error
+        is_mip = any(self._is_integer)
+        highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]  # highspy is typed in part
+        for option, value in (
+            ("output_flag", False),
+            ("time_limit", max(float(time_limit_s), 0.0)),
+            ("threads", len(os.sched_getaffinity(0))),  # HiGHS has one pool per process: ask for what `ilp` asks for
+            ("dual_feasibility_tolerance", TOLERANCE),
+            ("mip_rel_gap", RELATIVE_SLACK / 10),
+            ("mip_abs_gap", 0.0),
+        ):
+            highs.setOptionValue(option, value)
+        if highs.passModel(self._as_highs(highspy, is_mip)) == highspy.HighsStatus.kError:
+            raise SolverUnavailableError(
+                f"bounds: HiGHS refuses a program of {self.num_columns} columns and {self.num_rows} rows"
+            )
+        if should_stop is not None and is_mip:
+            self._listen(highspy, highs, should_stop)
+        if is_mip:
+            worker = threading.Thread(target=highs.run, name="highs-bound")
+            worker.start()
+            while worker.is_alive():
+                worker.join(0.05)
+        else:
+            highs.run()
+        return self._outcome(highspy, highs, is_mip)
+
+    def _as_highs(self, highspy: Any, is_mip: bool) -> Any:
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = self.num_columns, self.num_rows
+        lp.col_cost_, lp.col_lower_, lp.col_upper_ = (np.array(v) for v in (self._cost, self._low, self._high))
+        lp.row_lower_, lp.row_upper_ = np.array(self._row_low), np.array(self._row_high)
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lp.a_matrix_.num_col_, lp.a_matrix_.num_row_ = self.num_columns, self.num_rows
+        lp.a_matrix_.start_ = np.array(self._starts, dtype=np.int32)
+        lp.a_matrix_.index_ = np.array(self._index, dtype=np.int32)
+        lp.a_matrix_.value_ = np.array(self._value, dtype=np.float64)
+        if is_mip:
+            kinds = highspy.HighsVarType
+            lp.integrality_ = [kinds.kInteger if integer else kinds.kContinuous for integer in self._is_integer]
+        return lp
+
+    def _listen(self, highspy: Any, highs: Any, should_stop: Callable[[], bool]) -> None:
+        def on_event(event: Any, message: str, out: Any, answer: Any, user_data: Any) -> None:  # noqa: ARG001  # HiGHS's signature
+            if should_stop():
+                answer.user_interrupt = True
+
+        highs.setCallback(on_event, None)
+        highs.startCallback(highspy.cb.HighsCallbackType.kCallbackMipInterrupt)
+
+    def _outcome(self, highspy: Any, highs: Any, is_mip: bool) -> Outcome:
+        status = highs.getModelStatus()
+        states = highspy.HighsModelStatus
+        if status in (states.kInfeasible, states.kUnboundedOrInfeasible):
+            return Outcome("infeasible", None)
+        if is_mip:
+            bound = float(highs.getInfo().mip_dual_bound)
+            word = "optimal" if status == states.kOptimal else "stopped"
+            return Outcome(word, bound if math.isfinite(bound) else None)
+        if status != states.kOptimal:
+            return Outcome("stopped", None)
+        return Outcome("optimal", float(highs.getObjectiveValue()), np.array(highs.getSolution().row_dual))
+
+    def proven_s(self, outcome: Outcome, unit_s: float) -> float | None:
+        """Return the dual bound of a solved integer program in seconds, rounded down; None if there is none.
+
+        With every reduced cost wrong by at most `TOLERANCE`, and every variable in a box of width 1 (or of the width
+        given), the bound of a linear relaxation is wrong by at most `TOLERANCE` times the sum of the widths; the
+        pruning of the tree is covered by `RELATIVE_SLACK`.
+        """
+        if outcome.bound is None:
+            return None
+        widths = np.array(self._high) - np.array(self._low)
+        slack = TOLERANCE * float(widths[np.isfinite(widths)].sum()) + RELATIVE_SLACK
+        return round_down((outcome.bound - slack) * (1 - RELATIVE_SLACK), unit_s)
+
+
+def round_down(bound: float, unit_s: float) -> float | None:
+    """Return `bound` in seconds, one rounding step down; None if it says nothing (not above zero)."""
+    in_seconds = math.nextafter(bound * unit_s, -math.inf)
+    return in_seconds if in_seconds > 0 else None

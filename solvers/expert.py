@@ -1,0 +1,126 @@
+"""Method ``file:PATH``: a placement that somebody else made, scored like any other.
+
+`PATH` is a placement file (:mod:`placekit.io.placement_json`), or the split of a public workload's ops by a human
+expert: an object with lists `fpgas` and `cpus` of node ids. Node ids are looked up in the workload file, given as
+parameter `workload` or behind a second colon (``file:SPLIT:WORKLOAD``); without it the ops must be called by their ids.
+Ops that a split leaves out follow those of their colour class: a split of the forward ops does for a training graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from placekit.errors import InvalidFileError, InvalidProblemError
+from placekit.io.placement_json import read_placement
+from placekit.io.reading import blaming, read_json, validated
+from placekit.io.schemas import SplitModel, WorkloadModel
+from placekit.method import Run
+from placekit.placement import Placement
+from placekit.problem import Problem
+from placekit.solvers.params import read_params
+from placekit.stop import StopReason
+
+__all__ = ["FileParams", "FilePlacement"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileParams:
+    """Parameters of `FilePlacement`.
+
+    Parameters
+    ----------
+    path
+        The placement or split.
+    workload
+        Workload file that the node ids of a split belong to; None if the ops are called by their ids.
+    """
+
+    path: str = ""
+    workload: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise InvalidProblemError("method 'file' needs the path of a placement: say file:PATH")
+
+
+class FilePlacement:
+    """The placement in a file. It is neither repaired nor improved; the judge says what is wrong with it."""
+
+    name: ClassVar[str] = "file"
+
+    def __init__(self, params: FileParams) -> None:
+        self.params = params
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; ``file:PATH`` names the file, ``file:SPLIT:WORKLOAD`` a split and its workload."""
+        given = dict(params)
+        if argument:
+            given["path"] = argument
+            split, colon, workload = argument.rpartition(":")
+            if colon and not Path(argument).exists() and Path(split).exists():
+                given |= {"path": split, "workload": workload}
+        return cls(read_params(FileParams, cls.name, given))
+
+    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
+        """Return None: what does not fit is an error of `run`, with the name of the file."""
+        return None
+
+    def run(self, run: Run) -> StopReason:
+        """Offer the placement.
+
+        Raises
+        ------
+        InvalidFileError
+            The file is broken, or places other ops or devices than the problem's.
+        """
+        run.offer(self._read(run.problem))
+        return StopReason.FINISHED
+
+    def _read(self, problem: Problem) -> Placement:
+        path = self.params.path
+        data = read_json(path)
+        if not (isinstance(data, dict) and isinstance(data.get("fpgas"), list)):
+            return read_placement(path).for_problem(problem)
+        devices = self._split(problem, data)
+        with blaming(path):
+            return Placement.from_mapping(problem, devices)
+
+    def _split(self, problem: Problem, data: Mapping[str, Any]) -> dict[str, str]:
+        """Return device by op name; ops that the split leaves out follow an op that they share a device with."""
+        path, names = self.params.path, problem.graph.op_names
+        split = validated(SplitModel, data, path)
+        op_of_id = self._op_of_id(problem)
+        devices: dict[str, str] = {}
+        device_of_class: dict[int, str] = {}
+        for field, parts, prefix in (("fpgas", split.fpgas, "ACC"), ("cpus", split.cpus, "CPU")):
+            for at, part in enumerate(parts):
+                for node in part.nodes:
+                    op = op_of_id.get(str(node))
+                    if op is None:
+                        raise InvalidFileError(f"{path}: {field}[{at}] names node {node}; {problem.name!r} has none")
+                    if names[op] in devices:
+                        raise InvalidFileError(f"{path}: {field}[{at}] places node {node} a second time")
+                    devices[names[op]] = f"{prefix}.{at}"
+                    device_of_class.setdefault(int(problem.op_class[op]), f"{prefix}.{at}")
+        for name, its_class in zip(names, problem.op_class.tolist(), strict=True):
+            if name not in devices:
+                follows = device_of_class.get(its_class)
+                if follows is None:
+                    raise InvalidFileError(f"{path}: op {name!r} is placed nowhere")
+                devices[name] = follows
+        return devices
+
+    def _op_of_id(self, problem: Problem) -> dict[str, int]:
+        workload = self.params.workload
+        if workload is None:
+            return {name: op for op, name in enumerate(problem.graph.op_names)}
+        nodes = validated(WorkloadModel, read_json(workload), workload).nodes
+        if len(nodes) != problem.graph.num_ops:
+            raise InvalidFileError(
+                f"{workload}: has {len(nodes)} nodes; {problem.name!r} has {problem.graph.num_ops} ops"
+            )
+        return {str(node.id): op for op, node in enumerate(nodes)}

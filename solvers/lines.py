@@ -1,0 +1,81 @@
+"""What the topological baselines share: one line through the classes, and which devices form the main group."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction
+from placekit.graph import topological_order
+from placekit.problem import Problem
+
+__all__ = ["class_order", "device_work_s", "main_group", "total_time_s"]
+
+
+def class_order(contraction: Contraction) -> NDArray[np.int64]:
+    """``[num_classes]`` classes in a topological order that follows branches to their end (depth first).
+
+    Classes on a cycle of the order graph (possible under `none` and `convex`, where colocation can close one) come in
+    the order of their first op.
+
+    Notes
+    -----
+    O(classes + edges).
+    """
+    num_classes = contraction.num_classes
+    readers: list[list[int]] = [[] for _ in range(num_classes)]
+    waiting = [0] * num_classes
+    for u, v in zip(contraction.senders.tolist(), contraction.receivers.tolist(), strict=True):
+        readers[u].append(v)
+        waiting[v] += 1
+    order: list[int] = []
+    stack = [c for c in reversed(range(num_classes)) if waiting[c] == 0]
+    while stack:
+        c = stack.pop()
+        order.append(c)
+        for reader in reversed(readers[c]):
+            waiting[reader] -= 1
+            if waiting[reader] == 0:
+                stack.append(reader)
+    if len(order) < num_classes:
+        _, stuck = topological_order(num_classes, contraction.senders, contraction.receivers)
+        order += stuck.tolist()
+    return np.array(order, dtype=np.int64)
+
+
+def total_time_s(contraction: Contraction) -> NDArray[np.float64]:
+    """``[num_classes, num_kinds]`` seconds of every class, both passes."""
+    total: NDArray[np.float64] = contraction.time_s.sum(axis=2)
+    return total
+
+
+def device_work_s(contraction: Contraction) -> NDArray[np.float64]:
+    """``[num_devices]`` seconds that each device would take for all classes that it may hold, made up for the others.
+
+    A device that may hold only a part is rated as if it took the rest at the same pace, compared with the fastest
+    device for each class; a device that may hold nothing is rated infinitely slow.
+    """
+    time = total_time_s(contraction)[:, contraction.problem.platform.kind_of_device]
+    time = np.where(contraction.allowed, time, np.inf)
+    fastest = time.min(axis=1)
+    fastest = np.where(np.isfinite(fastest), fastest, 0.0)  # a class without a device: the problem is infeasible
+    own = np.where(contraction.allowed, time, 0.0).sum(axis=0)
+    ideal = np.where(contraction.allowed, fastest[:, None], 0.0).sum(axis=0)
+    pace = np.divide(own, ideal, out=np.ones_like(own), where=ideal > 0)
+    return np.where(contraction.allowed.any(axis=0), pace * fastest.sum(), np.inf)
+
+
+def main_group(problem: Problem, contraction: Contraction) -> list[int]:
+    """Return the devices of the kind that together do all work soonest: the "equal devices" of a homogeneous method.
+
+    That is the kind with the smallest time of all work divided by its number of devices, among those that support
+    most of the classes.
+    """
+    platform = problem.platform
+    work = device_work_s(contraction)
+    kinds = [platform.devices_of_kind(kind) for kind in range(len(platform.kinds))]
+    able = [int(contraction.allowed[:, devices].any(axis=1).sum()) for devices in kinds]
+    best = max(able)
+    rate = [float(work[devices].min()) / len(devices) for devices in kinds]
+    kind = min((k for k in range(len(kinds)) if able[k] >= best / 2), key=lambda k: rate[k])
+    return kinds[kind]
