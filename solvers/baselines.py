@@ -95,7 +95,7 @@ class RoundRobin:
         for c, wanted in zip(order.tolist(), turn.tolist(), strict=True):
             can = np.flatnonzero(contraction.allowed[c])
             # the wanted device, or the next one that may take the class
-            device[c] = min(can.tolist(), key=lambda d, w=wanted: (d - w) % num_devices) if can.size else wanted
+            device[c] = can[np.argmin((can - wanted) % num_devices)] if can.size else wanted
         run.offer(contraction.expand(device))
         return StopReason.FINISHED
 

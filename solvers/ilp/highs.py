@@ -21,7 +21,7 @@ __all__ = ["AnytimeHiGHS"]
 _EVENTS = highspy.cb.HighsCallbackType
 
 
-class AnytimeHiGHS(pulp.HiGHS):
+class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
     """HiGHS through PuLP, with callbacks.
 
     Parameters

@@ -1,0 +1,1 @@
+"""Dynamic programming over ideals, and over the prefixes of one order."""
