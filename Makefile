@@ -12,7 +12,7 @@ INSTALL := $(PIP) install --quiet -c constraints.txt
 # the order of `test` matters: the tests come last
 .NOTPARALLEL:
 
-.PHONY: help venv demo test lint format types tests smoke bench clean
+.PHONY: help venv demo test test-slow lint format types tests smoke bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -61,6 +61,9 @@ smoke: venv  ## build the wheel, install it alone in a clean environment, use it
 
 tests: venv  ## unit, property and documentation tests
 	$(BIN)/python -m pytest
+
+test-slow: venv  ## the tests that `test` leaves out: full-size models
+	$(BIN)/python -m pytest -m slow
 
 bench: venv  ## measure start-up, reading, building and solving; appends rows to benchmarks/rows/
 	$(BIN)/python -m placekit.benchmarks.quick

@@ -21,6 +21,7 @@ from placekit.cli.options import (
 )
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.task import TaskOptions, read_task, read_warm_start
+from placekit.solvers.registry import METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,7 +45,10 @@ def solve(
         Path, typer.Argument(help="Model (.xml, .onnx), problem or workload (.json).", show_default=False)
     ],
     method: Annotated[
-        str, typer.Option("--method", "-m", metavar="NAME", help="single[:DEVICE], round-robin, random[:N], ilp.")
+        str,
+        typer.Option(
+            "--method", "-m", metavar="NAME", help=f"One of {', '.join(METHODS)}; or single:DEVICE, random:N."
+        ),
     ] = "ilp",
     objective: Annotated[
         str | None, typer.Option(metavar="NAME", help="throughput (default for a model) or serial-latency.")
