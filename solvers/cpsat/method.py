@@ -23,13 +23,19 @@ from placekit.solvers.bounds import largest_op
 from placekit.solvers.cpsat.model import Convexity, CpsatModel
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
 from placekit.solvers.local_search.flat import flatten
+from placekit.solvers.local_search.method import LocalSearchParams
+from placekit.solvers.local_search.method import search as local_search
 from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
 __all__ = ["Cpsat", "CpsatParams", "build_model"]
 
-DETERMINISTIC_UP_TO = 2000
-"""Variables up to which parallel workers are kept in step: the answer is there in no time either way."""
+LOCAL_SEARCH_FROM = 100
+"""Classes times devices from which the model is started from a local search."""
+START_SHARE = 0.1
+"""Share of the time limit that this start may take."""
+ONE_WORKER_UP_TO = 1000
+"""Variables up to which one worker is enough, and the answer reproducible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +46,11 @@ class CpsatParams:
     ----------
     workers
         Parallel workers of CP-SAT; 8 or the usable cores if None, whichever is more, because CP-SAT's strategies
-        complement each other even where they share a core.
-    deterministic
-        True to keep the workers in step: slower, but the same seed gives the same answer whatever the machine does
-        besides. Small models, and single workers, always do.
+        complement each other even where they share a core. Only with one worker, which small models always get, does
+        the same seed give the same answer whatever the machine does besides.
     """
 
     workers: int | None = None
-    deterministic: bool = False
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -89,6 +92,7 @@ class Cpsat:
         nowhere = np.flatnonzero(~flatten(contraction).allowed.any(axis=1))
         if nowhere.size:
             return run.prove_infeasible(_nowhere(contraction, int(nowhere[0])))
+        self._find_start(run, contraction)
         reason = run.should_stop()
         while reason is None:
             ceiling_s = run.objective
@@ -97,6 +101,17 @@ class Cpsat:
             if reason is StopReason.FINISHED and improved:
                 reason = run.should_stop()
         return reason
+
+    def _find_start(self, run: Run, contraction: Contraction) -> None:
+        """Search locally for a moment: a good placement sets a fine unit and closes slow devices from the start."""
+        if isinstance(run.problem.objective, Throughput) and contraction.allowed.size > LOCAL_SEARCH_FROM:
+            limit_s = None if run.remaining_s is None else run.elapsed_s + START_SHARE * run.remaining_s
+            local_search(run, LocalSearchParams(patience=3, steps=100), until_s=limit_s)
+
+    def _workers(self, num_variables: int) -> int:
+        if num_variables <= ONE_WORKER_UP_TO:
+            return 1
+        return self.params.workers or max(8, len(os.sched_getaffinity(0)))
 
     def _solve(self, run: Run, contraction: Contraction, model: CpsatModel) -> StopReason:
         num_variables = len(model.proto.proto.variables)
@@ -117,11 +132,10 @@ class Cpsat:
             if run.placement is not None:
                 model.hint(contraction.restrict(run.placement.device_of_op))
             limits = CpsatLimits(
-                workers=self.params.workers or max(8, len(os.sched_getaffinity(0))),
+                workers=self._workers(num_variables),
                 seed=run.seed,
                 time_s=run.remaining_s,
                 gap=(run.stop.gap or 0.0) / 2 if run.stop else 0.0,
-                is_deterministic=self.params.deterministic or num_variables <= DETERMINISTIC_UP_TO,
             )
             outcome = search(model, limits, see_solution, see_bound, lambda: run.should_stop() is not None)
             run.info["solver_status"] = str(outcome)

@@ -2,6 +2,10 @@
 
 CP-SAT runs in a thread of its own and the calling thread waits in short steps, so that it keeps seeing signals
 (Ctrl-C), and asks every now and then whether to stop.
+
+CP-SAT can keep parallel workers in step (``interleave_search``), which would make them reproducible; but stopping such
+a search from outside aborts the process now and then (OR-Tools 9.15: "Check failed: solution->size() ==
+postsolve_mapping.size()", about one stop in 200). So it is not used: one worker is reproducible, several are not.
 """
 
 from __future__ import annotations
@@ -50,15 +54,13 @@ class CpsatLimits:
     workers
         Number of parallel workers.
     seed
-        Seed; the same one gives the same answer with one worker or `is_deterministic`, and no time limit.
+        Seed; the same one gives the same answer with one worker and no limit on wall time.
     time_s
         Wall seconds; None for no limit.
     deterministic_time
         Limit in CP-SAT's own unit of work, about a second each; None for no limit.
     gap
         Relative gap at which to stop.
-    is_deterministic
-        True to keep parallel workers in step.
     """
 
     workers: int = 1
@@ -66,7 +68,6 @@ class CpsatLimits:
     time_s: float | None = None
     deterministic_time: float | None = None
     gap: float = 0.0
-    is_deterministic: bool = False
 
 
 class _OnSolution(cp_model.CpSolverSolutionCallback):
@@ -116,7 +117,6 @@ def search(
     parameters.random_seed = limits.seed % 2**31
     parameters.relative_gap_limit = limits.gap
     parameters.catch_sigint_signal = False
-    parameters.interleave_search = limits.is_deterministic
     if limits.time_s is not None:
         parameters.max_time_in_seconds = limits.time_s
     if limits.deterministic_time is not None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from placekit.solvers.local_search.flat import FlatProblem
 from placekit.solvers.local_search.state import State, is_acyclic_after, move, transfer_change
 
-__all__ = ["descend", "eject", "profile_of"]
+__all__ = ["descend", "eject", "is_below", "profile_of"]
 
 TOLERANCE = 1e-12
 """Relative difference below which two loads count as equal: they are kept up to date by additions."""
@@ -35,7 +35,8 @@ def profile_of(work_s: NDArray[np.float64], moved_s: NDArray[np.float64], has_ov
 
 
 @njit(cache=True, nogil=True)
-def _is_below(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
+def is_below(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
+    """Return True if profile `a` is lexicographically below `b`, by more than rounding."""
     tolerance = TOLERANCE * max(b[0], a[0])
     for i in range(len(a)):
         if a[i] < b[i] - tolerance:
@@ -94,7 +95,7 @@ def descend(flat: FlatProblem, state: State, seed: int) -> bool:
             if state.device[c] == target or not flat.allowed[c, target]:
                 continue
             after = _profile_after(flat, state, c, target, out_s, in_s)
-            if _is_below(after, best) and _can_move(flat, state, c, target):
+            if is_below(after, best) and _can_move(flat, state, c, target):
                 best, chosen = after, target
         if chosen >= 0:
             transfer_change(flat, state, c, chosen, out_s, in_s)
@@ -174,7 +175,7 @@ def eject(flat: FlatProblem, state: State, depth: int, num_chains: int, seed: in
                     if state.device[c] == target or not flat.allowed[c, target]:
                         continue
                     after = _profile_after(flat, state, c, target, out_s, in_s)
-                    if (chosen < 0 or _is_below(after, best)) and _can_move(flat, state, c, target):
+                    if (chosen < 0 or is_below(after, best)) and _can_move(flat, state, c, target):
                         best, chosen, to = after, c, target
                         best_out[:] = out_s
                         best_in[:] = in_s
@@ -184,7 +185,7 @@ def eject(flat: FlatProblem, state: State, depth: int, num_chains: int, seed: in
             used[chosen] = chain
             move(flat, state, chosen, to, best_out, best_in)
             length += 1
-            if _is_below(best, start):
+            if is_below(best, start):
                 start = best
                 successes += 1
                 kept = True

@@ -106,8 +106,17 @@ class LocalSearch:
         return search(run, self.params)
 
 
-def search(run: Run, params: LocalSearchParams) -> StopReason:
+def search(run: Run, params: LocalSearchParams, until_s: float | None = None) -> StopReason:
     """Search from what `run` holds, and offer what is found; return why it ended.
+
+    Parameters
+    ----------
+    run
+        The solve in progress.
+    params
+        How to search.
+    until_s
+        End, as if done, once `run` is so many seconds old; None to leave it to `run`.
 
     Notes
     -----
@@ -115,6 +124,11 @@ def search(run: Run, params: LocalSearchParams) -> StopReason:
     O(pins log pins); memory O(pins + nets * devices).
     """
     problem = run.problem
+
+    def should_stop() -> StopReason | None:
+        is_late = until_s is not None and run.elapsed_s >= until_s
+        return run.should_stop() or (StopReason.FINISHED if is_late else None)
+
     if problem.contiguity is Contiguity.CONVEX:
         problem = problem.replace(contiguity=Contiguity.ACYCLIC)  # cycles fused: chains need an order
     contraction = contract(problem)
@@ -124,7 +138,7 @@ def search(run: Run, params: LocalSearchParams) -> StopReason:
     best: Solution | None = None
     state = empty_state(flat)
     for device in _starts(run, contraction, flat):
-        if run.should_stop() is not None:
+        if should_stop() is not None:
             break
         value, over = score(flat, state, device)
         candidate = Solution(device, value if over == 0 else np.inf)
@@ -133,13 +147,13 @@ def search(run: Run, params: LocalSearchParams) -> StopReason:
             _offer(run, contraction, best)
     stale, number = 0, 0
     elite: list[Solution] = []
-    while (reason := run.should_stop()) is None:
+    while (reason := should_stop()) is None:
         if best is None or stale >= params.patience:
             return StopReason.FINISHED
         cycle = _draw_cycle(run.rng, flat, params, number)
         mate = elite[int(run.rng.integers(len(elite)))].device if elite and run.rng.random() < MATE_SHARE else None
         mate = None if cycle.shuffle else mate
-        found = run_cycle(flat, best, mate, best.objective_s, cycle, run.rng, lambda: run.should_stop() is not None)
+        found = run_cycle(flat, best, mate, best.objective_s, cycle, run.rng, lambda: should_stop() is not None)
         number += 1
         stale += 1
         if np.isfinite(found.objective_s):

@@ -1,0 +1,416 @@
+"""Method ``lns``: large-neighbourhood search, CP-SAT re-optimising a part of the placement at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction, contract
+from placekit.contiguity import Contiguity
+from placekit.errors import InvalidProblemError
+from placekit.graph import topological_order
+from placekit.method import Run
+from placekit.objectives import Throughput
+from placekit.problem import Problem
+from placekit.solvers.baselines import offer_single_devices
+from placekit.solvers.bounds import largest_op
+from placekit.solvers.cpsat.model import CpsatModel
+from placekit.solvers.cpsat.search import CpsatLimits, Outcome
+from placekit.solvers.cpsat.search import search as solve_model
+from placekit.solvers.local_search.anneal import score
+from placekit.solvers.local_search.clusters import coarsen
+from placekit.solvers.local_search.cycle import Cycle, Solution, run_cycle
+from placekit.solvers.local_search.ejection import is_below, profile_of
+from placekit.solvers.local_search.flat import FlatProblem, flatten
+from placekit.solvers.local_search.method import LocalSearchParams, search
+from placekit.solvers.local_search.state import State, empty_state, overflow
+from placekit.solvers.params import read_params
+from placekit.stop import StopReason
+
+__all__ = ["Lns", "LnsParams", "Neighbourhood", "reduce_problem"]
+
+FIRST_SIZE = 40
+"""Free classes of the first neighbourhoods; more once CP-SAT is quick with them, fewer when it is not."""
+SMALLEST_SIZE = 8
+START_PATIENCE = 10
+"""V-cycles without improvement after which the local search hands over."""
+START_SHARE = 0.25
+"""Share of the time limit after which it hands over in any case."""
+RESTART_AFTER = 25
+"""Rounds without a better load profile after which the search goes on from another placement."""
+DEFAULT_WORKERS = 2
+DECAY = 0.9
+"""How fast the success of a kind of neighbourhood is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class LnsParams:
+    """Parameters of `Lns`.
+
+    Parameters
+    ----------
+    patience
+        Ends after so many neighbourhoods in a row without a better placement.
+    effort
+        Limit of one neighbourhood in CP-SAT's deterministic time, about a second each.
+    workers
+        Neighbourhoods that are searched at the same time, each by one worker of CP-SAT; 2 if None. The best of them is
+        taken, so the answer depends on this number and the seed, but not on the machine, unless time runs out.
+    """
+
+    patience: int = 100
+    effort: float = 1.0
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.patience < 1:
+            raise InvalidProblemError(f"lns: patience is {self.patience}; it must be >= 1")
+        if self.effort <= 0:
+            raise InvalidProblemError(f"lns: effort is {self.effort}; it must be > 0")
+        if self.workers is not None and self.workers < 1:
+            raise InvalidProblemError(f"lns: workers is {self.workers}; it must be >= 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """What may change: these classes, on these devices.
+
+    Parameters
+    ----------
+    free
+        ``[C]`` True for the classes that may move.
+    devices
+        ``[D]`` True for the devices that they may move to; all of them stand there already. No load of another
+        device can change.
+    """
+
+    free: NDArray[np.bool_]
+    devices: NDArray[np.bool_]
+
+    @property
+    def is_everything(self) -> bool:
+        """True if nothing is fixed: the optimum of the neighbourhood is that of the problem."""
+        return bool(self.free.all() and self.devices.all())
+
+
+@dataclass(slots=True)
+class _Operator:
+    """One way to draw a neighbourhood, and how it fares."""
+
+    name: str
+    size: float = FIRST_SIZE
+    success: float = 1.0
+
+
+@dataclass(slots=True)
+class _Search:
+    """Where the search stands."""
+
+    run: Run
+    contraction: Contraction
+    flat: FlatProblem
+    params: LnsParams
+    state: State
+    rank: NDArray[np.int64]
+    device: NDArray[np.int64]
+    operators: list[_Operator] = field(
+        default_factory=lambda: [_Operator(name) for name in ("pair", "triple", "region", "window", "border")]
+    )
+
+
+class Lns:
+    """Large-neighbourhood search for `Throughput` without contiguity.
+
+    1. Local search (:mod:`placekit.solvers.local_search`) gives the first placement.
+    2. Draw a neighbourhood around a fullest device: the classes of this device and one or two others; a region that
+       grows along nets; a window of the topological order; or the classes on the border of the device. Everything
+       else is fixed: all fixed classes of a device become one, so that the model's size is that of the neighbourhood.
+    3. CP-SAT minimises the largest load of the devices concerned. The answer is taken if the sorted load vector falls
+       lexicographically, so that two devices that are equally full are relieved one after the other.
+    4. Kinds of neighbourhoods that succeed are drawn more often; sizes adapt to what CP-SAT closes in its limit.
+       A neighbourhood that is the whole problem and is closed is a proof.
+    5. When nothing moves any more, go on from a new placement, annealed and crossed with the best.
+    """
+
+    name: ClassVar[str] = "lns"
+
+    def __init__(self, params: LnsParams | None = None) -> None:
+        self.params = params or LnsParams()
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; ``lns:50`` gives the patience."""
+        if argument is not None:
+            if not argument.isdigit():
+                raise InvalidProblemError(f"lns: patience is {argument!r}; it must be a whole number >= 1")
+            params = {**params, "patience": int(argument)}
+        return cls(read_params(LnsParams, cls.name, params))
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None for `Throughput` without contiguity, the one setting in which the rest can stand still."""
+        if not isinstance(problem.objective, Throughput):
+            return f"it searches by device loads, which is throughput, not {problem.objective.name}"
+        if problem.contiguity is not Contiguity.NONE:
+            return f"its neighbourhoods do not keep parts {problem.contiguity}; use contiguity none"
+        return None
+
+    def run(self, run: Run) -> StopReason:
+        """Search until told to stop, or until `patience` neighbourhoods in a row brought nothing."""
+        offer_single_devices(run)
+        run.raise_bound(*largest_op(run.problem))
+        limit_s = None if run.remaining_s is None else run.elapsed_s + START_SHARE * run.remaining_s
+        search(run, LocalSearchParams(patience=START_PATIENCE), until_s=limit_s)
+        reason = run.should_stop()
+        if reason is not None or run.placement is None:
+            return reason or StopReason.FINISHED
+        contraction = contract(run.problem)
+        flat = flatten(contraction)
+        order, stuck = topological_order(contraction.num_classes, contraction.senders, contraction.receivers)
+        rank = np.empty(contraction.num_classes, dtype=np.int64)
+        rank[np.concatenate([order, stuck])] = np.arange(contraction.num_classes)
+        device = contraction.restrict(run.placement.device_of_op)
+        return _iterate(_Search(run, contraction, flat, self.params, empty_state(flat), rank, device))
+
+
+def _iterate(it: _Search) -> StopReason:
+    run = it.run
+    stale = idle = 0
+    while (reason := run.should_stop()) is None:
+        if stale >= it.params.patience:
+            return StopReason.FINISHED
+        if idle >= RESTART_AFTER:
+            it.device = _another_start(it)
+            idle = 0
+            continue
+        before = run.objective
+        improved, closed_all = _round(it)
+        if closed_all:
+            return run.should_stop() or StopReason.FINISHED
+        better = run.objective is not None and before is not None and run.objective < before * (1 - 1e-9)
+        stale, idle = 0 if better else stale + 1, 0 if improved else idle + 1
+    return reason
+
+
+def _round(it: _Search) -> tuple[bool, bool]:
+    """Search some neighbourhoods side by side and take the best answer.
+
+    Returns
+    -------
+    tuple[bool, bool]
+        Whether the load profile fell, and whether a neighbourhood that is the whole problem was closed.
+    """
+    run, num_workers = it.run, it.params.workers or DEFAULT_WORKERS
+    profile = _profile(it, it.device)
+    weights = np.array([operator.success for operator in it.operators])
+    operators = [it.operators[i] for i in run.rng.choice(len(weights), num_workers, p=weights / weights.sum())]
+    tasks = [(_draw(it, operator), int(run.rng.integers(2**31))) for operator in operators]
+    models = [_model(it, neighbourhood) for neighbourhood, _ in tasks]
+    with ThreadPoolExecutor(num_workers) as pool:
+        futures = [
+            pool.submit(_search, it, model, neighbourhood, seed)
+            for (neighbourhood, seed), (model, _) in zip(tasks, models, strict=True)
+        ]
+        while wait(futures, timeout=0.05).not_done:
+            pass  # in short steps, so that this thread keeps seeing signals
+    best, improved, closed_all = profile, False, False
+    base = it.device
+    for operator, (neighbourhood, _), (_, cluster), future in zip(operators, tasks, models, futures, strict=True):
+        outcome, answers = future.result()
+        fell = False
+        for answer in answers:
+            device = answer[cluster]
+            after = _profile(it, device)
+            if overflow(it.flat, it.state) > 0:
+                continue  # by less than the rounding of the sizes
+            fell = fell or is_below(after, profile)
+            if is_below(after, best):
+                best, it.device, improved = after, device, True
+        operator.success = max(0.05, DECAY * operator.success + (1 - DECAY) * fell)
+        # closed within the limit: there is room for more; not closed: less would have been more
+        operator.size *= 1.15 if outcome is Outcome.OPTIMAL else 0.9
+        operator.size = min(max(operator.size, SMALLEST_SIZE), len(base))
+        closed_all |= neighbourhood.is_everything and outcome is Outcome.OPTIMAL
+    value, _ = score(it.flat, it.state, it.device)
+    if improved and (run.objective is None or value < run.objective):
+        run.offer(it.contraction.expand(it.device), at_most=value)
+    return improved, closed_all
+
+
+def _profile(it: _Search, device: NDArray[np.int64]) -> NDArray[np.float64]:
+    score(it.flat, it.state, device)
+    return profile_of(it.state.work_s, it.state.moved_s, it.flat.has_overlap)
+
+
+def _fullest(it: _Search) -> int:
+    """Return a fullest device of the current placement, any of those within a thousandth."""
+    score(it.flat, it.state, it.device)
+    loads = np.maximum(it.state.work_s, it.state.moved_s) if it.flat.has_overlap else it.state.work_s + it.state.moved_s
+    # a pass at random: a schedule with two is limited by both
+    load = loads[:, int(it.run.rng.integers(loads.shape[1]))]
+    return int(it.run.rng.choice(np.flatnonzero(load >= load.max() * (1 - 1e-3))))
+
+
+def _draw(it: _Search, operator: _Operator) -> Neighbourhood:
+    """Return a random neighbourhood of the operator's kind and size around a fullest device."""
+    rng, num_classes, num_devices = it.run.rng, len(it.device), len(it.flat.kind)
+    size = min(int(operator.size), num_classes)
+    fullest = _fullest(it)
+    devices = np.ones(num_devices, dtype=np.bool_)
+    if operator.name in ("pair", "triple"):
+        others = rng.permutation(np.delete(np.arange(num_devices), fullest))
+        devices[:] = False
+        devices[[fullest, *others[: 1 if operator.name == "pair" else 2]]] = True
+    among = devices[it.device]
+    members = np.flatnonzero(it.device == fullest)
+    seed = int(rng.choice(members)) if members.size else int(rng.integers(num_classes))
+    if size >= among.sum():
+        return Neighbourhood(among, devices)
+    if operator.name == "window":
+        first = int(np.clip(it.rank[seed] - rng.integers(size), 0, num_classes - size))
+        free = (it.rank >= first) & (it.rank < first + size)
+    elif operator.name == "border":
+        free = _border(it, fullest, size)
+    else:
+        free = _region(it, [seed], among, size)
+    return Neighbourhood(free & among, devices)
+
+
+def _region(it: _Search, seeds: list[int], among: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
+    """Return `size` classes `among` those given, reached along nets from the seeds, nearest first."""
+    flat, rng = it.flat, it.run.rng
+    found = np.zeros(len(it.device), dtype=np.bool_)
+    found[seeds] = True
+    queue, count = list(seeds), len(seeds)
+    at = 0
+    while count < size:
+        if at == len(queue):  # the component is used up: another seed
+            rest = np.flatnonzero(among & ~found)
+            if not rest.size:
+                break
+            queue.append(int(rng.choice(rest)))
+            found[queue[-1]] = True
+            count += 1
+            continue
+        c = queue[at]
+        at += 1
+        nets = flat.class_nets[flat.class_offsets[c] : flat.class_offsets[c + 1]]
+        for n in rng.permutation(nets).tolist():
+            for e in flat.net_pins[flat.net_offsets[n] : flat.net_offsets[n + 1]].tolist():
+                if not found[e] and among[e] and count < size:
+                    found[e] = True
+                    queue.append(e)
+                    count += 1
+    return found
+
+
+def _border(it: _Search, fullest: int, size: int) -> NDArray[np.bool_]:
+    """Return `size` classes near nets that the fullest device pays for."""
+    flat, rng = it.flat, it.run.rng
+    pins = np.diff(flat.net_offsets)
+    on = it.state.pins_on[:, fullest]
+    pays = flat.net_time_s[:, flat.kind[fullest]].any(axis=1) & (on > 0) & (on < pins)
+    nets = rng.permutation(np.flatnonzero(pays))
+    seeds: dict[int, None] = {}
+    for n in nets.tolist():
+        pinned = flat.net_pins[flat.net_offsets[n] : flat.net_offsets[n + 1]].tolist()
+        if seeds and len(seeds) + len(pinned) > size // 2:
+            break
+        seeds |= dict.fromkeys(pinned[:size])
+    chosen = list(seeds) or [int(rng.integers(len(it.device)))]
+    return _region(it, chosen, np.ones(len(it.device), dtype=np.bool_), size)
+
+
+def reduce_problem(
+    flat: FlatProblem, device: NDArray[np.int64], neighbourhood: Neighbourhood
+) -> tuple[FlatProblem, NDArray[np.int64]]:
+    """Return the problem of a neighbourhood, and its class of every class of `flat`.
+
+    The fixed classes of a device become one class that may only stay. Devices outside the neighbourhood cost nothing:
+    their loads cannot change (a net that meets a device and leaves it keeps doing both while its pins move between
+    other devices), and what cannot be changed must not hide what can.
+
+    Parameters
+    ----------
+    flat
+        The problem.
+    device
+        ``[C]`` current placement.
+    neighbourhood
+        What may change.
+    """
+    num_devices, num_kinds = len(flat.kind), flat.time_s.shape[1]
+    free = neighbourhood.free
+    label = np.where(free, num_devices + np.arange(len(device)), device)
+    kept, cluster = np.unique(label, return_inverse=True)
+    reduced = coarsen(flat, cluster, len(kept))
+    allowed = reduced.allowed & neighbourhood.devices
+    for c, d in enumerate(kept.tolist()):
+        if d < num_devices:
+            allowed[c] = np.arange(num_devices) == d
+    padding = ((0, 0), (0, 1), (0, 0))
+    return reduced._replace(
+        allowed=allowed,
+        time_s=np.pad(reduced.time_s, padding),
+        net_time_s=np.pad(reduced.net_time_s, padding),
+        kind=np.where(neighbourhood.devices, flat.kind, num_kinds),
+    ), cluster
+
+
+def _model(it: _Search, neighbourhood: Neighbourhood) -> tuple[CpsatModel, NDArray[np.int64]]:
+    """Return the model of a neighbourhood, started at the current placement, and its class of every class."""
+    score(it.flat, it.state, it.device)
+    inside = neighbourhood.devices
+    profile = profile_of(it.state.work_s[inside], it.state.moved_s[inside], it.flat.has_overlap)
+    reduced, cluster = reduce_problem(it.flat, it.device, neighbourhood)
+    model = CpsatModel(reduced, float(profile[0]))
+    start = np.zeros(len(reduced.memory_bytes), dtype=np.int64)
+    start[cluster] = it.device
+    model.hint(start)
+    return model, cluster
+
+
+def _search(
+    it: _Search, model: CpsatModel, neighbourhood: Neighbourhood, seed: int
+) -> tuple[Outcome, list[NDArray[np.int64]]]:
+    """Let CP-SAT re-optimise a neighbourhood; return its word, and its incumbents, the best first."""
+    run = it.run
+    answers: list[NDArray[np.int64]] = []
+
+    def see_bound(bound: float) -> None:
+        run.raise_bound(model.scale.bound_s(bound), "CP-SAT bound")
+
+    limits = CpsatLimits(workers=1, seed=seed, time_s=run.remaining_s, deterministic_time=it.params.effort)
+    outcome = solve_model(
+        model,
+        limits,
+        lambda found, _: answers.append(found),
+        see_bound if neighbourhood.is_everything else None,
+        lambda: run.should_stop() is not None,
+    )
+    return outcome, answers[::-1]
+
+
+def _another_start(it: _Search) -> NDArray[np.int64]:
+    """Return a new placement: annealed from a random one, then crossed with the best."""
+    run, flat = it.run, it.flat
+    best = it.contraction.restrict(run.placement.device_of_op) if run.placement is not None else it.device
+    value, _ = score(flat, it.state, best)
+
+    def should_stop() -> bool:
+        return run.should_stop() is not None
+
+    few = max(6 * len(flat.kind), 20)
+    bold = Cycle(hot=0.3, num_clusters=few, steps_per_class=200, shuffle=True)
+    fresh = run_cycle(flat, Solution(best, value), None, value, bold, run.rng, should_stop)
+    if not np.isfinite(fresh.objective_s):
+        return best
+    cross = Cycle(hot=0.1, num_clusters=few, steps_per_class=200)
+    crossed = run_cycle(flat, fresh, best, value, cross, run.rng, should_stop)
+    if crossed.objective_s < value:
+        run.offer(it.contraction.expand(crossed.device), at_most=crossed.objective_s)
+    return crossed.device
