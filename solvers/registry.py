@@ -52,9 +52,20 @@ METHODS: Mapping[str, MethodEntry] = MappingProxyType(
         "single": MethodEntry("placekit.solvers.baselines:SingleDevice", "baseline", "the best single device"),
         "round-robin": MethodEntry("placekit.solvers.baselines:RoundRobin", "baseline", "none"),
         "random": MethodEntry("placekit.solvers.baselines:RandomSearch", "baseline", "best of N samples"),
+        "dp": MethodEntry("placekit.solvers.dp.method:Dp", "exact", "optimal among acyclic placements"),
+        "dpl": MethodEntry(
+            "placekit.solvers.dp.linear:LinearDp", "heuristic", "optimal for the prefixes of some orders"
+        ),
         "ilp": MethodEntry(
             "placekit.solvers.ilp.method:Ilp", "exact", "optimal at its end, a bound at any time", ("pulp", "highspy")
         ),
+        "cpsat": MethodEntry(
+            "placekit.solvers.cpsat.method:Cpsat", "exact", "optimal at its end, a bound at any time", ("ortools",)
+        ),
+        "local-search": MethodEntry(
+            "placekit.solvers.local_search.method:LocalSearch", "heuristic", "best of many annealed placements"
+        ),
+        "lns": MethodEntry("placekit.solvers.lns:Lns", "heuristic", "best of many neighbourhoods", ("ortools",)),
         "bound": MethodEntry("placekit.solvers.bounds.method:Bound", "exact", "lower bounds", ("highspy",)),
         "pipedream": MethodEntry(
             "placekit.solvers.pipedream:PipeDream", "baseline", "optimal for PipeDream's own objective on a line"
