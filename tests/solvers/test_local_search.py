@@ -158,8 +158,11 @@ def test_descent_and_chains_only_go_down(problem: pk.Problem, seed: int) -> None
     state = empty_state(flat)
     load_state(flat, state, device)
     before = profile_of(state.work_s, state.moved_s, flat.has_overlap)
-    for step in (lambda: descend(flat, state, seed), lambda: eject(flat, state, 4, 10, seed)):
-        step()
+    for with_chains in (False, True):
+        if with_chains:
+            eject(flat, state, 4, 10, seed)
+        else:
+            descend(flat, state, seed)
         load_state(flat, state, state.device.copy())
         after = profile_of(state.work_s, state.moved_s, flat.has_overlap)
         assert not is_below(before, after * (1 - 1e-9) - 1e-12)
