@@ -54,7 +54,7 @@ from placekit.problem import Problem
 from placekit.solvers.bounds.groups import Machines, machines_of
 from placekit.solvers.bounds.highs import Program
 
-__all__ = ["BottleneckProgram", "bottleneck"]
+__all__ = ["BottleneckProgram", "bottleneck", "bottleneck_until_closed"]
 
 CEILING = 100.0
 """The program is scaled so that the best objective known is this much: solver tolerances are absolute."""
@@ -86,26 +86,50 @@ def bottleneck(
     should_stop
         Asked often; True ends the search with the bound so far.
     """
+    return bottleneck_until_closed(
+        problem,
+        time_limit_s=time_limit_s,
+        upper_bound_s=upper_bound_s,
+        num_detailed=num_detailed,
+        should_stop=should_stop,
+    )[0]
+
+
+def bottleneck_until_closed(
+    problem: Problem,
+    *,
+    time_limit_s: float = math.inf,
+    upper_bound_s: float | None = None,
+    num_detailed: int = 1,
+    should_stop: Callable[[], bool] | None = None,
+) -> tuple[float | None, bool]:
+    """Return the bound of `bottleneck`, and whether every program was solved to its end.
+
+    If so, more time changes nothing and more devices in detail may; if not, a larger program has no chance either.
+    """
     deadline = perf_counter() + time_limit_s
     machines = machines_of(problem, upper_bound_s)
     if not machines.has_home:
-        return None
+        return None, True
     # a device that pays for no transfer says no more than the average work does: those groups come last, if at all
     pays = machines.net_time_s.sum(axis=(0, 2)) > 0
     groups = sorted(range(machines.num_groups), key=lambda g: (not pays[g], -int(machines.count[g])))
     groups = [g for g in groups if pays[g]] or groups[:1]
     best: float | None = None
+    is_closed = True
     for at, group in enumerate(groups):
         left_s = (deadline - perf_counter()) / (len(groups) - at)
         if left_s <= 0 or (should_stop is not None and should_stop()):
-            break
+            return best, False
         program = BottleneckProgram(machines, group, upper_bound_s, num_detailed)
-        found = program.rows.proven_s(program.rows.solve(left_s, should_stop), program.unit_s)
+        outcome = program.rows.solve(left_s, should_stop)
+        is_closed &= outcome.status != "stopped"
+        found = program.rows.proven_s(outcome, program.unit_s)
         if found is not None and upper_bound_s is not None:
             found = min(found, upper_bound_s)  # it speaks of placements up to that value only
         if found is not None and (best is None or found > best):
             best = found
-    return best
+    return best, is_closed
 
 
 class BottleneckProgram:

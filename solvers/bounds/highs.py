@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,10 @@ TOLERANCE = 1e-9
 """Dual feasibility that HiGHS is asked for, in units of the objective."""
 RELATIVE_SLACK = 1e-6
 """Taken off the dual bound of an integer program: HiGHS prunes nodes within its own gap and tolerances."""
+
+
+WRONG_PRESOLVE = "1.14."
+"""HiGHS whose presolve cuts off optima of integer programs (github.com/ERGO-Code/HiGHS/issues/2957)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +100,11 @@ class Program:
             HiGHS is not installed, or refuses the program.
         """
         try:
-            import highspy
+            highspy = import_module("highspy")
         except ImportError as error:
             raise SolverUnavailableError("bounds by linear programming need HiGHS: pip install highspy") from error
         is_mip = any(self._is_integer)
-        highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]  # highspy is typed in part
+        highs = highspy.Highs()
         for option, value in (
             ("output_flag", False),
             ("time_limit", max(float(time_limit_s), 0.0)),
@@ -109,6 +114,8 @@ class Program:
             ("mip_abs_gap", 0.0),
         ):
             highs.setOptionValue(option, value)
+        if str(highs.version()).startswith(WRONG_PRESOLVE):
+            highs.setOptionValue("presolve", "off")
         if highs.passModel(self._as_highs(highspy, is_mip)) == highspy.HighsStatus.kError:
             raise SolverUnavailableError(
                 f"bounds: HiGHS refuses a program of {self.num_columns} columns and {self.num_rows} rows"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from time import perf_counter
 
 from placekit.contiguity import Contiguity
 from placekit.objectives import Throughput
 from placekit.problem import Problem
+from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.bounds.largest_op import largest_op
 
 __all__ = ["lower_bounds"]
@@ -29,7 +29,8 @@ def lower_bounds(
     problem
         The problem. For other objectives than throughput only the first bound applies.
     time_limit_s
-        Time for all of them. What the quick ones leave goes to the bottleneck program.
+        Time for all of them. What the quick ones leave goes to the bottleneck programs: one device in detail, then
+        two, and so on, as long as they close.
     upper_bound_s
         Objective of a feasible placement, which the bottleneck program profits from.
     should_stop
@@ -60,7 +61,7 @@ def lower_bounds(
 
     add(*largest_op(problem))
     if isinstance(problem.objective, Throughput):
-        from placekit.solvers.bounds.bottleneck import bottleneck
+        from placekit.solvers.bounds.bottleneck import bottleneck_until_closed
         from placekit.solvers.bounds.forced_cuts import memory_forced_cuts
         from placekit.solvers.bounds.forced_work import memory_forced_work
         from placekit.solvers.bounds.machines import unrelated_machines
@@ -86,15 +87,17 @@ def lower_bounds(
         if problem.contiguity is Contiguity.ACYCLIC:
             most = 1
         for num_detailed in range(1, most + 1):
-            if left_s() <= 0:
+            best_s = max(bound_s for bound_s, _ in found)
+            if left_s() <= 0 or (upper_bound_s is not None and best_s >= upper_bound_s * (1 - OPTIMALITY_TOLERANCE)):
                 break
-            bound_s = bottleneck(
+            bound_s, is_closed = bottleneck_until_closed(
                 problem,
-                # a program that does not close in its share is followed by larger ones, which are better at the root
-                time_limit_s=left_s(1.0 if num_detailed == most else 0.5),
+                time_limit_s=left_s(),
                 upper_bound_s=upper_bound_s,
                 num_detailed=num_detailed,
                 should_stop=should_stop,
             )
             add(bound_s, "bottleneck device" if num_detailed == 1 else f"{num_detailed} bottleneck devices")
-    return sorted((bound for bound in found if bound[0] > 0 or math.isclose(bound[0], 0.0)), reverse=True)
+            if not is_closed:
+                break
+    return sorted(found, reverse=True)
