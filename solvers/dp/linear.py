@@ -25,8 +25,10 @@ from placekit.method import Run
 from placekit.objectives import Throughput
 from placekit.problem import Problem
 from placekit.solvers.baselines import offer_single_devices
+from placekit.solvers.dp.chains import ChainSearch
+from placekit.solvers.dp.ideals import IdealSet
+from placekit.solvers.dp.instance import Instance
 from placekit.solvers.dp.orders import named_orders, random_order
-from placekit.solvers.dp.space import IdealSet, Instance
 from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
@@ -92,7 +94,7 @@ def offer_chains(run: Run, contraction: Contraction, params: LinearDpParams) -> 
     def solve(order: NDArray[np.int64]) -> None:
         instance = Instance(contraction, order, np.inf if run.objective is None else run.objective)
         prefixes = IdealSet.prefixes(instance, choose_prefixes(instance, params.max_prefixes))
-        found = prefixes.best_chain(lambda: run.should_stop() is not None)
+        found = ChainSearch(prefixes, lambda: run.should_stop() is not None).best()
         if found is not None and found[1] is not None:
             run.offer(instance.device_of_op(found[1]), at_most=found[0] * (1 + 1e-9) + instance.rounding_s)
             run.info["order"] = name

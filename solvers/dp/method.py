@@ -1,7 +1,7 @@
 """Method ``dp``: the exact dynamic program over ideals, for acyclic throughput.
 
 1. Start from the best chain over the prefixes of a few orders (:mod:`placekit.solvers.dp.linear`).
-2. Enumerate only the ideals inside the balance windows of that objective T (:mod:`placekit.solvers.dp.space`).
+2. Enumerate only the ideals inside the balance windows of that objective T (:mod:`placekit.solvers.dp.instance`).
 3. Find the best chain below T through them. It is optimal; if there is none, T is.
 
 If the ideals for T are too many for the memory, smaller targets are tried by bisection between the bound and T: their
@@ -25,9 +25,11 @@ from placekit.method import Run
 from placekit.problem import Problem
 from placekit.solvers.baselines import offer_single_devices
 from placekit.solvers.bounds import largest_op
+from placekit.solvers.dp.chains import ChainSearch
+from placekit.solvers.dp.ideals import IdealSet
+from placekit.solvers.dp.instance import Instance
 from placekit.solvers.dp.linear import LinearDpParams, offer_chains, throughput_only
 from placekit.solvers.dp.orders import named_orders
-from placekit.solvers.dp.space import IdealSet, Instance
 from placekit.solvers.ilp.method import cannot_share, infeasible
 from placekit.solvers.params import read_params
 from placekit.stop import StopReason
@@ -126,7 +128,7 @@ class Dp:
         if ideals is None:
             return Outcome.TOO_MANY
         run.info["ideals"] = len(ideals.bits)
-        found = ideals.best_chain(lambda: run.should_stop() is not None)
+        found = ChainSearch(ideals, lambda: run.should_stop() is not None).best()
         if found is None:
             return Outcome.STOPPED
         value_s, chain = found

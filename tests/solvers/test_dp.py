@@ -15,9 +15,10 @@ from strategies import problems
 import placekit as pk
 from placekit.coarsen import Contraction, contract
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.solvers.dp.ideals import IdealSet, merge_windows
+from placekit.solvers.dp.instance import Instance, pack, unpack
 from placekit.solvers.dp.linear import choose_prefixes
 from placekit.solvers.dp.orders import named_orders, random_order
-from placekit.solvers.dp.space import IdealSet, Instance, merge_windows, pack, unpack
 
 OPTIMA_MS = {
     "layer_bert24_inference": 17.78990625,

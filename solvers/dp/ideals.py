@@ -1,0 +1,129 @@
+"""A set of ideals, and everything the dynamic programs need to know of them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.solvers.dp.instance import Instance, pack
+from placekit.solvers.dp.kernels import describe_ideals, enumerate_ideals
+
+__all__ = ["IdealSet", "merge_windows"]
+
+
+class IdealSet:
+    """Ideals of an instance, by rising work, with their sums and cuts.
+
+    Parameters
+    ----------
+    instance
+        The instance.
+    bits
+        ``[num_ideals, num_words]`` ideals in any order; the empty and the full one must be among them.
+    """
+
+    def __init__(self, instance: Instance, bits: NDArray[np.uint64]) -> None:
+        self.instance = instance
+        num_groups, num_passes = len(instance.groups), instance.num_passes
+        columns = [instance.work[None], instance.memory[None], instance.closed.astype(np.float64)]
+        columns.append(instance.times.reshape(num_groups * num_passes, -1))
+        class_values = np.ascontiguousarray(np.concatenate(columns).T)
+        nets = instance.net_offsets, instance.net_pins
+        values, offsets = np.zeros((len(bits), class_values.shape[1])), np.zeros(len(bits) + 1, dtype=np.int64)
+        none = np.zeros(0, dtype=np.int32)
+        # sort first: the kernels walk the ideals by rising work
+        describe_ideals(bits, class_values, *nets, values, offsets, none, none)
+        by_work = np.argsort(values[:, 0], kind="stable")
+        self.bits = np.ascontiguousarray(bits[by_work])
+        values = values[by_work]
+        sizes = np.diff(offsets)[by_work]
+        self.cut_offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self.cut_nets = np.zeros(int(self.cut_offsets[-1]), dtype=np.int32)
+        self.cut_counts = np.zeros_like(self.cut_nets)
+        if len(self.cut_nets):
+            describe_ideals(self.bits, class_values, *nets, values, self.cut_offsets, self.cut_nets, self.cut_counts)
+        self.work, self.memory = values[:, 0].copy(), values[:, 1].copy()
+        self.closed = np.ascontiguousarray(values[:, 2 : 2 + num_groups].T)
+        times = values[:, 2 + num_groups :].reshape(len(bits), num_groups, num_passes)
+        self.times = np.ascontiguousarray(times.transpose(1, 2, 0))
+        self.cut_times = self._cut_times()
+        members = np.bitwise_count(self.bits).sum(axis=1)
+        self.empty, self.full = int(np.argmin(members)), int(np.argmax(members))
+
+    def _cut_times(self) -> NDArray[np.float64]:
+        """``[num_groups, num_passes, num_ideals]`` seconds of each ideal's cut."""
+        num_ideals = len(self.bits)
+        owner = np.repeat(np.arange(num_ideals), np.diff(self.cut_offsets))
+        net_times = self.instance.net_times
+        total = np.zeros((*net_times.shape[:2], num_ideals))
+        for g, p in np.ndindex(net_times.shape[:2]):
+            total[g, p] = np.bincount(owner, weights=net_times[g, p][self.cut_nets], minlength=num_ideals)
+        return total
+
+    @classmethod
+    def all_within(cls, instance: Instance, max_ideals: int, max_nodes: int) -> IdealSet | None:
+        """Return every ideal inside some balance window; None if there are too many."""
+        contraction = instance.contraction
+        senders, receivers = instance.rank[contraction.senders], instance.rank[contraction.receivers]
+        by_sender = np.argsort(senders, kind="stable")
+        offsets = np.searchsorted(senders[by_sender], np.arange(instance.num_classes + 1)).astype(np.int64)
+        total = float(instance.work.sum())
+        ends = [(0.0, 1e-9 * total), (total * (1 - 1e-9), total * (1 + 1e-9))]  # the empty and the full ideal, always
+        windows = merge_windows([*ends, *(instance.window(state) for state in instance.states())])
+        num_words = max(1, -(-instance.num_classes // 64))
+        capacity = min(1 << 14, max_ideals)
+        while True:
+            bits = np.zeros((capacity, num_words), dtype=np.uint64)
+            count, nodes = enumerate_ideals(
+                offsets,
+                receivers[by_sender],
+                instance.work,
+                windows[:, 0].copy(),
+                windows[:, 1].copy(),
+                bits,
+                max_nodes,
+            )
+            if nodes > max_nodes or count > capacity >= max_ideals:
+                return None
+            if count <= capacity:
+                return cls(instance, bits[:count])
+            capacity = min(4 * capacity, max_ideals)
+
+    @classmethod
+    def prefixes(cls, instance: Instance, ends: NDArray[np.int64]) -> IdealSet:
+        """Return the prefixes of the instance's own order that have `ends` classes."""
+        return cls(instance, pack(np.arange(instance.num_classes)[None, :] < ends[:, None]))
+
+    def candidates(self, state: tuple[int, ...]) -> NDArray[np.int64]:
+        """Return the ideals that `state` can stand at, by rising work."""
+        instance = self.instance
+        low, high = instance.window(state)
+        possible = (self.work >= low) & (self.work <= high)
+        rest = tuple(m - n for n, m in zip(state, instance.counts, strict=True))
+        for side, times, memory in ((state, self.times, self.memory), (rest, *self._after)):
+            used = [g for g, n in enumerate(side) if n]
+            memory_limit = sum(n * instance.memory_limits[g] for g, n in enumerate(side) if n)
+            possible &= memory <= memory_limit * (1 + 1e-9)
+            if len(used) == 1:
+                seconds, moved = times[used[0]].sum(axis=0), self.cut_times[used[0]].sum(axis=0)
+                total = np.maximum(seconds, moved) if instance.overlap else seconds + moved
+                possible &= total <= side[used[0]] * instance.limit_s * (1 + 1e-9)
+        return np.flatnonzero(possible)
+
+    @cached_property
+    def _after(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Seconds and bytes of what is outside each ideal."""
+        return self.times[:, :, self.full, None] - self.times, self.memory[self.full] - self.memory
+
+
+def merge_windows(windows: list[tuple[float, float]]) -> NDArray[np.float64]:
+    """``[num_windows, 2]`` disjoint windows that cover the same values."""
+    merged: list[list[float]] = []
+    for low, high in sorted(window for window in windows if window[0] <= window[1]):
+        if merged and low <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], high)
+        else:
+            merged.append([low, high])
+    return np.array(merged).reshape(-1, 2)
