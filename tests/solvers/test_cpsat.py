@@ -134,7 +134,7 @@ def test_public_workload_is_proven(workloads: Path, contiguity: str, optimum_ms:
 def test_time_limit_returns_incumbent_and_bound(contiguity: str) -> None:
     """A problem too hard for the limit: both sides of the gap come back, near the limit, and agree with the judge."""
     problem = hard_problem(contiguity)  # type: ignore[operator]
-    result = pk.solve(problem, method="cpsat", stop=pk.MaxRuntime(3))
+    result = pk.solve(problem, method="cpsat", stop=pk.MaxRuntime(2))
     assert (result.status, result.stop_reason) == (pk.Status.FEASIBLE, pk.StopReason.TIME)
     assert result.placement is not None
     assert result.lower_bound is not None

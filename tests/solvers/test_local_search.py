@@ -64,7 +64,7 @@ def layered(num_ops: int, seed: int = 0, num_devices: int = 4) -> pk.Problem:
     return pk.Problem(graph, pk.Platform.of(acc=num_devices), costs, contiguity=pk.Contiguity.NONE)
 
 
-@examples(300)
+@examples(150)
 @given(problems(objective=THROUGHPUT), st.integers(0, 2**31))
 def test_flat_loads_are_the_judges(problem: pk.Problem, seed: int) -> None:
     """Objective and memory of the flat arrays equal the judge's, in every variant of the objective."""
@@ -79,7 +79,7 @@ def test_flat_loads_are_the_judges(problem: pk.Problem, seed: int) -> None:
     assert (over > 0) == any(violation.constraint == "memory" for violation in evaluation.violations)
 
 
-@examples(300)
+@examples(200)
 @given(problems(objective=THROUGHPUT, contiguity=ORDERED), st.integers(0, 2**31))
 def test_moves_keep_the_state_exact(problem: pk.Problem, seed: int) -> None:
     """After a walk of random moves the loads, counts and quotient are those computed from scratch."""
@@ -198,7 +198,7 @@ def test_greedy_chains_are_feasible_chains(problem: pk.Problem, seed: int) -> No
 
 @examples(120)
 @given(problems(max_ops=6, max_devices=3, objective=THROUGHPUT))
-def test_search_is_feasible_and_usually_optimal(problem: pk.Problem) -> None:
+def test_search_never_beats_the_optimum(problem: pk.Problem) -> None:
     """On small problems the answer keeps every constraint and is never below the optimum."""
     best = brute_force(problem)
     result = pk.solve(problem, method="local-search:10", params={"steps": 50})
@@ -210,9 +210,9 @@ def test_search_is_feasible_and_usually_optimal(problem: pk.Problem) -> None:
         assert result.lower_bound <= best * (1 + 1e-9)
 
 
-def test_search_finds_most_small_optima() -> None:
-    """Of 40 random graphs of 8 ops on 3 devices, the optimum is found for all."""
-    for seed in range(40):
+def test_search_finds_small_optima() -> None:
+    """The optimum of each of 12 random graphs of 8 ops on 3 devices is found."""
+    for seed in range(12):
         problem = layered(8, seed, 3)
         result = pk.solve(problem, method="local-search:20", seed=seed)
         assert result.objective == pytest.approx(brute_force(problem))
@@ -240,19 +240,19 @@ def test_public_workloads_beat_published_values(
 ) -> None:
     """At most the value of the published local search, or the proven contiguous optimum, in a few seconds."""
     problem = pk.read_workload(workloads / "throughput" / f"{name}.json").replace(contiguity=contiguity)
-    result = pk.solve(problem, method="local-search:30", stop=pk.MaxRuntime(20))
+    result = pk.solve(problem, method="local-search:15", stop=pk.MaxRuntime(10))
     assert result.objective is not None
     assert result.objective * 1e3 <= to_reach_ms
 
 
 @pytest.mark.parametrize("contiguity", ["none", "convex", "acyclic"])
 def test_time_limit_is_kept_on_large_graphs(contiguity: str) -> None:
-    """Ten thousand ops, three seconds: an answer that is better than one device, in time."""
+    """Ten thousand ops, two seconds: an answer that is better than one device, in time."""
     problem = layered(10_000).replace(contiguity=contiguity)
     pk.solve(layered(50).replace(contiguity=contiguity), method="local-search:1")  # compiles the kernels
     began = time.perf_counter()
-    result = pk.solve(problem, method="local-search", stop=pk.MaxRuntime(3))
-    assert time.perf_counter() - began < 9
+    result = pk.solve(problem, method="local-search", stop=pk.MaxRuntime(2))
+    assert time.perf_counter() - began < 8
     assert result.stop_reason is pk.StopReason.TIME
     assert result.objective is not None
     assert result.objective < 0.5 * problem.costs.op_time_s.sum()
