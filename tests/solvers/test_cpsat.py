@@ -21,6 +21,7 @@ from strategies import problems
 import placekit as pk
 from placekit.coarsen import contract
 from placekit.errors import InvalidProblemError
+from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.cpsat.method import build_model
 from placekit.solvers.cpsat.scale import TimeScale, scale_bytes
 from placekit.solvers.registry import get_method
@@ -127,7 +128,7 @@ def test_public_workload_is_proven(workloads: Path, contiguity: str, optimum_ms:
     problem = pk.read_workload(workloads / "throughput" / "operator_bert_l-3_inference.json")
     result = pk.solve(problem.replace(contiguity=contiguity), method="cpsat", stop=pk.MaxRuntime(120))
     assert result.status is pk.Status.OPTIMAL
-    assert result.objective == pytest.approx(optimum_ms / 1e3, rel=1e-9)
+    assert result.objective == pytest.approx(optimum_ms / 1e3, rel=OPTIMALITY_TOLERANCE)
 
 
 @pytest.mark.parametrize("contiguity", ["none", "convex", "acyclic"])
