@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from placekit.contiguity import Contiguity
@@ -14,6 +15,12 @@ from placekit.objectives import Objective, SerialLatency, Throughput
 from placekit.placement import Placement
 from placekit.platform import Device, Link, Platform
 from placekit.problem import UNPINNED, Problem
+
+
+def examples(count: int) -> settings:
+    """Return settings for `count` examples, however long each takes; the same ones every time."""
+    return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
 
 TIMES_S = st.one_of(
     st.integers(0, 20).map(float),

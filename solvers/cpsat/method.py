@@ -16,12 +16,12 @@ from placekit.errors import InvalidProblemError
 from placekit.graph import topological_order
 from placekit.method import Run
 from placekit.objectives import SerialLatency, Throughput
-from placekit.placement import Violation
 from placekit.problem import Problem
 from placekit.solvers.baselines import offer_single_devices
 from placekit.solvers.bounds import largest_op
 from placekit.solvers.cpsat.model import Convexity, CpsatModel
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
+from placekit.solvers.infeasible import cannot_share, clash
 from placekit.solvers.local_search.flat import flatten
 from placekit.solvers.local_search.method import LocalSearchParams
 from placekit.solvers.local_search.method import search as local_search
@@ -91,7 +91,7 @@ class Cpsat:
         contraction = contract(run.problem)
         nowhere = np.flatnonzero(~flatten(contraction).allowed.any(axis=1))
         if nowhere.size:
-            return run.prove_infeasible(_nowhere(contraction, int(nowhere[0])))
+            return run.prove_infeasible(cannot_share(contraction, int(nowhere[0])))
         self._find_start(run, contraction)
         reason = run.should_stop()
         while reason is None:
@@ -140,7 +140,7 @@ class Cpsat:
             outcome = search(model, limits, see_solution, see_bound, lambda: run.should_stop() is not None)
             run.info["solver_status"] = str(outcome)
             if outcome is Outcome.INFEASIBLE and run.placement is None:
-                return run.prove_infeasible(_infeasible())
+                return run.prove_infeasible(clash())
             reason = run.should_stop()
             if reason is not None:
                 return reason
@@ -167,22 +167,3 @@ def build_model(contraction: Contraction, ceiling_s: float | None) -> CpsatModel
         slot_cost_s=getattr(problem.objective, "subgraph_cost_s", 0.0),
         convexity=convexity,
     )
-
-
-def _nowhere(contraction: Contraction, c: int) -> Violation:
-    """Return what is wrong with class `c`, which has no device: only a fused cycle gets this far."""
-    ops = np.flatnonzero(contraction.class_of_op == c)
-    names = [contraction.problem.graph.op_names[op] for op in ops[:3]]
-    message = (
-        f"ops {', '.join(map(repr, names))}{', ...' if len(ops) > 3 else ''} ({len(ops)} in all) wait for each other "
-        "through colocation, so an acyclic placement keeps them together; no device supports and holds them all"
-    )
-    return Violation("support", message, names[0])
-
-
-def _infeasible() -> Violation:
-    message = (
-        "no placement satisfies memory, support, pins, colocation and contiguity together "
-        "(each can be satisfied on its own; the constraint program is infeasible)"
-    )
-    return Violation("infeasible", message)

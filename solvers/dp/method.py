@@ -30,7 +30,7 @@ from placekit.solvers.dp.ideals import IdealSet
 from placekit.solvers.dp.instance import Instance
 from placekit.solvers.dp.linear import LinearDpParams, offer_chains, throughput_only
 from placekit.solvers.dp.orders import named_orders
-from placekit.solvers.ilp.method import cannot_share, infeasible
+from placekit.solvers.infeasible import cannot_share, clash
 from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
@@ -135,7 +135,7 @@ class Dp:
         if chain is not None:
             run.offer(instance.device_of_op(chain), at_most=value_s * (1 + IMPROVEMENT) + instance.rounding_s)
         elif instance.limit_s == np.inf:
-            run.prove_infeasible(infeasible())
+            run.prove_infeasible(clash())
             return Outcome.STOPPED
         # the best chain below the limit is the best of all; without one, nothing is below the limit
         run.raise_bound(value_s * (1 - IMPROVEMENT), "DP over ideals")

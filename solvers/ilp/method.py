@@ -13,16 +13,16 @@ import numpy as np
 import pulp
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, contract
+from placekit.coarsen import contract
 from placekit.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError
 from placekit.method import Run
 from placekit.objectives import SerialLatency, Throughput
-from placekit.placement import Violation
 from placekit.problem import Problem
 from placekit.solvers.baselines import offer_single_devices
 from placekit.solvers.bounds import largest_op
 from placekit.solvers.ilp.highs import AnytimeHiGHS
 from placekit.solvers.ilp.model import CEILING, IlpModel
+from placekit.solvers.infeasible import cannot_share, clash
 from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
@@ -154,7 +154,7 @@ class Ilp:
             raise SolverUnavailableError(f"ilp: HiGHS ended with the unexpected status {status}")
         run.info["solver_status"] = status
         if status == "kInfeasible" and run.placement is None:
-            return run.prove_infeasible(infeasible())
+            return run.prove_infeasible(clash())
         return run.should_stop() or _REASONS[status]
 
     def _solve_with_pulp(self, run: Run, model: IlpModel) -> StopReason:
@@ -171,7 +171,7 @@ class Ilp:
         status = model.lp.solve(solver)
         run.info["solver_status"] = pulp.LpStatus[status]
         if status == pulp.LpStatusInfeasible and run.placement is None:
-            return run.prove_infeasible(infeasible())
+            return run.prove_infeasible(clash())
         values = {variable: variable.value() for variable in model.lp.variables()}
         has_solution = model.lp.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
         if has_solution and None not in values.values():
@@ -196,23 +196,3 @@ _REASONS = {
 def round_down(bound: float, unit_s: float) -> float:
     """Return a solver's bound in seconds, less the solver's tolerances; a bound is never rounded up."""
     return math.nextafter((bound - BOUND_SLACK) * (1 - BOUND_SLACK) * unit_s, -math.inf)
-
-
-def cannot_share(contraction: Contraction, c: int) -> Violation:
-    """Return what is wrong with class `c`, which has no device: only a fused cycle gets this far."""
-    ops = np.flatnonzero(contraction.class_of_op == c)
-    names = [contraction.problem.graph.op_names[op] for op in ops[:3]]
-    message = (
-        f"ops {', '.join(map(repr, names))}{', ...' if len(ops) > 3 else ''} ({len(ops)} in all) wait for each other "
-        "through colocation, so an acyclic placement keeps them together; no device supports them all"
-    )
-    return Violation("support", message, names[0])
-
-
-def infeasible() -> Violation:
-    """Return what is known when the integer program has no solution."""
-    message = (
-        "no placement satisfies memory, support, pins, colocation and contiguity together "
-        "(each can be satisfied on its own; the integer program is infeasible)"
-    )
-    return Violation("infeasible", message)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from strategies import problems
+from strategies import examples, problems
 
 import placekit as pk
 from placekit.coarsen import contract
@@ -33,11 +33,6 @@ EXPERTS = {
     "layer_inceptionv3_training": ("inceptionv3_inference", 213.654),
 }
 """Split and published objective in milliseconds; a training graph follows the split of its forward ops."""
-
-
-def examples(count: int) -> settings:
-    """Return settings for `count` examples, however long each takes; the same ones every time."""
-    return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def chain(times: list[float], transfers: list[float], **options: float) -> pk.Problem:

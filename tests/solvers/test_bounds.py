@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracle import classes, is_feasible, objective
-from strategies import objectives, problems
+from strategies import examples, objectives, problems
 
 import placekit as pk
 from placekit.errors import InvalidProblemError
@@ -21,11 +21,6 @@ from placekit.solvers.bounds.forced_work import memory_forced_work
 from placekit.solvers.bounds.highs import Program, round_down
 from placekit.solvers.bounds.machines import unrelated_machines
 from placekit.solvers.bounds.minimum_cut import minimum_cut
-
-
-def examples(count: int) -> settings:
-    """Return settings for `count` examples, however long each takes; the same ones every time."""
-    return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def optima(problem: pk.Problem) -> dict[pk.Contiguity, float]:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hard import hard_problem, interrupted_answer
+from hypothesis import given
 from hypothesis import strategies as st
 from oracle import brute_force
-from strategies import problems
+from strategies import examples, problems
 
 import placekit as pk
 from placekit.coarsen import contract
@@ -25,28 +20,6 @@ from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.cpsat.method import build_model
 from placekit.solvers.cpsat.scale import TimeScale, scale_bytes
 from placekit.solvers.registry import get_method
-
-HARD = """
-import numpy as np, placekit as pk
-
-def hard_problem(contiguity="none"):
-    rng, n = np.random.default_rng(0), 300
-    names = [f"o{i}" for i in range(n)]
-    edges = [(names[rng.integers(max(0, i - 20), i)], names[i]) for i in range(1, n) for _ in range(2)]
-    graph = pk.OpGraph.from_edges(names, edges, name="hard")
-    times = rng.random((n, 1)) * [[1e-3, 8e-3]]
-    transfers = np.stack([rng.random(graph.num_tensors) * 1e-3, np.zeros(graph.num_tensors)], axis=1)
-    costs = pk.CostTable(("acc", "cpu"), times, transfers, np.ones(n))
-    return pk.Problem(graph, pk.Platform.of(acc=4, cpu=1, host="cpu"), costs, contiguity=pk.Contiguity(contiguity))
-"""
-namespace: dict[str, object] = {}
-exec(HARD, namespace)  # the same text runs in a subprocess below
-hard_problem = namespace["hard_problem"]
-
-
-def examples(count: int) -> settings:
-    """Return settings for `count` examples, however long each takes; the same ones every time."""
-    return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @examples(400)
@@ -134,7 +107,7 @@ def test_public_workload_is_proven(workloads: Path, contiguity: str, optimum_ms:
 @pytest.mark.parametrize("contiguity", ["none", "convex", "acyclic"])
 def test_time_limit_returns_incumbent_and_bound(contiguity: str) -> None:
     """A problem too hard for the limit: both sides of the gap come back, near the limit, and agree with the judge."""
-    problem = hard_problem(contiguity)  # type: ignore[operator]
+    problem = hard_problem(contiguity, 300)
     result = pk.solve(problem, method="cpsat", stop=pk.MaxRuntime(2))
     assert (result.status, result.stop_reason) == (pk.Status.FEASIBLE, pk.StopReason.TIME)
     assert result.placement is not None
@@ -147,20 +120,9 @@ def test_time_limit_returns_incumbent_and_bound(contiguity: str) -> None:
     assert bounds == sorted(bounds)
 
 
-def test_interrupt_returns_incumbent_and_bound(tmp_path: Path) -> None:
+def test_interrupt_returns_incumbent_and_bound() -> None:
     """Ctrl-C in the middle of a solve prints a result with both."""
-    script = tmp_path / "solve.py"
-    script.write_text(
-        HARD
-        + "import json\nprint('ready', flush=True)\n"
-        + "print(json.dumps(pk.solve(hard_problem(), method='cpsat', stop=pk.MaxRuntime(300)).to_dict()))\n"
-    )
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(4)
-        os.kill(process.pid, signal.SIGINT)
-        answer = json.loads(process.communicate(timeout=60)[0])
+    answer = interrupted_answer("cpsat")
     assert (answer["status"], answer["stop_reason"]) == ("feasible", "user")
     assert 0 < answer["lower_bound"] < answer["objective"]
 
@@ -168,7 +130,7 @@ def test_interrupt_returns_incumbent_and_bound(tmp_path: Path) -> None:
 @pytest.mark.parametrize("contiguity", ["none", "convex", "acyclic"])
 def test_warm_start_is_taken_as_a_solution(contiguity: str) -> None:
     """CP-SAT begins at the placement that was handed in: the first incumbent of the trace is no worse."""
-    problem = hard_problem(contiguity)  # type: ignore[operator]
+    problem = hard_problem(contiguity, 300)
     start = pk.solve(problem, method="random:100", seed=1).placement
     assert start is not None
     result = pk.solve(problem, method="cpsat", stop=pk.MaxRuntime(0.5), warm_start=start)

@@ -7,10 +7,10 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracle import brute_force
-from strategies import problems
+from strategies import examples, problems
 
 import placekit as pk
 from placekit.coarsen import Contraction, contract
@@ -35,11 +35,6 @@ OPTIMA_MS = {
     "operator_bert_l-12_training": 437.997637858,
 }
 """Contiguous optima, proven by the reference implementation of Tarnawski et al."""
-
-
-def examples(count: int) -> settings:
-    """Return settings for `count` examples, however long each takes; the same ones every time."""
-    return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def acyclic_throughput(*, max_ops: int = 8, max_devices: int = 5) -> st.SearchStrategy[pk.Problem]:

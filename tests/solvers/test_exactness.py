@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracle import brute_force, is_feasible, objective
-from strategies import problems
+from strategies import examples, problems
 
 import placekit as pk
 from placekit.coarsen import contract
 from placekit.errors import JudgeDisagreementError
-
-
-def examples(count: int) -> settings:
-    """Return settings for `count` examples, however long each takes; the same ones every time."""
-    return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @examples(1500)

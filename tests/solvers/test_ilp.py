@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hard import hard_problem, interrupted_answer
 
 import placekit as pk
 from placekit.errors import InvalidProblemError, JudgeDisagreementError, UnknownNameError
 from placekit.method import Run
 from placekit.result import Incumbent
 from placekit.solvers.ilp.slots import embed, slot_chain
-
-HARD = """
-import numpy as np, placekit as pk
-
-def hard_problem(contiguity="none"):
-    rng, n = np.random.default_rng(0), 400
-    names = [f"o{i}" for i in range(n)]
-    edges = [(names[rng.integers(max(0, i - 20), i)], names[i]) for i in range(1, n) for _ in range(2)]
-    graph = pk.OpGraph.from_edges(names, edges, name="hard")
-    times = rng.random((n, 1)) * [[1e-3, 8e-3]]
-    transfers = np.stack([rng.random(graph.num_tensors) * 1e-3, np.zeros(graph.num_tensors)], axis=1)
-    costs = pk.CostTable(("acc", "cpu"), times, transfers, np.ones(n))
-    return pk.Problem(graph, pk.Platform.of(acc=4, cpu=1, host="cpu"), costs, contiguity=pk.Contiguity(contiguity))
-"""
-namespace: dict[str, object] = {}
-exec(HARD, namespace)  # the same text runs in a subprocess below
-hard_problem = namespace["hard_problem"]
 
 
 @pytest.mark.parametrize(("contiguity", "optimum_ms"), [("acyclic", 27.9185676799), ("none", 21.9083761057)])
@@ -49,7 +27,7 @@ def test_public_workload_is_proven(workloads: Path, contiguity: str, optimum_ms:
 
 def test_time_limit_returns_incumbent_and_bound() -> None:
     """A problem too hard for the limit: both sides of the gap come back, near the limit, and agree with the judge."""
-    problem = hard_problem()  # type: ignore[operator]
+    problem = hard_problem()
     result = pk.solve(problem, method="ilp", stop=pk.MaxRuntime(3))
     assert (result.status, result.stop_reason) == (pk.Status.FEASIBLE, pk.StopReason.TIME)
     assert result.placement is not None
@@ -62,20 +40,9 @@ def test_time_limit_returns_incumbent_and_bound() -> None:
     assert objectives == sorted(objectives, reverse=True)
 
 
-def test_interrupt_returns_incumbent_and_bound(tmp_path: Path) -> None:
+def test_interrupt_returns_incumbent_and_bound() -> None:
     """Ctrl-C in the middle of a solve prints a result with both."""
-    script = tmp_path / "solve.py"
-    script.write_text(
-        HARD
-        + "import json\nprint('ready', flush=True)\n"
-        + "print(json.dumps(pk.solve(hard_problem(), method='ilp', stop=pk.MaxRuntime(300)).to_dict()))\n"
-    )
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(4)
-        os.kill(process.pid, signal.SIGINT)
-        answer = json.loads(process.communicate(timeout=60)[0])
+    answer = interrupted_answer("ilp")
     assert (answer["status"], answer["stop_reason"]) == ("feasible", "user")
     assert 0 < answer["lower_bound"] < answer["objective"]
 
@@ -92,7 +59,7 @@ def test_target_gap_stops_early(workloads: Path) -> None:
 @pytest.mark.parametrize("contiguity", ["none", "convex", "acyclic"])
 def test_warm_start_is_kept_and_accepted(contiguity: str) -> None:
     """With no time to search, the answer is the warm start; HiGHS takes it as a solution of its model."""
-    problem = hard_problem(contiguity)  # type: ignore[operator]
+    problem = hard_problem(contiguity)
     start = pk.solve(problem, method="random:200", seed=1).placement
     assert start is not None
     value = pk.evaluate(problem, start).objective

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracle import brute_force
-from strategies import problems
+from strategies import examples, problems
 
 import placekit as pk
 from placekit.coarsen import contract
@@ -23,11 +23,6 @@ from placekit.solvers.registry import get_method
 
 THROUGHPUT = st.builds(pk.Throughput, overlap=st.booleans(), schedule=st.sampled_from(["1f1b", "gpipe"]))
 NONE = st.just(pk.Contiguity.NONE)
-
-
-def examples(count: int) -> settings:
-    """Return settings for `count` examples, however long each takes; the same ones every time."""
-    return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def tangled(num_ops: int, seed: int = 0) -> pk.Problem:

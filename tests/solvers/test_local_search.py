@@ -9,11 +9,11 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from oracle import brute_force, is_feasible
-from strategies import problems
+from strategies import examples, problems
 
 import placekit as pk
 from placekit.coarsen import contract
@@ -38,11 +38,6 @@ from placekit.solvers.registry import get_method
 
 THROUGHPUT = st.builds(pk.Throughput, overlap=st.booleans(), schedule=st.sampled_from(["1f1b", "gpipe"]))
 ORDERED = st.sampled_from([pk.Contiguity.NONE, pk.Contiguity.ACYCLIC])
-
-
-def examples(count: int) -> settings:
-    """Return settings for `count` examples, however long each takes; the same ones every time."""
-    return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def random_devices(flat: FlatProblem, rng: np.random.Generator) -> NDArray[np.int64]:
