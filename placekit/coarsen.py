@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.contiguity import Contiguity
-from placekit.graph import sum_by
+from placekit.graph import number_by_first, sum_by
 from placekit.problem import Problem
 
 __all__ = ["Contraction", "contract"]
@@ -143,10 +143,7 @@ def _fuse_cycles(problem: Problem, class_of_op: NDArray[np.int64]) -> NDArray[np
     edges = (np.ones(len(senders)), (class_of_op[senders], class_of_op[receivers]))
     adjacency = coo_array(edges, shape=(num_classes, num_classes)).tocsr()
     component = connected_components(adjacency, directed=True, connection="strong")[1][class_of_op]
-    _, first, inverse = np.unique(component, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[inverse]
+    return number_by_first(component)
 
 
 def _nets(

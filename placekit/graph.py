@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from placekit.errors import InvalidGraphError
 
-__all__ = ["DYNAMIC", "OpGraph", "frozen_array", "sum_by", "topological_order"]
+__all__ = ["DYNAMIC", "OpGraph", "frozen_array", "number_by_first", "sum_by", "topological_order"]
 
 DYNAMIC = -1
 """Stands for a dimension of a tensor shape that is only known when the model runs."""
@@ -43,6 +43,14 @@ def frozen_array(values: ArrayLike, dtype: type, shape: tuple[int, ...], what: s
 def sum_by(label: NDArray[np.int64], values: NDArray[np.float64], num_labels: int) -> NDArray[np.float64]:
     """``[num_labels]`` sums of the `values` that share a label."""
     return np.bincount(label, weights=values, minlength=num_labels).astype(np.float64, copy=False)
+
+
+def number_by_first(labels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Renumber labels ``0, 1, ...`` in the order in which they first appear."""
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse]
 
 
 def topological_order(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from placekit.contiguity import Contiguity, order_edges
 from placekit.costs import CostTable
 from placekit.errors import InvalidGraphError, InvalidProblemError
-from placekit.graph import OpGraph, frozen_array
+from placekit.graph import OpGraph, frozen_array, number_by_first
 from placekit.objectives.base import Objective
 from placekit.objectives.throughput import Throughput
 from placekit.platform import Platform
@@ -111,10 +111,7 @@ class Problem:
         links = np.concatenate([colocation + num_ops, group + 2 * num_ops])
         joined = coo_array((np.ones(2 * num_ops), (np.tile(ops, 2), links)), shape=(3 * num_ops, 3 * num_ops))
         labels = connected_components(joined, directed=False)[1][:num_ops]
-        _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-        rank = np.empty(len(first), dtype=np.int64)  # number the classes by their first op
-        rank[np.argsort(first)] = np.arange(len(first))
-        return rank[inverse]
+        return number_by_first(labels)
 
     @property
     def num_classes(self) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from placekit.errors import InvalidGraphError
-from placekit.graph import OpGraph, sum_by, topological_order
+from placekit.graph import OpGraph, number_by_first, sum_by, topological_order
 
 
 def line(**changes: object) -> OpGraph:
@@ -100,3 +100,8 @@ def test_topological_order_reports_what_is_stuck() -> None:
 def test_sum_by_adds_per_label() -> None:
     """Labels without members get 0."""
     assert sum_by(np.array([2, 0, 2]), np.array([1.0, 2.0, 3.0]), 4).tolist() == [2.0, 0.0, 4.0, 0.0]
+
+
+def test_labels_are_numbered_by_first_appearance() -> None:
+    """The first label becomes 0, whatever its value."""
+    assert number_by_first(np.array([7, 3, 7, 9, 3])).tolist() == [0, 1, 0, 2, 1]
