@@ -59,7 +59,8 @@ class Evaluation:
     Parameters
     ----------
     objective
-        Value to minimise, in seconds; None if some op is not supported where it stands.
+        Value to minimise, in seconds; None if some op is not supported where it stands, or if the placement cannot be
+        executed under the objective's model.
     device_loads
         One entry per device of the platform.
     violations
@@ -123,7 +124,10 @@ def evaluate(problem: Problem, placement: Placement) -> Evaluation:
     violations += _memory_violations(problem, memory)
     violations += _binding_violations(problem, device)
     violations += _contiguity_violations(problem, device)
-    score = None if unsupported.size else problem.objective.score(problem, device)
+    score = None if unsupported.size else problem.objective.score(problem, device, placement.step_of_op)
+    if score is not None and score.violations:
+        violations += score.violations
+        score = None
     unknown = np.zeros(platform.num_devices)
     load_s, compute_s, transfer_s = (score.load_s, score.compute_s, score.transfer_s) if score else (unknown,) * 3
     loads = tuple(

@@ -25,7 +25,8 @@ class Violation:
     Parameters
     ----------
     constraint
-        ``"support"``, ``"memory"``, ``"colocation"``, ``"pin"`` or ``"contiguity"``.
+        ``"support"``, ``"memory"``, ``"colocation"``, ``"pin"``, ``"contiguity"``, or of the execution model:
+        ``"order"`` (devices wait for each other), ``"calls"``.
     message
         One sentence that names the object, the value and the bound.
     op, device
@@ -51,6 +52,8 @@ class Violation:
 class Placement(Mapping[str, str]):
     """The device of every op; a mapping from op name to device name. Immutable.
 
+    For the execution models that have a clock a placement may also say in which order a device works.
+
     Parameters
     ----------
     op_names
@@ -59,6 +62,10 @@ class Placement(Mapping[str, str]):
         ``[num_devices]`` names, as on the platform.
     device_of_op
         ``[num_ops]`` index into `device_names`.
+    step_of_op
+        ``[num_ops]`` when the op's turn comes on its device. ``makespan``: a device runs its ops by rising step (ties
+        in topological order). ``offload-latency``: the ops of one accelerator with the same step are one call. None
+        lets the execution model choose.
 
     Raises
     ------
@@ -75,10 +82,15 @@ class Placement(Mapping[str, str]):
     op_names: tuple[str, ...]
     device_names: tuple[str, ...]
     device_of_op: NDArray[np.int64]
+    step_of_op: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
+        shape = (len(self.op_names),)
         try:
-            array = frozen_array(self.device_of_op, np.int64, (len(self.op_names),), "placement: device_of_op")
+            array = frozen_array(self.device_of_op, np.int64, shape, "placement: device_of_op")
+            if self.step_of_op is not None:
+                steps = frozen_array(self.step_of_op, np.int64, shape, "placement: step_of_op")
+                object.__setattr__(self, "step_of_op", steps)
         except InvalidGraphError as error:
             raise InvalidProblemError(str(error)) from None
         bad = np.flatnonzero((array < 0) | (array >= len(self.device_names)))
@@ -90,12 +102,19 @@ class Placement(Mapping[str, str]):
         object.__setattr__(self, "device_of_op", array)
 
     @classmethod
-    def of(cls, problem: Problem, device_of_op: ArrayLike) -> Self:
-        """Return the placement of `problem`'s ops given by the indices ``[num_ops]`` `device_of_op`."""
-        return cls(problem.graph.op_names, problem.platform.device_names, np.asarray(device_of_op))
+    def of(cls, problem: Problem, device_of_op: ArrayLike, step_of_op: ArrayLike | None = None) -> Self:
+        """Return the placement of `problem`'s ops given by the indices ``[num_ops]`` `device_of_op` (and steps)."""
+        steps = None if step_of_op is None else np.asarray(step_of_op)
+        return cls(problem.graph.op_names, problem.platform.device_names, np.asarray(device_of_op), steps)
 
     @classmethod
-    def from_mapping(cls, problem: Problem, devices: Mapping[str, str], default: str | None = None) -> Self:
+    def from_mapping(
+        cls,
+        problem: Problem,
+        devices: Mapping[str, str],
+        default: str | None = None,
+        steps: Mapping[str, int] | None = None,
+    ) -> Self:
         """Return the placement of `problem`'s ops named by `devices`.
 
         Parameters
@@ -104,6 +123,8 @@ class Placement(Mapping[str, str]):
             Device name by op name. Names of ops that the problem does not have are refused.
         default
             Device of the ops that are not listed; without it every op must be listed.
+        steps
+            Step by op name, of every op; see `step_of_op`.
 
         Raises
         ------
@@ -112,7 +133,7 @@ class Placement(Mapping[str, str]):
         UnknownNameError
             A device that the platform does not have.
         """
-        for name in devices:
+        for name in (*devices, *(steps or ())):
             if name not in problem.graph.op_index:
                 raise InvalidProblemError(f"placement names op {name!r}, which {problem.name!r} does not have")
         index = {name: problem.platform.index(name) for name in {*devices.values(), *([default] if default else [])}}
@@ -122,7 +143,12 @@ class Placement(Mapping[str, str]):
             if device is None:
                 raise InvalidProblemError(f"placement has no device for op {name!r}, and no default device")
             chosen.append(index[device])
-        return cls.of(problem, np.array(chosen, dtype=np.int64))
+        if steps is None:
+            return cls.of(problem, chosen)
+        for name in problem.graph.op_names:
+            if name not in steps:
+                raise InvalidProblemError(f"placement has steps, but none for op {name!r}")
+        return cls.of(problem, chosen, [steps[name] for name in problem.graph.op_names])
 
     def violations(self, problem: Problem) -> tuple[Violation, ...]:
         """Return every constraint of `problem` that this placement breaks; empty means feasible."""
@@ -149,6 +175,12 @@ class Placement(Mapping[str, str]):
         """Return device name by op name, in graph order."""
         return {op: self.device_names[d] for op, d in zip(self.op_names, self.device_of_op.tolist(), strict=True)}
 
+    def steps_as_dict(self) -> dict[str, int] | None:
+        """Return step by op name, in graph order; None without steps."""
+        if self.step_of_op is None:
+            return None
+        return dict(zip(self.op_names, self.step_of_op.tolist(), strict=True))
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.op_names)
 
@@ -161,6 +193,8 @@ class Placement(Mapping[str, str]):
             and self.op_names == other.op_names
             and self.device_names == other.device_names
             and np.array_equal(self.device_of_op, other.device_of_op)
+            and (self.step_of_op is None) == (other.step_of_op is None)
+            and (self.step_of_op is None or np.array_equal(self.step_of_op, other.step_of_op))  # type: ignore[arg-type]  # both or neither
         )
 
     def __hash__(self) -> int:

@@ -7,8 +7,11 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+
 from placekit.errors import InvalidProblemError
 from placekit.evaluate import DeviceLoad
+from placekit.objectives.base import Schedule
 from placekit.placement import Placement, Violation
 from placekit.stop import StopReason, relative_gap
 
@@ -76,6 +79,8 @@ class Result:
         The seed that makes the same answer again.
     info
         What the method wants to say beside (JSON values).
+    schedule
+        When what runs where, for the execution models that have a clock.
 
     Raises
     ------
@@ -99,6 +104,7 @@ class Result:
     evaluations: int
     seed: int
     info: Mapping[str, Any] = field(default_factory=dict)
+    schedule: Schedule | None = field(default=None, compare=False)  # follows from the placement
 
     def __post_init__(self) -> None:
         if (self.placement is None) != (self.objective is None):
@@ -132,9 +138,11 @@ class Result:
             "device_loads": {load.device: load.load_s for load in self.device_loads},
             "devices": [asdict(load) for load in self.device_loads],
             "placement": None if self.placement is None else self.placement.as_dict(),
+            "steps": None if self.placement is None else self.placement.steps_as_dict(),
             "violations": [asdict(violation) for violation in self.violations],
             "trace": [[line.time_s, line.objective, line.bound] for line in self.trace],
             "info": dict(self.info),
+            "schedule": None if self.schedule is None else self.schedule.to_dict(),
         }
 
     @classmethod
@@ -146,7 +154,13 @@ class Result:
             names = tuple(load.device for load in devices)
             at = {name: d for d, name in enumerate(names)}
             ops: Mapping[str, str] = data["placement"]
-            placement = Placement(tuple(ops), names, [at[d] for d in ops.values()])  # type: ignore[arg-type]  # converted
+            steps: Mapping[str, int] | None = data["steps"]
+            placement = Placement(
+                tuple(ops),
+                names,
+                np.array([at[d] for d in ops.values()]),
+                None if steps is None else np.array([steps[op] for op in ops]),
+            )
         return cls(
             method=data["method"],
             objective_name=data["objective_name"],
@@ -164,6 +178,7 @@ class Result:
             evaluations=data["evaluations"],
             seed=data["seed"],
             info=data["info"],
+            schedule=None if data["schedule"] is None else Schedule.from_dict(data["schedule"]),
         )
 
     def summary(self) -> str:

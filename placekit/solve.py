@@ -157,8 +157,10 @@ def _sign(run: Run, method: str, reason: StopReason) -> Result:
     """Assemble the result from what the run holds; the best placement is scored once more."""
     loads: tuple[DeviceLoad, ...] = ()
     violations: tuple[Violation, ...] = ()
+    score = None
     if run.placement is not None:
-        loads = evaluate(run.problem, run.placement).device_loads
+        evaluation = evaluate(run.problem, run.placement)
+        loads, score = evaluation.device_loads, evaluation.score
         proved = run.gap is not None and run.gap <= OPTIMALITY_TOLERANCE
         status = Status.OPTIMAL if proved else Status.FEASIBLE
         reason = StopReason.PROVED if proved else reason
@@ -184,4 +186,5 @@ def _sign(run: Run, method: str, reason: StopReason) -> Result:
         evaluations=run.evaluations,
         seed=run.seed,
         info=run.info,
+        schedule=None if score is None else score.schedule,
     )

@@ -38,6 +38,8 @@ class PlacementFile:
         Device of the ops that are not listed; None if all must be.
     model_name, model_hash
         The model that it was made for; None where the file does not say.
+    steps
+        Step by op name (`Placement.step_of_op`); None without.
     """
 
     path: str
@@ -46,6 +48,7 @@ class PlacementFile:
     default_device: str | None = None
     model_name: str | None = None
     model_hash: str | None = None
+    steps: Mapping[str, int] | None = None
 
     def for_problem(self, problem: Problem) -> Placement:
         """Return the placement of `problem`'s ops.
@@ -68,7 +71,7 @@ class PlacementFile:
                 problem.graph.content_hash,
             )
         with blaming(self.path):
-            return Placement.from_mapping(problem, self.ops, self.default_device)
+            return Placement.from_mapping(problem, self.ops, self.default_device, self.steps)
 
 
 def write_placement(
@@ -92,7 +95,7 @@ def write_placement(
     default_device
         Device for ops that the reader's model has and the placement does not.
     is_plain
-        True for the shape ``{op: device}``.
+        True for the shape ``{op: device}``, which has no room for steps.
 
     Raises
     ------
@@ -124,6 +127,7 @@ def placement_to_dict(
         "devices": list(placement.device_names),
         "default_device": default_device,
         "ops": dict(placement.items()),
+        "steps": placement.steps_as_dict(),
     }
 
 
@@ -155,6 +159,7 @@ def read_placement(path: str | Path) -> PlacementFile:
         model.default_device,
         model.model.name or None,
         model.model.hash,
+        model.steps,
     )
 
 

@@ -213,6 +213,7 @@ class PlacementModel(_Strict):
     devices: Annotated[list[Name], Field(min_length=1)]
     default_device: Name | None = None
     ops: dict[str, Name]
+    steps: dict[str, Label] | None = None
 
 
 class DeviceLoadModel(_Strict):
@@ -239,6 +240,26 @@ class ViolationModel(_Strict):
     unit: str
 
 
+class ScheduleModel(_Strict):
+    """When what runs where, in a result file: one entry per event in every list."""
+
+    device: list[Count]
+    op: list[Count]
+    start_s: list[Finite]
+    finish_s: list[Finite]
+    is_transfer: list[bool]
+    peer: list[Annotated[int, Field(ge=-1)]]
+    peak_memory_bytes: list[NonNegative] | None = None
+
+    @model_validator(mode="after")
+    def _lengths_agree(self) -> Self:
+        names = ("device", "op", "start_s", "finish_s", "is_transfer", "peer")
+        lengths = {name: len(getattr(self, name)) for name in names}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"the lists of a schedule must have one length; got {lengths}")
+        return self
+
+
 class ResultModel(_Strict):
     """A result file."""
 
@@ -258,9 +279,11 @@ class ResultModel(_Strict):
     device_loads: dict[str, NonNegative]
     devices: list[DeviceLoadModel]
     placement: dict[str, Name] | None
+    steps: dict[str, Label] | None = None
     violations: list[ViolationModel]
     trace: list[Annotated[list[Finite | None], Field(min_length=3, max_length=3)]]
     info: dict[str, JsonValue] = {}
+    schedule: ScheduleModel | None = None
 
     @model_validator(mode="after")
     def _names_agree(self) -> Self:
@@ -270,6 +293,14 @@ class ResultModel(_Strict):
         for op, device in (self.placement or {}).items():
             if device not in self.device_loads:
                 raise ValueError(f"placement of op {op!r} names device {device!r}; devices are {', '.join(names)}")
+        if self.steps is not None and self.steps.keys() != (self.placement or {}).keys():
+            raise ValueError("steps must name the ops of the placement")
+        if self.schedule is not None:
+            limits = {"device": len(names), "op": len(self.placement or ()), "peer": len(names)}
+            for name, limit in limits.items():
+                largest = max(getattr(self.schedule, name), default=-1)
+                if largest >= limit:
+                    raise ValueError(f"schedule.{name} has index {largest}; there are {limit}")
         for at, line in enumerate(self.trace):
             if line[0] is None:
                 raise ValueError(f"trace[{at}] has no time")

@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Any
 
 from placekit.errors import InvalidProblemError, UnknownNameError
-from placekit.objectives.base import Objective, Score, Segment
+from placekit.objectives.base import Objective, Schedule, Score
 from placekit.objectives.serial_latency import SerialLatency
 from placekit.objectives.throughput import Throughput
 
-__all__ = ["OBJECTIVES", "Objective", "Score", "Segment", "SerialLatency", "Throughput", "get_objective"]
+__all__ = ["OBJECTIVES", "Objective", "Schedule", "Score", "SerialLatency", "Throughput", "get_objective"]
 
 OBJECTIVES: Mapping[str, type[Objective]] = MappingProxyType(
     {objective.name: objective for objective in (Throughput, SerialLatency)}

@@ -6,42 +6,75 @@ A new execution model is one more module beside this one, and one line in the ta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.graph import sum_by
+from placekit.placement import Violation
 
 if TYPE_CHECKING:
     from placekit.contiguity import Contiguity
     from placekit.problem import Problem
 
-__all__ = ["Objective", "Score", "Segment", "device_transfers"]
+__all__ = ["Objective", "Schedule", "Score", "device_transfers"]
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A stretch of one device's time in a schedule.
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """When what runs where: one event per op and per transfer, as flat arrays.
 
     Parameters
     ----------
     device
-        Index of the device.
-    start_s, end_s
-        Seconds from the start of the sample.
-    label
-        The op or subgraph that runs, or the tensor that moves.
+        ``[num_events]`` index of the device that the event keeps busy; the sender of a transfer between two devices.
+    op
+        ``[num_events]`` the op that runs, or the op whose tensor moves.
+    start_s, finish_s
+        ``[num_events]`` seconds from the start of the sample.
     is_transfer
-        True for a transfer.
+        ``[num_events]`` True for a transfer.
+    peer
+        ``[num_events]`` the device that receives the transfer; -1 for host memory, and for ops.
+    peak_memory_bytes
+        ``[num_devices]`` largest number of bytes on each device at any time: its ops' memory and the live tensors.
+        None where the execution model does not say.
     """
 
-    device: int
-    start_s: float
-    end_s: float
-    label: str
-    is_transfer: bool = False
+    device: NDArray[np.int64]
+    op: NDArray[np.int64]
+    start_s: NDArray[np.float64]
+    finish_s: NDArray[np.float64]
+    is_transfer: NDArray[np.bool_]
+    peer: NDArray[np.int64]
+    peak_memory_bytes: NDArray[np.float64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.device)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the schedule as JSON values."""
+        return {
+            name: None if value is None else value.tolist()
+            for name, value in ((field.name, getattr(self, field.name)) for field in fields(self))
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the schedule that `to_dict` wrote (the data must already be validated)."""
+        peak = data["peak_memory_bytes"]
+        return cls(
+            device=np.array(data["device"], dtype=np.int64),
+            op=np.array(data["op"], dtype=np.int64),
+            start_s=np.array(data["start_s"], dtype=np.float64),
+            finish_s=np.array(data["finish_s"], dtype=np.float64),
+            is_transfer=np.array(data["is_transfer"], dtype=np.bool_),
+            peer=np.array(data["peer"], dtype=np.int64),
+            peak_memory_bytes=None if peak is None else np.array(peak, dtype=np.float64),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +89,17 @@ class Score:
         ``[num_devices]`` seconds of work, of transfers, and of the two as the execution model combines them.
     schedule
         When what runs where, for the execution models that have a clock.
+    violations
+        Constraints of the execution model itself that the placement breaks (devices that wait for each other, too many
+        calls). With any of them the numbers mean nothing.
     """
 
     objective_s: float
     compute_s: NDArray[np.float64]
     transfer_s: NDArray[np.float64]
     load_s: NDArray[np.float64]
-    schedule: tuple[Segment, ...] | None = None
+    schedule: Schedule | None = None
+    violations: tuple[Violation, ...] = ()
 
 
 class Objective(Protocol):
@@ -78,7 +115,9 @@ class Objective(Protocol):
         """What the ops of one device must form unless the user says otherwise."""
         ...
 
-    def score(self, problem: Problem, device_of_op: NDArray[np.int64]) -> Score:
+    def score(
+        self, problem: Problem, device_of_op: NDArray[np.int64], step_of_op: NDArray[np.int64] | None = None
+    ) -> Score:
         """Score a placement in which every op is supported by its device.
 
         Parameters
@@ -87,6 +126,9 @@ class Objective(Protocol):
             The problem.
         device_of_op
             ``[num_ops]`` device index of every op.
+        step_of_op
+            ``[num_ops]`` `Placement.step_of_op`; None lets the execution model choose. Ignored by the execution
+            models without a clock.
         """
         ...
 

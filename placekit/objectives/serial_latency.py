@@ -70,7 +70,12 @@ class SerialLatency:
         """`Contiguity.NONE`: a device may run any number of subgraphs."""
         return Contiguity.NONE
 
-    def score(self, problem: Problem, device_of_op: NDArray[np.int64]) -> Score:
+    def score(
+        self,
+        problem: Problem,
+        device_of_op: NDArray[np.int64],
+        step_of_op: NDArray[np.int64] | None = None,  # noqa: ARG002  # the model has no clock
+    ) -> Score:
         """Score a placement; see the module docstring for the formula. O(ops + edges log edges)."""
         graph, platform = problem.graph, problem.platform
         times = problem.costs.op_time_s[np.arange(graph.num_ops), platform.kind_of_device[device_of_op]]

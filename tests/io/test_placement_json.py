@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import placements, problems
 
-from placekit.errors import InvalidFileError, UnknownNameError
+from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.io.detect import kind_of_file
 from placekit.io.placement_json import read_placement, write_placement
 from placekit.placement import Placement
@@ -121,3 +121,17 @@ def test_unknown_default_device_is_not_written(tmp_path: Path, diamond: Problem)
     placement = Placement.of(diamond, [0, 0, 0, 0])
     with pytest.raises(UnknownNameError, match=r"no device 'x' in the placement; devices are cpu\.0"):
         write_placement(placement, tmp_path / "p.json", default_device="x")
+
+
+def test_steps_come_back(tmp_path: Path, diamond: Problem) -> None:
+    """The order in which a device works is part of a placement file; ops without a step are named."""
+    placement = Placement.of(diamond, [0] * 4, step_of_op=[3, 1, 2, 0])
+    path = tmp_path / "placement.json"
+    write_placement(placement, path, problem=diamond)
+    assert read_placement(path).for_problem(diamond) == placement
+    steps = placement.steps_as_dict()
+    assert steps is not None
+    missing = diamond.graph.op_names[2]
+    del steps[missing]
+    with pytest.raises(InvalidProblemError, match=f"none for op '{missing}'"):
+        Placement.from_mapping(diamond, dict(placement), steps=steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from placekit.errors import InvalidFileError
 from placekit.evaluate import evaluate
 from placekit.io.detect import kind_of_file
 from placekit.io.result_json import read_result, write_result
+from placekit.objectives import Schedule
 from placekit.placement import Placement
 from placekit.problem import Problem
 from placekit.result import Incumbent, Result, Status
@@ -44,6 +46,46 @@ def judged(problem: Problem, placement: Placement) -> Result:
         seed=7,
         info={"nodes": 12, "log": ["a", None]},
     )
+
+
+def test_steps_and_schedule_come_back_exactly(tmp_path: Path, diamond: Problem) -> None:
+    """The order of a device's work and the events of a schedule survive the file."""
+    schedule = Schedule(
+        device=np.array([0, 0, 1]),
+        op=np.array([0, 0, 1]),
+        start_s=np.array([0.0, 0.1, 0.3]),
+        finish_s=np.array([0.1, 0.3, 0.1 + 0.2]),
+        is_transfer=np.array([False, True, False]),
+        peer=np.array([-1, 1, -1]),
+        peak_memory_bytes=np.array([1.0, 2.0, 0.0]),
+    )
+    placement = Placement.of(diamond, [0] * 4, step_of_op=[3, 1, 2, 0])
+    result = dataclasses.replace(judged(diamond, placement), schedule=schedule)
+    path = tmp_path / "result.json"
+    write_result(result, path)
+    again = read_result(path)
+    assert again.placement == placement
+    assert again.placement != Placement.of(diamond, [0] * 4)
+    assert again.schedule is not None
+    assert again.schedule.to_dict() == schedule.to_dict()
+    assert len(again.schedule) == 3
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [("device", [9, 0, 0], "device has index 9"), ("start_s", [0.0], "one length"), ("peer", [-2, 0, 0], "peer")],
+)
+def test_broken_schedule_is_refused(
+    tmp_path: Path, diamond: Problem, field: str, value: list[float], message: str
+) -> None:
+    """Indices out of range and lists of different lengths are named."""
+    lists = {"device": [0] * 3, "op": [0] * 3, "start_s": [0.0] * 3, "finish_s": [0.0] * 3}
+    data = judged(diamond, Placement.of(diamond, [0] * 4)).to_dict()
+    data["schedule"] = lists | {"is_transfer": [False] * 3, "peer": [-1] * 3} | {field: value}
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(InvalidFileError, match=message):
+        read_result(path)
 
 
 @given(data=st.data())
