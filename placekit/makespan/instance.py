@@ -1,0 +1,131 @@
+"""A problem as the makespan kernels see it: flat arrays, no names, no Python objects.
+
+Shapes
+------
+``V`` ops, ``T`` tensors, ``E`` (tensor, reader) pairs, ``D`` devices, ``K`` kinds. Index arrays are int64.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.evaluate import MEMORY_TOLERANCE
+from placekit.problem import Problem
+
+__all__ = ["MakespanInstance", "make_instance"]
+
+
+class MakespanInstance(NamedTuple):
+    """The arrays of one problem; a named tuple, so that numba kernels take it as one argument.
+
+    Parameters
+    ----------
+    op_time_s
+        ``[V, K]`` seconds of each op; 0 where not supported.
+    is_supported
+        ``[V, K]`` False where the kind cannot run the op.
+    allowed
+        ``[V, D]`` True where the op's whole class is supported and no pin of the class forbids the device.
+    kind
+        ``[D]`` kind of each device.
+    class_of_op
+        ``[V]`` class of each op; the ops of a class share a device.
+    memory_bytes, limit_bytes
+        ``[V]`` bytes of each op; ``[D]`` limit with the judge's tolerance, infinity for none.
+    order, rank
+        ``[V]`` a topological order of the ops (`OpGraph.order`), and the position of each op in it.
+    out_offsets, out_tensors
+        CSR lists of the tensors that each op produces, ascending, ``[V + 1]`` and ``[T]``.
+    in_offsets, in_tensors
+        CSR lists of the tensors that each op reads, ascending and distinct, ``[V + 1]`` and ``[E]``.
+    producer
+        ``[T]`` op that produces each tensor.
+    reader_offsets, readers
+        CSR lists of the ops that read each tensor, ascending and distinct, ``[T + 1]`` and ``[E]``.
+    transfer_s
+        ``[T, K]`` seconds of each tensor on the own link of each kind: from device a to b it takes the sum of both.
+    """
+
+    op_time_s: NDArray[np.float64]
+    is_supported: NDArray[np.bool_]
+    allowed: NDArray[np.bool_]
+    kind: NDArray[np.int64]
+    class_of_op: NDArray[np.int64]
+    memory_bytes: NDArray[np.float64]
+    limit_bytes: NDArray[np.float64]
+    order: NDArray[np.int64]
+    rank: NDArray[np.int64]
+    out_offsets: NDArray[np.int64]
+    out_tensors: NDArray[np.int64]
+    in_offsets: NDArray[np.int64]
+    in_tensors: NDArray[np.int64]
+    producer: NDArray[np.int64]
+    reader_offsets: NDArray[np.int64]
+    readers: NDArray[np.int64]
+    transfer_s: NDArray[np.float64]
+
+    @property
+    def num_ops(self) -> int:
+        """Number of ops."""
+        return len(self.rank)
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices."""
+        return len(self.kind)
+
+
+def make_instance(problem: Problem) -> MakespanInstance:
+    """Return the arrays of `problem`. O((ops + edges) log edges + ops * devices).
+
+    The objective of `problem` does not matter; contention and dispatch rules are arguments of the kernels.
+    """
+    graph, platform, costs = problem.graph, problem.platform, problem.costs
+    num_ops, num_tensors, num_devices = graph.num_ops, graph.num_tensors, platform.num_devices
+    rank = np.empty(num_ops, dtype=np.int64)
+    rank[graph.order] = np.arange(num_ops)
+    # a reader may name a tensor twice (two inputs of the op): it still waits for one arrival
+    tensors, readers = np.divmod(np.unique(graph.consumed_tensor * num_ops + graph.consumers), num_ops)
+    by_reader = np.argsort(readers, kind="stable")
+    class_of_op = problem.op_class
+    class_allowed = np.ones((problem.num_classes, num_devices), dtype=bool)
+    np.logical_and.at(class_allowed, class_of_op, costs.supported[:, platform.kind_of_device])
+    for op in np.flatnonzero(problem.pinned >= 0).tolist():
+        class_allowed[class_of_op[op], np.arange(num_devices) != problem.pinned[op]] = False
+    limits = [np.inf if d.memory_bytes is None else d.memory_bytes for d in platform.devices]
+    instance = MakespanInstance(
+        op_time_s=costs.op_time_s,
+        is_supported=costs.supported,
+        allowed=class_allowed[class_of_op],
+        kind=platform.kind_of_device,
+        class_of_op=class_of_op,
+        memory_bytes=costs.op_memory_bytes,
+        limit_bytes=np.array(limits) * (1 + MEMORY_TOLERANCE),
+        order=graph.order,
+        rank=rank,
+        out_offsets=_offsets(graph.tensor_producer, num_ops),
+        out_tensors=np.argsort(graph.tensor_producer, kind="stable"),
+        in_offsets=_offsets(readers, num_ops),
+        in_tensors=tensors[by_reader],
+        producer=graph.tensor_producer,
+        reader_offsets=_offsets(tensors, num_tensors),
+        readers=readers,
+        transfer_s=costs.transfer_time_s,
+    )
+    return MakespanInstance(*map(_kernel_array, instance))
+
+
+def _offsets(labels: NDArray[np.int64], num_labels: int) -> NDArray[np.int64]:
+    """``[num_labels + 1]`` CSR offsets of items sorted by label."""
+    counts = np.bincount(labels, minlength=num_labels)
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def _kernel_array(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a read-only C-contiguous array: one signature for the compiled kernels, whatever the source."""
+    array = np.ascontiguousarray(array).view()
+    array.setflags(write=False)
+    return array

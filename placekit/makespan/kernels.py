@@ -1,0 +1,431 @@
+"""Compiled simulators of asynchronous execution: non-delay dispatch, strict orders, and the transfers they make.
+
+All of them take a :class:`~placekit.makespan.instance.MakespanInstance`. Times that a plain event simulation computes
+come out bit by bit, whatever the number of threads: every time is one sum ``start + duration`` or a maximum of such
+sums, never a sum over a set. The kernels are compiled on the first call on a machine and cached on disk after that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+__all__ = ["BY_PRIORITY", "FIFO", "dispatch", "list_transfers", "makespan_batch", "run_in_order"]
+
+FIFO = 0
+"""Dispatch rule: smallest (time at which the op became ready, topological position) first."""
+BY_PRIORITY = 1
+"""Dispatch rule: smallest (priority, topological position) first."""
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _push_event(times, codes, size, time, code):  # type: ignore[no-untyped-def]  # compiled
+    """Add an event to the binary heap of times; O(log size)."""
+    at = size
+    while at > 0:
+        parent = (at - 1) >> 1
+        if times[parent] <= time:
+            break
+        times[at] = times[parent]
+        codes[at] = codes[parent]
+        at = parent
+    times[at] = time
+    codes[at] = code
+    return size + 1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _pop_event(times, codes, size):  # type: ignore[no-untyped-def]  # compiled
+    """Remove the earliest event, which the caller has read at index 0; O(log size)."""
+    size -= 1
+    time, code = times[size], codes[size]
+    at, child = 0, 1
+    while child < size:
+        if child + 1 < size and times[child + 1] < times[child]:
+            child += 1
+        if time <= times[child]:
+            break
+        times[at] = times[child]
+        codes[at] = codes[child]
+        at, child = child, 2 * child + 1
+    times[at] = time
+    codes[at] = code
+    return size
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _push_ready(keys, places, base, size, key, place):  # type: ignore[no-untyped-def]  # compiled
+    """Add an op, by its topological position, to the heap of one device, which starts at `base`; O(log size)."""
+    at = size
+    while at > 0:
+        parent = (at - 1) >> 1
+        other = keys[base + parent]
+        if other < key or (other == key and places[base + parent] < place):
+            break
+        keys[base + at] = other
+        places[base + at] = places[base + parent]
+        at = parent
+    keys[base + at] = key
+    places[base + at] = place
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _pop_ready(keys, places, base, size):  # type: ignore[no-untyped-def]  # compiled
+    """Remove the first op of a device's heap, which the caller has read, leaving `size` others; O(log size)."""
+    key, place = keys[base + size], places[base + size]
+    at, child = 0, 1
+    while child < size:
+        left = base + child
+        if child + 1 < size and (
+            keys[left + 1] < keys[left] or (keys[left + 1] == keys[left] and places[left + 1] < places[left])
+        ):
+            child += 1
+            left += 1
+        if key < keys[left] or (key == keys[left] and place < places[left]):
+            break
+        keys[base + at] = keys[left]
+        places[base + at] = places[left]
+        at, child = child, 2 * child + 1
+    keys[base + at] = key
+    places[base + at] = place
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _sorted_receivers(instance, device, tensor, stamp, mark, found):  # type: ignore[no-untyped-def]  # compiled
+    """Write the devices that receive `tensor`, ascending, into `found`; return how many. `stamp[d] == mark`: seen."""
+    source = device[instance.producer[tensor]]
+    count = 0
+    for i in range(instance.reader_offsets[tensor], instance.reader_offsets[tensor + 1]):
+        target = device[instance.readers[i]]
+        if target != source and stamp[target] != mark:
+            stamp[target] = mark
+            at = count
+            while at > 0 and found[at - 1] > target:
+                found[at] = found[at - 1]
+                at -= 1
+            found[at] = target
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def dispatch(instance, device, priority, rule, has_contention, start, finish, step):  # type: ignore[no-untyped-def]
+    """Run a placement without idling by choice: a free device starts one of its ready ops at once.
+
+    An op is ready when all its inputs have arrived on its device. All finishes and arrivals of a moment come before
+    any start of that moment; an op of zero seconds makes a second round of the same moment. On one device transfers
+    queue in the order in which the ops that produce them finish, then by tensor, then by receiving device.
+
+    Parameters
+    ----------
+    instance : MakespanInstance
+        The problem.
+    device : int64[V]
+        Device of every op.
+    priority : float64[V]
+        Smaller first; read with rule `BY_PRIORITY` only, then of length V.
+    rule : int
+        `FIFO` or `BY_PRIORITY`.
+    has_contention : bool
+        True if every device sends one transfer at a time.
+    start, finish : float64[V]
+        Receive the seconds at which every op starts and ends.
+    step : int64[V]
+        Receives the position of every op in the order of all starts.
+
+    Returns
+    -------
+    float
+        The makespan in seconds.
+
+    Notes
+    -----
+    O((V + E) log V) time, O(V + D) memory.
+    """
+    num_ops, num_devices = len(device), len(instance.kind)
+    kind, rank, order = instance.kind, instance.rank, instance.order
+    times = np.empty(num_ops + 1)  # event heap: an op is in it either until it is ready or until it ends
+    codes = np.empty(num_ops + 1, dtype=np.int64)  # an op that ends, or num_ops + an op that becomes ready
+    num_events = 0
+    base = np.zeros(num_devices + 1, dtype=np.int64)  # the ready heaps of the devices lie in one array
+    for op in range(num_ops):
+        base[device[op] + 1] += 1
+    for d in range(num_devices):
+        base[d + 1] += base[d]
+    keys = np.empty(num_ops)
+    places = np.empty(num_ops, dtype=np.int64)
+    num_ready = np.zeros(num_devices, dtype=np.int64)
+    is_busy = np.zeros(num_devices, dtype=np.bool_)
+    touched = np.empty(num_devices, dtype=np.int64)  # devices that may start an op in this round
+    is_touched = np.zeros(num_devices, dtype=np.bool_)
+    num_touched = 0
+    bus_free = np.zeros(num_devices)
+    arrival = np.zeros(num_devices)
+    stamp = np.full(num_devices, -1, dtype=np.int64)
+    receivers = np.empty(num_devices, dtype=np.int64)
+    missing = np.empty(num_ops, dtype=np.int64)
+    ready = start  # until an op starts, its slot holds the latest arrival so far
+    for op in range(num_ops):
+        missing[op] = instance.in_offsets[op + 1] - instance.in_offsets[op]
+        ready[op] = 0.0
+        if missing[op] == 0:
+            d = device[op]
+            key = 0.0 if rule == FIFO else priority[op]
+            _push_ready(keys, places, base[d], num_ready[d], key, rank[op])
+            num_ready[d] += 1
+    for d in range(num_devices):
+        touched[d] = d
+    num_touched = num_devices
+    now, num_started = 0.0, 0
+    while True:
+        for i in range(num_touched):
+            d = touched[i]
+            is_touched[d] = False
+            if is_busy[d] or num_ready[d] == 0:
+                continue
+            op = order[places[base[d]]]
+            num_ready[d] -= 1
+            _pop_ready(keys, places, base[d], num_ready[d])
+            is_busy[d] = True
+            start[op] = now
+            finish[op] = now + instance.op_time_s[op, kind[d]]
+            step[op] = num_started
+            num_started += 1
+            num_events = _push_event(times, codes, num_events, finish[op], op)
+        num_touched = 0
+        if num_events == 0:
+            return now
+        now = times[0]
+        while num_events > 0 and times[0] == now:
+            code = codes[0]
+            num_events = _pop_event(times, codes, num_events)
+            op = code - num_ops if code >= num_ops else code
+            d = device[op]
+            if not is_touched[d]:
+                is_touched[d] = True
+                touched[num_touched] = d
+                num_touched += 1
+            if code >= num_ops:
+                _push_ready(keys, places, base[d], num_ready[d], now if rule == FIFO else priority[op], rank[op])
+                num_ready[d] += 1
+                continue
+            is_busy[d] = False
+            for j in range(instance.out_offsets[op], instance.out_offsets[op + 1]):
+                tensor = instance.out_tensors[j]
+                own = instance.transfer_s[tensor, kind[d]]
+                if has_contention:
+                    for r in range(_sorted_receivers(instance, device, tensor, stamp, tensor, receivers)):
+                        target = receivers[r]
+                        begin = max(bus_free[d], now)
+                        bus_free[d] = begin + (own + instance.transfer_s[tensor, kind[target]])
+                        arrival[target] = bus_free[d]
+                for i in range(instance.reader_offsets[tensor], instance.reader_offsets[tensor + 1]):
+                    reader = instance.readers[i]
+                    target = device[reader]
+                    if target == d:
+                        at = now
+                    elif has_contention:
+                        at = arrival[target]
+                    else:
+                        at = now + (own + instance.transfer_s[tensor, kind[target]])
+                    ready[reader] = max(ready[reader], at)
+                    missing[reader] -= 1
+                    if missing[reader] > 0:
+                        continue
+                    if ready[reader] > now:
+                        num_events = _push_event(times, codes, num_events, ready[reader], num_ops + reader)
+                        continue
+                    key = now if rule == FIFO else priority[reader]
+                    _push_ready(keys, places, base[target], num_ready[target], key, rank[reader])
+                    num_ready[target] += 1
+                    if not is_touched[target]:
+                        is_touched[target] = True
+                        touched[num_touched] = target
+                        num_touched += 1
+
+
+@njit(cache=True, nogil=True)
+def run_in_order(instance, device, queue, has_contention, start, finish):  # type: ignore[no-untyped-def]  # compiled
+    """Run a placement in which every device follows `queue`, idling where it must.
+
+    An op starts as soon as the op before it on its device has ended and its inputs have arrived: a longest path in the
+    graph with one more edge between neighbours in a device's queue. On one device ops end in the order of the queue, so
+    its transfers leave in that order too, and any topological order of that graph gives the same times.
+
+    Parameters
+    ----------
+    instance : MakespanInstance
+        The problem.
+    device : int64[V]
+        Device of every op.
+    queue : int64[V]
+        All ops; every device runs its own in this order.
+    has_contention : bool
+        True if every device sends one transfer at a time.
+    start, finish : float64[V]
+        Receive the seconds at which every op starts and ends.
+
+    Returns
+    -------
+    tuple[float, int]
+        The makespan in seconds and -1; or anything and an op on a cycle, if the queues and the graph make devices wait
+        for each other.
+
+    Notes
+    -----
+    O(V + E) time, O(V + D) memory.
+    """
+    num_ops, num_devices = len(device), len(instance.kind)
+    kind = instance.kind
+    missing = np.empty(num_ops, dtype=np.int64)
+    next_op = np.full(num_ops, -1, dtype=np.int64)
+    last = np.full(num_devices, -1, dtype=np.int64)
+    previous_op = np.empty(num_ops, dtype=np.int64)
+    stack = np.empty(num_ops, dtype=np.int64)
+    num_stacked = 0
+    for i in range(num_ops):
+        op = queue[i]
+        d = device[op]
+        previous_op[op] = last[d]
+        missing[op] = instance.in_offsets[op + 1] - instance.in_offsets[op]
+        if last[d] >= 0:
+            next_op[last[d]] = op
+            missing[op] += 1
+        last[d] = op
+        start[op] = 0.0
+        if missing[op] == 0:
+            stack[num_stacked] = op
+            num_stacked += 1
+    bus_free = np.zeros(num_devices)
+    arrival = np.zeros(num_devices)
+    stamp = np.full(num_devices, -1, dtype=np.int64)
+    receivers = np.empty(num_devices, dtype=np.int64)
+    makespan, num_done = 0.0, 0
+    while num_stacked > 0:
+        num_stacked -= 1
+        op = stack[num_stacked]
+        num_done += 1
+        d = device[op]
+        now = start[op] + instance.op_time_s[op, kind[d]]
+        finish[op] = now
+        makespan = max(makespan, now)
+        following = next_op[op]
+        if following >= 0:
+            start[following] = max(start[following], now)
+            missing[following] -= 1
+            if missing[following] == 0:
+                stack[num_stacked] = following
+                num_stacked += 1
+        for j in range(instance.out_offsets[op], instance.out_offsets[op + 1]):
+            tensor = instance.out_tensors[j]
+            own = instance.transfer_s[tensor, kind[d]]
+            if has_contention:
+                for r in range(_sorted_receivers(instance, device, tensor, stamp, tensor, receivers)):
+                    target = receivers[r]
+                    begin = max(bus_free[d], now)
+                    bus_free[d] = begin + (own + instance.transfer_s[tensor, kind[target]])
+                    arrival[target] = bus_free[d]
+            for i in range(instance.reader_offsets[tensor], instance.reader_offsets[tensor + 1]):
+                reader = instance.readers[i]
+                target = device[reader]
+                if target == d:
+                    at = now
+                elif has_contention:
+                    at = arrival[target]
+                else:
+                    at = now + (own + instance.transfer_s[tensor, kind[target]])
+                start[reader] = max(start[reader], at)
+                missing[reader] -= 1
+                if missing[reader] == 0:
+                    stack[num_stacked] = reader
+                    num_stacked += 1
+    if num_done == num_ops:
+        return makespan, -1
+    # every op left has a predecessor left: walk backwards for as many steps as there are ops, and be on a cycle
+    op = 0
+    while missing[op] <= 0:
+        op += 1
+    for _ in range(num_ops):
+        before = previous_op[op]
+        if before < 0 or missing[before] <= 0:
+            for i in range(instance.in_offsets[op], instance.in_offsets[op + 1]):
+                before = instance.producer[instance.in_tensors[i]]
+                if missing[before] > 0:
+                    break
+        op = before
+    return makespan, op
+
+
+@njit(cache=True, nogil=True)
+def list_transfers(  # type: ignore[no-untyped-def]  # compiled: the argument types are in the docstring
+    instance, device, queue, finish, has_contention, tensor, target, begin, end
+):
+    """Write every transfer of a run, in the order of `queue`, then of tensors, then of receiving devices.
+
+    Parameters
+    ----------
+    instance : MakespanInstance
+        The problem.
+    device : int64[V]
+        Device of every op.
+    queue : int64[V]
+        All ops in the order of their starts (per device is enough).
+    finish : float64[V]
+        Seconds at which every op ends.
+    has_contention : bool
+        True if every device sends one transfer at a time.
+    tensor, target : int64[E]
+        Receive the tensor and the receiving device.
+    begin, end : float64[E]
+        Receive the seconds at which each transfer leaves and arrives.
+
+    Returns
+    -------
+    int
+        Number of transfers, E at most. O(V + E + transfers * D).
+    """
+    num_devices = len(instance.kind)
+    bus_free = np.zeros(num_devices)
+    stamp = np.full(num_devices, -1, dtype=np.int64)
+    receivers = np.empty(num_devices, dtype=np.int64)
+    count = 0
+    for i in range(len(queue)):
+        op = queue[i]
+        d = device[op]
+        for j in range(instance.out_offsets[op], instance.out_offsets[op + 1]):
+            t = instance.out_tensors[j]
+            own = instance.transfer_s[t, instance.kind[d]]
+            for r in range(_sorted_receivers(instance, device, t, stamp, t, receivers)):
+                to = receivers[r]
+                leaves = max(bus_free[d], finish[op]) if has_contention else finish[op]
+                tensor[count], target[count], begin[count] = t, to, leaves
+                end[count] = leaves + (own + instance.transfer_s[t, instance.kind[to]])
+                bus_free[d] = end[count]
+                count += 1
+    return count
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def makespan_batch(instance, devices, priorities, rule, has_contention, makespan):  # type: ignore[no-untyped-def]
+    """Run `dispatch` for every row; rows are independent, so the answer does not depend on the number of threads.
+
+    Parameters
+    ----------
+    instance : MakespanInstance
+        The problem.
+    devices : int64[B, V]
+        Device of every op.
+    priorities : float64[B or 1, V]
+        Priorities of every row, or of all; read with rule `BY_PRIORITY` only.
+    rule, has_contention
+        As for `dispatch`.
+    makespan : float64[B]
+        Receives the makespans in seconds.
+    """
+    num_ops = devices.shape[1]
+    last = priorities.shape[0] - 1
+    for row in prange(devices.shape[0]):
+        own = min(np.int64(row), last)  # prange counts unsigned, which would make the minimum a float
+        start, finish = np.empty(num_ops), np.empty(num_ops)
+        step = np.empty(num_ops, dtype=np.int64)
+        makespan[row] = dispatch(instance, devices[row], priorities[own], rule, has_contention, start, finish, step)

@@ -1,0 +1,143 @@
+"""Run placements of an instance: what the judge, the list schedulers, the searches and the learners call."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from placekit.makespan.instance import MakespanInstance
+from placekit.makespan.kernels import BY_PRIORITY, FIFO, dispatch, makespan_batch, run_in_order
+
+__all__ = ["Timeline", "batch_makespan", "simulate", "simulate_fifo", "simulate_steps"]
+
+
+class Timeline(NamedTuple):
+    """When every op runs.
+
+    Parameters
+    ----------
+    makespan_s
+        Latest finish, in seconds.
+    start_s, finish_s
+        ``[V]`` seconds.
+    step_of_op
+        ``[V]`` position of every op in the order of starts: `simulate_steps` with these steps gives the same times,
+        bit by bit.
+    """
+
+    makespan_s: float
+    start_s: NDArray[np.float64]
+    finish_s: NDArray[np.float64]
+    step_of_op: NDArray[np.int64]
+
+
+def simulate(
+    instance: MakespanInstance, device_of_op: ArrayLike, priority: ArrayLike, *, has_contention: bool = False
+) -> Timeline:
+    """Run a placement; a free device starts the ready op of smallest priority, ties by topological position.
+
+    Parameters
+    ----------
+    instance
+        The problem.
+    device_of_op
+        ``[V]`` device of every op, each supported there.
+    priority
+        ``[V]`` smaller first.
+    has_contention
+        True if every device sends one transfer at a time.
+
+    Notes
+    -----
+    O((V + E) log V).
+    """
+    return _dispatch(instance, device_of_op, np.array(priority, dtype=np.float64), BY_PRIORITY, has_contention)
+
+
+def simulate_fifo(instance: MakespanInstance, device_of_op: ArrayLike, *, has_contention: bool = False) -> Timeline:
+    """Run a placement; a free device starts the op that became ready first, ties by topological position.
+
+    The convention of the simulators of Placeto and DOPPLER. Arguments and cost as for `simulate`.
+    """
+    return _dispatch(instance, device_of_op, np.empty(0), FIFO, has_contention)
+
+
+def _dispatch(
+    instance: MakespanInstance, device_of_op: ArrayLike, priority: NDArray[np.float64], rule: int, has_contention: bool
+) -> Timeline:
+    num_ops = instance.num_ops
+    start, finish, step = np.empty(num_ops), np.empty(num_ops), np.empty(num_ops, dtype=np.int64)
+    device = np.array(device_of_op, dtype=np.int64)
+    makespan = dispatch(instance, device, priority, rule, has_contention, start, finish, step)
+    return Timeline(float(makespan), start, finish, step)
+
+
+def simulate_steps(
+    instance: MakespanInstance, device_of_op: ArrayLike, step_of_op: ArrayLike, *, has_contention: bool = False
+) -> Timeline | int:
+    """Run a placement; every device runs its ops in the order (step, topological position), idling if it must.
+
+    Parameters
+    ----------
+    instance
+        The problem.
+    device_of_op, step_of_op
+        ``[V]`` device and step of every op.
+    has_contention
+        True if every device sends one transfer at a time.
+
+    Returns
+    -------
+    Timeline | int
+        The run; or, if the orders of the devices and the graph wait for each other, an op on such a cycle.
+
+    Notes
+    -----
+    O(V log V + E).
+    """
+    num_ops = instance.num_ops
+    queue = np.lexsort((instance.rank, np.asarray(step_of_op)))
+    start, finish = np.empty(num_ops), np.empty(num_ops)
+    device = np.array(device_of_op, dtype=np.int64)
+    makespan, stuck = run_in_order(instance, device, queue, has_contention, start, finish)
+    if stuck >= 0:
+        return int(stuck)
+    step = np.empty(num_ops, dtype=np.int64)
+    step[queue] = np.arange(num_ops)
+    return Timeline(float(makespan), start, finish, step)
+
+
+def batch_makespan(
+    instance: MakespanInstance,
+    devices: ArrayLike,
+    priority: ArrayLike | None = None,
+    *,
+    has_contention: bool = False,
+) -> NDArray[np.float64]:
+    """``[B]`` makespans in seconds of many placements at once, on all of numba's threads.
+
+    Parameters
+    ----------
+    instance
+        The problem.
+    devices
+        ``[B, V]`` device of every op, each supported there.
+    priority
+        ``[V]`` for all placements or ``[B, V]``: as for `simulate`; None for the rule of `simulate_fifo`.
+    has_contention
+        True if every device sends one transfer at a time.
+
+    Notes
+    -----
+    O(B (V + E) log V). Equal to one simulation per placement, bit by bit, whatever the number of threads.
+    """
+    rows = np.array(devices, dtype=np.int64, order="C", ndmin=2)
+    makespan = np.empty(len(rows))
+    if priority is None:
+        makespan_batch(instance, rows, np.empty((1, 0)), FIFO, has_contention, makespan)
+    else:
+        keys = np.array(priority, dtype=np.float64, order="C", ndmin=2)
+        makespan_batch(instance, rows, keys, BY_PRIORITY, has_contention, makespan)
+    return makespan
