@@ -21,10 +21,10 @@ class ObjectiveChoice:
     Parameters
     ----------
     name
-        ``"throughput"`` or ``"serial-latency"``.
+        A name from :data:`placekit.objectives.OBJECTIVES`.
     contiguity
         ``"none"``, ``"convex"`` or ``"acyclic"``.
-    overlap, schedule, subgraph_cost_s
+    overlap, schedule, subgraph_cost_s, calls_per_device
         The variants.
     """
 
@@ -33,6 +33,7 @@ class ObjectiveChoice:
     overlap: bool | None = None
     schedule: str | None = None
     subgraph_cost_s: float | None = None
+    calls_per_device: int | None = None
 
     def objective(self, default: Objective | None = None) -> Objective | None:
         """Return the chosen objective; where nothing was said, `default` and its variant.
@@ -44,7 +45,12 @@ class ObjectiveChoice:
         """
         from placekit.objectives import get_objective
 
-        given = {"overlap": self.overlap, "schedule": self.schedule, "subgraph_cost_s": self.subgraph_cost_s}
+        given = {
+            "overlap": self.overlap,
+            "schedule": self.schedule,
+            "subgraph_cost_s": self.subgraph_cost_s,
+            "calls_per_device": self.calls_per_device,
+        }
         variant = {name: value for name, value in given.items() if value is not None}
         if self.name is None and not variant:
             return default

@@ -51,7 +51,8 @@ def solve(
         ),
     ] = "ilp",
     objective: Annotated[
-        str | None, typer.Option(metavar="NAME", help="throughput (default for a model) or serial-latency.")
+        str | None,
+        typer.Option(metavar="NAME", help="throughput (default for a model), offload-latency or serial-latency."),
     ] = None,
     contiguity: Annotated[
         str | None, typer.Option(metavar="RULE", help="none, convex or acyclic; default: the objective's.")
@@ -62,6 +63,9 @@ def solve(
     schedule: Annotated[str | None, typer.Option(metavar="1f1b|gpipe", help="Schedule of a training pipeline.")] = None,
     subgraph_cost: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="serial-latency: fixed cost of a subgraph.")
+    ] = None,
+    calls: Annotated[
+        int | None, typer.Option(metavar="N", help="offload-latency: calls per accelerator and sample (1).")
     ] = None,
     costs: Annotated[
         str | None, typer.Option(metavar="FILE", help="Costs of a model: a file, 'analytic', or 'profiled' (default).")
@@ -100,7 +104,7 @@ def solve(
     get_method(method, params)  # a misspelt method should not wait for a profile
     stop = _stop(time_limit, gap)
     files = OutputFiles.of(model, output)
-    choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost)
+    choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls)
     devices = PlatformChoice(device, platform, groups, precision)
     task = read_task(model, TaskOptions(choice, devices, costs, shape, pin, memory))
     start = read_warm_start(warm_start, task.problem) if warm_start else None

@@ -23,6 +23,7 @@ from placekit.evaluate import Evaluation as Evaluation
 from placekit.evaluate import evaluate as evaluate
 from placekit.graph import OpGraph as OpGraph
 from placekit.objectives import Objective as Objective
+from placekit.objectives import OffloadLatency as OffloadLatency
 from placekit.objectives import SerialLatency as SerialLatency
 from placekit.objectives import Throughput as Throughput
 from placekit.placement import Placement as Placement

@@ -6,13 +6,14 @@ Nothing here shares code with the package: a bug would have to be made twice.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 
 import networkx as nx
 
 from placekit.contiguity import Contiguity
-from placekit.objectives import SerialLatency, Throughput
+from placekit.objectives import OffloadLatency, SerialLatency, Throughput
 from placekit.problem import Problem
 
 
@@ -55,6 +56,8 @@ def order_graph(problem: Problem) -> nx.DiGraph[int]:
 
 def objective(problem: Problem, device: tuple[int, ...]) -> float:
     """Score a supported placement, term by term from the definitions."""
+    if isinstance(problem.objective, OffloadLatency):
+        return offload_latency(problem, device)
     graph, platform, costs = problem.graph, problem.platform, problem.costs
     kind = [platform.kinds.index(d.kind) for d in platform.devices]
     work: dict[tuple[int, bool], float] = defaultdict(float)
@@ -87,6 +90,40 @@ def objective(problem: Problem, device: tuple[int, ...]) -> float:
     return max(load(d, (False, True)) for d in devices)
 
 
+def offload_latency(problem: Problem, device: tuple[int, ...], step: tuple[int, ...] | None = None) -> float:
+    """Return the time when the last call or host op ends; infinity if calls wait for each other or are too many."""
+    assert isinstance(problem.objective, OffloadLatency)
+    platform, costs = problem.platform, problem.costs
+    kind = [platform.kinds.index(d.kind) for d in platform.devices]
+    ops = range(problem.graph.num_ops)
+    unit: list[tuple[int, ...]] = [
+        (d, -1, op) if platform.devices[d].is_host else (d, step[op] if step else 0) for op, d in enumerate(device)
+    ]
+    calls = {u for u in unit if len(u) == 2}
+    if any(len([c for c in calls if c[0] == d]) > problem.objective.calls_per_device for d in set(device)):
+        return math.inf
+    ends: dict[tuple[int, ...], float] = {}
+    busy: set[tuple[int, ...]] = set()
+
+    def end(u: tuple[int, ...]) -> float:
+        if u in ends:
+            return ends[u]
+        if u in busy:
+            return math.inf  # a cycle
+        busy.add(u)
+        inputs = {(t, unit[p]) for t, p, readers in tensors(problem) if any(unit[r] == u for r in readers)}
+        inputs = {(t, source) for t, source in inputs if source != u}
+        outputs = {t for t, p, readers in tensors(problem) if unit[p] == u and any(unit[r] != u for r in readers)}
+        earlier = {c for c in calls if len(u) == 2 and c[0] == u[0] and c[1] < u[1]}
+        start = max((end(other) for other in {source for _, source in inputs} | earlier), default=0.0)
+        work = sum(float(costs.op_time_s[op, kind[u[0]]]) for op in ops if unit[op] == u)
+        moved = [t for t, _ in inputs] + list(outputs) if len(u) == 2 else []
+        ends[u] = start + work + sum(float(costs.transfer_time_s[t, kind[u[0]]]) for t in moved)
+        return ends[u]
+
+    return max(end(u) for u in unit)
+
+
 def is_feasible(problem: Problem, device: tuple[int, ...]) -> bool:
     """Check every constraint from its definition."""
     platform, costs = problem.platform, problem.costs
@@ -102,6 +139,8 @@ def is_feasible(problem: Problem, device: tuple[int, ...]) -> bool:
         used = sum(costs.op_memory_bytes[op] for op in ops if device[op] == d)
         if target.memory_bytes is not None and used > target.memory_bytes * (1 + 1e-12):
             return False
+    if isinstance(problem.objective, OffloadLatency) and math.isinf(offload_latency(problem, device)):
+        return False
     order = order_graph(problem)
     if problem.contiguity is Contiguity.ACYCLIC:
         quotient = nx.DiGraph((device[u], device[v]) for u, v in order.edges if device[u] != device[v])

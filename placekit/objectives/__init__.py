@@ -8,13 +8,23 @@ from typing import Any
 
 from placekit.errors import InvalidProblemError, UnknownNameError
 from placekit.objectives.base import Objective, Schedule, Score
+from placekit.objectives.offload_latency import OffloadLatency
 from placekit.objectives.serial_latency import SerialLatency
 from placekit.objectives.throughput import Throughput
 
-__all__ = ["OBJECTIVES", "Objective", "Schedule", "Score", "SerialLatency", "Throughput", "get_objective"]
+__all__ = [
+    "OBJECTIVES",
+    "Objective",
+    "OffloadLatency",
+    "Schedule",
+    "Score",
+    "SerialLatency",
+    "Throughput",
+    "get_objective",
+]
 
 OBJECTIVES: Mapping[str, type[Objective]] = MappingProxyType(
-    {objective.name: objective for objective in (Throughput, SerialLatency)}
+    {objective.name: objective for objective in (Throughput, OffloadLatency, SerialLatency)}
 )
 """Every objective by its name."""
 
