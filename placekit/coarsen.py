@@ -1,4 +1,4 @@
-"""Contraction: one node per set of ops that must share a device, exactly reversible.
+"""Contraction: one node per set of ops that must share a device, or may without loss; exactly reversible.
 
 Methods work on the contracted problem, flat arrays without names, and expand their answer at the end. The costs of a
 contracted placement are the costs of the expanded one, op for op and tensor for tensor; only the judge has the last
@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.contiguity import Contiguity
+from placekit.free_leaves import merge_free_leaves
 from placekit.graph import number_by_first, sum_by
+from placekit.objectives.throughput import Throughput
 from placekit.problem import Problem
 
 __all__ = ["Contraction", "contract"]
@@ -31,6 +33,8 @@ class Contraction:
         The original problem.
     class_of_op
         ``[num_ops]`` class of every op.
+    leader
+        ``[num_classes]`` an op of each class whose device is a device for the whole class without loss.
     time_s
         ``[num_classes, num_kinds, 2]`` seconds of the class's forward and backward ops.
     memory_bytes
@@ -49,6 +53,7 @@ class Contraction:
 
     problem: Problem
     class_of_op: NDArray[np.int64]
+    leader: NDArray[np.int64]
     time_s: NDArray[np.float64]
     memory_bytes: NDArray[np.float64]
     allowed: NDArray[np.bool_]
@@ -85,26 +90,43 @@ class Contraction:
         return device_of_class[self.class_of_op]
 
     def restrict(self, device_of_op: NDArray[np.int64]) -> NDArray[np.int64]:
-        """``[num_classes]`` devices of the first op of each class from ``[num_ops]`` devices."""
-        first = np.unique(self.class_of_op, return_index=True)[1]
-        return device_of_op[first]
+        """``[num_classes]`` devices of the leaders from ``[num_ops]`` devices.
+
+        Expanded again, a feasible placement stays feasible and does not get worse.
+        """
+        return device_of_op[self.leader]
 
 
 def contract(problem: Problem) -> Contraction:
-    """Contract the ops of `problem` that must share a device.
+    """Contract the ops of `problem` that must share a device, or may without loss.
 
-    Those are the classes of `Problem.op_class`; and under `Contiguity.ACYCLIC` also the strongly connected components
-    of the order graph between them, because no acyclic placement can separate those.
+    Those that must are the classes of `Problem.op_class`, and under `Contiguity.ACYCLIC` also the strongly connected
+    components of the order graph between them, because no acyclic placement can separate those. Those that may are the
+    leaves of :mod:`placekit.free_leaves`, for `Throughput`.
 
     Notes
     -----
     O(ops + edges log edges).
     """
-    graph, platform, costs = problem.graph, problem.platform, problem.costs
     class_of_op = problem.op_class
     if problem.contiguity is Contiguity.ACYCLIC:
         class_of_op = _fuse_cycles(problem, class_of_op)
-    num_classes, num_kinds = int(class_of_op.max()) + 1, len(platform.kinds)
+    contraction = _contract(problem, class_of_op, np.unique(class_of_op, return_index=True)[1])
+    if not isinstance(problem.objective, Throughput):
+        return contraction
+    follows = merge_free_leaves(contraction)
+    if np.array_equal(follows, np.arange(contraction.num_classes)):
+        return contraction
+    class_of_op = number_by_first(follows[class_of_op])
+    leader = np.empty(int(class_of_op.max()) + 1, dtype=np.int64)
+    roots = np.unique(follows)
+    leader[class_of_op[contraction.leader[roots]]] = contraction.leader[roots]
+    return _contract(problem, class_of_op, leader)
+
+
+def _contract(problem: Problem, class_of_op: NDArray[np.int64], leader: NDArray[np.int64]) -> Contraction:
+    graph, platform, costs = problem.graph, problem.platform, problem.costs
+    num_classes, num_kinds = len(leader), len(platform.kinds)
 
     time_s = np.zeros((num_classes, num_kinds, 2))
     for one_pass, of_pass in enumerate((~graph.is_backward, graph.is_backward)):
@@ -122,6 +144,7 @@ def contract(problem: Problem) -> Contraction:
     return Contraction(
         problem=problem,
         class_of_op=class_of_op,
+        leader=leader,
         time_s=time_s,
         memory_bytes=sum_by(class_of_op, costs.op_memory_bytes, num_classes),
         allowed=allowed,

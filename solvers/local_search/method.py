@@ -197,8 +197,7 @@ def _starts(run: Run, contraction: Contraction, flat: FlatProblem) -> Iterator[N
     classes = np.arange(len(flat.memory_bytes))
     for placement in known:
         device = contraction.restrict(placement.device_of_op)
-        keeps_classes = np.array_equal(contraction.expand(device), placement.device_of_op)
-        is_allowed = keeps_classes and bool(flat.allowed[classes, device].all())
+        is_allowed = bool(flat.allowed[classes, device].all())
         if is_allowed and (not flat.is_ordered or _is_acyclic(contraction, device)):
             yield device
     ordered = with_order(flat, contraction.senders, contraction.receivers)
