@@ -1,0 +1,171 @@
+"""Families of generated problems, of any size and seed: shapes from :mod:`placekit.benchmarks.topologies`, with costs.
+
+Costs are of no real machine. They are spread as measured ones are (log-normal around the work of the op's type), all
+positive, and normalised, so that instances of all families and sizes can be compared:
+
+* the mean op time over ops and accelerators is `MEAN_OP_S`;
+* the mean time of a tensor from one accelerator to another is `transfer_ratio` times that;
+* a tensor with several consumers is one tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from placekit.benchmarks import topologies
+from placekit.benchmarks.topology import Topology
+from placekit.costs import CostTable
+from placekit.errors import InvalidProblemError, UnknownNameError
+from placekit.graph import OpGraph
+from placekit.objectives import Objective, Throughput
+from placekit.platform import Device, Link, Platform
+from placekit.problem import Problem
+
+__all__ = ["FAMILIES", "MEAN_OP_S", "generate"]
+
+MEAN_OP_S = 1e-3
+"""Mean seconds of an op over ops and accelerators."""
+MEAN_TENSOR_BYTES = 1e6
+WEIGHT_BYTES = 4e6
+"""Bytes of the weights of an op of relative weight 1."""
+OP_SPREAD = 0.5
+"""Standard deviation of the logarithm of op times around the work of their type."""
+SIZE_SPREAD = 0.4
+"""The same of tensor sizes."""
+KIND_SPREAD = 0.3
+"""The same of an op's time on a kind around the kind's speed: the machines are unrelated, not just slower."""
+SLOWNESS = (1.0, 1.8, 3.0)
+"""Relative op time of the unequal kinds of accelerator."""
+LINK_SLOWNESS = (1.0, 1.5, 2.0)
+"""Relative transfer time of the unequal kinds."""
+HOST_SLOWNESS = 8.0
+"""Relative op time of the CPU."""
+
+FAMILIES: Mapping[str, Callable[[int, np.random.Generator], Topology]] = MappingProxyType(
+    {
+        "chains": topologies.chains,
+        "transformer": topologies.transformer,
+        "feed-forward-shards": topologies.feed_forward_shards,
+        "inception": topologies.inception,
+        "chained-matmuls": topologies.chained_matmuls,
+        "layered": topologies.layered,
+    }
+)
+"""Every family by its name: what makes its graphs."""
+
+
+def generate(
+    family: str,
+    num_ops: int,
+    seed: int = 0,
+    *,
+    num_devices: int = 4,
+    equal: bool = True,
+    transfer_ratio: float = 1.0,
+    memory_factor: float | None = None,
+    objective: Objective | None = None,
+) -> Problem:
+    """Return an instance of `family`; same arguments, same instance.
+
+    Parameters
+    ----------
+    family
+        A name of `FAMILIES`.
+    num_ops
+        Size. ``chains`` and ``layered`` have exactly so many ops, the others repeat a block: at least half, at most all
+        of them.
+    seed
+        Seed of every random choice.
+    num_devices
+        Number of accelerators. Under `Throughput` there is a CPU beside them, as in the workloads of Tarnawski et al.:
+        without transfers and memory limit, slower than they are.
+    equal
+        True for accelerators of one kind; False for up to three kinds of different speed.
+    transfer_ratio
+        Mean time of a tensor from one accelerator to another over the mean op time.
+    memory_factor
+        Memory of an accelerator: so many times its fair share of all bytes, and the largest op on top. At least 1, so
+        that there is always a feasible placement. None for no limit.
+    objective
+        What to minimise; `Throughput` by default.
+
+    Raises
+    ------
+    UnknownNameError
+        No family has that name; the message lists them.
+    InvalidProblemError
+        A size, number of devices, ratio or factor out of its range.
+
+    Notes
+    -----
+    O(edges log edges).
+
+    Examples
+    --------
+    >>> generate("transformer", 100, seed=1, num_devices=2)
+    Problem('transformer-100-1': 89 ops in 89 classes on 3 devices, throughput, acyclic)
+    """
+    if family not in FAMILIES:
+        raise UnknownNameError(f"no family {family!r}; families are {', '.join(FAMILIES)}")
+    for what, value, low in (("num_ops", num_ops, topologies.MIN_OPS), ("num_devices", num_devices, 1)):
+        if value < low:
+            raise InvalidProblemError(f"family {family!r}: {what} is {value}; it must be >= {low}")
+    if not (math.isfinite(transfer_ratio) and transfer_ratio > 0):
+        raise InvalidProblemError(f"family {family!r}: transfer_ratio is {transfer_ratio}; it must be finite and > 0")
+    if memory_factor is not None and not (math.isfinite(memory_factor) and memory_factor >= 1):
+        raise InvalidProblemError(f"family {family!r}: memory_factor is {memory_factor}; it must be finite and >= 1")
+    objective = Throughput() if objective is None else objective
+    rng = np.random.default_rng((seed, *family.encode()))
+    shape = FAMILIES[family](num_ops, rng)
+
+    size = shape.tensor_size * rng.lognormal(0.0, SIZE_SPREAD, len(shape.tensor_size))
+    tensor_bytes = size * (MEAN_TENSOR_BYTES / size.mean())
+    weight_bytes = shape.weight * WEIGHT_BYTES
+    output_bytes = np.bincount(shape.tensor_producer, weights=tensor_bytes, minlength=shape.num_ops)
+    graph = OpGraph(
+        name=f"{family}-{num_ops}-{seed}",
+        op_names=tuple(f"{op_type}_{op}" for op, op_type in enumerate(shape.op_types)),
+        op_types=shape.op_types,
+        tensor_producer=shape.tensor_producer,
+        consumer_offsets=shape.consumer_offsets,
+        consumers=shape.consumers,
+        tensor_bytes=tensor_bytes,
+        op_weight_bytes=weight_bytes,
+    )
+
+    num_kinds = 1 if equal else min(num_devices, len(SLOWNESS))
+    kind_of_device = np.arange(num_devices) % num_kinds
+    base = shape.work * rng.lognormal(0.0, OP_SPREAD, shape.num_ops)
+    affinity = rng.lognormal(0.0, KIND_SPREAD, (shape.num_ops, num_kinds + 1))
+    if equal:
+        affinity[:, 0] = 1.0
+    times = base[:, None] * affinity * np.array([*SLOWNESS[:num_kinds], HOST_SLOWNESS])
+    times *= MEAN_OP_S / times[:, kind_of_device].mean()
+
+    # a tensor leaves one device and enters another: over all pairs that is twice the mean time over one link
+    link_slowness = np.array(LINK_SLOWNESS[:num_kinds])
+    mean_bandwidth = 2 * MEAN_TENSOR_BYTES / (transfer_ratio * MEAN_OP_S)
+    bandwidth = mean_bandwidth * link_slowness[kind_of_device].mean() / link_slowness
+    kinds = ["accelerator"] if equal else [f"accelerator-{kind}" for kind in range(num_kinds)]
+    links = {kind: Link(0.0, float(speed)) for kind, speed in zip(kinds, bandwidth, strict=True)}
+    op_memory = weight_bytes + output_bytes
+    limit = None if memory_factor is None else memory_factor * float(op_memory.sum()) / num_devices
+    limit = None if limit is None else limit + float(op_memory.max())
+    devices = [Device(f"ACC.{d}", kinds[kind], memory_bytes=limit) for d, kind in enumerate(kind_of_device.tolist())]
+    transfers = [links[kind].time_s(tensor_bytes) for kind in kinds]
+    if isinstance(objective, Throughput):
+        devices.append(Device("CPU.0", "cpu", is_host=True))
+        kinds.append("cpu")
+        transfers.append(np.zeros(len(tensor_bytes)))
+    costs = CostTable(
+        kinds=tuple(kinds),
+        op_time_s=times[:, : len(kinds)],
+        transfer_time_s=np.stack(transfers, axis=1),
+        op_memory_bytes=op_memory,
+        provenance={"source": "generated", "family": family, "num_ops": num_ops, "seed": seed},
+    )
+    return Problem(graph, Platform(tuple(devices), links), costs, objective)
