@@ -45,6 +45,9 @@ class MakespanInstance(NamedTuple):
         ``[T]`` op that produces each tensor.
     reader_offsets, readers
         CSR lists of the ops that read each tensor, ascending and distinct, ``[T + 1]`` and ``[E]``.
+    edge_offsets, edge_readers, edge_tensors
+        CSR lists of what each op's end sets off: readers of its tensors and the tensor that each reads, by tensor, then
+        by reader, ``[V + 1]`` and ``[E]``.
     transfer_s
         ``[T, K]`` seconds of each tensor on the own link of each kind: from device a to b it takes the sum of both.
     """
@@ -65,6 +68,9 @@ class MakespanInstance(NamedTuple):
     producer: NDArray[np.int64]
     reader_offsets: NDArray[np.int64]
     readers: NDArray[np.int64]
+    edge_offsets: NDArray[np.int64]
+    edge_readers: NDArray[np.int64]
+    edge_tensors: NDArray[np.int64]
     transfer_s: NDArray[np.float64]
 
     @property
@@ -90,6 +96,8 @@ def make_instance(problem: Problem) -> MakespanInstance:
     # a reader may name a tensor twice (two inputs of the op): it still waits for one arrival
     tensors, readers = np.divmod(np.unique(graph.consumed_tensor * num_ops + graph.consumers), num_ops)
     by_reader = np.argsort(readers, kind="stable")
+    sender = graph.tensor_producer[tensors]
+    by_sender = np.argsort(sender, kind="stable")
     class_of_op = problem.op_class
     class_allowed = np.ones((problem.num_classes, num_devices), dtype=bool)
     np.logical_and.at(class_allowed, class_of_op, costs.supported[:, platform.kind_of_device])
@@ -113,6 +121,9 @@ def make_instance(problem: Problem) -> MakespanInstance:
         producer=graph.tensor_producer,
         reader_offsets=_offsets(tensors, num_tensors),
         readers=readers,
+        edge_offsets=_offsets(sender, num_ops),
+        edge_readers=readers[by_sender],
+        edge_tensors=tensors[by_sender],
         transfer_s=costs.transfer_time_s,
     )
     return MakespanInstance(*map(_kernel_array, instance))

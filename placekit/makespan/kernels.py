@@ -39,15 +39,20 @@ def _pop_event(times, codes, size):  # type: ignore[no-untyped-def]  # compiled
     """Remove the earliest event, which the caller has read at index 0; O(log size)."""
     size -= 1
     time, code = times[size], codes[size]
+    times[size] = np.inf  # a right sibling that is not there never comes first
     at, child = 0, 1
-    while child < size:
-        if child + 1 < size and times[child + 1] < times[child]:
-            child += 1
-        if time <= times[child]:
-            break
+    while child < size:  # the hole goes to the bottom, where the last event most likely belongs, then up
+        child += times[child + 1] < times[child]
         times[at] = times[child]
         codes[at] = codes[child]
         at, child = child, 2 * child + 1
+    while at > 0:
+        parent = (at - 1) >> 1
+        if times[parent] <= time:
+            break
+        times[at] = times[parent]
+        codes[at] = codes[parent]
+        at = parent
     times[at] = time
     codes[at] = code
     return size
@@ -91,14 +96,14 @@ def _pop_ready(keys, places, base, size):  # type: ignore[no-untyped-def]  # com
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _sorted_receivers(instance, device, tensor, stamp, mark, found):  # type: ignore[no-untyped-def]  # compiled
-    """Write the devices that receive `tensor`, ascending, into `found`; return how many. `stamp[d] == mark`: seen."""
+def _sorted_receivers(instance, device, tensor, stamp, found):  # type: ignore[no-untyped-def]  # compiled
+    """Write the devices that receive `tensor`, ascending, into `found`; return how many. `stamp[d] == tensor`: seen."""
     source = device[instance.producer[tensor]]
     count = 0
     for i in range(instance.reader_offsets[tensor], instance.reader_offsets[tensor + 1]):
         target = device[instance.readers[i]]
-        if target != source and stamp[target] != mark:
-            stamp[target] = mark
+        if target != source and stamp[target] != tensor:
+            stamp[target] = tensor
             at = count
             while at > 0 and found[at - 1] > target:
                 found[at] = found[at - 1]
@@ -106,6 +111,18 @@ def _sorted_receivers(instance, device, tensor, stamp, mark, found):  # type: ig
             found[at] = target
             count += 1
     return count
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _send(instance, device, tensor, now, bus_free, arrival, stamp, receivers):  # type: ignore[no-untyped-def]
+    """Queue the transfers of `tensor`, produced `now`, on its device's bus; write when each one arrives."""
+    source = device[instance.producer[tensor]]
+    own = instance.transfer_s[tensor, instance.kind[source]]
+    for r in range(_sorted_receivers(instance, device, tensor, stamp, receivers)):
+        target = receivers[r]
+        begin = max(bus_free[source], now)
+        bus_free[source] = begin + (own + instance.transfer_s[tensor, instance.kind[target]])
+        arrival[target] = bus_free[source]
 
 
 @njit(cache=True, nogil=True)
@@ -144,8 +161,8 @@ def dispatch(instance, device, priority, rule, has_contention, start, finish, st
     """
     num_ops, num_devices = len(device), len(instance.kind)
     kind, rank, order = instance.kind, instance.rank, instance.order
-    times = np.empty(num_ops + 1)  # event heap: an op is in it either until it is ready or until it ends
-    codes = np.empty(num_ops + 1, dtype=np.int64)  # an op that ends, or num_ops + an op that becomes ready
+    times = np.empty(num_ops + 2)  # event heap: an op is in it either until it is ready or until it ends
+    codes = np.empty(num_ops + 2, dtype=np.int64)  # an op that ends, or num_ops + an op that becomes ready
     num_events = 0
     base = np.zeros(num_devices + 1, dtype=np.int64)  # the ready heaps of the devices lie in one array
     for op in range(num_ops):
@@ -155,7 +172,7 @@ def dispatch(instance, device, priority, rule, has_contention, start, finish, st
     keys = np.empty(num_ops)
     places = np.empty(num_ops, dtype=np.int64)
     num_ready = np.zeros(num_devices, dtype=np.int64)
-    is_busy = np.zeros(num_devices, dtype=np.bool_)
+    busy_until = np.full(num_devices, -1.0)  # -1: idle
     touched = np.empty(num_devices, dtype=np.int64)  # devices that may start an op in this round
     is_touched = np.zeros(num_devices, dtype=np.bool_)
     num_touched = 0
@@ -181,14 +198,14 @@ def dispatch(instance, device, priority, rule, has_contention, start, finish, st
         for i in range(num_touched):
             d = touched[i]
             is_touched[d] = False
-            if is_busy[d] or num_ready[d] == 0:
+            if busy_until[d] >= 0 or num_ready[d] == 0:
                 continue
             op = order[places[base[d]]]
             num_ready[d] -= 1
             _pop_ready(keys, places, base[d], num_ready[d])
-            is_busy[d] = True
             start[op] = now
             finish[op] = now + instance.op_time_s[op, kind[d]]
+            busy_until[d] = finish[op]
             step[op] = num_started
             num_started += 1
             num_events = _push_event(times, codes, num_events, finish[op], op)
@@ -209,39 +226,33 @@ def dispatch(instance, device, priority, rule, has_contention, start, finish, st
                 _push_ready(keys, places, base[d], num_ready[d], now if rule == FIFO else priority[op], rank[op])
                 num_ready[d] += 1
                 continue
-            is_busy[d] = False
-            for j in range(instance.out_offsets[op], instance.out_offsets[op + 1]):
-                tensor = instance.out_tensors[j]
-                own = instance.transfer_s[tensor, kind[d]]
+            busy_until[d] = -1.0
+            sent = -1
+            for j in range(instance.edge_offsets[op], instance.edge_offsets[op + 1]):
+                reader, tensor = instance.edge_readers[j], instance.edge_tensors[j]
+                target = device[reader]
                 if has_contention:
-                    for r in range(_sorted_receivers(instance, device, tensor, stamp, tensor, receivers)):
-                        target = receivers[r]
-                        begin = max(bus_free[d], now)
-                        bus_free[d] = begin + (own + instance.transfer_s[tensor, kind[target]])
-                        arrival[target] = bus_free[d]
-                for i in range(instance.reader_offsets[tensor], instance.reader_offsets[tensor + 1]):
-                    reader = instance.readers[i]
-                    target = device[reader]
-                    if target == d:
-                        at = now
-                    elif has_contention:
-                        at = arrival[target]
-                    else:
-                        at = now + (own + instance.transfer_s[tensor, kind[target]])
-                    ready[reader] = max(ready[reader], at)
-                    missing[reader] -= 1
-                    if missing[reader] > 0:
-                        continue
-                    if ready[reader] > now:
-                        num_events = _push_event(times, codes, num_events, ready[reader], num_ops + reader)
-                        continue
-                    key = now if rule == FIFO else priority[reader]
-                    _push_ready(keys, places, base[target], num_ready[target], key, rank[reader])
-                    num_ready[target] += 1
-                    if not is_touched[target]:
-                        is_touched[target] = True
-                        touched[num_touched] = target
-                        num_touched += 1
+                    if tensor != sent:
+                        _send(instance, device, tensor, now, bus_free, arrival, stamp, receivers)
+                        sent = tensor
+                    at = arrival[target] if target != d else now
+                else:
+                    moved = instance.transfer_s[tensor, kind[d]] + instance.transfer_s[tensor, kind[target]]
+                    at = now + (target != d) * moved  # a branch would be hard to predict
+                ready[reader] = max(ready[reader], at)
+                missing[reader] -= 1
+                if missing[reader] > 0:
+                    continue
+                if ready[reader] > max(now, busy_until[target]):
+                    num_events = _push_event(times, codes, num_events, ready[reader], num_ops + reader)
+                    continue
+                key = ready[reader] if rule == FIFO else priority[reader]
+                _push_ready(keys, places, base[target], num_ready[target], key, rank[reader])
+                num_ready[target] += 1
+                if not is_touched[target]:
+                    is_touched[target] = True
+                    touched[num_touched] = target
+                    num_touched += 1
 
 
 @njit(cache=True, nogil=True)
@@ -316,29 +327,23 @@ def run_in_order(instance, device, queue, has_contention, start, finish):  # typ
             if missing[following] == 0:
                 stack[num_stacked] = following
                 num_stacked += 1
-        for j in range(instance.out_offsets[op], instance.out_offsets[op + 1]):
-            tensor = instance.out_tensors[j]
-            own = instance.transfer_s[tensor, kind[d]]
-            if has_contention:
-                for r in range(_sorted_receivers(instance, device, tensor, stamp, tensor, receivers)):
-                    target = receivers[r]
-                    begin = max(bus_free[d], now)
-                    bus_free[d] = begin + (own + instance.transfer_s[tensor, kind[target]])
-                    arrival[target] = bus_free[d]
-            for i in range(instance.reader_offsets[tensor], instance.reader_offsets[tensor + 1]):
-                reader = instance.readers[i]
-                target = device[reader]
-                if target == d:
-                    at = now
-                elif has_contention:
-                    at = arrival[target]
-                else:
-                    at = now + (own + instance.transfer_s[tensor, kind[target]])
-                start[reader] = max(start[reader], at)
-                missing[reader] -= 1
-                if missing[reader] == 0:
-                    stack[num_stacked] = reader
-                    num_stacked += 1
+        sent = -1
+        for j in range(instance.edge_offsets[op], instance.edge_offsets[op + 1]):
+            reader, tensor = instance.edge_readers[j], instance.edge_tensors[j]
+            target = device[reader]
+            at = now
+            if target != d and has_contention:
+                if tensor != sent:
+                    _send(instance, device, tensor, now, bus_free, arrival, stamp, receivers)
+                    sent = tensor
+                at = arrival[target]
+            elif target != d:
+                at = now + (instance.transfer_s[tensor, kind[d]] + instance.transfer_s[tensor, kind[target]])
+            start[reader] = max(start[reader], at)
+            missing[reader] -= 1
+            if missing[reader] == 0:
+                stack[num_stacked] = reader
+                num_stacked += 1
     if num_done == num_ops:
         return makespan, -1
     # every op left has a predecessor left: walk backwards for as many steps as there are ops, and be on a cycle
@@ -395,7 +400,7 @@ def list_transfers(  # type: ignore[no-untyped-def]  # compiled: the argument ty
         for j in range(instance.out_offsets[op], instance.out_offsets[op + 1]):
             t = instance.out_tensors[j]
             own = instance.transfer_s[t, instance.kind[d]]
-            for r in range(_sorted_receivers(instance, device, t, stamp, t, receivers)):
+            for r in range(_sorted_receivers(instance, device, t, stamp, receivers)):
                 to = receivers[r]
                 leaves = max(bus_free[d], finish[op]) if has_contention else finish[op]
                 tensor[count], target[count], begin[count] = t, to, leaves
