@@ -7,8 +7,10 @@ time limit, Ctrl-C, an error in a native solver), the best placement and the bes
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, ClassVar, Protocol
 
@@ -73,6 +75,7 @@ class Run:
         self.trace: list[Incumbent] = []
         self.info: dict[str, Any] = {}
         self._stale = 0
+        self._until_s = math.inf
         self._on_progress = on_progress
         self._start = perf_counter()
 
@@ -85,7 +88,18 @@ class Run:
     def remaining_s(self) -> float | None:
         """Wall seconds left under the time limit, at least 0; None without a limit."""
         limit = self.stop.time_limit_s if self.stop else None
-        return None if limit is None else max(0.0, limit - self.elapsed_s)
+        limit = min(math.inf if limit is None else limit, self._until_s)
+        return None if math.isinf(limit) else max(0.0, limit - self.elapsed_s)
+
+    @contextmanager
+    def limited_to(self, time_s: float | None) -> Iterator[None]:
+        """Let the run be out of time, inside the ``with`` block, after `time_s` more seconds; None for no limit."""
+        before = self._until_s
+        self._until_s = min(before, math.inf if time_s is None else self.elapsed_s + time_s)
+        try:
+            yield
+        finally:
+            self._until_s = before
 
     @property
     def objective(self) -> float | None:
@@ -157,6 +171,8 @@ class Run:
             return StopReason.USER
         if self.gap is not None and self.gap <= OPTIMALITY_TOLERANCE:
             return StopReason.PROVED
+        if self.elapsed_s >= self._until_s:
+            return StopReason.TIME
         if self.stop is None:
             return None
         return self.stop(Progress(self.elapsed_s, self.evaluations, self._stale, self.objective, self.bound))

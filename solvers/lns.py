@@ -163,8 +163,8 @@ class Lns:
         """Search until told to stop, or until `patience` neighbourhoods in a row brought nothing."""
         offer_single_devices(run)
         run.raise_bound(*largest_op(run.problem))
-        limit_s = None if run.remaining_s is None else run.elapsed_s + START_SHARE * run.remaining_s
-        search(run, LocalSearchParams(patience=START_PATIENCE), until_s=limit_s)
+        with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
+            search(run, LocalSearchParams(patience=START_PATIENCE))
         reason = run.should_stop()
         if reason is not None or run.placement is None:
             return reason or StopReason.FINISHED

@@ -44,7 +44,7 @@ def best_contracted(problem: pk.Problem) -> float | None:
     return best
 
 
-@examples(500)
+@examples(200)
 @given(problems_with_free_ops())
 def test_contraction_keeps_the_optimum(problem: pk.Problem) -> None:
     """With free leaves, memory, unsupported ops, pins, colours and backward ops, under every contiguity."""
@@ -54,7 +54,7 @@ def test_contraction_keeps_the_optimum(problem: pk.Problem) -> None:
         assert contracted == pytest.approx(best, rel=1e-12)
 
 
-@examples(300)
+@examples(200)
 @given(problems_with_free_ops(), st.data())
 def test_restricting_a_feasible_placement_does_not_hurt(problem: pk.Problem, data: st.DataObject) -> None:
     """Expanding the leaders' devices keeps a placement feasible and no worse."""

@@ -10,21 +10,20 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, contract
+from placekit.coarsen import Contraction
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
 from placekit.graph import topological_order
 from placekit.method import Run
 from placekit.objectives import SerialLatency, Throughput
 from placekit.problem import Problem
-from placekit.solvers.baselines import offer_single_devices
-from placekit.solvers.bounds import largest_op
 from placekit.solvers.cpsat.model import Convexity, CpsatModel
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
-from placekit.solvers.infeasible import cannot_share, clash
+from placekit.solvers.infeasible import clash
 from placekit.solvers.local_search.flat import flatten
 from placekit.solvers.local_search.method import LocalSearchParams
 from placekit.solvers.local_search.method import search as local_search
+from placekit.solvers.opening import offer_best_chains, open_run
 from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
@@ -86,13 +85,11 @@ class Cpsat:
         Its unit of time is set by that placement's objective. If the optimum turns out to be far below, so that the
         rounding hides the last part of the gap, it is built and solved again from the new one.
         """
-        offer_single_devices(run)
-        run.raise_bound(*largest_op(run.problem))
-        contraction = contract(run.problem)
-        nowhere = np.flatnonzero(~flatten(contraction).allowed.any(axis=1))
-        if nowhere.size:
-            return run.prove_infeasible(cannot_share(contraction, int(nowhere[0])))
-        self._find_start(run, contraction)
+        contraction = open_run(run)
+        if contraction is None:
+            return StopReason.PROVED
+        offer_best_chains(run, contraction)
+        self._search_locally(run, contraction)
         reason = run.should_stop()
         while reason is None:
             ceiling_s = run.objective
@@ -102,11 +99,11 @@ class Cpsat:
                 reason = run.should_stop()
         return reason
 
-    def _find_start(self, run: Run, contraction: Contraction) -> None:
+    def _search_locally(self, run: Run, contraction: Contraction) -> None:
         """Search locally for a moment: a good placement sets a fine unit and closes slow devices from the start."""
         if isinstance(run.problem.objective, Throughput) and contraction.allowed.size > LOCAL_SEARCH_FROM:
-            limit_s = None if run.remaining_s is None else run.elapsed_s + START_SHARE * run.remaining_s
-            local_search(run, LocalSearchParams(patience=3, steps=100), until_s=limit_s)
+            with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
+                local_search(run, LocalSearchParams(patience=3, steps=100))
 
     def _workers(self, num_variables: int) -> int:
         if num_variables <= ONE_WORKER_UP_TO:

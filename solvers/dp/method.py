@@ -19,18 +19,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from placekit.coarsen import contract
 from placekit.errors import InvalidProblemError
 from placekit.method import Run
 from placekit.problem import Problem
-from placekit.solvers.baselines import offer_single_devices
-from placekit.solvers.bounds import largest_op
 from placekit.solvers.dp.chains import ChainSearch
 from placekit.solvers.dp.ideals import IdealSet
 from placekit.solvers.dp.instance import Instance
 from placekit.solvers.dp.linear import LinearDpParams, offer_chains, throughput_only
 from placekit.solvers.dp.orders import named_orders
-from placekit.solvers.infeasible import cannot_share, clash
+from placekit.solvers.infeasible import clash
+from placekit.solvers.opening import open_run
 from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
@@ -94,12 +92,9 @@ class Dp:
 
     def run(self, run: Run) -> StopReason:
         """Start from `dpl`, then prove."""
-        offer_single_devices(run)
-        run.raise_bound(*largest_op(run.problem))
-        contraction = contract(run.problem)
-        nowhere = np.flatnonzero(~contraction.allowed.any(axis=1))
-        if nowhere.size:
-            return run.prove_infeasible(cannot_share(contraction, int(nowhere[0])))
+        contraction = open_run(run)
+        if contraction is None:
+            return StopReason.PROVED
         reason = run.should_stop() or offer_chains(run, contraction, LinearDpParams(self.params.random_orders))
         if reason is not None:
             return reason

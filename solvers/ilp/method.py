@@ -13,16 +13,14 @@ import numpy as np
 import pulp
 from numpy.typing import NDArray
 
-from placekit.coarsen import contract
 from placekit.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError
 from placekit.method import Run
 from placekit.objectives import SerialLatency, Throughput
 from placekit.problem import Problem
-from placekit.solvers.baselines import offer_single_devices
-from placekit.solvers.bounds import largest_op
 from placekit.solvers.ilp.highs import AnytimeHiGHS
 from placekit.solvers.ilp.model import CEILING, IlpModel
-from placekit.solvers.infeasible import cannot_share, clash
+from placekit.solvers.infeasible import clash
+from placekit.solvers.opening import offer_best_chains, open_run
 from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
@@ -84,12 +82,10 @@ class Ilp:
         The program is scaled by that placement's objective. If the optimum turns out to be far below, so that the
         solver's tolerances hide the last part of the gap, it is built and solved again from the new one.
         """
-        offer_single_devices(run)
-        run.raise_bound(*largest_op(run.problem))
-        contraction = contract(run.problem)
-        nowhere = np.flatnonzero(~contraction.allowed.any(axis=1))
-        if nowhere.size:
-            return run.prove_infeasible(cannot_share(contraction, int(nowhere[0])))
+        contraction = open_run(run)
+        if contraction is None:
+            return StopReason.PROVED
+        offer_best_chains(run, contraction)
         reason = run.should_stop()
         while reason is None:
             ceiling_s = run.objective

@@ -49,16 +49,20 @@ class LocalSearchParams:
         Proposals per class and level of a V-cycle.
     fresh
         Share of the cycles that start anew instead of from the best placement.
+    max_cycles
+        Ends after so many V-cycles in all; None for any number.
     """
 
     patience: int = 100
     steps: int = 400
     fresh: float = 0.5
+    max_cycles: int | None = None
 
     def __post_init__(self) -> None:
-        for name, low in (("patience", 1), ("steps", 1)):
-            if getattr(self, name) < low:
-                raise InvalidProblemError(f"local-search: {name} is {getattr(self, name)}; it must be >= {low}")
+        for name, low in (("patience", 1), ("steps", 1), ("max_cycles", 1)):
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise InvalidProblemError(f"local-search: {name} is {value}; it must be >= {low}")
         if not 0 <= self.fresh <= 1:
             raise InvalidProblemError(f"local-search: fresh is {self.fresh}; it must be between 0 and 1")
 
@@ -106,7 +110,7 @@ class LocalSearch:
         return search(run, self.params)
 
 
-def search(run: Run, params: LocalSearchParams, until_s: float | None = None) -> StopReason:
+def search(run: Run, params: LocalSearchParams) -> StopReason:
     """Search from what `run` holds, and offer what is found; return why it ended.
 
     Parameters
@@ -115,8 +119,6 @@ def search(run: Run, params: LocalSearchParams, until_s: float | None = None) ->
         The solve in progress.
     params
         How to search.
-    until_s
-        End, as if done, once `run` is so many seconds old; None to leave it to `run`.
 
     Notes
     -----
@@ -124,11 +126,6 @@ def search(run: Run, params: LocalSearchParams, until_s: float | None = None) ->
     O(pins log pins); memory O(pins + nets * devices).
     """
     problem = run.problem
-
-    def should_stop() -> StopReason | None:
-        is_late = until_s is not None and run.elapsed_s >= until_s
-        return run.should_stop() or (StopReason.FINISHED if is_late else None)
-
     if problem.contiguity is Contiguity.CONVEX:
         problem = problem.replace(contiguity=Contiguity.ACYCLIC)  # cycles fused: chains need an order
     contraction = contract(problem)
@@ -138,7 +135,7 @@ def search(run: Run, params: LocalSearchParams, until_s: float | None = None) ->
     best: Solution | None = None
     state = empty_state(flat)
     for device in _starts(run, contraction, flat):
-        if should_stop() is not None:
+        if run.should_stop() is not None:
             break
         value, over = score(flat, state, device)
         candidate = Solution(device, value if over == 0 else np.inf)
@@ -147,13 +144,13 @@ def search(run: Run, params: LocalSearchParams, until_s: float | None = None) ->
             _offer(run, contraction, best)
     stale, number = 0, 0
     elite: list[Solution] = []
-    while (reason := should_stop()) is None:
-        if best is None or stale >= params.patience:
+    while (reason := run.should_stop()) is None:
+        if best is None or stale >= params.patience or number == params.max_cycles:
             return StopReason.FINISHED
         cycle = _draw_cycle(run.rng, flat, params, number)
         mate = elite[int(run.rng.integers(len(elite)))].device if elite and run.rng.random() < MATE_SHARE else None
         mate = None if cycle.shuffle else mate
-        found = run_cycle(flat, best, mate, best.objective_s, cycle, run.rng, lambda: should_stop() is not None)
+        found = run_cycle(flat, best, mate, best.objective_s, cycle, run.rng, lambda: run.should_stop() is not None)
         number += 1
         stale += 1
         if np.isfinite(found.objective_s):
