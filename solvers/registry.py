@@ -62,6 +62,12 @@ METHODS: Mapping[str, MethodEntry] = MappingProxyType(
         "cpsat": MethodEntry(
             "placekit.solvers.cpsat.method:Cpsat", "exact", "optimal at its end, a bound at any time", ("ortools",)
         ),
+        "mincut": MethodEntry(
+            "placekit.solvers.mincut.method:MinCut",
+            "exact",
+            "optimal at its end; at once for two kinds without limits",
+            ("ortools", "pulp", "highspy"),
+        ),
         "local-search": MethodEntry(
             "placekit.solvers.local_search.method:LocalSearch", "heuristic", "best of many annealed placements"
         ),

@@ -1,0 +1,1 @@
+"""Serial latency by minimum cuts."""

@@ -1,0 +1,315 @@
+"""Method ``mincut``: the serial latency by minimum cuts, and by what closes the gap where cuts do not.
+
+========================================  ============================================================================
+problem                                   what is done, and what it proves
+========================================  ============================================================================
+two kinds (two devices worth telling      one minimum cut: the optimum, in about linear time
+apart, :mod:`~.labels`), nothing else
+... and acyclic, on two devices           one cut for either direction: the optimum
+... and a memory limit that binds         cuts with a price on bytes (:mod:`~.memory`): a bound and placements, then the
+                                          integer program of method ``ilp`` from the best of them
+more labels                               alpha-expansion (:mod:`~.expansion`), single moves, then the integer program;
+                                          where that is too large, the bound of :mod:`~.decomposition`
+a cost per subgraph                       cuts with a price per split net and moves of pieces (:mod:`~.subgraphs`); the
+                                          bound is the cut plus the fewest subgraphs possible; then a constraint program
+                                          that counts subgraphs exactly (:mod:`~.levels`), where it is small enough
+========================================  ============================================================================
+
+`Result.info` says how the answer was proven (``proven_by``, None if it was not), how many labels there were, and
+whether an exact program was left out because of its size (``too_large_for``).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction, contract
+from placekit.contiguity import Contiguity
+from placekit.errors import InvalidProblemError
+from placekit.method import Run
+from placekit.objectives import SerialLatency
+from placekit.problem import Problem
+from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.solvers.infeasible import clash
+from placekit.solvers.local_search.flat import flatten
+from placekit.solvers.mincut.bound import best_labels, with_subgraphs
+from placekit.solvers.mincut.decomposition import decomposition_bounds
+from placekit.solvers.mincut.descent import descend
+from placekit.solvers.mincut.flow import CutCost, closure
+from placekit.solvers.mincut.labels import Labels, labels_of
+from placekit.solvers.mincut.memory import priced_cuts
+from placekit.solvers.mincut.subgraphs import PRICE_SHARES, PieceSearch, priced_problem
+from placekit.solvers.opening import open_run
+from placekit.solvers.params import read_params
+from placekit.stop import StopReason
+
+__all__ = ["MinCut", "MinCutParams"]
+
+logger = logging.getLogger(__name__)
+
+MAX_ILP_SIZE = 300_000
+"""Classes and pins times devices up to which the integer program is built."""
+MAX_LEVEL_SIZE = 60_000
+"""Ops and edges times levels times devices up to which the constraint program is built."""
+
+
+@dataclass(frozen=True, slots=True)
+class MinCutParams:
+    """Parameters of `MinCut`.
+
+    Parameters
+    ----------
+    fallback
+        True to go on with an integer or constraint program where cuts leave a gap.
+    """
+
+    fallback: bool = True
+
+
+class MinCut:
+    """Serial latency by minimum cuts; see the module docstring."""
+
+    name: ClassVar[str] = "mincut"
+
+    def __init__(self, params: MinCutParams | None = None) -> None:
+        self.params = params or MinCutParams()
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method from its parameters."""
+        if argument is not None:
+            raise InvalidProblemError(f"method 'mincut' takes nothing after the colon, not {argument!r}")
+        return cls(read_params(MinCutParams, cls.name, params))
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None for the serial latency, under any contiguity."""
+        if isinstance(problem.objective, SerialLatency):
+            return None
+        return f"a cut is a sum of work and transfers, as in serial-latency; the objective is {problem.objective.name}"
+
+    def run(self, run: Run) -> StopReason:
+        """Cut, and go on with what the problem asks for until the gap is closed or it is time."""
+        contraction = open_run(run)
+        if contraction is None:
+            return StopReason.PROVED
+        run.info["proven_by"] = None
+        search = _Search(run, contraction)
+        steps = [
+            ("minimum cut", search.cut),
+            ("minimum cuts by direction", search.cut_by_direction),
+            ("price on memory", search.price_memory),
+            ("subgraphs counted from below", search.save_subgraphs),
+            ("single moves", search.descend),
+        ]
+        if self.params.fallback:
+            steps += [("constraint program", search.count_levels), ("integer program", search.solve_program)]
+        steps.append(("minimum cut per device", search.decompose))
+        for name, step in steps:
+            reason = run.should_stop() or step()
+            if run.gap is not None and run.gap <= OPTIMALITY_TOLERANCE:
+                run.info["proven_by"] = run.info["proven_by"] or name
+                return StopReason.PROVED
+            if reason is not None:
+                return reason
+        return StopReason.FINISHED
+
+
+class _Search:
+    """The steps; each returns why to end the run, or None to go on with the next."""
+
+    def __init__(self, run: Run, contraction: Contraction) -> None:
+        self.run, self.contraction, self.problem = run, contraction, run.problem
+        objective = run.problem.objective
+        assert isinstance(objective, SerialLatency)  # `MinCut.supports` lets nothing else through
+        self.subgraph_cost_s = objective.subgraph_cost_s
+        self.flat = flatten(contraction)
+        self.labels = labels_of(contraction)
+        self.floor_s = 0.0  # lower bound on work and transfers
+        run.info["labels"] = self.labels.num_labels
+
+    @property
+    def _is_told_to_stop(self) -> bool:
+        return self.run.should_stop() is not None
+
+    def _raise_floor(self, bound_s: float, name: str) -> None:
+        self.floor_s = max(self.floor_s, bound_s)
+        self.run.raise_bound(with_subgraphs(self.contraction, bound_s), name)
+
+    def _offer(self, device_of_class: NDArray[np.int64]) -> None:
+        self.run.offer(self.contraction.expand(device_of_class))
+
+    def _offer_labels(self, labels: Labels, label: NDArray[np.int64]) -> None:
+        """Offer labels as devices, and what single moves make of them where they do not fit or can be bettered."""
+        device = labels.devices[label]
+        self._offer(device)
+        used = np.bincount(device, weights=self.contraction.memory_bytes, minlength=len(self.flat.limit_bytes))
+        if (used > self.flat.limit_bytes).any():
+            self._offer(descend(self.flat, device))
+
+    def cut(self) -> StopReason | None:
+        """Minimise work and transfers alone; exact for at most two labels."""
+        label, cut = best_labels(self.labels, lambda: self._is_told_to_stop)
+        bound_s = float(self.labels.time_s.min(axis=1).sum()) * (1 - 1e-12) if cut is None else cut.bound
+        self._raise_floor(bound_s, "fastest device for every op" if cut is None else "minimum cut")
+        self._offer_labels(self.labels, label)
+        return None
+
+    def cut_by_direction(self) -> StopReason | None:
+        """Two devices that may not wait for each other: everything that crosses goes one way, or the other."""
+        contraction = self.contraction
+        if self.problem.contiguity is not Contiguity.ACYCLIC or self.problem.platform.num_devices != 2:
+            return None
+        kind = self.problem.platform.kind_of_device
+        time_s = np.where(contraction.allowed, contraction.time_s.sum(axis=2)[:, kind], np.inf)
+        labels = Labels(
+            np.arange(2),
+            time_s,
+            contraction.net_offsets,
+            contraction.net_pins,
+            contraction.net_time_s.sum(axis=2)[:, kind],
+        )
+        bounds = []
+        # an op of the device that comes first needs all ops before it to be there, too
+        for first in (0, 1):
+            requires = contraction.receivers, contraction.senders
+            must, must_not = np.isinf(time_s[:, 1 - first]), np.isinf(time_s[:, first])
+            if (closure(must, *requires) & must_not).any():
+                continue
+            split = labels.nets(labels.net_time_s.sum(axis=1))
+            cut = CutCost(time_s[:, first], time_s[:, 1 - first], split=split, requires=requires).minimise()
+            self._offer_labels(labels, np.where(cut.is_first, first, 1 - first))
+            bounds.append(cut.bound)
+        if not bounds:
+            return self.run.prove_infeasible(clash())
+        self._raise_floor(min(bounds), "minimum cuts by direction")
+        return None
+
+    def price_memory(self) -> StopReason | None:
+        """Put a price on the bytes of the kind that holds too many."""
+        if np.isinf(self.flat.limit_bytes).all():
+            return None
+        labels = labels_of(self.contraction, across_kinds=False)
+        if labels.num_labels != 2:
+            return None
+        cuts = 0
+        for label, bound_s in priced_cuts(self.contraction, labels):
+            cuts += 1
+            self._raise_floor(bound_s, "price on memory")
+            self._offer_labels(labels, label)
+            if self._is_told_to_stop:
+                break
+        self.run.info["priced_cuts"] = cuts
+        return None
+
+    def save_subgraphs(self) -> StopReason | None:
+        """Cut with a price per split net, then move pieces."""
+        if not self.subgraph_cost_s:
+            return None
+        starts: dict[bytes, tuple[float, NDArray[np.int64]]] = {}
+        search = PieceSearch(self.contraction)
+
+        def consider(device: NDArray[np.int64]) -> None:
+            self._offer(device)
+            starts[device.tobytes()] = search.value_s(device), device
+
+        if self.run.placement is not None:
+            consider(self.contraction.restrict(self.run.placement.device_of_op))
+        for share in PRICE_SHARES:
+            if self._is_told_to_stop:
+                return None
+            priced = labels_of(contract(priced_problem(self.problem, share * self.subgraph_cost_s)))
+            label, _ = best_labels(priced, lambda: self._is_told_to_stop)
+            device = priced.devices[label]
+            consider(device if not self._overfills(device) else descend(self.flat, device))
+        for _, device in sorted(starts.values(), key=lambda start: start[0])[:2]:
+            for better in search.improve(device, lambda: self._is_told_to_stop):
+                self._offer(better)
+        return None
+
+    def _overfills(self, device: NDArray[np.int64]) -> bool:
+        used = np.bincount(device, weights=self.contraction.memory_bytes, minlength=len(self.flat.limit_bytes))
+        return bool((used > self.flat.limit_bytes).any())
+
+    def descend(self) -> StopReason | None:
+        """Move single classes from the best placement known."""
+        if self.run.placement is not None and not self.subgraph_cost_s and not self.flat.is_ordered:
+            self._offer(descend(self.flat, self.contraction.restrict(self.run.placement.device_of_op)))
+        return None
+
+    def count_levels(self) -> StopReason | None:
+        """Close the gap that subgraphs leave by a constraint program, if it is small enough."""
+        if not self.subgraph_cost_s:
+            return None
+        from placekit.solvers.cpsat.method import ONE_WORKER_UP_TO
+        from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
+        from placekit.solvers.mincut.levels import LevelModel, most_levels
+
+        run, graph = self.run, self.problem.graph
+        while True:
+            ceiling_s = run.objective
+            levels = most_levels(self.contraction, ceiling_s, self.floor_s)
+            size = (graph.num_ops + graph.num_edges) * (levels + 1) * len(self.flat.kind)
+            if size > MAX_LEVEL_SIZE:
+                logger.info("the program of %d levels has about %d Booleans; too many", levels, size)
+                run.info["too_large_for"] = "constraint program"
+                return StopReason.FINISHED
+            model = LevelModel(self.contraction, ceiling_s, levels)
+            refused: list[NDArray[np.int64]] = []
+
+            def see_solution(device: NDArray[np.int64], _: float, refused: list[NDArray[np.int64]] = refused) -> None:
+                if not run.offer(self.contraction.expand(device)).is_feasible:
+                    refused.append(device)
+
+            # what has more levels than the model is no better than the placement known before
+            most_s = np.inf if ceiling_s is None else ceiling_s
+
+            def see_bound(bound: float, model: LevelModel = model, most_s: float = most_s) -> None:
+                run.raise_bound(min(model.scale.bound_s(bound), most_s), "CP-SAT bound")
+
+            if run.placement is not None:
+                model.hint(self.contraction.restrict(run.placement.device_of_op))
+            num_variables = len(model.proto.proto.variables)
+            run.info |= {"variables": num_variables, "levels": levels}
+            limits = CpsatLimits(
+                workers=1 if num_variables <= ONE_WORKER_UP_TO else max(8, len(os.sched_getaffinity(0))),
+                seed=run.seed,
+                time_s=run.remaining_s,
+                gap=(run.stop.gap or 0.0) / 2 if run.stop else 0.0,
+            )
+            outcome = search(model, limits, see_solution, see_bound, lambda: self._is_told_to_stop)
+            if outcome is Outcome.INFEASIBLE and run.placement is None:
+                return run.prove_infeasible(clash())
+            reason = run.should_stop()
+            has_covers = sum(model.forbid_together(device) for device in refused) > 0
+            improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
+            if reason is not None or not (has_covers or improved):
+                return reason or StopReason.FINISHED
+
+    def solve_program(self) -> StopReason | None:
+        """Go on with method ``ilp`` from the best placement, if its program is small enough."""
+        from placekit.solvers.ilp.method import Ilp
+
+        size = (self.contraction.num_classes + len(self.contraction.net_pins)) * len(self.flat.kind)
+        if size > MAX_ILP_SIZE:
+            logger.info("the integer program has about %d variables and rows; too many", size)
+            self.run.info["too_large_for"] = "integer program"
+            return None
+        return Ilp().run(self.run)
+
+    def decompose(self) -> StopReason | None:
+        """Bound more than two labels where no program did."""
+        if self.labels.num_labels < 3:
+            return None
+        label, _ = best_labels(self.labels, lambda: self._is_told_to_stop)
+        for bound_s in decomposition_bounds(self.labels, self.labels.value_s(label)):
+            self._raise_floor(bound_s, "minimum cut per device")
+            if self._is_told_to_stop:
+                break
+        return None
