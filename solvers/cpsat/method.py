@@ -141,6 +141,8 @@ class Cpsat:
             reason = run.should_stop()
             if reason is not None:
                 return reason
+            if outcome in (Outcome.FEASIBLE, Outcome.UNKNOWN):
+                return StopReason.TIME  # CP-SAT gives up early where the rest of its time is too short for a next step
             again = [model.forbid_together(device) for device in refused]
             refused.clear()
             if not any(again):
