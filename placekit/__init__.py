@@ -22,6 +22,7 @@ from placekit.errors import PlacekitError as PlacekitError
 from placekit.evaluate import Evaluation as Evaluation
 from placekit.evaluate import evaluate as evaluate
 from placekit.graph import OpGraph as OpGraph
+from placekit.objectives import Makespan as Makespan
 from placekit.objectives import Objective as Objective
 from placekit.objectives import OffloadLatency as OffloadLatency
 from placekit.objectives import SerialLatency as SerialLatency

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import networkx as nx
 
 from placekit.contiguity import Contiguity
-from placekit.objectives import OffloadLatency, SerialLatency, Throughput
+from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
 from placekit.problem import Problem
 
 
@@ -58,6 +58,8 @@ def objective(problem: Problem, device: tuple[int, ...]) -> float:
     """Score a supported placement, term by term from the definitions."""
     if isinstance(problem.objective, OffloadLatency):
         return offload_latency(problem, device)
+    if isinstance(problem.objective, Makespan):
+        return max(finish for _, finish in makespan_times(problem, device))
     graph, platform, costs = problem.graph, problem.platform, problem.costs
     kind = [platform.kinds.index(d.kind) for d in platform.devices]
     work: dict[tuple[int, bool], float] = defaultdict(float)
@@ -122,6 +124,93 @@ def offload_latency(problem: Problem, device: tuple[int, ...], step: tuple[int, 
         return ends[u]
 
     return max(end(u) for u in unit)
+
+
+def upward_ranks(problem: Problem) -> list[float]:
+    """Return the upward rank of every op: mean times over kinds, mean transfers over pairs of distinct devices."""
+    platform, costs = problem.platform, problem.costs
+    kind = [platform.kinds.index(d.kind) for d in platform.devices]
+    ranks = [0.0] * problem.graph.num_ops
+    outputs: dict[int, list[tuple[int, list[int]]]] = defaultdict(list)
+    for t, producer, readers in tensors(problem):
+        outputs[producer].append((t, readers))
+    for op in reversed(problem.graph.order.tolist()):
+        times = [costs.op_time_s[op, k] for k in range(len(platform.kinds)) if costs.supported[op, k]]
+        longest = 0.0
+        for t, readers in outputs[op]:
+            own = [costs.transfer_time_s[t, k] for k in kind]
+            mean = 2 * sum(own) / len(own) if len(own) > 1 else 0.0
+            longest = max([longest, *(mean + ranks[r] for r in readers)])
+        ranks[op] = float(sum(times) / max(len(times), 1) + longest)
+    return ranks
+
+
+def makespan_times(
+    problem: Problem,
+    device: tuple[int, ...],
+    step: tuple[int, ...] | None = None,
+    priority: list[float] | None = None,
+) -> list[tuple[float, float]]:
+    """Return start and finish of every op by simulating moment after moment; empty if the devices get stuck.
+
+    Given steps are kept strictly; otherwise a free device starts a ready op, by `priority` or as the objective says.
+    """
+    variant, costs = problem.objective, problem.costs
+    assert isinstance(variant, Makespan)
+    kind = [problem.platform.kinds.index(d.kind) for d in problem.platform.devices]
+    ops = range(problem.graph.num_ops)
+    position = {op: i for i, op in enumerate(problem.graph.order.tolist())}
+    if priority is None and variant.order == "upward-rank":
+        priority = [-rank for rank in upward_ranks(problem)]
+    needs = {op: {t for t, _, readers in tensors(problem) if op in readers} for op in ops}
+    turns = {d: sorted((op for op in ops if device[op] == d), key=lambda op: position[op]) for d in set(device)}
+    if step is not None:
+        for mine in turns.values():
+            mine.sort(key=lambda op: step[op])  # stable: topological positions break ties
+    arrivals: dict[tuple[int, int], float] = {}  # of (tensor, device)
+    bus_free = dict.fromkeys(range(len(kind)), 0.0)
+    start: dict[int, float] = {}
+    finish: dict[int, float] = {}
+    ended: set[int] = set()
+    now = 0.0
+    while True:
+        for op in sorted((op for op in start if op not in ended and finish[op] == now), key=lambda op: device[op]):
+            ended.add(op)
+            for t, producer, readers in tensors(problem):
+                if producer != op:
+                    continue
+                for to in sorted({device[r] for r in readers}):
+                    arrivals[t, to] = now
+                    if to != device[op]:
+                        leaves = max(now, bus_free[device[op]]) if variant.contention else now
+                        own = float(costs.transfer_time_s[t, kind[device[op]]])
+                        arrivals[t, to] = leaves + (own + float(costs.transfer_time_s[t, kind[to]]))
+                        bus_free[device[op]] = arrivals[t, to]
+        busy = {device[op] for op in start if op not in ended}
+        began = []
+        for d in sorted(turns):
+            waiting = [op for op in turns[d] if op not in start]
+            if d in busy or not waiting:
+                continue
+            since = {}
+            for op in waiting:
+                if all((t, d) in arrivals for t in needs[op]):
+                    since[op] = max((arrivals[t, d] for t in needs[op]), default=0.0)
+            ready = [op for op in waiting if op in since and since[op] <= now]
+            if step is not None:
+                ready = [op for op in ready if op == waiting[0]]
+            if not ready:
+                continue
+            key = {op: since[op] if priority is None else priority[op] for op in ready}
+            op = min(ready, key=lambda op: (key[op], position[op]))
+            start[op], finish[op] = now, now + float(costs.op_time_s[op, kind[d]])
+            began.append(op)
+        if any(finish[op] == now for op in began):
+            continue  # an op of no time: a second round of this moment
+        later = [finish[op] for op in start if op not in ended] + [at for at in arrivals.values() if at > now]
+        if not later:
+            return [(start[op], finish[op]) for op in ops] if len(ended) == len(ops) else []
+        now = min(later)
 
 
 def is_feasible(problem: Problem, device: tuple[int, ...]) -> bool:

@@ -15,7 +15,11 @@ from numpy.typing import NDArray
 from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.problem import Problem
 
-__all__ = ["MakespanInstance", "make_instance"]
+__all__ = ["MakespanInstance", "instance_of", "make_instance"]
+
+
+_KEPT = "_makespan_instance"
+"""Where a problem keeps its arrays."""
 
 
 class MakespanInstance(NamedTuple):
@@ -127,6 +131,15 @@ def make_instance(problem: Problem) -> MakespanInstance:
         transfer_s=costs.transfer_time_s,
     )
     return MakespanInstance(*map(_kernel_array, instance))
+
+
+def instance_of(problem: Problem) -> MakespanInstance:
+    """Return the arrays of `problem`, made on the first call and kept with it: judges are asked often."""
+    kept = vars(problem)  # where a cached property would keep them; the problem is immutable, so they stay true
+    if _KEPT not in kept:
+        kept[_KEPT] = make_instance(problem)
+    instance: MakespanInstance = kept[_KEPT]
+    return instance
 
 
 def _offsets(labels: NDArray[np.int64], num_labels: int) -> NDArray[np.int64]:

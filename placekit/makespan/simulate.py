@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from placekit.makespan.instance import MakespanInstance
-from placekit.makespan.kernels import BY_PRIORITY, FIFO, dispatch, makespan_batch, run_in_order
+from placekit.makespan.kernels import BY_PRIORITY, FIFO, dispatch, list_transfers, makespan_batch, run_in_order
 
-__all__ = ["Timeline", "batch_makespan", "simulate", "simulate_fifo", "simulate_steps"]
+__all__ = ["Timeline", "Transfers", "batch_makespan", "simulate", "simulate_fifo", "simulate_steps", "transfers_of"]
 
 
 class Timeline(NamedTuple):
@@ -31,6 +31,23 @@ class Timeline(NamedTuple):
     start_s: NDArray[np.float64]
     finish_s: NDArray[np.float64]
     step_of_op: NDArray[np.int64]
+
+
+class Transfers(NamedTuple):
+    """The transfers of a run, in the order in which their producers start, then by tensor, then by receiving device.
+
+    Parameters
+    ----------
+    tensor, target
+        ``[M]`` tensor that moves, and device that receives it.
+    start_s, finish_s
+        ``[M]`` seconds at which it leaves and arrives.
+    """
+
+    tensor: NDArray[np.int64]
+    target: NDArray[np.int64]
+    start_s: NDArray[np.float64]
+    finish_s: NDArray[np.float64]
 
 
 def simulate(
@@ -104,9 +121,31 @@ def simulate_steps(
     makespan, stuck = run_in_order(instance, device, queue, has_contention, start, finish)
     if stuck >= 0:
         return int(stuck)
+    # stable, and on one device neither starts nor ends fall along the queue: the order of every device is kept
+    started = queue[np.lexsort((finish[queue], start[queue]))]
     step = np.empty(num_ops, dtype=np.int64)
-    step[queue] = np.arange(num_ops)
+    step[started] = np.arange(num_ops)
     return Timeline(float(makespan), start, finish, step)
+
+
+def transfers_of(
+    instance: MakespanInstance, device_of_op: ArrayLike, run: Timeline, *, has_contention: bool = False
+) -> Transfers:
+    """Return the transfers of a run. O(V log V + E + transfers * devices).
+
+    Parameters
+    ----------
+    instance, device_of_op, has_contention
+        What was run.
+    run
+        Its times.
+    """
+    num_edges = len(instance.readers)
+    tensor, target = np.empty(num_edges, dtype=np.int64), np.empty(num_edges, dtype=np.int64)
+    start, finish = np.empty(num_edges), np.empty(num_edges)
+    device, queue = np.array(device_of_op, dtype=np.int64), np.argsort(run.step_of_op)
+    count = list_transfers(instance, device, queue, run.finish_s, has_contention, tensor, target, start, finish)
+    return Transfers(tensor[:count], target[:count], start[:count], finish[:count])
 
 
 def batch_makespan(

@@ -8,12 +8,14 @@ from typing import Any
 
 from placekit.errors import InvalidProblemError, UnknownNameError
 from placekit.objectives.base import Objective, Schedule, Score
+from placekit.objectives.makespan import Makespan
 from placekit.objectives.offload_latency import OffloadLatency
 from placekit.objectives.serial_latency import SerialLatency
 from placekit.objectives.throughput import Throughput
 
 __all__ = [
     "OBJECTIVES",
+    "Makespan",
     "Objective",
     "OffloadLatency",
     "Schedule",
@@ -24,7 +26,7 @@ __all__ = [
 ]
 
 OBJECTIVES: Mapping[str, type[Objective]] = MappingProxyType(
-    {objective.name: objective for objective in (Throughput, OffloadLatency, SerialLatency)}
+    {objective.name: objective for objective in (Throughput, OffloadLatency, Makespan, SerialLatency)}
 )
 """Every objective by its name."""
 

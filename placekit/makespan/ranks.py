@@ -1,0 +1,97 @@
+r"""Ranks of ops: how much of the run is still to come after an op, or lies before it, at mean costs.
+
+With :math:`w_v` the mean time of op v over the kinds that support it, and :math:`c_t` the mean transfer time of tensor
+t over all ordered pairs of distinct devices,
+
+.. math:: up(v) = w_v + \max_{t \in out(v)} (c_t + \max_{u \in readers(t)} up(u)), \qquad
+          down(v) = \max_{t \in in(v)} (down(p_t) + w_{p_t} + c_t)
+
+(both maxima are 0 where there is nothing to take them over), :math:`p_t` being the producer of t.
+
+References
+----------
+Topcuoglu, Hariri, Wu, "Performance-effective and low-complexity task scheduling for heterogeneous computing", IEEE
+TPDS 13(3), 2002, doi:10.1109/71.993206, equations 6 to 9.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from placekit.makespan.instance import MakespanInstance
+
+__all__ = ["downward_rank", "mean_time_s", "mean_transfer_s", "upward_rank"]
+
+
+def mean_time_s(instance: MakespanInstance) -> NDArray[np.float64]:
+    """``[V]`` mean seconds of each op over the kinds that support it; 0 for an op that none supports."""
+    count = instance.is_supported.sum(axis=1)
+    total = np.zeros(instance.num_ops)
+    for kind in range(instance.op_time_s.shape[1]):
+        total += instance.op_time_s[:, kind]  # 0 where not supported
+    mean: NDArray[np.float64] = total / np.maximum(count, 1)
+    return mean
+
+
+def mean_transfer_s(instance: MakespanInstance) -> NDArray[np.float64]:
+    """``[T]`` mean seconds of each tensor over the ordered pairs of distinct devices; 0 on a single device.
+
+    A pair costs the sum of its two links, and every device is first in as many pairs as it is second: the mean is
+    twice the mean of the devices' own links.
+    """
+    total = np.zeros(len(instance.producer))
+    if instance.num_devices == 1:
+        return total
+    for kind in instance.kind:
+        total += instance.transfer_s[:, kind]
+    return 2 * total / instance.num_devices
+
+
+def upward_rank(
+    instance: MakespanInstance, time_s: NDArray[np.float64], transfer_s: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """``[V]`` seconds from the start of each op to the end of the longest path that begins in it.
+
+    Parameters
+    ----------
+    instance
+        The problem.
+    time_s, transfer_s
+        ``[V]`` seconds of each op and ``[T]`` of each tensor; the means, for the rank of HEFT.
+
+    Notes
+    -----
+    O(V + E).
+    """
+    rank = np.zeros(instance.num_ops)
+    _upward(instance, time_s, transfer_s, rank)
+    return rank
+
+
+def downward_rank(
+    instance: MakespanInstance, time_s: NDArray[np.float64], transfer_s: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """``[V]`` seconds of the longest path that ends at the start of each op; arguments and cost as `upward_rank`."""
+    rank = np.zeros(instance.num_ops)
+    _downward(instance, time_s, transfer_s, rank)
+    return rank
+
+
+@njit(cache=True, nogil=True)
+def _upward(instance, time_s, transfer_s, rank):  # type: ignore[no-untyped-def]  # compiled
+    for i in range(len(rank) - 1, -1, -1):
+        op = instance.order[i]
+        longest = 0.0
+        for j in range(instance.edge_offsets[op], instance.edge_offsets[op + 1]):
+            longest = max(longest, transfer_s[instance.edge_tensors[j]] + rank[instance.edge_readers[j]])
+        rank[op] = time_s[op] + longest
+
+
+@njit(cache=True, nogil=True)
+def _downward(instance, time_s, transfer_s, rank):  # type: ignore[no-untyped-def]  # compiled
+    for op in instance.order:
+        for j in range(instance.edge_offsets[op], instance.edge_offsets[op + 1]):
+            reader = instance.edge_readers[j]
+            rank[reader] = max(rank[reader], rank[op] + time_s[op] + transfer_s[instance.edge_tensors[j]])

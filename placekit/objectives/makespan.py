@@ -1,0 +1,148 @@
+r"""Makespan: the time of one sample when every device works asynchronously.
+
+Op v on device d takes :math:`t_{v,kind(d)}` seconds; a device runs one op at a time, without preemption. A tensor u
+that is produced on device a and read on another device b arrives there
+
+.. math:: c_{u,kind(a)} + c_{u,kind(b)}
+
+seconds after its producer ends, once, however many ops read it there; on a itself it is there at once. Transfers
+overlap with compute. With `contention` a device sends one transfer at a time, in the order in which its ops end (ties
+of an op's transfers by tensor, then by receiving device); the arrival is the end of the transfer. An op is ready when
+all its inputs have arrived on its device; the objective is the latest finish.
+
+**Which ready op a device starts.** A placement that carries steps (`Placement.step_of_op`) is run in their order: every
+device starts its ops by (step, topological position), each as soon as the device is free and the op is ready. Devices
+whose orders wait for each other are a violation (``"order"``). Without steps a device never idles while it has a ready
+op, and starts, by `order`,
+
+- ``"fifo"``: the one that became ready first, ties by topological position: the convention of the simulators of
+  Placeto and DOPPLER;
+- ``"upward-rank"``: the one of largest upward rank (see :mod:`placekit.makespan.ranks`), ties by topological position.
+
+At one moment all finishes and arrivals come before any start; an op of zero seconds makes a second round of the same
+moment. Topological positions are those of `OpGraph.order`. The optimum of a problem is over all placements *and* steps,
+so it does not depend on `order`.
+
+**Loads.** The load of a device is its busy time; its transfer time is the time that its own link spends on the tensors
+it sends and receives, every transfer counted on both sides. The schedule holds every op and every transfer, and the
+peak memory of every device (see :mod:`placekit.makespan.memory`); the memory limit concerns the ops' own memory, as
+for every objective.
+
+References
+----------
+Topcuoglu, Hariri, Wu, "Performance-effective and low-complexity task scheduling for heterogeneous computing", IEEE
+TPDS 13(3), 2002, section 2. Addanki et al., "Placeto", NeurIPS 2019. Yao et al., "DOPPLER", 2025. Jeon et al.,
+"Baechi", SoCC 2020, section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.contiguity import Contiguity
+from placekit.errors import InvalidProblemError
+from placekit.graph import sum_by
+from placekit.objectives.base import Schedule, Score
+from placekit.placement import Violation
+
+if TYPE_CHECKING:
+    from placekit.makespan.simulate import Timeline
+    from placekit.problem import Problem
+
+__all__ = ["Makespan"]
+
+_ORDERS = ("fifo", "upward-rank")
+
+
+@dataclass(frozen=True, slots=True)
+class Makespan:
+    """Minimise the time of one sample when every device works asynchronously.
+
+    Parameters
+    ----------
+    order
+        Which ready op a device starts when the placement carries no steps: ``"fifo"`` or ``"upward-rank"``.
+    contention
+        True if a device sends one transfer at a time.
+    """
+
+    name: ClassVar[str] = "makespan"
+    summary: ClassVar[str] = "time of one sample when every device works asynchronously"
+
+    order: Literal["fifo", "upward-rank"] = "fifo"
+    contention: bool = False
+
+    def __post_init__(self) -> None:
+        if self.order not in _ORDERS:
+            raise InvalidProblemError(f"makespan: order is {self.order!r}; it must be one of {', '.join(_ORDERS)}")
+
+    @property
+    def default_contiguity(self) -> Contiguity:
+        """`Contiguity.NONE`: an asynchronous device takes whatever comes."""
+        return Contiguity.NONE
+
+    def score(
+        self, problem: Problem, device_of_op: NDArray[np.int64], step_of_op: NDArray[np.int64] | None = None
+    ) -> Score:
+        """Score a placement; see the module docstring for the model. O((ops + edges) log edges)."""
+        run = self._run(problem, device_of_op, step_of_op)
+        if isinstance(run, int):
+            return _waits_for_itself(problem, run, device_of_op)
+        return _account(problem, device_of_op, run, self.contention)
+
+    def _run(
+        self, problem: Problem, device_of_op: NDArray[np.int64], step_of_op: NDArray[np.int64] | None
+    ) -> Timeline | int:
+        from placekit.makespan.instance import instance_of
+        from placekit.makespan.ranks import mean_time_s, mean_transfer_s, upward_rank
+        from placekit.makespan.simulate import simulate, simulate_fifo, simulate_steps
+
+        instance = instance_of(problem)
+        if step_of_op is not None:
+            return simulate_steps(instance, device_of_op, step_of_op, has_contention=self.contention)
+        if self.order == "fifo":
+            return simulate_fifo(instance, device_of_op, has_contention=self.contention)
+        rank = upward_rank(instance, mean_time_s(instance), mean_transfer_s(instance))
+        return simulate(instance, device_of_op, -rank, has_contention=self.contention)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the variant as JSON values."""
+        return asdict(self)
+
+
+def _waits_for_itself(problem: Problem, op: int, device_of_op: NDArray[np.int64]) -> Score:
+    """Return the score of a placement whose steps lead through `op` back to it."""
+    name, device = problem.graph.op_names[op], problem.platform.device_names[device_of_op[op]]
+    message = f"op {name!r} on device {device!r} waits for itself: the steps of the devices and the graph form a cycle"
+    nothing = np.zeros(problem.platform.num_devices)
+    return Score(0.0, nothing, nothing, nothing, violations=(Violation("order", message, name, device),))
+
+
+def _account(problem: Problem, device_of_op: NDArray[np.int64], run: Timeline, has_contention: bool) -> Score:
+    """Return the score of a run: loads, schedule and memory."""
+    from placekit.makespan.instance import instance_of
+    from placekit.makespan.memory import memory_use
+    from placekit.makespan.simulate import transfers_of
+
+    instance, num_devices = instance_of(problem), problem.platform.num_devices
+    kind, ops = instance.kind, np.argsort(run.step_of_op)
+    moves = transfers_of(instance, device_of_op, run, has_contention=has_contention)
+    sender = device_of_op[instance.producer[moves.tensor]]
+    transfer = sum_by(sender, instance.transfer_s[moves.tensor, kind[sender]], num_devices)
+    transfer += sum_by(moves.target, instance.transfer_s[moves.tensor, kind[moves.target]], num_devices)
+    compute = sum_by(device_of_op, instance.op_time_s[np.arange(instance.num_ops), kind[device_of_op]], num_devices)
+    memory = memory_use(instance, problem.graph.tensor_bytes, device_of_op, run, moves)
+    schedule = Schedule(
+        device=np.concatenate([device_of_op[ops], sender]),
+        op=np.concatenate([ops, instance.producer[moves.tensor]]),
+        start_s=np.concatenate([run.start_s[ops], moves.start_s]),
+        finish_s=np.concatenate([run.finish_s[ops], moves.finish_s]),
+        is_transfer=np.repeat([False, True], [len(ops), len(sender)]),
+        peer=np.concatenate([np.full(len(ops), -1), moves.target]),
+        peak_memory_bytes=memory.peak_bytes,
+    )
+    return Score(run.makespan_s, compute, transfer, compute, schedule)
