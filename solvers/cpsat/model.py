@@ -257,6 +257,14 @@ class CpsatModel:
             values |= {variable.index: int(gone[v]) for (v, at), variable in self.gone.items() if at == s}
         return values
 
+    def read(self, solution: cp_model.CpSolverSolutionCallback) -> NDArray[np.int64]:
+        """Return the ``[C]`` devices of a solution."""
+        slot = np.zeros(self.num_classes, dtype=np.int64)
+        for (c, s), x in self.membership.x.items():
+            if solution.boolean_value(x):
+                slot[c] = s
+        return self.membership.decode(slot)
+
     def hint(self, device: NDArray[np.int64]) -> bool:
         """Start the search from ``[C]`` devices; return False if the model has no room for the placement."""
         values = self.encode(device)

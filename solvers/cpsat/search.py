@@ -14,15 +14,15 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
 from placekit.errors import SolverUnavailableError
-from placekit.solvers.cpsat.model import CpsatModel
 
-__all__ = ["CpsatLimits", "Outcome", "search"]
+__all__ = ["CpsatLimits", "Outcome", "Readable", "search"]
+
+Answer_co = TypeVar("Answer_co", covariant=True)
 
 POLL_S = 0.02
 """Seconds between two looks at whether to stop."""
@@ -70,23 +70,29 @@ class CpsatLimits:
     gap: float = 0.0
 
 
+class Readable(Protocol[Answer_co]):
+    """A model whose solutions can be read."""
+
+    proto: cp_model.CpModel
+
+    def read(self, solution: cp_model.CpSolverSolutionCallback) -> Answer_co:
+        """Return the answer that CP-SAT has just found."""
+        ...
+
+
 class _OnSolution(cp_model.CpSolverSolutionCallback):
-    def __init__(self, model: CpsatModel, see: Callable[[NDArray[np.int64], float], None]) -> None:
+    def __init__(self, see: Callable[[cp_model.CpSolverSolutionCallback], None]) -> None:
         super().__init__()
-        self._model, self._see = model, see
+        self._see = see
 
     def on_solution_callback(self) -> None:
-        slot = np.zeros(self._model.num_classes, dtype=np.int64)
-        for (c, s), x in self._model.membership.x.items():
-            if self.boolean_value(x):
-                slot[c] = s
-        self._see(self._model.membership.decode(slot), self.objective_value)
+        self._see(self)
 
 
 def search(
-    model: CpsatModel,
+    model: Readable[Answer_co],
     limits: CpsatLimits,
-    on_solution: Callable[[NDArray[np.int64], float], None],
+    on_solution: Callable[[Answer_co, float], None],
     on_bound: Callable[[float], None] | None,
     should_stop: Callable[[], bool],
 ) -> Outcome:
@@ -99,8 +105,8 @@ def search(
     limits
         When to stop, and how to search.
     on_solution
-        Called with ``[C]`` devices and the integer objective of every improving solution, from another thread; never
-        together with `on_bound`.
+        Called with the answer (``[C]`` devices) and the integer objective of every improving solution, from another
+        thread; never together with `on_bound`.
     on_bound
         Called with the integer lower bound whenever it rises, from another thread; None for nobody.
     should_stop
@@ -132,8 +138,8 @@ def search(
         except BaseException as error:  # must not cross CP-SAT's frames: kept, and raised again below
             errors.append(error)
 
-    def see_solution(device: NDArray[np.int64], value: float) -> None:
-        guarded(lambda: on_solution(device, value))
+    def see_solution(solution: cp_model.CpSolverSolutionCallback) -> None:
+        guarded(lambda: on_solution(model.read(solution), solution.objective_value))
 
     if on_bound is not None:
         solver.best_bound_callback = lambda bound: guarded(lambda: on_bound(bound))
@@ -142,7 +148,7 @@ def search(
     def work() -> None:
         nonlocal status
         try:
-            status = solver.solve(model.proto, _OnSolution(model, see_solution))
+            status = solver.solve(model.proto, _OnSolution(see_solution))
         except BaseException as error:  # carried to the calling thread
             errors.append(error)
 
