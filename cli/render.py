@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rich import box
 from rich.console import RenderableType
@@ -15,7 +16,16 @@ from placekit.placement import Violation
 from placekit.platform import Platform
 from placekit.result import Result, Status
 
-__all__ = ["fact_lines", "load_bar", "load_table", "plain_table", "platform_table", "result_lines", "violation_lines"]
+__all__ = [
+    "fact_lines",
+    "load_bar",
+    "load_table",
+    "plain_table",
+    "platform_table",
+    "result_lines",
+    "stage_table",
+    "violation_lines",
+]
 
 BAR_WIDTH = 10
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -95,6 +105,19 @@ def violation_lines(violations: Sequence[Violation]) -> list[RenderableType]:
     return lines
 
 
+def stage_table(stages: Sequence[Mapping[str, Any]]) -> Table:
+    """Return what a sequence of methods did: each one's time, what was known after it, and why it was there."""
+    table = plain_table("stage", "time", "best", "bound")
+    table.add_column("why", overflow="fold")
+    for stage in stages:
+        if "skipped" in stage:
+            table.add_row(stage["method"], "-", "-", "-", f"skipped: {stage['skipped']}")
+            continue
+        known = (format_time(stage[name]) for name in ("objective_s", "bound_s"))
+        table.add_row(stage["method"], format_time(round(stage["time_s"], 3)), *known, stage["why"])
+    return table
+
+
 def result_lines(result: Result) -> Iterable[RenderableType]:
     """Return what a result says: loads, objective, bound, gap, status; or why there is no answer."""
     if result.placement is not None:
@@ -117,6 +140,10 @@ def result_lines(result: Result) -> Iterable[RenderableType]:
             "time": f"{format_time(round(result.runtime_s, 3))}, {evaluations} scored, seed {result.seed}",
         }
     )
+    stages = result.info.get("stages")
+    if stages:
+        yield Text("")
+        yield stage_table(stages)
     if result.violations:
         reason = "infeasible because" if result.status is Status.INFEASIBLE else "the nearest placement breaks"
         yield Text(f"{reason}:")

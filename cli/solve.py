@@ -49,7 +49,7 @@ def solve(
         typer.Option(
             "--method", "-m", metavar="NAME", help=f"One of {', '.join(METHODS)}; or single:DEVICE, random:N."
         ),
-    ] = "ilp",
+    ] = "auto",
     objective: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="throughput (default for a model), offload-latency or serial-latency."),

@@ -41,7 +41,7 @@ def merge_free_leaves(contraction: Contraction) -> NDArray[np.int64]:
     problem = contraction.problem
     is_ordered = problem.contiguity is not Contiguity.NONE
     is_limited = any(device.memory_bytes is not None for device in problem.platform.devices)
-    is_free = ~contraction.time_s.any(axis=(1, 2))
+    is_free: NDArray[np.bool_] = np.equal(contraction.time_s.max(axis=(1, 2)), 0)
     if is_limited:
         is_free &= contraction.memory_bytes == 0
     follows = np.arange(contraction.num_classes)

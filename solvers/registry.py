@@ -49,6 +49,7 @@ class MethodEntry:
 
 METHODS: Mapping[str, MethodEntry] = MappingProxyType(
     {
+        "auto": MethodEntry("placekit.solvers.auto:Auto", "hybrid", "the strongest sequence for the problem"),
         "single": MethodEntry("placekit.solvers.baselines:SingleDevice", "baseline", "the best single device"),
         "round-robin": MethodEntry("placekit.solvers.baselines:RoundRobin", "baseline", "none"),
         "random": MethodEntry("placekit.solvers.baselines:RandomSearch", "baseline", "best of N samples"),

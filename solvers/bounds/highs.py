@@ -19,7 +19,7 @@ __all__ = ["Outcome", "Program", "round_down"]
 
 TOLERANCE = 1e-9
 """Dual feasibility that HiGHS is asked for, in units of the objective."""
-RELATIVE_SLACK = 1e-6
+RELATIVE_SLACK = 4e-7
 """Taken off the dual bound of an integer program: HiGHS prunes nodes within its own gap and tolerances."""
 
 

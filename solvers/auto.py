@@ -1,0 +1,101 @@
+"""Method ``auto``: picks a sequence of methods by objective, structure and size, and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from placekit.contiguity import Contiguity
+from placekit.errors import InvalidProblemError
+from placekit.method import Run
+from placekit.objectives import SerialLatency, Throughput
+from placekit.problem import Problem
+from placekit.solvers.stages import Stage, run_stages
+from placekit.stop import StopReason
+
+__all__ = ["Auto", "plan"]
+
+DEFAULT_TIME_LIMIT_S = 60.0
+"""Without a time limit of the caller's."""
+PROGRAM_UP_TO = 2_000
+"""Classes times devices up to which a program that models every choice is worth a try at once."""
+PROGRAM_AT_ALL = 200_000
+"""Classes times devices beyond which such a program is not even built."""
+
+
+class Auto:
+    """The strongest sequence of methods that placekit knows for a problem, with one trace.
+
+    The choice depends on the objective, the contiguity and the number of choices (classes times devices) only; see
+    `plan`. Stages end early when the proof is there; ``info["stages"]`` tells what was chosen, why, and what it gave.
+    Without a time limit it takes at most a minute.
+    """
+
+    name: ClassVar[str] = "auto"
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; it has no parameters."""
+        if argument or params:
+            raise InvalidProblemError("method 'auto' has no parameters; name the method that they are for")
+        return cls()
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None for the objectives that there is a plan for."""
+        return None if plan(problem) else f"there is no plan for objective {problem.objective.name}"
+
+    def run(self, run: Run) -> StopReason:
+        """Go through the plan."""
+        with run.limited_to(DEFAULT_TIME_LIMIT_S if run.remaining_s is None else None):
+            return run_stages(run, plan(run.problem))
+
+
+def plan(problem: Problem) -> tuple[Stage, ...]:
+    """Return the stages for `problem`; empty if there is no plan for its objective."""
+    size = (int(problem.op_class.max()) + 1) * problem.platform.num_devices
+    if isinstance(problem.objective, SerialLatency):
+        return (Stage("mincut", "a minimum cut is the optimum for two kinds, and a start for more"),)
+    if not isinstance(problem.objective, Throughput):
+        return ()
+    if problem.contiguity is Contiguity.ACYCLIC:
+        return _acyclic(size)
+    if problem.contiguity is Contiguity.CONVEX:
+        return _convex(size)
+    return _free(size)
+
+
+def _acyclic(size: int) -> tuple[Stage, ...]:
+    stages = (
+        Stage("dpl", "the best chain along a few orders takes milliseconds"),
+        Stage("dp", "ideals inside the balance windows of that chain: usually the proof", 0.5),
+        Stage("local-search", "too many ideals for a proof: improve the chain", 0.4),
+    )
+    if size <= PROGRAM_AT_ALL:
+        return (*stages, Stage("cpsat", "the program that models every choice has the best bounds then"))
+    return (*stages, Stage("bound", "too many choices to model: relaxations bound them"))
+
+
+def _convex(size: int) -> tuple[Stage, ...]:
+    stages = (
+        Stage("dp", "acyclic placements are convex: a start", 0.1, Contiguity.ACYCLIC),
+        Stage("local-search", "improve it among placements with an acyclic quotient", 0.2),
+    )
+    if size <= PROGRAM_AT_ALL:
+        return (*stages, Stage("cpsat", "the program that also sees convex placements with a cyclic quotient"))
+    return (*stages, Stage("bound", "too many choices to model: relaxations bound them"))
+
+
+def _free(size: int) -> tuple[Stage, ...]:
+    start = Stage("dp", "the best acyclic placement is a start", 0.1, Contiguity.ACYCLIC)
+    search = Stage("local-search", "leave the acyclic placements: anneal over the nets", 0.2)
+    if size > PROGRAM_AT_ALL:
+        return (start, search, Stage("bound", "too many choices to model: relaxations bound them"))
+    program = Stage("ilp", f"{size} choices: the whole program may close at once", 0.15)
+    return (
+        start,
+        *((program,) if size <= PROGRAM_UP_TO else ()),
+        search,
+        Stage("lns", "neighbourhoods of the best placement, solved exactly", 0.35),
+        Stage("bound", "the proof of how good it is: relaxations around the bottleneck device"),
+        Stage("lns", "the rest of the time", params={"patience": 10**9}),
+    )

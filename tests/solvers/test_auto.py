@@ -1,0 +1,90 @@
+"""The sequence of methods that placekit chooses by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from oracle import brute_force
+from strategies import examples, problems
+
+import placekit as pk
+from placekit.errors import SolverUnavailableError
+from placekit.method import Run
+from placekit.objectives import OBJECTIVES
+from placekit.solvers import stages as stages_module
+from placekit.solvers.auto import plan
+from placekit.solvers.registry import METHODS
+from placekit.solvers.stages import Stage, run_stages
+
+
+@examples(60)
+@given(problems())
+def test_auto_finds_the_optimum_of_small_problems(problem: pk.Problem) -> None:
+    """Whatever the objective and the contiguity, a small problem is solved, or said to be infeasible."""
+    if plan(problem) == ():
+        return
+    best = brute_force(problem)
+    result = pk.solve(problem, "auto", stop=pk.MaxRuntime(20))
+    if best is None:
+        assert result.status is pk.Status.INFEASIBLE
+    else:
+        assert result.objective == pytest.approx(best, rel=2e-6, abs=1e-12)
+        assert result.lower_bound is not None
+        assert result.lower_bound <= best * (1 + 1e-9)
+
+
+def test_every_planned_method_exists_and_works_on_its_stage(diamond: pk.Problem) -> None:
+    """No plan names a method that is not registered or does not support what it is planned for."""
+    for name, objective in OBJECTIVES.items():
+        for contiguity in pk.Contiguity:
+            problem = diamond.replace(objective=objective(), contiguity=contiguity)
+            for stage in plan(problem):
+                assert stage.method in METHODS, name
+                assert stage.why
+                at = problem.replace(contiguity=stage.contiguity or contiguity)
+                assert stages_module.get_method(stage.method, stage.params).supports(at) is None, (name, stage)
+
+
+def test_the_account_tells_what_each_stage_brought(workloads: Path) -> None:
+    """Non-contiguous BERT-3: the acyclic start, then the program that closes; one trace, never rising."""
+    problem = pk.read_workload(workloads / "throughput" / "operator_bert_l-3_inference.json")
+    result = pk.solve(problem.replace(contiguity="none"), "auto", stop=pk.MaxRuntime(60))
+    assert result.status is pk.Status.OPTIMAL
+    assert [stage["method"] for stage in result.info["stages"]] == ["dp", "ilp"]
+    start, program = result.info["stages"]
+    assert start["objective_s"] == pytest.approx(27.9185676799e-3)
+    assert start["bound_s"] is None or start["bound_s"] <= 21.91e-3  # the acyclic proof does not count
+    assert program["objective_s"] == pytest.approx(21.9083761057e-3)
+    values = [line.objective for line in result.trace if line.objective is not None]
+    assert values == sorted(values, reverse=True)
+
+
+def test_a_stage_without_its_package_is_passed_over(diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The account says what is missing, and the next stage goes on."""
+    real = stages_module.get_method
+
+    def get_method(name: str, params: dict[str, object]) -> object:
+        if name == "lns":
+            raise SolverUnavailableError("method 'lns' needs the package 'ortools'")
+        return real(name, params)
+
+    monkeypatch.setattr(stages_module, "get_method", get_method)
+    run = Run(diamond.replace(contiguity="none"), pk.MaxRuntime(10))
+    run_stages(run, [Stage("lns", "missing"), Stage("ilp", "there")])
+    assert [("skipped" in line, line["method"]) for line in run.info["stages"]] == [(True, "lns"), (False, "ilp")]
+    assert run.objective is not None
+
+
+def test_stages_share_the_time(diamond: pk.Problem) -> None:
+    """A stage sees its share of what is left, and the time comes back after it."""
+    run = Run(diamond, pk.MaxRuntime(100))
+    with run.limited_to(10):
+        assert run.remaining_s == pytest.approx(10, abs=0.5)
+        with run.limited_to(50):
+            assert run.remaining_s == pytest.approx(10, abs=0.5)
+        with run.limited_to(0):
+            assert run.should_stop() is pk.StopReason.TIME
+    assert run.remaining_s == pytest.approx(100, abs=0.5)
+    assert run.should_stop() is None
