@@ -12,7 +12,7 @@ INSTALL := $(PIP) install --quiet -c constraints.txt
 # the order of `test` matters: the tests come last
 .NOTPARALLEL:
 
-.PHONY: help venv demo test test-slow lint format types tests smoke bench clean
+.PHONY: help venv demo test test-slow lint format types tests smoke bench scaling clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -67,6 +67,9 @@ test-slow: venv  ## the tests that `test` leaves out: full-size models
 
 bench: venv  ## measure start-up, reading, building and solving; appends rows to benchmarks/rows/
 	$(BIN)/python -m placekit.benchmarks.quick
+
+scaling: venv  ## measure how time and memory grow from 100 to 100,000 ops; rows that are there are kept, figure anew
+	$(BIN)/python -m placekit.benchmarks.scaling --resume
 
 clean:  ## remove what was built; .venv stays
 	rm -rf build dist $(DEMO) *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

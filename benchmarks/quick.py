@@ -13,52 +13,21 @@ Measured are
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from placekit.benchmarks.circumstances import ROOT, circumstances
+
 WORKLOADS = ROOT.parent / "shared" / "workloads"
 ROWS = ROOT / "benchmarks" / "rows" / "quick.jsonl"
-PACKAGES = ("placekit", "highspy", "pulp", "numpy", "scipy", "openvino")
 
 __all__ = ["main"]
-
-
-def circumstances() -> dict[str, Any]:
-    """Return where and with what the rows were made."""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],  # noqa: S607  # whichever git the developer has
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit.stdout.strip() or None,
-        "machine": {
-            "cpu": cpu_name(),
-            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-            "system": platform.platform(),
-            "load_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        },
-        "versions": {"python": platform.python_version()}
-        | {package: importlib.metadata.version(package) for package in PACKAGES},
-    }
-
-
-def cpu_name() -> str:
-    """Return the name of the processor."""
-    from placekit.cost_models.openvino.machine import cpu_name as name
-
-    return name()
 
 
 def measure_start(repetitions: int = 5) -> dict[str, Any]:

@@ -1,0 +1,82 @@
+"""What stands beside every measurement: where and with what it was made, and what the process has used."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+__all__ = ["ROOT", "circumstances", "peak_bytes", "reset_peak", "resident_bytes", "usage"]
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("placekit", "highspy", "numba", "numpy", "openvino", "ortools", "pulp", "scipy")
+_STATUS = Path("/proc/self/status")
+
+
+def circumstances() -> dict[str, Any]:
+    """Return commit, machine, load and versions as JSON values."""
+    from placekit.cost_models.openvino.machine import cpu_name
+
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],  # noqa: S607  # whichever git the developer has
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit.stdout.strip() or None,
+        "machine": {
+            "cpu": cpu_name(),
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "system": platform.platform(),
+            "load_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        },
+        "versions": {"python": platform.python_version()}
+        | {package: importlib.metadata.version(package) for package in PACKAGES},
+    }
+
+
+def usage() -> dict[str, float | None]:
+    """Return CPU seconds and peak memory of this process so far; None where the system does not tell."""
+    times = os.times()
+    return {"user_s": times.user, "system_s": times.system, "peak_bytes": peak_bytes()}
+
+
+def peak_bytes() -> int | None:
+    """Return the largest resident memory of this process since its start or since `reset_peak`, in bytes.
+
+    Linux tells it in ``/proc``. Its ``ru_maxrss`` is not used there: a process inherits that from the one that started
+    it. Elsewhere ``ru_maxrss`` is all there is.
+    """
+    peak = _status_bytes("VmHWM")
+    if peak is None:
+        with suppress(ImportError):
+            import resource
+
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return peak
+
+
+def resident_bytes() -> int | None:
+    """Return the resident memory of this process now, in bytes; None where the system does not tell."""
+    return _status_bytes("VmRSS")
+
+
+def reset_peak() -> None:
+    """Let `peak_bytes` forget what was before, where the system can do that."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def _status_bytes(field: str) -> int | None:
+    with suppress(OSError):
+        for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name == field:
+                return int(value.split()[0]) * 1024
+    return None
