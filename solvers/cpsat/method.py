@@ -15,7 +15,7 @@ from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
 from placekit.graph import topological_order
 from placekit.method import Run
-from placekit.objectives import SerialLatency, Throughput
+from placekit.objectives import Makespan, SerialLatency, Throughput
 from placekit.problem import Problem
 from placekit.solvers.cpsat.model import Convexity, CpsatModel
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
@@ -23,6 +23,7 @@ from placekit.solvers.infeasible import clash
 from placekit.solvers.local_search.flat import flatten
 from placekit.solvers.local_search.method import LocalSearchParams
 from placekit.solvers.local_search.method import search as local_search
+from placekit.solvers.makespan.cp_method import solve_makespan, why_not
 from placekit.solvers.opening import offer_best_chains, open_run
 from placekit.solvers.params import read_params
 from placekit.stop import StopReason
@@ -57,7 +58,10 @@ class CpsatParams:
 
 
 class Cpsat:
-    """Exact placement by constraint programming, for `Throughput` and `SerialLatency` under any contiguity."""
+    """Exact placement by constraint programming.
+
+    `Throughput` and `SerialLatency` under any contiguity; `Makespan`, where an answer carries steps, without.
+    """
 
     name: ClassVar[str] = "cpsat"
 
@@ -77,7 +81,9 @@ class Cpsat:
         """Return None for the objectives that the constraint program models."""
         if isinstance(problem.objective, Throughput | SerialLatency):
             return None
-        return f"it models throughput and serial-latency, not {problem.objective.name}"
+        if isinstance(problem.objective, Makespan):
+            return why_not(problem)
+        return f"it models throughput, serial-latency and makespan, not {problem.objective.name}"
 
     def run(self, run: Run) -> StopReason:
         """Build the model, start it from the best placement known, and solve it.
@@ -88,6 +94,8 @@ class Cpsat:
         contraction = open_run(run)
         if contraction is None:
             return StopReason.PROVED
+        if isinstance(run.problem.objective, Makespan):
+            return solve_makespan(run, self._workers)
         offer_best_chains(run, contraction)
         self._search_locally(run, contraction)
         reason = run.should_stop()

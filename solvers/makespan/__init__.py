@@ -1,0 +1,1 @@
+"""Placement and order for the makespan: search, constraint programming, bounds."""

@@ -1,0 +1,155 @@
+"""Methods ``cpsat`` and ``lns`` for the makespan: what they share, and the exact search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from placekit.contiguity import Contiguity
+from placekit.method import Run
+from placekit.objectives import Makespan
+from placekit.placement import Placement
+from placekit.problem import Problem
+from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
+from placekit.solvers.infeasible import clash
+from placekit.solvers.local_search.method import LocalSearchParams
+from placekit.solvers.makespan.cp_model import MakespanModel, Plan
+from placekit.solvers.makespan.search import search_makespan
+from placekit.solvers.makespan.tasks import Tasks, make_tasks
+from placekit.solvers.makespan.windows import narrow
+from placekit.stop import StopReason
+
+__all__ = ["offer_plan", "plan_of", "solve_makespan", "why_not"]
+
+START_SHARE = 0.15
+"""Share of the time limit that the annealing before may take."""
+START_PATIENCE = 5
+"""Cycles without improvement after which it hands over."""
+START_STEPS = 1000
+"""Proposals per op in its longest cycles."""
+RESTART_GAIN = 0.01
+"""Relative gain since the model was built that is worth building it anew, with narrower windows."""
+RESTART_AFTER_S = 3.0
+"""Seconds that every model gets at least."""
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return why the constraint program cannot model a makespan problem, or None."""
+    if problem.contiguity is not Contiguity.NONE:
+        return f"its makespan model does not keep parts {problem.contiguity}; use contiguity none"
+    return None
+
+
+def plan_of(run: Run, tasks: Tasks) -> Plan:
+    """Return the schedule of the best placement, as the judge executes it, in seconds."""
+    assert run.placement is not None  # callers look first
+    assert run.evaluation is not None
+    assert run.evaluation.score is not None
+    schedule = run.evaluation.score.schedule
+    assert schedule is not None  # the makespan has a clock
+    start, finish = np.zeros((2, tasks.num_ops))
+    ops = ~schedule.is_transfer
+    start[schedule.op[ops]] = schedule.start_s[ops]
+    finish[schedule.op[ops]] = schedule.finish_s[ops]
+    return Plan(run.placement.device_of_op[tasks.op], start[tasks.op], finish[tasks.op])
+
+
+def offer_plan(run: Run, tasks: Tasks, plan: Plan, at_most: float | None = None) -> None:
+    """Offer the devices and the order of a plan; the judge starts every op as early as this order allows.
+
+    Ops are ordered by start, then by finish, then topologically: with times rounded down an op can take no unit, and
+    this way it comes before what it feeds and before the longer ops that start when it does.
+    """
+    by_time = np.lexsort((np.arange(tasks.num_ops), plan.finish, plan.start))
+    device = np.empty(tasks.num_ops, dtype=np.int64)
+    step = np.empty(tasks.num_ops, dtype=np.int64)
+    device[tasks.op] = plan.device
+    step[tasks.op[by_time]] = np.arange(tasks.num_ops)
+    run.offer(Placement.of(run.problem, device, step), at_most=at_most)
+
+
+def solve_makespan(run: Run, workers: Callable[[int], int]) -> StopReason:
+    """Build the model from the best placement known, and solve it; again whenever a better one narrows it.
+
+    Parameters
+    ----------
+    run
+        The run; its problem's objective is the makespan.
+    workers
+        Number of CP-SAT's workers by the number of variables.
+    """
+    problem = run.problem
+    assert isinstance(problem.objective, Makespan)  # the method looks first
+    tasks = make_tasks(problem)
+    _search_locally(run)
+    while (reason := run.should_stop()) is None:
+        ceiling_s = run.objective if run.objective is not None else _worst_s(tasks)
+        windows = narrow(tasks, ceiling_s)
+        if windows is None:
+            if run.objective is None:
+                return run.prove_infeasible(clash())
+            run.raise_bound(ceiling_s, "windows")
+            continue
+        model = MakespanModel(tasks, windows, ceiling_s, run.bound or 0.0)
+        if run.placement is not None:
+            model.hint(plan_of(run, tasks))
+        outcome, was_cut_short = _search(run, tasks, model, workers, ceiling_s)
+        if was_cut_short:
+            continue
+        if outcome is Outcome.INFEASIBLE and run.objective is None:
+            return run.prove_infeasible(clash())
+        if outcome is Outcome.INFEASIBLE:
+            # no rounded schedule of makespan at most the best known: the search has proven the best
+            run.raise_bound(ceiling_s, "CP-SAT bound")
+        reason = run.should_stop()
+        return reason or (StopReason.TIME if outcome in (Outcome.FEASIBLE, Outcome.UNKNOWN) else StopReason.FINISHED)
+    return reason
+
+
+def _search_locally(run: Run) -> None:
+    """Anneal for a moment: the better the best schedule, the narrower the windows."""
+    with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
+        search_makespan(run, LocalSearchParams(patience=START_PATIENCE, steps=START_STEPS))
+
+
+def _search(
+    run: Run, tasks: Tasks, model: MakespanModel, workers: Callable[[int], int], ceiling_s: float
+) -> tuple[Outcome, bool]:
+    num_variables = len(model.proto.proto.variables)
+    run.info |= {"variables": num_variables, "constraints": len(model.proto.proto.constraints)}
+    has_bus = isinstance(run.problem.objective, Makespan) and run.problem.objective.contention
+    since_s = run.elapsed_s
+    cut_short = False
+
+    def see_plan(plan: Plan, value: float) -> None:
+        # without the bus in the model the value is no promise
+        offer_plan(run, tasks, plan, None if has_bus else model.scale.at_most_s(value))
+
+    def see_bound(bound: float) -> None:
+        # the model speaks of schedules up to the ceiling; there may be none
+        run.raise_bound(min(model.scale.bound_s(bound), ceiling_s), "CP-SAT bound")
+
+    def should_stop() -> bool:
+        nonlocal cut_short
+        if run.should_stop() is not None:
+            return True
+        gained = run.objective is not None and run.objective < ceiling_s * (1 - RESTART_GAIN)
+        cut_short = gained and run.elapsed_s - since_s > RESTART_AFTER_S
+        return cut_short
+
+    limits = CpsatLimits(
+        workers=workers(num_variables),
+        seed=run.seed,
+        time_s=run.remaining_s,
+        gap=(run.stop.gap or 0.0) / 2 if run.stop else 0.0,
+    )
+    outcome = search(model, limits, see_plan, see_bound, should_stop)
+    run.info["solver_status"] = str(outcome)
+    return outcome, cut_short and outcome is not Outcome.OPTIMAL
+
+
+def _worst_s(tasks: Tasks) -> float:
+    """Return a makespan that some schedule of every placement keeps: everything in turn, every edge crossing."""
+    time_s = np.where(np.isfinite(tasks.time_s), tasks.time_s, 0.0).max(axis=1)
+    return float(time_s.sum() + tasks.delay_s.max(axis=(1, 2), initial=0.0).sum())
