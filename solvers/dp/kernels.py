@@ -9,7 +9,8 @@ The kernels are compiled on the first call on a machine and cached on disk after
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from placekit.compiled import njit
 
 __all__ = ["describe_ideals", "enumerate_ideals", "extend_chains"]
 

@@ -8,9 +8,9 @@ scheme of hypergraph partitioners (Karypis and Kumar 1998; Schlag et al. 2016), 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from placekit.compiled import njit
 from placekit.graph import sum_by
 from placekit.solvers.local_search.flat import FlatProblem, invert, with_order
 

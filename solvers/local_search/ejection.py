@@ -10,9 +10,9 @@ shortest prefix that lowers the profile is kept, else all is undone (Glover 1996
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from placekit.compiled import njit
 from placekit.solvers.local_search.flat import FlatProblem
 from placekit.solvers.local_search.state import State, is_acyclic_after, move, transfer_change
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from placekit.compiled import njit
 from placekit.solvers.local_search.flat import FlatProblem
 
 __all__ = ["State", "empty_state", "is_acyclic_after", "load_state", "move", "objective", "overflow", "transfer_change"]

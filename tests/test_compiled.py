@@ -1,0 +1,27 @@
+"""Compiled kernels: what the user hears of compiling."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_compiling_is_announced_once_and_a_cached_kernel_is_not(tmp_path: Path) -> None:
+    """The first process that needs a kernel says so on stderr, in one line; the second finds it on disk."""
+    module = tmp_path / "kernels.py"
+    module.write_text(
+        "from placekit.compiled import njit\n"
+        "@njit(cache=True)\ndef one(x):\n    return x + 1\n"
+        "@njit(cache=True)\ndef two(x):\n    return one(x) + 1\n"
+        "print(one(1.0) + two(1))\n"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", "import kernels"]
+    first, second = (
+        subprocess.run(command, capture_output=True, text=True, check=True, env=environment) for _ in range(2)
+    )
+    assert first.stdout == second.stdout == "5.0\n"
+    assert first.stderr.count("compiling kernels") == 1
+    assert "compiling" not in second.stderr
