@@ -82,6 +82,13 @@ METHODS: Mapping[str, MethodEntry] = MappingProxyType(
         "scotch": MethodEntry(
             "placekit.solvers.partitioners:Scotch", "baseline", "none", programs=("scotch_gpart", "gpart")
         ),
+        "heft": MethodEntry("placekit.solvers.makespan.lists:Heft", "heuristic", "none"),
+        "cpop": MethodEntry("placekit.solvers.makespan.lists:Cpop", "heuristic", "none"),
+        "peft": MethodEntry("placekit.solvers.makespan.lists:Peft", "heuristic", "none"),
+        "critical-path": MethodEntry("placekit.solvers.makespan.lists:CriticalPath", "heuristic", "none"),
+        "m-topo": MethodEntry("placekit.solvers.makespan.lists:MTopo", "heuristic", "none"),
+        "m-etf": MethodEntry("placekit.solvers.makespan.lists:MEtf", "heuristic", "none"),
+        "m-sct": MethodEntry("placekit.solvers.makespan.lists:MSct", "heuristic", "none"),
         "file": MethodEntry("placekit.solvers.expert:FilePlacement", "baseline", "none", argument="PATH"),
     }
 )

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
+from placekit.makespan.heaps import pop, push
+
 __all__ = ["BY_PRIORITY", "FIFO", "dispatch", "list_transfers", "makespan_batch", "run_in_order"]
 
 FIFO = 0
@@ -56,43 +58,6 @@ def _pop_event(times, codes, size):  # type: ignore[no-untyped-def]  # compiled
     times[at] = time
     codes[at] = code
     return size
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _push_ready(keys, places, base, size, key, place):  # type: ignore[no-untyped-def]  # compiled
-    """Add an op, by its topological position, to the heap of one device, which starts at `base`; O(log size)."""
-    at = size
-    while at > 0:
-        parent = (at - 1) >> 1
-        other = keys[base + parent]
-        if other < key or (other == key and places[base + parent] < place):
-            break
-        keys[base + at] = other
-        places[base + at] = places[base + parent]
-        at = parent
-    keys[base + at] = key
-    places[base + at] = place
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _pop_ready(keys, places, base, size):  # type: ignore[no-untyped-def]  # compiled
-    """Remove the first op of a device's heap, which the caller has read, leaving `size` others; O(log size)."""
-    key, place = keys[base + size], places[base + size]
-    at, child = 0, 1
-    while child < size:
-        left = base + child
-        if child + 1 < size and (
-            keys[left + 1] < keys[left] or (keys[left + 1] == keys[left] and places[left + 1] < places[left])
-        ):
-            child += 1
-            left += 1
-        if key < keys[left] or (key == keys[left] and place < places[left]):
-            break
-        keys[base + at] = keys[left]
-        places[base + at] = places[left]
-        at, child = child, 2 * child + 1
-    keys[base + at] = key
-    places[base + at] = place
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -188,7 +153,7 @@ def dispatch(instance, device, priority, rule, has_contention, start, finish, st
         if missing[op] == 0:
             d = device[op]
             key = 0.0 if rule == FIFO else priority[op]
-            _push_ready(keys, places, base[d], num_ready[d], key, rank[op])
+            push(keys, places, base[d], num_ready[d], key, rank[op])
             num_ready[d] += 1
     for d in range(num_devices):
         touched[d] = d
@@ -202,7 +167,7 @@ def dispatch(instance, device, priority, rule, has_contention, start, finish, st
                 continue
             op = order[places[base[d]]]
             num_ready[d] -= 1
-            _pop_ready(keys, places, base[d], num_ready[d])
+            pop(keys, places, base[d], num_ready[d])
             start[op] = now
             finish[op] = now + instance.op_time_s[op, kind[d]]
             busy_until[d] = finish[op]
@@ -223,7 +188,7 @@ def dispatch(instance, device, priority, rule, has_contention, start, finish, st
                 touched[num_touched] = d
                 num_touched += 1
             if code >= num_ops:
-                _push_ready(keys, places, base[d], num_ready[d], now if rule == FIFO else priority[op], rank[op])
+                push(keys, places, base[d], num_ready[d], now if rule == FIFO else priority[op], rank[op])
                 num_ready[d] += 1
                 continue
             busy_until[d] = -1.0
@@ -247,7 +212,7 @@ def dispatch(instance, device, priority, rule, has_contention, start, finish, st
                     num_events = _push_event(times, codes, num_events, ready[reader], num_ops + reader)
                     continue
                 key = ready[reader] if rule == FIFO else priority[reader]
-                _push_ready(keys, places, base[target], num_ready[target], key, rank[reader])
+                push(keys, places, base[target], num_ready[target], key, rank[reader])
                 num_ready[target] += 1
                 if not is_touched[target]:
                     is_touched[target] = True

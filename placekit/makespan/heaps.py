@@ -1,0 +1,44 @@
+"""Binary heaps of (key, place) pairs on slices of flat arrays: the smallest key first, ties by the smallest place."""
+
+from __future__ import annotations
+
+from numba import njit
+
+__all__ = ["pop", "push"]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def push(keys, places, base, size, key, place):  # type: ignore[no-untyped-def]  # compiled
+    """Add (key, place) to the heap that starts at `base` and has `size` entries; O(log size)."""
+    at = size
+    while at > 0:
+        parent = (at - 1) >> 1
+        other = keys[base + parent]
+        if other < key or (other == key and places[base + parent] < place):
+            break
+        keys[base + at] = other
+        places[base + at] = places[base + parent]
+        at = parent
+    keys[base + at] = key
+    places[base + at] = place
+
+
+@njit(cache=True, nogil=True, inline="always")
+def pop(keys, places, base, size):  # type: ignore[no-untyped-def]  # compiled
+    """Remove the first entry, which the caller has read at `base`, leaving `size` others; O(log size)."""
+    key, place = keys[base + size], places[base + size]
+    at, child = 0, 1
+    while child < size:
+        left = base + child
+        if child + 1 < size and (
+            keys[left + 1] < keys[left] or (keys[left + 1] == keys[left] and places[left + 1] < places[left])
+        ):
+            child += 1
+            left += 1
+        if key < keys[left] or (key == keys[left] and place < places[left]):
+            break
+        keys[base + at] = keys[left]
+        places[base + at] = places[left]
+        at, child = child, 2 * child + 1
+    keys[base + at] = key
+    places[base + at] = place
