@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from placekit.cli.bench import bench
 from placekit.cli.devices import devices
 from placekit.cli.profile import profile
 from placekit.cli.show import show
@@ -35,7 +36,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (devices, profile, solve, show, zoo):
+for command in (devices, profile, solve, show, zoo, bench):
     app.command()(command)
 
 

@@ -1,0 +1,62 @@
+"""Rows of measurements in a JSON Lines file: appended one at a time, safe against a crash in the middle of one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from placekit.errors import InvalidFileError, PlacekitError
+
+__all__ = ["append_row", "read_lines"]
+
+
+def append_row(path: Path, row: Mapping[str, Any]) -> None:
+    """Append `row` to `path` as one line, and wait until it is on the disk.
+
+    What a crash left of an unfinished last line is cut off first.
+
+    Raises
+    ------
+    PlacekitError
+        The file cannot be written; it is as before then.
+    """
+    line = json.dumps(dict(row), allow_nan=False).encode() + b"\n"
+    try:
+        with path.open("a+b") as file:
+            file.seek(0)
+            content = file.read()
+            whole = content.rfind(b"\n") + 1
+            try:
+                file.truncate(whole)
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(whole)
+                raise
+    except OSError as error:
+        raise PlacekitError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield line number and row for every finished line of `path`; nothing if there is no file.
+
+    Raises
+    ------
+    InvalidFileError
+        A line that is no JSON object.
+    """
+    if not path.is_file():
+        return
+    content = path.read_bytes()
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise InvalidFileError(f"{path}, line {number}: not JSON ({error})") from None
+        if not isinstance(row, dict):
+            raise InvalidFileError(f"{path}, line {number}: not a JSON object")
+        yield number, row
