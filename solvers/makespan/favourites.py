@@ -133,7 +133,7 @@ def _solve(
     goal[w] = 1
     upper = np.full(x + num_edges, np.inf)
     upper[x:] = 1
-    found = linprog(
+    found = linprog(  # type: ignore[call-overload]  # the stubs know no sparse matrices
         goal,
         A_ub=matrix,
         b_ub=limit,

@@ -31,7 +31,14 @@ def runnable() -> list[Any]:
 
 def variants(problem: pk.Problem, method: str) -> list[pk.Problem]:
     """Return the problem under every objective and contiguity that the method supports; there is at least one."""
-    objectives = [pk.Throughput(), pk.Throughput(overlap=True), pk.SerialLatency(), pk.SerialLatency(0.5)]
+    objectives = [
+        pk.Throughput(),
+        pk.Throughput(overlap=True),
+        pk.SerialLatency(),
+        pk.SerialLatency(0.5),
+        pk.Makespan(),
+        pk.Makespan("upward-rank", contention=True),
+    ]
     every = [
         problem.replace(objective=objective, contiguity=contiguity)
         for objective in objectives
