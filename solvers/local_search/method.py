@@ -1,4 +1,4 @@
-"""Method ``local-search``: multilevel annealing with restarts, for `Throughput`."""
+"""Method ``local-search``: multilevel annealing with restarts for `Throughput`, annealed schedules for `Makespan`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from placekit.coarsen import Contraction, contract
 from placekit.contiguity import Contiguity, quotient_cycle
 from placekit.errors import InvalidProblemError
 from placekit.method import Run
-from placekit.objectives import Throughput
+from placekit.objectives import Makespan, Throughput
 from placekit.problem import Problem
 from placekit.solvers.baselines import offer_single_devices
 from placekit.solvers.bounds import largest_op
@@ -81,6 +81,9 @@ class LocalSearch:
     Under `Contiguity.ACYCLIC` every move keeps the quotient acyclic. Under `Contiguity.CONVEX` too, which is sound but
     not complete: some convex placements have a cyclic quotient, and this search does not see them. It proves nothing
     beyond the largest op.
+
+    For `Makespan` without contiguity it anneals placement and order together: see
+    :func:`placekit.solvers.makespan.search.search_makespan`.
     """
 
     name: ClassVar[str] = "local-search"
@@ -98,15 +101,22 @@ class LocalSearch:
         return cls(read_params(LocalSearchParams, cls.name, params))
 
     def supports(self, problem: Problem) -> str | None:
-        """Return None for `Throughput`, whose loads a move changes on two devices only."""
+        """Return None for `Throughput`, and for `Makespan` without contiguity."""
         if isinstance(problem.objective, Throughput):
             return None
-        return f"it searches by device loads, which is throughput, not {problem.objective.name}"
+        if isinstance(problem.objective, Makespan):
+            is_free = problem.contiguity is Contiguity.NONE
+            return None if is_free else f"for makespan it does not keep parts {problem.contiguity}"
+        return f"it searches for throughput and makespan, not for {problem.objective.name}"
 
     def run(self, run: Run) -> StopReason:
         """Search until told to stop, or until `patience` cycles in a row brought nothing."""
         offer_single_devices(run)
         run.raise_bound(*largest_op(run.problem))
+        if isinstance(run.problem.objective, Makespan):
+            from placekit.solvers.makespan.search import search_makespan
+
+            return search_makespan(run, self.params)
         return search(run, self.params)
 
 

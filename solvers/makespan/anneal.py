@@ -1,0 +1,285 @@
+r"""Simulated annealing of placement and order together, guided by the critical path.
+
+Every proposal is judged by the exact makespan. Two things make that cheap:
+
+1. Only the schedule behind the first changed position is computed (see `decode`).
+2. The threshold that the proposal must meet is drawn before it is tried. As soon as the end of an op plus the time
+   that must follow it exceeds the threshold the trial ends; that holds for most proposals, most of the time.
+
+The makespan alone is flat nearly everywhere. A proposal that lets the ops end later on average pays
+:math:`w` times that delay beside its makespan; one that lets them end earlier gains nothing for it, so that the limit
+of step 2 stays sharp.
+
+Proposals: along an arc of the critical path the two ops are brought together if a transfer lies between them, and
+reordered or separated if only the device makes one wait for the other; elsewhere classes move to the device of a
+neighbour or a random one, change places, move in connected groups, and ops shift inside their windows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from placekit.solvers.makespan.moves import (
+    NOTHING,
+    PATH_LENGTH,
+    SAME_DEVICE,
+    TRANSFER,
+    Walk,
+    exchange,
+    forget,
+    move_class,
+    move_group,
+    place_in_time,
+    pull,
+    push,
+    settle,
+    shift,
+    trace,
+    undo,
+    window,
+)
+from placekit.solvers.makespan.sequence import STRIDE, SequenceProblem, ready_time, send
+
+__all__ = ["anneal"]
+
+CRITICAL_SHARE = 0.6
+"""Share of the proposals that are about an arc of the critical path."""
+NEIGHBOUR_SHARE = 0.6
+"""Share of the moves whose target is the device of a producer or reader."""
+LARGEST_GROUP = 5
+"""Groups are of at most ``2 ** LARGEST_GROUP`` ops."""
+SEND, GROUP, PULL, PUSH, SHIFT, EXCHANGE = range(6)
+"""Actions: send a class, or a connected group, to a device; move an op forward or backward; swap two classes."""
+SORT_EVERY = 64
+"""Accepted proposals between two sortings of the sequence by start time, which changes no schedule."""
+
+
+@njit(cache=True, nogil=True)
+def _below(count: int) -> int:
+    """Return a random index below `count`."""
+    return min(int(np.random.random() * count), count - 1)  # noqa: NPY002  # numba has only the old generators
+
+
+@njit(cache=True, nogil=True)
+def _neighbour(flat: SequenceProblem, v: int) -> int:
+    """Return a random producer or reader of op `v`, or `v` itself if it has none."""
+    num_in = flat.instance.in_offsets[v + 1] - flat.instance.in_offsets[v]
+    num_out = flat.instance.out_offsets[v + 1] - flat.instance.out_offsets[v]
+    if num_in + num_out == 0:
+        return v
+    j = _below(num_in + num_out)
+    if j < num_in:
+        return int(flat.instance.producer[flat.instance.in_tensors[flat.instance.in_offsets[v] + j]])
+    t = flat.instance.out_tensors[flat.instance.out_offsets[v] + j - num_in]
+    num_readers = flat.instance.reader_offsets[t + 1] - flat.instance.reader_offsets[t]
+    return int(flat.instance.readers[flat.instance.reader_offsets[t] + _below(num_readers)]) if num_readers else v
+
+
+@njit(cache=True, nogil=True)
+def _target(flat: SequenceProblem, walk: Walk, v: int) -> int:
+    """Return the device of a neighbour of op `v`, or any other."""
+    if np.random.random() < NEIGHBOUR_SHARE:  # noqa: NPY002
+        d = walk.device[_neighbour(flat, v)]
+        if d != walk.device[v]:
+            return int(d)
+    return _below(len(walk.used_bytes))
+
+
+@njit(cache=True, nogil=True)
+def _choose_critical(walk: Walk) -> tuple[int, int, int]:
+    """Return an action about a random arc of the critical path: what, to which op, and with regard to which other."""
+    k = _below(walk.counters[PATH_LENGTH])
+    v, why = walk.path[k], walk.why[k]
+    draw = np.random.random()  # noqa: NPY002
+    if why == NOTHING:
+        return (SEND if draw < 0.5 else GROUP), v, v
+    u = walk.path[k + 1]
+    if np.random.random() < 0.5:  # noqa: NPY002
+        v, u = u, v
+    if why == TRANSFER:
+        return (SEND if draw < 0.8 else GROUP), v, u
+    if why == SAME_DEVICE:
+        return (SEND if draw < 0.5 else GROUP), v, v
+    if draw < 0.55:
+        v, u = walk.path[k], walk.path[k + 1]
+        if draw < 0.15:
+            return PUSH, u, v
+        while np.random.random() < 0.3 and walk.timeline.before[u] >= 0:  # noqa: NPY002
+            u = walk.timeline.before[u]
+        return PULL, v, u
+    return (SEND if draw < 0.85 else GROUP), v, v
+
+
+@njit(cache=True, nogil=True)
+def _choose_anywhere(walk: Walk) -> tuple[int, int, int]:
+    """Return an action about a random op: what, to which op, and with regard to which other."""
+    v, draw = _below(len(walk.sequence)), np.random.random()  # noqa: NPY002
+    if draw < 0.45:
+        return SEND, v, v
+    if draw < 0.7:
+        return SHIFT, v, v
+    if draw < 0.85:
+        return EXCHANGE, v, _below(len(walk.sequence))
+    return GROUP, v, v
+
+
+@njit(cache=True, nogil=True)
+def propose(flat: SequenceProblem, walk: Walk) -> int:
+    """Change something at random; return the first position touched, or -1 (something may be logged all the same)."""
+    # one call of each move: the compiler copies them to where they are called
+    is_critical = np.random.random() < CRITICAL_SHARE  # noqa: NPY002
+    action, v, u = _choose_critical(walk) if is_critical else _choose_anywhere(walk)
+    if action == PULL:
+        return pull(flat, walk, v, u)
+    if action == PUSH:
+        return push(flat, walk, v, u)
+    if action == SHIFT:
+        low, high = window(flat, walk, v)
+        return shift(walk, v, low + _below(high - low + 1))
+    if action == EXCHANGE:
+        return exchange(flat, walk, flat.instance.class_of_op[v], flat.instance.class_of_op[u])
+    target = walk.device[u] if u != v else _target(flat, walk, v)
+    if action == GROUP:
+        return move_group(flat, walk, v, target, 2 << _below(LARGEST_GROUP))
+    first = move_class(flat, walk, flat.instance.class_of_op[v], target)
+    if first >= 0 and np.random.random() < 0.5:  # noqa: NPY002
+        shifted = place_in_time(flat, walk, v)
+        if shifted >= 0:
+            first = min(first, shifted)
+    return first
+
+
+@njit(cache=True, nogil=True)
+def attempt(flat: SequenceProblem, walk: Walk, first: int, limit_s: float, weight: float) -> tuple[float, int]:
+    """Schedule the proposal behind position `first` until it is done or exceeds `limit_s`.
+
+    Returns
+    -------
+    tuple[float, int]
+        Cost in seconds (infinity once above `limit_s`), and the position behind the last op scheduled.
+    """
+    num_ops, num_devices = flat.time_s.shape
+    timeline = walk.timeline
+    row = first // STRIDE
+    free = timeline.free_s[row].copy()
+    bus = timeline.bus_s[row].copy()
+    total = 0.0
+    for i in range(row * STRIDE, num_ops):
+        v = walk.sequence[i]
+        d = walk.device[v]
+        ready = ready_time(flat, walk.device, timeline.finish_s, timeline.arrival_s, v, d)
+        finish = max(ready, free[d]) + flat.time_s[v, d]
+        if finish + flat.tail_s[v] > limit_s:
+            return np.inf, i
+        total += finish - walk.finish_s[v]
+        timeline.finish_s[v] = finish
+        free[d] = finish
+        if flat.has_contention:
+            send(flat, walk.device, v, finish, bus, timeline.arrival_s)
+    value = 0.0
+    for d in range(num_devices):
+        value = max(value, free[d])
+    return value + weight * max(total, 0.0) / num_ops, num_ops
+
+
+@njit(cache=True, nogil=True)
+def restore(flat: SequenceProblem, walk: Walk, first: int, end: int) -> None:
+    """Set the finish times of the trial back to those of the state."""
+    for i in range(first // STRIDE * STRIDE, end):
+        v = walk.sequence[i]
+        walk.timeline.finish_s[v] = walk.finish_s[v]
+        if flat.has_contention:
+            for j in range(flat.instance.out_offsets[v], flat.instance.out_offsets[v + 1]):
+                walk.timeline.arrival_s[flat.instance.out_tensors[j]] = walk.arrival_s[flat.instance.out_tensors[j]]
+
+
+@njit(cache=True, nogil=True)
+def sort_by_start(walk: Walk) -> None:
+    """Sort the sequence by start time; ties keep their order, so no op changes its time."""
+    order = np.argsort(walk.timeline.start_s[walk.sequence], kind="mergesort")
+    walk.sequence[:] = walk.sequence[order]
+    for i in range(len(walk.sequence)):
+        walk.position[walk.sequence[i]] = i
+
+
+@njit(cache=True, nogil=True)
+def anneal(
+    flat: SequenceProblem,
+    walk: Walk,
+    best_device: NDArray[np.int64],
+    best_sequence: NDArray[np.int64],
+    best_s: float,
+    weight: float,
+    hot_s: float,
+    cold_s: float,
+    num_steps: int,
+    seed: int,
+) -> float:
+    """Anneal from `walk`, and keep the best schedule on the way.
+
+    Parameters
+    ----------
+    flat
+        The problem.
+    walk
+        Where to start; where the walk ended, afterwards.
+    best_device, best_sequence
+        ``[V]`` overwritten with the best placement and order if they are better than `best_s`.
+    best_s
+        Makespan to beat, in seconds.
+    weight
+        Weight of the mean finish time in the cost.
+    hot_s, cold_s
+        First and last temperature in seconds; it falls geometrically.
+    num_steps
+        Number of proposals.
+    seed
+        Seed of the walk.
+
+    Returns
+    -------
+    float
+        The makespan of the best if it changed, else `best_s`.
+
+    Notes
+    -----
+    O(ops + edges) per proposal, at worst.
+    """
+    np.random.seed(seed)  # noqa: NPY002  # numba's own generator
+    value = settle(flat, walk, 0)
+    trace(flat, walk)
+    if value < best_s:
+        best_s = value
+        best_device[:] = walk.device
+        best_sequence[:] = walk.sequence
+    temperature = hot_s
+    cooling = (cold_s / hot_s) ** (1.0 / num_steps) if hot_s > 0.0 else 0.0
+    num_accepted = 0
+    for _ in range(num_steps):
+        temperature *= cooling
+        forget(walk)
+        first = propose(flat, walk)
+        if first < 0:
+            undo(flat, walk)
+            continue
+        slack = -temperature * math.log(max(np.random.random(), 1e-300))  # noqa: NPY002
+        cost, end = attempt(flat, walk, first, value + slack, weight)
+        if cost > value + slack:
+            restore(flat, walk, first, end)
+            undo(flat, walk)
+            continue
+        value = settle(flat, walk, first)
+        num_accepted += 1
+        if num_accepted % SORT_EVERY == 0:
+            sort_by_start(walk)
+            settle(flat, walk, 0)
+        trace(flat, walk)
+        if value < best_s:
+            best_s = value
+            best_device[:] = walk.device
+            best_sequence[:] = walk.sequence
+    return best_s

@@ -1,0 +1,135 @@
+"""Local search for `Makespan`: annealing of placement and order, with restarts; the part of ``local-search``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.method import Run
+from placekit.objectives import Makespan
+from placekit.placement import Placement
+from placekit.solvers.makespan.anneal import anneal
+from placekit.solvers.makespan.moves import empty_walk, load
+from placekit.solvers.makespan.sequence import SequenceProblem, sequence_problem
+from placekit.solvers.makespan.starts import known_starts, mean_rank_s, redispatch, scattered
+from placekit.stop import StopReason
+
+if TYPE_CHECKING:
+    from placekit.solvers.local_search.method import LocalSearchParams
+
+__all__ = ["search_makespan"]
+
+FIRST_STEPS = 5
+"""Proposals per op in the first cycle; doubled from cycle to cycle up to the parameter."""
+MEAN_WEIGHT = 1.0
+"""What a later mean finish costs; see :mod:`placekit.solvers.makespan.anneal`."""
+HOT = (0.003, 0.01, 0.03, 0.1)
+"""First temperatures of a cycle, in units of the best makespan, from which one is drawn."""
+COLD = 1e-5
+"""Last temperature of a cycle, in the same unit."""
+NOISE = 0.3
+"""Largest noise of the list schedules from which fresh cycles start."""
+CHUNK = 2_000_000
+"""Ops and edges visited between two looks at the clock, at most: some hundredths of a second."""
+
+
+class _Best:
+    """The best schedule so far, in the arrays that the kernels overwrite."""
+
+    def __init__(self, run: Run, flat: SequenceProblem) -> None:
+        self.run = run
+        self.flat = flat
+        self.walk = empty_walk(flat)
+        self.device: NDArray[np.int64] = np.zeros(flat.instance.num_ops, dtype=np.int64)
+        self.sequence = self.device.copy()
+        self.value_s = np.inf
+        self._offered_s = np.inf
+
+    def consider(self, device: NDArray[np.int64], sequence: NDArray[np.int64]) -> float:
+        """Load a schedule into the walk, keep it if it is better, and return its makespan."""
+        value = load(self.flat, self.walk, device, sequence)
+        if value < self.value_s:
+            self.value_s = value
+            self.device[:], self.sequence[:] = device, sequence
+        return value
+
+    def offer(self) -> None:
+        """Let the judge score the best schedule, if it is new."""
+        if self.value_s < self._offered_s:
+            self._offered_s = self.value_s
+            step = np.empty(len(self.sequence), dtype=np.int64)
+            step[self.sequence] = np.arange(len(step))
+            self.run.offer(Placement.of(self.run.problem, self.device, step), at_most=self.value_s)
+
+
+def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
+    """Search from what `run` holds, and offer what is found; return why it ended.
+
+    1. Start from what is known (warm start, single devices) and from a list schedule by HEFT's rank.
+    2. A cycle anneals (:mod:`placekit.solvers.makespan.anneal`) from the best schedule, at a random temperature, or
+       with probability `fresh` from a list schedule with noise. Cycles grow longer, up to `steps` proposals per op.
+    3. Between two cycles the best placement is also run by devices that never idle, in case they find a better order.
+    4. Ends when `patience` cycles in a row brought nothing.
+
+    Parameters
+    ----------
+    run
+        The solve in progress; its problem asks for no contiguity.
+    params
+        How to search.
+
+    Notes
+    -----
+    O(steps * ops * (ops + edges)) per cycle at worst; in practice a proposal costs a fraction of the schedule. Memory
+    O(ops + edges + (ops + tensors) * devices).
+    """
+    objective = run.problem.objective
+    assert isinstance(objective, Makespan)
+    flat = sequence_problem(run.problem, has_contention=objective.contention)
+    if not flat.allowed.any(axis=1).all():
+        return StopReason.FINISHED
+    best, rank_s = _Best(run, flat), mean_rank_s(flat)
+    for device, sequence in known_starts(run, flat):
+        best.consider(device, sequence)
+    listed = scattered(flat, rank_s, 0.0, run.rng)
+    if listed is not None:
+        best.consider(*listed)
+    if not np.isfinite(best.value_s):
+        return StopReason.FINISHED
+    best.offer()
+    stale, number = 0, 0
+    while (reason := run.should_stop()) is None:
+        if stale >= params.patience or number == params.max_cycles or best.value_s <= 0.0:
+            return StopReason.FINISHED
+        before = best.value_s
+        for device, sequence in redispatch(flat, best.device.copy(), rank_s):
+            best.consider(device, sequence)
+        if number and run.rng.random() < params.fresh:
+            listed = scattered(flat, rank_s, NOISE * run.rng.random(), run.rng)
+        else:
+            listed = None
+        load(flat, best.walk, *(listed or (best.device, best.sequence)))
+        steps = min(params.steps, FIRST_STEPS * 2 ** min(number, 30)) * flat.instance.num_ops
+        _cycle(best, HOT[0] if number == 0 else float(run.rng.choice(HOT)), steps)
+        number += 1
+        stale = 0 if best.value_s < before * (1 - 1e-9) else stale + 1
+    return reason
+
+
+def _cycle(best: _Best, hot: float, num_steps: int) -> None:
+    """Anneal from the walk of `best`, a chunk of steps at a time, until done or told to stop."""
+    run, flat, walk = best.run, best.flat, best.walk
+    seeds = np.random.default_rng(run.rng.integers(2**63))
+    size = flat.instance.num_ops + len(flat.instance.readers)
+    chunk = max(1, CHUNK // (size * (2 if flat.has_contention else 1)))
+    unit = best.value_s
+    for done in range(0, num_steps, chunk):
+        if done and run.should_stop() is not None:
+            return
+        steps = min(chunk, num_steps - done)
+        begin, end = (hot * (COLD / hot) ** (at / num_steps) * unit for at in (done, done + steps))
+        known, seed = best.value_s, int(seeds.integers(2**32))
+        best.value_s = anneal(flat, walk, best.device, best.sequence, known, MEAN_WEIGHT, begin, end, steps, seed)
+        best.offer()

@@ -1,0 +1,277 @@
+"""Makespan search: incremental schedules against the judge's, moves and their undoing, quality, anytime behaviour."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from oracle import is_feasible
+from strategies import examples, problems
+
+import placekit as pk
+from placekit.contiguity import Contiguity
+from placekit.errors import UnsupportedProblemError
+from placekit.makespan.simulate import simulate_steps
+from placekit.objectives import Makespan
+from placekit.solvers.makespan import moves
+from placekit.solvers.makespan.anneal import anneal, attempt, propose, restore, sort_by_start
+from placekit.solvers.makespan.construct import construct, dispatch_order
+from placekit.solvers.makespan.sequence import SequenceProblem, decode, empty_timeline, sequence_problem
+from placekit.solvers.makespan.starts import mean_rank_s, scattered
+
+MAKESPAN = st.builds(Makespan, order=st.sampled_from(["fifo", "upward-rank"]), contention=st.booleans())
+FREE = st.just(Contiguity.NONE)
+
+
+def flat_of(problem: pk.Problem) -> SequenceProblem:
+    """Return the search's arrays of a problem."""
+    assert isinstance(problem.objective, Makespan)
+    return sequence_problem(problem, has_contention=problem.objective.contention)
+
+
+def some_start(flat: SequenceProblem, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return a random feasible placement and a random topological order; None if none was found."""
+    if not flat.allowed.any(axis=1).all():
+        return None
+    start = scattered(flat, mean_rank_s(flat), 0.5, rng)
+    return None if start is None else (start[0], dispatch_order(flat, rng.random(flat.instance.num_ops)))
+
+
+def layered(num_ops: int, *, seed: int = 0, num_devices: int = 4, transfer: float = 1.0) -> pk.Problem:
+    """Return a random graph whose edges reach at most 20 ops back, on equal accelerators."""
+    rng = np.random.default_rng(seed)
+    names = [f"o{i}" for i in range(num_ops)]
+    edges = [(names[rng.integers(max(0, i - 20), i)], names[i]) for i in range(1, num_ops) for _ in range(2)]
+    graph = pk.OpGraph.from_edges(names, edges, name="layered")
+    costs = pk.CostTable(
+        ("acc",), 0.5 + rng.random((num_ops, 1)), rng.random((graph.num_tensors, 1)) * transfer, np.ones(num_ops)
+    )
+    return pk.Problem(graph, pk.Platform.of(acc=num_devices), costs, Makespan())
+
+
+def optimum(problem: pk.Problem) -> float | None:
+    """Return the best makespan over all placements and all topological orders, each run strictly by the judge."""
+    graph, flat = problem.graph, flat_of(problem)
+    edges = set(zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True))
+    orders = [
+        order
+        for order in itertools.permutations(range(graph.num_ops))
+        if all(order.index(u) < order.index(v) for u, v in edges)
+    ]
+    best: float | None = None
+    for device in itertools.product(range(problem.platform.num_devices), repeat=graph.num_ops):
+        if not is_feasible(problem, device):
+            continue
+        # orders that agree on every device make the same schedule
+        for order in {tuple(sorted(order, key=device.__getitem__)): order for order in orders}.values():
+            run = simulate_steps(flat.instance, device, np.argsort(order), has_contention=flat.has_contention)
+            assert not isinstance(run, int)
+            best = run.makespan_s if best is None else min(best, run.makespan_s)
+    return best
+
+
+@examples(150)
+@given(problems(objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
+def test_sequence_is_scheduled_as_the_judge_runs_its_steps(problem: pk.Problem, seed: int) -> None:
+    """Start and finish of every op equal the strict run with the positions as steps, bit by bit; also in parts."""
+    flat, rng = flat_of(problem), np.random.default_rng(seed)
+    start = some_start(flat, rng)
+    if start is None:
+        return
+    device, sequence = start
+    timeline = empty_timeline(flat)
+    value = decode(flat, device, sequence, timeline, 0)
+    judged = simulate_steps(flat.instance, device, np.argsort(sequence), has_contention=flat.has_contention)
+    assert not isinstance(judged, int)
+    assert value == judged.makespan_s
+    np.testing.assert_array_equal(timeline.start_s, judged.start_s)
+    np.testing.assert_array_equal(timeline.finish_s, judged.finish_s)
+    assert decode(flat, device, sequence, timeline, int(rng.integers(len(sequence)))) == value
+    assert pk.evaluate(problem, pk.Placement.of(problem, device, np.argsort(sequence))).objective == value
+
+
+@examples(150)
+@given(problems(objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
+def test_moves_keep_every_constraint_and_can_be_taken_back(problem: pk.Problem, seed: int) -> None:
+    """Proposals keep topological order, classes, pins, support and memory; trials are exact; undo restores all."""
+    flat, rng = flat_of(problem), np.random.default_rng(seed)
+    start = some_start(flat, rng)
+    if start is None:
+        return
+    walk = moves.empty_walk(flat)
+    value = moves.load(flat, walk, *start)
+    reference = moves.empty_walk(flat)
+    seed_numba(seed)
+    for number in range(40):
+        moves.trace(flat, walk)
+        before = [array.copy() for array in (walk.device, walk.sequence, walk.position, walk.used_bytes)]
+        moves.forget(walk)
+        first = propose(flat, walk)
+        if first >= 0:
+            assert is_feasible(problem, tuple(walk.device.tolist()))
+            place = walk.position
+            np.testing.assert_array_equal(walk.sequence[place], np.arange(len(place)))
+            assert (place[problem.graph.senders] < place[problem.graph.receivers]).all()
+            np.testing.assert_array_equal(walk.sequence[:first], before[1][:first])
+            exact = moves.load(flat, reference, walk.device, walk.sequence)
+            cost, end = attempt(flat, walk, first, np.inf, 0.0)
+            assert (cost, end) == (exact, len(place))
+            np.testing.assert_array_equal(walk.timeline.finish_s, reference.finish_s)
+            if number % 3 == 0:
+                value = moves.settle(flat, walk, first)
+                sort_by_start(walk)
+                assert moves.settle(flat, walk, 0) == value
+                continue
+            restore(flat, walk, first, end)
+        moves.undo(flat, walk)
+        for array, old in zip((walk.device, walk.sequence, walk.position, walk.used_bytes), before, strict=True):
+            np.testing.assert_array_equal(array, old)
+        assert moves.settle(flat, walk, 0) == value
+
+
+def seed_numba(seed: int) -> None:
+    """Seed the generator that the kernels use, by annealing two ops elsewhere."""
+    flat = flat_of(layered(2))
+    walk = moves.empty_walk(flat)
+    anneal(flat, walk, walk.device.copy(), np.arange(2), np.inf, 1.0, 1.0, 0.5, 1, seed)
+
+
+@examples(100)
+@given(problems(objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
+def test_a_trial_is_given_up_only_above_its_limit(problem: pk.Problem, seed: int) -> None:
+    """What must follow an op is never overestimated: a trial that ends early would have ended above the limit."""
+    flat, rng = flat_of(problem), np.random.default_rng(seed)
+    start = some_start(flat, rng)
+    if start is None:
+        return
+    walk = moves.empty_walk(flat)
+    value = moves.load(flat, walk, *start)
+    cost, _ = attempt(flat, walk, 0, value * (1 + 1e-12), 1.0)
+    assert cost == value
+    cost, end = attempt(flat, walk, 0, value * 0.99 - 1e-9, 1.0)
+    assert cost == np.inf
+    assert end < flat.instance.num_ops
+
+
+@examples(100)
+@given(problems(objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
+def test_list_schedules_respect_what_they_must(problem: pk.Problem, seed: int) -> None:
+    """A construction that says that it fits is feasible, whatever the noise."""
+    flat, rng = flat_of(problem), np.random.default_rng(seed)
+    if not flat.allowed.any(axis=1).all():
+        return
+    sequence = dispatch_order(flat, rng.random(flat.instance.num_ops))
+    patience = rng.random(flat.instance.num_ops)
+    wanted = rng.integers(-1, problem.platform.num_devices, len(flat.class_bytes))
+    device, fits = construct(flat, sequence, wanted, patience)
+    assert fits == is_feasible(problem, tuple(device.tolist()))
+
+
+@examples(40)
+@given(problems(max_ops=6, objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
+def test_answers_are_feasible_and_never_worse_than_the_start(problem: pk.Problem, seed: int) -> None:
+    """With a random warm start, feasible or not; the same seed gives the same answer."""
+    rng = np.random.default_rng(seed)
+    warm = pk.Placement.of(problem, rng.integers(0, problem.platform.num_devices, problem.graph.num_ops))
+    first, again = (
+        pk.solve(problem, "local-search:3", params={"steps": 20}, seed=seed, warm_start=warm) for _ in range(2)
+    )
+    assert first.placement == again.placement
+    judged = pk.evaluate(problem, warm)
+    if first.placement is not None:
+        assert is_feasible(problem, tuple(first.placement.device_of_op.tolist()))
+    if judged.is_feasible and judged.objective is not None:
+        assert first.objective is not None
+        assert first.objective <= judged.objective
+
+
+def tiny(seed: int) -> pk.Problem:
+    """Return a random problem of five ops on two or three devices; contention on every second one."""
+    rng = np.random.default_rng(seed)
+    names = list("abcde")
+    edges = [(names[u], names[v]) for u in range(5) for v in range(u + 1, 5) if rng.random() < 0.4]
+    graph = pk.OpGraph.from_edges(names, edges, name=f"tiny{seed}")
+    platform = pk.Platform.of(cpu=1, acc=1 + seed % 2, memory_bytes={"acc": float(rng.integers(3, 8))})
+    costs = pk.CostTable(
+        ("cpu", "acc"),
+        rng.integers(0, 9, (5, 2)).astype(np.float64),
+        rng.integers(0, 5, (graph.num_tensors, 2)).astype(np.float64),
+        rng.integers(0, 3, 5).astype(np.float64),
+    )
+    return pk.Problem(graph, platform, costs, Makespan(contention=seed % 4 < 2))
+
+
+@pytest.mark.parametrize("method", ["local-search"])
+def test_search_finds_the_optimum_of_tiny_problems(method: str) -> None:
+    """On at least 95 of 100 random problems the answer is the best over all placements and orders."""
+    found = 0
+    for seed in range(100):
+        problem = tiny(seed)
+        best = optimum(problem)
+        result = pk.solve(problem, f"{method}:20", seed=seed)
+        assert (result.objective is None) == (best is None)
+        if best is not None:
+            assert result.objective is not None
+            assert result.objective >= best - 1e-9
+            found += result.objective <= best + 1e-9
+        else:
+            found += 1
+    assert found >= 95
+
+
+@pytest.mark.parametrize("contention", [False, True])
+def test_search_beats_list_scheduling(contention: bool) -> None:
+    """Where transfers cost more than ops, annealing gains at least a tenth on the list schedule it starts from."""
+    problem = layered(120, transfer=4.0).replace(objective=Makespan(contention=contention))
+    flat = flat_of(problem)
+    start = scattered(flat, mean_rank_s(flat), 0.0, np.random.default_rng(0))
+    assert start is not None
+    listed = moves.load(flat, moves.empty_walk(flat), *start)
+    result = pk.solve(problem, "local-search", params={"max_cycles": 6}, seed=0)
+    assert result.objective is not None
+    assert result.objective <= 0.9 * listed
+
+
+def test_search_stops_in_time() -> None:
+    """Long before a cycle of 3,000 ops ends, the clock is heard; what was found is kept."""
+    problem = layered(3000)
+    pk.solve(problem, "local-search", stop=pk.MaxRuntime(0.1))  # compiled by now
+    begin = time.perf_counter()
+    result = pk.solve(problem, "local-search", stop=pk.MaxRuntime(1.0))
+    assert time.perf_counter() - begin < 3.0
+    assert result.stop_reason is pk.StopReason.TIME
+    assert result.placement is not None
+    assert result.placement.step_of_op is not None
+
+
+def test_search_goes_on_from_steps() -> None:
+    """A warm start with steps is kept in its order: the answer is no worse even if the devices' own order is."""
+    problem = layered(30, transfer=2.0)
+    good = pk.solve(problem, "local-search", params={"max_cycles": 4}, seed=1)
+    assert good.objective is not None
+    again = pk.solve(problem, "local-search", params={"max_cycles": 1, "steps": 1}, seed=2, warm_start=good)
+    assert again.objective is not None
+    assert again.objective <= good.objective
+
+
+def test_contiguous_parts_are_refused(diamond: pk.Problem) -> None:
+    """The search does not keep quotients acyclic, and says so."""
+    problem = diamond.replace(objective=Makespan(), contiguity="acyclic")
+    with pytest.raises(UnsupportedProblemError, match="for makespan it does not keep parts acyclic"):
+        pk.solve(problem, "local-search")
+
+
+def test_without_room_there_is_no_answer(diamond: pk.Problem) -> None:
+    """Where the classes cannot be packed the search ends with nothing, and does not loop."""
+    params: dict[str, Any] = {"memory_bytes": {"acc": 2.0}}
+    platform = pk.Platform.of(acc=2, **params)
+    graph = pk.OpGraph.from_edges(list("abc"), [("a", "b"), ("b", "c")])
+    costs = pk.CostTable(("acc",), np.ones((3, 1)), np.ones((2, 1)), np.array([1.3, 1.3, 1.3]))
+    result = pk.solve(pk.Problem(graph, platform, costs, Makespan()), "local-search")
+    assert (result.status, result.stop_reason) == (pk.Status.UNKNOWN, pk.StopReason.FINISHED)
