@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from placekit.contiguity import Contiguity
-from placekit.objectives import Throughput
+from placekit.objectives import SerialLatency, Throughput
 from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.bounds.largest_op import largest_op
@@ -27,7 +27,7 @@ def lower_bounds(
     Parameters
     ----------
     problem
-        The problem. For other objectives than throughput only the first bound applies.
+        The problem. For the serial latency there are two bounds, the second by minimum cuts.
     time_limit_s
         Time for all of them. What the quick ones leave goes to the bottleneck programs: one device in detail, then
         two, and so on, as long as they close.
@@ -60,6 +60,14 @@ def lower_bounds(
                 on_bound(bound_s, name)
 
     add(*largest_op(problem))
+    if isinstance(problem.objective, SerialLatency):
+        from placekit.solvers.mincut.bound import serial_latency_bound
+
+        def is_late() -> bool:
+            return perf_counter() >= deadline or (should_stop is not None and should_stop())
+
+        if not is_late():
+            add(*serial_latency_bound(problem, should_stop=is_late))
     if isinstance(problem.objective, Throughput):
         from placekit.solvers.bounds.bottleneck import bottleneck_until_closed
         from placekit.solvers.bounds.forced_cuts import memory_forced_cuts

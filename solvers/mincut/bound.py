@@ -10,25 +10,13 @@ from placekit.coarsen import Contraction, contract
 from placekit.objectives import SerialLatency
 from placekit.problem import Problem
 from placekit.solvers.mincut.decomposition import decomposition_bounds
-from placekit.solvers.mincut.expansion import expansions
-from placekit.solvers.mincut.flow import FLOAT_SLACK, Cut, CutCost
+from placekit.solvers.mincut.expansion import best_labels
+from placekit.solvers.mincut.flow import FLOAT_SLACK
 from placekit.solvers.mincut.labels import Labels, labels_of
+from placekit.solvers.mincut.paths import price_paths
 from placekit.solvers.mincut.subgraphs import fewest_subgraphs
 
-__all__ = ["best_labels", "serial_latency_bound", "with_subgraphs"]
-
-
-def best_labels(labels: Labels, should_stop: Callable[[], bool] | None = None) -> tuple[np.ndarray, Cut | None]:
-    """Return ``[num_classes]`` labels, and the cut that proves them the best if there are at most two labels.
-
-    With more labels they are what alpha-expansion makes of the fastest label of every class.
-    """
-    if labels.num_labels <= 2:
-        second = labels.time_s[:, 1] if labels.num_labels == 2 else np.full(len(labels.time_s), np.inf)
-        split = labels.nets(labels.net_time_s.sum(axis=1)) if labels.num_labels == 2 else None
-        cut = CutCost(labels.time_s[:, 0], second, split=split).minimise()
-        return np.where(cut.is_first, 0, 1), cut
-    return expansions(labels, np.argmin(labels.time_s, axis=1), should_stop), None
+__all__ = ["serial_latency_bound", "with_subgraphs"]
 
 
 def with_subgraphs(contraction: Contraction, bound_s: float) -> float:
@@ -57,8 +45,9 @@ def serial_latency_bound(
 ) -> tuple[float, str]:
     """Prove a lower bound on the serial latency of every feasible placement, with its name.
 
-    Memory limits and contiguity are left out, subgraphs counted as `with_subgraphs` says. Without them the bound is
-    the optimum for two kinds; for more it is that of :mod:`placekit.solvers.mincut.decomposition`.
+    Memory limits and contiguity are left out, and subgraphs are counted from below (`with_subgraphs`, and along paths:
+    :mod:`placekit.solvers.mincut.paths`). Without any of the three the bound is the optimum for two kinds; for more
+    kinds it is that of :mod:`placekit.solvers.mincut.decomposition`.
 
     Parameters
     ----------
@@ -67,22 +56,44 @@ def serial_latency_bound(
     max_rounds
         Rounds of the decomposition at most.
     should_stop
-        Asked between two rounds; True ends them with the bound so far.
+        Asked between two flows; True ends the search with the bound so far.
 
     Notes
     -----
-    One flow for two kinds; one per kind and round for more.
+    One flow for two kinds, more with a cost per subgraph; one per kind and round for more kinds.
     """
+
+    def is_told_to_stop() -> bool:
+        return should_stop is not None and should_stop()
+
+    objective = problem.objective
+    assert isinstance(objective, SerialLatency)  # callers look first
     contraction = contract(problem)
     if not contraction.allowed.any(axis=1).all():
         return 0.0, "minimum cut"
     labels = labels_of(contraction)
-    label, cut = best_labels(labels, should_stop)
-    if cut is not None:
-        return with_subgraphs(contraction, cut.bound), "minimum cut"
-    bound_s = 0.0
-    for found_s in decomposition_bounds(labels, labels.value_s(label), max_rounds):
-        bound_s = max(bound_s, found_s)
-        if should_stop is not None and should_stop():
-            break
-    return with_subgraphs(contraction, bound_s), "minimum cut per device"
+
+    def proven_s(of: Labels) -> float:
+        label, cut = best_labels(of, should_stop)
+        if cut is not None:
+            return cut.bound
+        best_s = 0.0
+        for bound_s in decomposition_bounds(of, of.value_s(label), max_rounds):
+            best_s = max(best_s, bound_s)
+            if is_told_to_stop():
+                break
+        return best_s
+
+    bound_s = with_subgraphs(contraction, proven_s(labels))
+    name = "minimum cut" if labels.num_labels <= 2 else "minimum cut per device"
+    if objective.subgraph_cost_s and labels.num_labels > 1 and not is_told_to_stop():
+        along_s, last = 0.0, None
+        for last in price_paths(contraction, labels):
+            along_s = max(along_s, last.bound_s)
+            if is_told_to_stop():
+                break
+        if last is not None and last.cut is None:
+            along_s = last.bound_of(proven_s(last.labels))
+        if along_s > bound_s:
+            return along_s, f"{name} and changes along paths"
+    return bound_s, name

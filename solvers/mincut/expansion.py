@@ -28,10 +28,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.solvers.mincut.flow import CutCost, Nets
+from placekit.solvers.mincut.flow import Cut, CutCost, Nets
 from placekit.solvers.mincut.labels import Labels
 
-__all__ = ["expand_label", "expansion_cost", "expansions"]
+__all__ = ["best_labels", "expand_label", "expansion_cost", "expansions"]
 
 
 def expansion_cost(labels: Labels, label: NDArray[np.int64], alpha: int) -> tuple[CutCost, float]:
@@ -119,3 +119,16 @@ def expansions(
             label, value = candidate, reached
         alpha = (alpha + 1) % labels.num_labels
     return label
+
+
+def best_labels(labels: Labels, should_stop: Callable[[], bool] | None = None) -> tuple[NDArray[np.int64], Cut | None]:
+    """Return ``[num_classes]`` labels, and the cut that proves them the best if there are at most two labels.
+
+    With more labels they are what alpha-expansion makes of the fastest label of every class.
+    """
+    if labels.num_labels <= 2:
+        second = labels.time_s[:, 1] if labels.num_labels == 2 else np.full(len(labels.time_s), np.inf)
+        split = labels.nets(labels.net_time_s.sum(axis=1)) if labels.num_labels == 2 else None
+        cut = CutCost(labels.time_s[:, 0], second, split=split).minimise()
+        return np.where(cut.is_first, 0, 1), cut
+    return expansions(labels, np.argmin(labels.time_s, axis=1), should_stop), None

@@ -8,10 +8,10 @@ apart, :mod:`~.labels`), nothing else
 ... and acyclic, on two devices           one cut for either direction: the optimum
 ... and a memory limit that binds         cuts with a price on bytes (:mod:`~.memory`): a bound and placements, then the
                                           integer program of method ``ilp`` from the best of them
-more labels                               alpha-expansion (:mod:`~.expansion`), single moves, then the integer program;
-                                          where that is too large, the bound of :mod:`~.decomposition`
-a cost per subgraph                       cuts with a price per split net and moves of pieces (:mod:`~.subgraphs`); the
-                                          bound is the cut plus the fewest subgraphs possible; then a constraint program
+more labels                               alpha-expansion (:mod:`~.expansion`), single moves, the bound of one cut per
+                                          device (:mod:`~.decomposition`), then the integer program
+a cost per subgraph                       cuts with a price on device changes along paths (:mod:`~.paths`): a bound and
+                                          placements; moves of pieces (:mod:`~.subgraphs`); then a constraint program
                                           that counts subgraphs exactly (:mod:`~.levels`), where it is small enough
 ========================================  ============================================================================
 
@@ -25,6 +25,8 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import permutations
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -39,12 +41,14 @@ from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.infeasible import clash
 from placekit.solvers.local_search.flat import flatten
-from placekit.solvers.mincut.bound import best_labels, with_subgraphs
+from placekit.solvers.mincut.bound import with_subgraphs
 from placekit.solvers.mincut.decomposition import decomposition_bounds
 from placekit.solvers.mincut.descent import descend
+from placekit.solvers.mincut.expansion import best_labels
 from placekit.solvers.mincut.flow import CutCost, closure
 from placekit.solvers.mincut.labels import Labels, labels_of
 from placekit.solvers.mincut.memory import priced_cuts
+from placekit.solvers.mincut.paths import price_paths
 from placekit.solvers.mincut.subgraphs import PRICE_SHARES, PieceSearch, priced_problem
 from placekit.solvers.opening import open_run
 from placekit.solvers.params import read_params
@@ -58,6 +62,9 @@ MAX_ILP_SIZE = 300_000
 """Classes and pins times devices up to which the integer program is built."""
 MAX_LEVEL_SIZE = 60_000
 """Ops and edges times levels times devices up to which the constraint program is built."""
+
+NUM_STARTS = 6
+"""Placements from which pieces are moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +112,13 @@ class MinCut:
             ("minimum cut", search.cut),
             ("minimum cuts by direction", search.cut_by_direction),
             ("price on memory", search.price_memory),
+            ("changes along paths", search.count_along_paths),
             ("subgraphs counted from below", search.save_subgraphs),
             ("single moves", search.descend),
+            ("minimum cut per device", search.decompose),
         ]
         if self.params.fallback:
             steps += [("constraint program", search.count_levels), ("integer program", search.solve_program)]
-        steps.append(("minimum cut per device", search.decompose))
         for name, step in steps:
             reason = run.should_stop() or step()
             if run.gap is not None and run.gap <= OPTIMALITY_TOLERANCE:
@@ -132,7 +140,13 @@ class _Search:
         self.flat = flatten(contraction)
         self.labels = labels_of(contraction)
         self.floor_s = 0.0  # lower bound on work and transfers
+        self.starts: dict[bytes, tuple[float, NDArray[np.int64]]] = {}
         run.info["labels"] = self.labels.num_labels
+
+    @cached_property
+    def pieces(self) -> PieceSearch:
+        """Moves of pieces, made when they are needed."""
+        return PieceSearch(self.contraction)
 
     @property
     def _is_told_to_stop(self) -> bool:
@@ -149,8 +163,7 @@ class _Search:
         """Offer labels as devices, and what single moves make of them where they do not fit or can be bettered."""
         device = labels.devices[label]
         self._offer(device)
-        used = np.bincount(device, weights=self.contraction.memory_bytes, minlength=len(self.flat.limit_bytes))
-        if (used > self.flat.limit_bytes).any():
+        if self._overfills(device):
             self._offer(descend(self.flat, device))
 
     def cut(self) -> StopReason | None:
@@ -162,34 +175,36 @@ class _Search:
         return None
 
     def cut_by_direction(self) -> StopReason | None:
-        """Two devices that may not wait for each other: everything that crosses goes one way, or the other."""
-        contraction = self.contraction
-        if self.problem.contiguity is not Contiguity.ACYCLIC or self.problem.platform.num_devices != 2:
+        """Let everything that crosses between two devices go one way: the optimum for two devices, else a start."""
+        contiguity, num_devices = self.problem.contiguity, self.problem.platform.num_devices
+        if contiguity is Contiguity.NONE:
             return None
-        kind = self.problem.platform.kind_of_device
-        time_s = np.where(contraction.allowed, contraction.time_s.sum(axis=2)[:, kind], np.inf)
-        labels = Labels(
-            np.arange(2),
-            time_s,
-            contraction.net_offsets,
-            contraction.net_pins,
-            contraction.net_time_s.sum(axis=2)[:, kind],
-        )
+        devices = self.labels.devices if self.labels.num_labels > 1 else np.arange(num_devices)
         bounds = []
-        # an op of the device that comes first needs all ops before it to be there, too
-        for first in (0, 1):
-            requires = contraction.receivers, contraction.senders
-            must, must_not = np.isinf(time_s[:, 1 - first]), np.isinf(time_s[:, first])
-            if (closure(must, *requires) & must_not).any():
-                continue
-            split = labels.nets(labels.net_time_s.sum(axis=1))
-            cut = CutCost(time_s[:, first], time_s[:, 1 - first], split=split, requires=requires).minimise()
-            self._offer_labels(labels, np.where(cut.is_first, first, 1 - first))
-            bounds.append(cut.bound)
-        if not bounds:
-            return self.run.prove_infeasible(clash())
-        self._raise_floor(min(bounds), "minimum cuts by direction")
+        for first, second in permutations([0, 1] if num_devices == 2 else devices.tolist(), 2):
+            if self._is_told_to_stop:
+                return None  # half of the directions prove nothing
+            bounds.append(self._cut_from_to(first, second))
+        if contiguity is Contiguity.ACYCLIC and num_devices == 2:
+            proven = [bound_s for bound_s in bounds if bound_s is not None]
+            if not proven:
+                return self.run.prove_infeasible(clash())
+            self._raise_floor(min(proven), "minimum cuts by direction")
         return None
+
+    def _cut_from_to(self, first: int, second: int) -> float | None:
+        """Offer the best placement with all transfers from `first` to `second`; return its bound if there is one."""
+        contraction, kinds = self.contraction, self.problem.platform.kind_of_device[[first, second]]
+        time_s = np.where(contraction.allowed[:, [first, second]], contraction.time_s.sum(axis=2)[:, kinds], np.inf)
+        # an op of the device that comes first needs all ops before it to be there, too
+        requires = contraction.receivers, contraction.senders
+        must_not = closure(np.isinf(time_s[:, 1]), *requires) & np.isinf(time_s[:, 0])
+        if must_not.any():
+            return None  # an op that must come first needs one that cannot, or that neither device takes
+        split = self.labels.nets(contraction.net_time_s.sum(axis=2)[:, kinds].sum(axis=1))
+        cut = CutCost(time_s[:, 0], time_s[:, 1], split=split, requires=requires).minimise()
+        self._offer(np.where(cut.is_first, first, second))
+        return cut.bound
 
     def price_memory(self) -> StopReason | None:
         """Put a price on the bytes of the kind that holds too many."""
@@ -208,30 +223,46 @@ class _Search:
         self.run.info["priced_cuts"] = cuts
         return None
 
+    def count_along_paths(self) -> StopReason | None:
+        """Cut with a price on device changes one behind the other: a bound, and placements with few subgraphs."""
+        if not self.subgraph_cost_s or self.labels.num_labels < 2:
+            return None
+        last = None
+        for last in price_paths(self.contraction, self.labels):
+            self.run.raise_bound(last.bound_s, "changes along paths")
+            self._consider(self.labels.devices[last.label])
+            if self._is_told_to_stop:
+                return None
+        if last is not None and last.cut is None:
+            for floor_s in decomposition_bounds(last.labels, last.labels.value_s(last.label)):
+                self.run.raise_bound(last.bound_of(floor_s), "changes along paths, per device")
+                if self._is_told_to_stop:
+                    return None
+        return None
+
     def save_subgraphs(self) -> StopReason | None:
-        """Cut with a price per split net, then move pieces."""
+        """Cut with a price per split net, then move pieces of the best placements."""
         if not self.subgraph_cost_s:
             return None
-        starts: dict[bytes, tuple[float, NDArray[np.int64]]] = {}
-        search = PieceSearch(self.contraction)
-
-        def consider(device: NDArray[np.int64]) -> None:
-            self._offer(device)
-            starts[device.tobytes()] = search.value_s(device), device
-
         if self.run.placement is not None:
-            consider(self.contraction.restrict(self.run.placement.device_of_op))
+            self._consider(self.contraction.restrict(self.run.placement.device_of_op))
         for share in PRICE_SHARES:
             if self._is_told_to_stop:
                 return None
             priced = labels_of(contract(priced_problem(self.problem, share * self.subgraph_cost_s)))
             label, _ = best_labels(priced, lambda: self._is_told_to_stop)
-            device = priced.devices[label]
-            consider(device if not self._overfills(device) else descend(self.flat, device))
-        for _, device in sorted(starts.values(), key=lambda start: start[0])[:2]:
-            for better in search.improve(device, lambda: self._is_told_to_stop):
+            self._consider(priced.devices[label])
+        for _, device in sorted(self.starts.values(), key=lambda start: start[0])[:NUM_STARTS]:
+            for better in self.pieces.improve(device, lambda: self._is_told_to_stop):
                 self._offer(better)
         return None
+
+    def _consider(self, device: NDArray[np.int64]) -> None:
+        """Offer a placement, made to fit, and keep it as a start for moves of pieces."""
+        if self._overfills(device):
+            device = descend(self.flat, device)
+        self._offer(device)
+        self.starts[device.tobytes()] = self.pieces.value_s(device), device
 
     def _overfills(self, device: NDArray[np.int64]) -> bool:
         used = np.bincount(device, weights=self.contraction.memory_bytes, minlength=len(self.flat.limit_bytes))
@@ -304,8 +335,8 @@ class _Search:
         return Ilp().run(self.run)
 
     def decompose(self) -> StopReason | None:
-        """Bound more than two labels where no program did."""
-        if self.labels.num_labels < 3:
+        """Bound more than two labels."""
+        if self.labels.num_labels < 3 or self.subgraph_cost_s:
             return None
         label, _ = best_labels(self.labels, lambda: self._is_told_to_stop)
         for bound_s in decomposition_bounds(self.labels, self.labels.value_s(label)):

@@ -23,8 +23,8 @@ __all__ = ["PRICE_SHARES", "PieceSearch", "fewest_subgraphs", "priced_problem"]
 
 PRICE_SHARES = (0.125, 0.5, 1.0, 2.0)
 """Prices of a split net, in costs per subgraph."""
-MAX_WORK = 4e9
-"""Ops and edges that a search may look at: some ten seconds."""
+MAX_WORK = 1e9
+"""Ops and edges that a search may look at: a few seconds."""
 
 
 def priced_problem(problem: Problem, price_s: float) -> Problem:
@@ -144,7 +144,7 @@ class PieceSearch:
             for ops in np.split(by_label, np.flatnonzero(np.diff(label[by_label])) + 1):
                 piece = np.unique(self.contraction.class_of_op[ops])
                 pieces.setdefault(piece.tobytes(), piece)
-        if len(device) * num_devices * self.work_per_trial <= MAX_WORK / 20:
+        if len(device) * num_devices * self.work_per_trial <= MAX_WORK / 5:
             for c in range(len(device)):
                 single = np.array([c])
                 pieces.setdefault(single.tobytes(), single)
