@@ -24,7 +24,7 @@ class ObjectiveChoice:
         A name from :data:`placekit.objectives.OBJECTIVES`.
     contiguity
         ``"none"``, ``"convex"`` or ``"acyclic"``.
-    overlap, schedule, subgraph_cost_s, calls_per_device
+    overlap, schedule, subgraph_cost_s, calls_per_device, order, contention
         The variants.
     """
 
@@ -34,6 +34,8 @@ class ObjectiveChoice:
     schedule: str | None = None
     subgraph_cost_s: float | None = None
     calls_per_device: int | None = None
+    order: str | None = None
+    contention: bool | None = None
 
     def objective(self, default: Objective | None = None) -> Objective | None:
         """Return the chosen objective; where nothing was said, `default` and its variant.
@@ -50,6 +52,8 @@ class ObjectiveChoice:
             "schedule": self.schedule,
             "subgraph_cost_s": self.subgraph_cost_s,
             "calls_per_device": self.calls_per_device,
+            "order": self.order,
+            "contention": self.contention,
         }
         variant = {name: value for name, value in given.items() if value is not None}
         if self.name is None and not variant:

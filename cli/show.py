@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +24,12 @@ def show(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw a result's loads and trace: .png, .svg or .pdf.")
     ] = None,
+    gantt: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw when what runs where: .png, .svg or .pdf.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the schedule as a Chrome trace (JSON), for Perfetto.")
+    ] = None,
     schema: Annotated[
         str | None,
         typer.Option(metavar="KIND", help="Print the JSON Schema of problem, costs, placement, result or workload."),
@@ -42,21 +49,46 @@ def show(
     from placekit.cli.views import view_file
 
     view = view_file(file)
-    files = {}
-    if plot is not None:
-        if view.result is None:
-            raise InvalidFileError(f"{file}: only a result can be drawn; it has loads and a trace")
-        check_writable(plot)
-        _draw(view.result, plot)
-        files = {"plot": str(plot)}
+    wanted = {"plot": plot, "gantt": gantt, "trace": trace}
+    files = {name: path for name, path in wanted.items() if path is not None}
+    if files and view.result is None:
+        raise InvalidFileError(f"{file}: --{next(iter(files))} needs a result; this is another kind of file")
+    for name, path in files.items():
+        assert view.result is not None
+        check_writable(path)
+        _WRITERS[name](view.result, path)
     if as_json:
-        print_json({**view.document, **({"files": files} if files else {})})
+        written = {"files": {name: str(path) for name, path in files.items()}} if files else {}
+        print_json({**view.document, **written})
     else:
-        show_parts([*view.parts, *(["", f"wrote plot  {plot}"] if plot else [])])
+        lines = [f"wrote {name:<6} {path}" for name, path in files.items()]
+        show_parts([*view.parts, *(["", *lines] if lines else [])])
 
 
-def _draw(result: Result, path: Path) -> None:
+def _draw_result(result: Result, path: Path) -> None:
     from placekit.plotting.plot_result import plot_result
     from placekit.plotting.save import save_figure
 
     save_figure(plot_result(result), path)
+
+
+def _draw_schedule(result: Result, path: Path) -> None:
+    from placekit.plotting.canvas import figure_of
+    from placekit.plotting.plot_schedule import plot_schedule
+    from placekit.plotting.save import save_figure
+
+    save_figure(figure_of(plot_schedule(result)), path)
+
+
+def _write_trace(result: Result, path: Path) -> None:
+    from placekit.io.trace import write_trace
+
+    write_trace(result, path)
+
+
+_WRITERS: Mapping[str, Callable[[Result, Path], None]] = {
+    "plot": _draw_result,
+    "gantt": _draw_schedule,
+    "trace": _write_trace,
+}
+"""What draws or writes what, by option."""

@@ -52,7 +52,9 @@ def solve(
     ] = "auto",
     objective: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="throughput (default for a model), offload-latency or serial-latency."),
+        typer.Option(
+            metavar="NAME", help="throughput (default for a model), offload-latency, makespan or serial-latency."
+        ),
     ] = None,
     contiguity: Annotated[
         str | None, typer.Option(metavar="RULE", help="none, convex or acyclic; default: the objective's.")
@@ -66,6 +68,12 @@ def solve(
     ] = None,
     calls: Annotated[
         int | None, typer.Option(metavar="N", help="offload-latency: calls per accelerator and sample (1).")
+    ] = None,
+    order: Annotated[
+        str | None, typer.Option(metavar="fifo|upward-rank", help="makespan: which ready op a device starts (fifo).")
+    ] = None,
+    contention: Annotated[
+        bool | None, typer.Option("--contention/--no-contention", help="makespan: one transfer at a time per sender.")
     ] = None,
     costs: Annotated[
         str | None, typer.Option(metavar="FILE", help="Costs of a model: a file, 'analytic', or 'profiled' (default).")
@@ -104,7 +112,7 @@ def solve(
     get_method(method, params)  # a misspelt method should not wait for a profile
     stop = _stop(time_limit, gap)
     files = OutputFiles.of(model, output)
-    choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls)
+    choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls, order, contention)
     devices = PlatformChoice(device, platform, groups, precision)
     task = read_task(model, TaskOptions(choice, devices, costs, shape, pin, memory))
     start = read_warm_start(warm_start, task.problem) if warm_start else None

@@ -250,6 +250,7 @@ class ScheduleModel(_Strict):
     is_transfer: list[bool]
     peer: list[Annotated[int, Field(ge=-1)]]
     peak_memory_bytes: list[NonNegative] | None = None
+    memory: list[Annotated[list[NonNegative], Field(min_length=3, max_length=3)]] | None = None
 
     @model_validator(mode="after")
     def _lengths_agree(self) -> Self:
@@ -297,6 +298,8 @@ class ResultModel(_Strict):
             raise ValueError("steps must name the ops of the placement")
         if self.schedule is not None:
             limits = {"device": len(names), "op": len(self.placement or ()), "peer": len(names)}
+            if any(not row[0].is_integer() or row[0] >= len(names) for row in self.schedule.memory or ()):
+                raise ValueError(f"schedule.memory names a device that is none of the {len(names)}")
             for name, limit in limits.items():
                 largest = max(getattr(self.schedule, name), default=-1)
                 if largest >= limit:

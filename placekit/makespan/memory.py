@@ -98,6 +98,6 @@ def memory_use(
     total = np.cumsum(change[order])
     first = np.searchsorted(changed, np.arange(num_devices))
     before = np.concatenate([[0.0], total])[first]  # sums run through: take off what the devices before left behind
-    use = total - before[changed]
+    use = np.maximum(total - before[changed], 0.0)  # rounding of large sums must not make less than nothing
     is_last = np.append((np.diff(changed) != 0) | (np.diff(time_s) != 0), True)
     return MemoryUse(changed[is_last], time_s[is_last], use[is_last], np.maximum.reduceat(use, first))

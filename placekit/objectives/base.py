@@ -42,6 +42,9 @@ class Schedule:
     peak_memory_bytes
         ``[num_devices]`` largest number of bytes on each device at any time: its ops' memory and the live tensors.
         None where the execution model does not say.
+    memory
+        ``[num_changes, 3]`` device, seconds, and the bytes on that device from then on, sorted by device and time;
+        None where the execution model does not say.
     """
 
     device: NDArray[np.int64]
@@ -51,6 +54,7 @@ class Schedule:
     is_transfer: NDArray[np.bool_]
     peer: NDArray[np.int64]
     peak_memory_bytes: NDArray[np.float64] | None = None
+    memory: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.device)
@@ -65,7 +69,7 @@ class Schedule:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the schedule that `to_dict` wrote (the data must already be validated)."""
-        peak = data["peak_memory_bytes"]
+        peak, memory = data["peak_memory_bytes"], data["memory"]
         return cls(
             device=np.array(data["device"], dtype=np.int64),
             op=np.array(data["op"], dtype=np.int64),
@@ -74,6 +78,7 @@ class Schedule:
             is_transfer=np.array(data["is_transfer"], dtype=np.bool_),
             peer=np.array(data["peer"], dtype=np.int64),
             peak_memory_bytes=None if peak is None else np.array(peak, dtype=np.float64),
+            memory=None if memory is None else np.array(memory, dtype=np.float64).reshape(-1, 3),
         )
 
 

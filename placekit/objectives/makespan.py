@@ -144,5 +144,6 @@ def _account(problem: Problem, device_of_op: NDArray[np.int64], run: Timeline, h
         is_transfer=np.repeat([False, True], [len(ops), len(sender)]),
         peer=np.concatenate([np.full(len(ops), -1), moves.target]),
         peak_memory_bytes=memory.peak_bytes,
+        memory=np.stack([memory.device, memory.time_s, memory.num_bytes], axis=1),
     )
     return Score(run.makespan_s, compute, transfer, compute, schedule)

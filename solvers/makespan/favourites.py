@@ -14,10 +14,10 @@ __all__ = ["MAX_EDGES", "Favourites", "favourite_children"]
 
 logger = logging.getLogger(__name__)
 
-MAX_EDGES = 20_000
+MAX_EDGES = 10_000
 """Graphs with more edges get their favourites without the program, whose time grows faster than its size."""
 
-MAX_ITERATIONS = 200_000
+MAX_ITERATIONS = 50_000
 """Iterations of the program's solver: a limit in time would make the answer depend on the machine's load."""
 
 
