@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placekit.errors import UnsupportedProblemError
-from placekit.objectives import Makespan, SerialLatency, Throughput
+from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
 from placekit.problem import Problem
 
 __all__ = ["largest_op"]
@@ -34,6 +34,9 @@ def largest_op(problem: Problem) -> tuple[float, str]:
     fastest = fastest[np.isfinite(fastest)]
     if isinstance(problem.objective, Throughput | Makespan):
         return float(fastest.max(initial=0.0)) * (1 - 1e-12), "largest op"
+    if isinstance(problem.objective, OffloadLatency):  # hosts are wide: the ops of a class may run at the same time
+        single = np.where(costs.supported, costs.op_time_s, np.inf).min(axis=1)
+        return float(single[np.isfinite(single)].max(initial=0.0)) * (1 - 1e-12), "largest op"
     if isinstance(problem.objective, SerialLatency):
         return float(fastest.sum()) * (1 - 1e-12), "fastest device for every op"
     raise UnsupportedProblemError(f"no bound for objective {problem.objective.name!r}")

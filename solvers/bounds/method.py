@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from placekit.errors import InvalidProblemError
 from placekit.method import Run
-from placekit.objectives import SerialLatency, Throughput
+from placekit.objectives import OffloadLatency, SerialLatency, Throughput
 from placekit.problem import Problem
 from placekit.solvers.baselines import offer_single_devices
 from placekit.solvers.bounds.portfolio import lower_bounds
@@ -38,18 +38,15 @@ class Bound:
 
     def supports(self, problem: Problem) -> str | None:
         """Return None for the objectives that have bounds."""
-        if isinstance(problem.objective, Throughput | SerialLatency):
+        if isinstance(problem.objective, Throughput | SerialLatency | OffloadLatency):
             return None
-        return f"there are bounds for throughput and serial-latency, not for {problem.objective.name}"
+        return f"there are bounds for throughput, serial-latency and offload-latency, not for {problem.objective.name}"
 
     def run(self, run: Run) -> StopReason:
         """Offer the quick placements, then raise the bound until the time is up or nothing is left to try."""
         from placekit.solvers.greedy import Greedy
         from placekit.solvers.pipedream import PipeDream, PipeDreamParams
 
-        offer_single_devices(run)
-        Greedy().run(run)
-        PipeDream(PipeDreamParams(branches="cut")).run(run)
         proven: dict[str, float] = {}
         run.info["lower_bounds_s"] = proven
 
@@ -57,6 +54,13 @@ class Bound:
             proven[name] = bound_s
             run.raise_bound(bound_s, name)
 
+        if isinstance(run.problem.objective, OffloadLatency):
+            from placekit.solvers.offload.method import bound_offload
+
+            return bound_offload(run, keep)
+        offer_single_devices(run)
+        Greedy().run(run)
+        PipeDream(PipeDreamParams(branches="cut")).run(run)
         limit_s = run.remaining_s
         lower_bounds(
             run.problem,

@@ -7,6 +7,8 @@
 If the ideals for T are too many for the memory, smaller targets are tried by bisection between the bound and T: their
 windows are narrower. A target without a chain below it is a lower bound.
 
+For `OffloadLatency` the program is another one: :mod:`placekit.solvers.offload.series_program`.
+
 Complexity: O(states * groups * I^2 * (cut + words)) for I ideals inside the windows, O(I * (words + cut)) memory.
 """
 
@@ -21,6 +23,7 @@ import numpy as np
 
 from placekit.errors import InvalidProblemError
 from placekit.method import Run
+from placekit.objectives import OffloadLatency
 from placekit.problem import Problem
 from placekit.solvers.dp.chains import ChainSearch
 from placekit.solvers.dp.ideals import IdealSet
@@ -87,11 +90,17 @@ class Dp:
         return cls(read_params(DpParams, cls.name, params))
 
     def supports(self, problem: Problem) -> str | None:
-        """Return None for acyclic throughput."""
+        """Return None for acyclic throughput, and for the offload latency."""
+        if isinstance(problem.objective, OffloadLatency):
+            return None
         return throughput_only(problem)
 
     def run(self, run: Run) -> StopReason:
-        """Start from `dpl`, then prove."""
+        """Start from `dpl`, then prove; for the offload latency, solve the series program."""
+        if isinstance(run.problem.objective, OffloadLatency):
+            from placekit.solvers.offload.method import solve_offload
+
+            return solve_offload(run)
         contraction = open_run(run)
         if contraction is None:
             return StopReason.PROVED

@@ -13,7 +13,7 @@ from placekit.coarsen import Contraction, contract
 from placekit.contiguity import Contiguity, quotient_cycle
 from placekit.errors import InvalidProblemError
 from placekit.method import Run
-from placekit.objectives import Makespan, Throughput
+from placekit.objectives import Makespan, OffloadLatency, Throughput
 from placekit.problem import Problem
 from placekit.solvers.baselines import offer_single_devices
 from placekit.solvers.bounds import largest_op
@@ -83,7 +83,8 @@ class LocalSearch:
     beyond the largest op.
 
     For `Makespan` without contiguity it anneals placement and order together: see
-    :func:`placekit.solvers.makespan.search.search_makespan`.
+    :func:`placekit.solvers.makespan.search.search_makespan`. For `OffloadLatency` it anneals whole calls:
+    :func:`placekit.solvers.offload.search.search_offload`.
     """
 
     name: ClassVar[str] = "local-search"
@@ -101,18 +102,25 @@ class LocalSearch:
         return cls(read_params(LocalSearchParams, cls.name, params))
 
     def supports(self, problem: Problem) -> str | None:
-        """Return None for `Throughput`, and for `Makespan` without contiguity."""
+        """Return None for `Throughput`, and for `Makespan` and `OffloadLatency` without contiguity."""
         if isinstance(problem.objective, Throughput):
             return None
         if isinstance(problem.objective, Makespan):
             is_free = problem.contiguity is Contiguity.NONE
             return None if is_free else f"for makespan it does not keep parts {problem.contiguity}"
-        return f"it searches for throughput and makespan, not for {problem.objective.name}"
+        if isinstance(problem.objective, OffloadLatency):
+            is_free = problem.contiguity is Contiguity.NONE
+            return None if is_free else f"for offload-latency it does not keep parts {problem.contiguity}"
+        return f"it searches for throughput, makespan and offload-latency, not for {problem.objective.name}"
 
     def run(self, run: Run) -> StopReason:
         """Search until told to stop, or until `patience` cycles in a row brought nothing."""
         offer_single_devices(run)
         run.raise_bound(*largest_op(run.problem))
+        if isinstance(run.problem.objective, OffloadLatency):
+            from placekit.solvers.offload.search import search_offload
+
+            return search_offload(run, self.params)
         if isinstance(run.problem.objective, Makespan):
             from placekit.solvers.makespan.search import search_makespan
 

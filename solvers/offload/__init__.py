@@ -1,0 +1,1 @@
+"""Methods for `OffloadLatency`: series decomposition, local search, constraint program."""

@@ -1,0 +1,299 @@
+"""Simulated annealing of an offload placement, on flat arrays.
+
+Shapes
+------
+``O`` ops, ``N`` nodes, ``T`` tensors, ``P`` places: first the *slots*, one for every call that may be made, device by
+device in the order of their steps, then the hosts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["Places", "anneal", "excess", "latency"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Places(NamedTuple):
+    """A problem as the kernels see it.
+
+    Parameters
+    ----------
+    num_slots, calls_per_device
+        The slots are ``calls_per_device`` for each accelerator.
+    node_of_op
+        ``[O]``.
+    node_offsets, node_ops
+        CSR lists of the ops of each node.
+    time_s
+        ``[O, P]`` seconds; whatever where not allowed.
+    allowed
+        ``[N, P]``.
+    num_bytes
+        ``[N]`` bytes of each node.
+    limit_bytes
+        ``[P]`` bytes of the device that the slot or host belongs to; slots of one device share them.
+    device
+        ``[P]`` device index.
+    tensor_offsets, tensor_ops
+        CSR lists of the ops of each tensor, the producer first.
+    move_s
+        ``[T, P]`` seconds to move the tensor in or out; 0 on hosts.
+    out_offsets, out_tensors
+        CSR lists of the tensors that each op produces.
+    in_count
+        ``[O]`` number of edges into each op.
+    near_offsets, near_nodes
+        CSR lists of the nodes next to each node.
+    behind_offsets, behind_nodes, before_offsets, before_nodes
+        CSR lists of the successors and predecessors of each node.
+    host_place
+        ``[N]`` place of the fastest host of each node, -1 for none.
+    """
+
+    num_slots: int
+    calls_per_device: int
+    node_of_op: Ints
+    node_offsets: Ints
+    node_ops: Ints
+    time_s: Floats
+    allowed: NDArray[np.bool_]
+    num_bytes: Floats
+    limit_bytes: Floats
+    device: Ints
+    tensor_offsets: Ints
+    tensor_ops: Ints
+    move_s: Floats
+    out_offsets: Ints
+    out_tensors: Ints
+    in_count: Ints
+    near_offsets: Ints
+    near_nodes: Ints
+    behind_offsets: Ints
+    behind_nodes: Ints
+    before_offsets: Ints
+    before_nodes: Ints
+    host_place: Ints
+
+
+@njit(cache=True, nogil=True)
+def latency(p: Places, place: Ints) -> float:
+    """Return the latency of the nodes' places in seconds; infinity if calls wait for each other.
+
+    O(ops + edges + slots): a longest path over calls and host ops in an order in which they can start.
+    """
+    num_ops, num_slots = len(p.node_of_op), p.num_slots
+    unit = np.empty(num_ops, dtype=np.int64)
+    for op in range(num_ops):
+        at = place[p.node_of_op[op]]
+        unit[op] = at if at < num_slots else num_slots + op
+    num_units = num_slots + num_ops
+    lasts, start = np.zeros(num_units), np.zeros(num_units)
+    waits = np.zeros(num_units, dtype=np.int64)
+    members = np.zeros(num_slots + 1, dtype=np.int64)
+    for op in range(num_ops):
+        lasts[unit[op]] += p.time_s[op, place[p.node_of_op[op]]]
+        if unit[op] < num_slots:
+            members[unit[op] + 1] += 1
+    for s in range(num_slots):
+        members[s + 1] += members[s]
+    ops_of_slot = np.empty(max(members[num_slots], 1), dtype=np.int64)
+    fill = members[:num_slots].copy()
+    for op in range(num_ops):
+        if unit[op] < num_slots:
+            ops_of_slot[fill[unit[op]]] = op
+            fill[unit[op]] += 1
+    seen = np.full(num_slots, -1, dtype=np.int64)
+    for t in range(len(p.tensor_offsets) - 1):
+        first, last = p.tensor_offsets[t], p.tensor_offsets[t + 1]
+        source = unit[p.tensor_ops[first]]
+        leaves = False
+        for e in range(first + 1, last):
+            target = unit[p.tensor_ops[e]]
+            if target != source:
+                leaves = True
+                waits[target] += 1
+                if target < num_slots and seen[target] != t:
+                    seen[target] = t
+                    lasts[target] += p.move_s[t, target]
+        if leaves and source < num_slots:
+            lasts[source] += p.move_s[t, source]
+    for s in range(num_slots):
+        if s % p.calls_per_device:
+            waits[s] += 1
+    queue = np.empty(num_units, dtype=np.int64)
+    tail, number = 0, num_slots
+    for op in range(num_ops):
+        if unit[op] >= num_slots:
+            number += 1
+            if waits[unit[op]] == 0:
+                queue[tail] = unit[op]
+                tail += 1
+    for s in range(num_slots):
+        if waits[s] == 0:
+            queue[tail] = s
+            tail += 1
+    longest = 0.0
+    head = 0
+    while head < tail:
+        u = queue[head]
+        head += 1
+        end = start[u] + lasts[u]
+        longest = max(longest, end)
+        low, high = (members[u], members[u + 1]) if u < num_slots else (0, 1)
+        for m in range(low, high):
+            op = ops_of_slot[m] if u < num_slots else u - num_slots
+            for o in range(p.out_offsets[op], p.out_offsets[op + 1]):
+                t = p.out_tensors[o]
+                for e in range(p.tensor_offsets[t] + 1, p.tensor_offsets[t + 1]):
+                    v = unit[p.tensor_ops[e]]
+                    if v != u:
+                        start[v] = max(start[v], end)
+                        waits[v] -= 1
+                        if waits[v] == 0:
+                            queue[tail] = v
+                            tail += 1
+        if u < num_slots and (u + 1) % p.calls_per_device:
+            v = u + 1
+            start[v] = max(start[v], end)
+            waits[v] -= 1
+            if waits[v] == 0:
+                queue[tail] = v
+                tail += 1
+    return longest if head == number else np.inf
+
+
+@njit(cache=True, nogil=True)
+def excess(p: Places, place: Ints) -> float:
+    """Return the bytes above the limits of all devices together. O(nodes + places)."""
+    used = np.zeros(p.device.max() + 1)
+    for v in range(len(place)):
+        used[p.device[place[v]]] += p.num_bytes[v]
+    limit = np.full(len(used), np.inf)
+    for at in range(len(p.device)):
+        limit[p.device[at]] = p.limit_bytes[at]
+    over = 0.0
+    for d in range(len(used)):
+        over += max(0.0, used[d] - limit[d])
+    return over
+
+
+@njit(cache=True, nogil=True)
+def _put(p: Places, place: Ints, v: int, target: int, changed: Ints, old: Ints, count: int) -> int:
+    """Move node v to `target` and note what it was; return the new number of notes, -1 if refused."""
+    if count < 0 or not p.allowed[v, target]:
+        return -1
+    changed[count], old[count] = v, place[v]
+    place[v] = target
+    return count + 1
+
+
+@njit(cache=True, nogil=True)
+def _spread(p: Places, place: Ints, v: int, target: int, forward: bool, most: int, changed: Ints, old: Ints) -> int:
+    """Move v and up to `most` nodes of its place that are reached from it, forward or backward, to `target`."""
+    home = place[v]
+    count = _put(p, place, v, target, changed, old, 0)
+    at = 0
+    while 0 <= at < count < most:
+        u = changed[at]
+        at += 1
+        offsets, nodes = (p.behind_offsets, p.behind_nodes) if forward else (p.before_offsets, p.before_nodes)
+        for e in range(offsets[u], offsets[u + 1]):
+            w = nodes[e]
+            if place[w] == home and count < most:
+                after = _put(p, place, w, target, changed, old, count)
+                if after > 0:
+                    count = after
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _propose(p: Places, place: Ints, changed: Ints, old: Ints, rng: np.random.Generator) -> int:
+    """Change `place` at random; return how many nodes changed, -1 if the draw is to be taken back."""
+    num_nodes, num_places = len(place), len(p.device)
+    v = int(rng.integers(0, num_nodes))
+    target = int(rng.integers(0, num_places))
+    near = p.near_offsets[v + 1] - p.near_offsets[v]
+    draw = rng.random()
+    if near and draw < 0.8:
+        w = p.near_nodes[p.near_offsets[v] + int(rng.integers(0, near))]
+        target = place[w]
+    if target == place[v]:
+        if p.host_place[v] < 0 or target == p.host_place[v]:
+            return 0
+        target = p.host_place[v]
+    kind = rng.random()
+    if kind < 0.5:
+        return _put(p, place, v, target, changed, old, 0)
+    if kind < 0.9:
+        size = 1 << int(rng.integers(1, 9))
+        return _spread(p, place, v, target, rng.random() < 0.5, min(size, num_nodes), changed, old)
+    # a whole call to another place, or two calls exchanged
+    home, count = place[v], 0
+    swap = rng.random() < 0.3 and target < p.num_slots and home < p.num_slots
+    for u in range(num_nodes):
+        if place[u] == home and home < p.num_slots:
+            after = _put(p, place, u, target, changed, old, count)
+            count = after if after > 0 else count
+        elif swap and place[u] == target:
+            after = _put(p, place, u, home, changed, old, count)
+            count = after if after > 0 else count
+    return count
+
+
+@njit(cache=True, nogil=True)
+def anneal(
+    p: Places, place: Ints, steps: int, hot: float, cold: float, rng: np.random.Generator
+) -> tuple[Ints, float, float]:
+    """Anneal from `place`; return the best places, their excess of bytes and their latency.
+
+    Parameters
+    ----------
+    p
+        The problem.
+    place
+        ``[N]`` start; its calls must not wait for each other. It is changed.
+    steps
+        Number of proposals.
+    hot, cold
+        First and last temperature, as a share of the latency of the start.
+    rng
+        Source of the random draws.
+
+    Notes
+    -----
+    Less excess is always better, then less latency. O(steps * (ops + edges)).
+    """
+    num_nodes = len(place)
+    changed, old = np.empty(num_nodes, dtype=np.int64), np.empty(num_nodes, dtype=np.int64)
+    over, value = excess(p, place), latency(p, place)
+    best, best_over, best_value = place.copy(), over, value
+    scale = value
+    for step in range(steps):
+        temperature = scale * hot * (cold / hot) ** (step / steps)
+        count = _propose(p, place, changed, old, rng)
+        if count != 0:
+            keep = False
+            if count > 0:
+                new_over = excess(p, place)
+                if new_over <= over:
+                    new_value = latency(p, place)
+                    if new_over < over and new_value < np.inf:
+                        keep = True
+                    elif new_value < np.inf:
+                        worse = new_value - value
+                        keep = worse <= 0 or rng.random() < np.exp(-worse / max(temperature, 1e-300))
+            if keep:
+                over, value = new_over, new_value
+                if over < best_over or (over == best_over and value < best_value):
+                    best[:], best_over, best_value = place, over, value
+            else:
+                for i in range(abs(count) if count > 0 else 0):
+                    place[changed[i]] = old[i]
+    return best, best_over, best_value

@@ -1,0 +1,107 @@
+"""Lower bounds of the offload latency: critical path with transfers, series program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from placekit.graph import topological_order
+from placekit.method import Run
+from placekit.solvers.offload.flat import OffloadProblem
+from placekit.solvers.offload.plans import assign_devices, insert_nodes, placement_of
+from placekit.solvers.offload.series import Series, decompose
+from placekit.solvers.offload.series_program import Plan, solve_series
+
+__all__ = ["CRITICAL_PATH", "SERIES_PROGRAM", "critical_path", "offer_plan", "rounded_down", "solve_along_spine"]
+
+CRITICAL_PATH = "critical path with transfers"
+SERIES_PROGRAM = "series program"
+
+
+def rounded_down(flat: OffloadProblem, latency_s: float) -> float:
+    """Return a computed lower bound in seconds, less what rounding may have added."""
+    return max(0.0, latency_s * (1 - 1e-12) - flat.rounding_s)
+
+
+def critical_path(flat: OffloadProblem) -> float:
+    """Return a lower bound in seconds: the longest path, every node where it is soonest done, given what precedes it.
+
+    A node in a call ends after the inputs that come from outside the call have moved in: for a predecessor u either u
+    is in the same call and ended before, or u's output is in host memory and all of u's nets to the node move in. Two
+    nodes that do not fit on one accelerator together are not in one call. The output of a node is in host memory when
+    the node ends on the host, or when it ends in a call and the cheapest of its nets has moved out. The last node of a
+    path may be in the call of its successor, so it need not move out.
+
+    Notes
+    -----
+    O(nodes + edges + pins). Source: the best-times critical path of Tarnawski et al. 2020, with transfers where the
+    device changes.
+    """
+    net_in = flat.net_time_s.min(axis=1, initial=np.inf)
+    moved: dict[tuple[int, int], float] = dict.fromkeys(
+        zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True), 0.0
+    )
+    out = np.full(flat.num_nodes, np.inf)
+    is_priced = set()
+    for n, time in enumerate(net_in.tolist()):
+        producer, *others = flat.nodes_of_net(n).tolist()
+        out[producer] = min(out[producer], time)
+        for v in others:
+            if (producer, v) in moved:
+                moved[producer, v] += time
+                is_priced.add((producer, v))
+    for edge in moved.keys() - is_priced:
+        out[edge[0]] = 0.0
+    out[~np.isfinite(out)] = 0.0
+    call = flat.time_s.min(axis=1, initial=np.inf).tolist()
+    host, size = flat.host_time_s.tolist(), flat.memory_bytes.tolist()
+    largest = float(flat.limit_bytes.max(initial=0.0))
+    before: list[list[tuple[int, float]]] = [[] for _ in range(flat.num_nodes)]
+    for (u, v), time in moved.items():
+        before[v].append((u, time))
+    order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers)
+    ends, known = [0.0] * flat.num_nodes, [0.0] * flat.num_nodes  # in a call; in host memory
+    longest = 0.0
+    for v in order.tolist():
+        on_host = max((known[u] for u, _ in before[v]), default=0.0) + host[v]
+        start = 0.0
+        for u, time in before[v]:
+            together = ends[u] if size[u] + size[v] <= largest else np.inf
+            start = max(start, min(together, known[u] + time))
+        ends[v] = start + call[v]
+        known[v] = min(on_host, ends[v] + float(out[v]))
+        longest = max(longest, min(on_host, ends[v]))
+    return float(longest)
+
+
+def offer_plan(run: Run, flat: OffloadProblem, series: Series, plan: Plan) -> None:
+    """Offer the placement of a plan, if its calls find devices."""
+    call_of_node = np.full(flat.num_nodes, -1, dtype=np.int64)
+    for call, (nodes, _) in enumerate(plan.calls):
+        call_of_node[nodes] = call
+    insert_nodes(flat, call_of_node, series.dropped)
+    device_of_call = assign_devices(flat, call_of_node, [group for _, group in plan.calls])
+    if device_of_call is None:
+        return
+    placement = placement_of(flat, call_of_node, device_of_call)
+    if placement is not None:
+        run.offer(placement)
+
+
+def solve_along_spine(
+    run: Run, flat: OffloadProblem, on_bound: Callable[[float, str], None], should_stop: Callable[[], bool]
+) -> bool:
+    """Offer the best placement of the series program and raise the bound by it; return False if it was stopped."""
+    series = decompose(flat)
+    run.info |= {"spine": len(series.spine), "ideals": series.num_ideals}
+    plan = solve_series(flat, series, is_bound=False, should_stop=should_stop)
+    if should_stop():
+        return False
+    if plan is not None:
+        offer_plan(run, flat, series, plan)
+    most_s = np.inf if run.objective is None else run.objective
+    bound = solve_series(flat, series, is_bound=True, most_s=most_s, should_stop=should_stop)
+    if bound is not None:
+        on_bound(rounded_down(flat, bound.latency_s), SERIES_PROGRAM)
+    return not should_stop()

@@ -1,0 +1,210 @@
+"""An offload problem as flat arrays: nodes that stay in one call, groups of equal accelerators, nets and order.
+
+A *node* is a class of ops that share a device: with one call per device they share that call. With more calls the ops
+of a class may be in different calls of their device, so a node is a single op and colocation is left to the judge.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction, contract
+from placekit.contiguity import Contiguity
+from placekit.evaluate import MEMORY_TOLERANCE
+from placekit.graph import topological_order
+from placekit.objectives import OffloadLatency
+from placekit.problem import Problem
+
+__all__ = ["OffloadProblem", "flatten_calls"]
+
+
+@dataclass(frozen=True, eq=False)
+class OffloadProblem:
+    """Nodes, groups and nets of a problem with `OffloadLatency`.
+
+    Parameters
+    ----------
+    contraction
+        Where the nodes come from: its classes are the nodes.
+    calls_per_device
+        As in the objective.
+    groups
+        Accelerators in groups of equals, by device index.
+    hosts
+        Device indices of the hosts.
+    host_time_s
+        ``[N]`` least seconds between any input and any output of the node on a host that may run it; infinity where
+        none may. Between two ops of a class there may be several paths, and ops that wait for no input: what is kept
+        is never more than what the judge will find.
+    time_s
+        ``[N, G]`` seconds of the node on an accelerator of the group; infinity where not allowed.
+    memory_bytes
+        ``[N]`` bytes.
+    limit_bytes
+        ``[G]`` limit of one accelerator, with the judge's tolerance; infinity for none.
+    net_offsets, net_nodes
+        CSR lists of the nodes of each net, the producer's first.
+    net_time_s
+        ``[nets, G]`` seconds to move the net in or out once.
+    senders, receivers
+        Distinct edges between nodes along which the receiver waits for the sender wherever the two are, unless they
+        are in one call. They have no cycle.
+    """
+
+    contraction: Contraction
+    calls_per_device: int
+    groups: tuple[tuple[int, ...], ...]
+    hosts: tuple[int, ...]
+    host_time_s: NDArray[np.float64]
+    time_s: NDArray[np.float64]
+    memory_bytes: NDArray[np.float64]
+    limit_bytes: NDArray[np.float64]
+    net_offsets: NDArray[np.int64]
+    net_nodes: NDArray[np.int64]
+    net_time_s: NDArray[np.float64]
+    senders: NDArray[np.int64]
+    receivers: NDArray[np.int64]
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.memory_bytes)
+
+    @property
+    def num_nets(self) -> int:
+        """Number of nets."""
+        return len(self.net_time_s)
+
+    def nodes_of_net(self, net: int) -> NDArray[np.int64]:
+        """Return the nodes of a net, the producer's first."""
+        return self.net_nodes[self.net_offsets[net] : self.net_offsets[net + 1]]
+
+    @property
+    def num_groups(self) -> int:
+        """Number of groups of equal accelerators."""
+        return len(self.groups)
+
+    @property
+    def rounding_s(self) -> float:
+        """What sums and differences of times here may be off by: eight rounding errors per term of all of them."""
+        terms = [self.time_s, self.host_time_s, 2 * self.net_time_s]
+        total = sum(float(t[np.isfinite(t)].sum()) for t in terms)
+        return 8 * np.finfo(np.float64).eps * (self.num_nodes + len(self.net_time_s) + 1) * total
+
+
+def flatten_calls(problem: Problem) -> OffloadProblem:
+    """Return the flat form of a problem whose objective is `OffloadLatency`; its contiguity is left to the judge.
+
+    Notes
+    -----
+    O(ops + edges log edges), and for classes of several ops O(entries * edges) inside each.
+    """
+    objective = problem.objective
+    assert isinstance(objective, OffloadLatency)  # callers look first
+    problem = problem.replace(contiguity=Contiguity.NONE)
+    if objective.calls_per_device > 1:
+        groups = np.arange(problem.graph.num_ops)
+        problem = problem.replace(colocation=None, costs=problem.costs.replace(op_group=groups))
+    contraction = contract(problem)
+    platform = problem.platform
+    hosts = tuple(d for d, device in enumerate(platform.devices) if device.is_host)
+    accelerators = [group for group in contraction.interchangeable if not platform.devices[group[0]].is_host]
+    first = [group[0] for group in accelerators]
+    kinds = platform.kind_of_device[first]
+    limits = [platform.devices[d].memory_bytes for d in first]
+    limit_bytes = np.array([math.inf if limit is None else limit for limit in limits]) * (1 + 2 * MEMORY_TOLERANCE)
+    allowed = contraction.allowed[:, first] & (contraction.memory_bytes[:, None] <= limit_bytes)
+    host_time_s, is_passage = _host_times(contraction, hosts)
+    graph, class_of_op = problem.graph, contraction.class_of_op
+    sender, receiver = class_of_op[graph.senders], class_of_op[graph.receivers]
+    # a class whose inputs do not reach all its outputs makes nobody wait; on an accelerator it would
+    kept = (sender != receiver) & is_passage[receiver]
+    keys = np.unique(sender[kept] * contraction.num_classes + receiver[kept])
+    senders, receivers = np.divmod(keys, contraction.num_classes)
+    return OffloadProblem(
+        contraction=contraction,
+        calls_per_device=objective.calls_per_device,
+        groups=tuple(accelerators),
+        hosts=hosts,
+        host_time_s=host_time_s,
+        time_s=np.where(allowed, contraction.time_s.sum(axis=2)[:, kinds], np.inf),
+        memory_bytes=contraction.memory_bytes,
+        limit_bytes=limit_bytes,
+        net_offsets=contraction.net_offsets,
+        net_nodes=contraction.net_pins,
+        net_time_s=contraction.net_time_s.sum(axis=2)[:, kinds],
+        senders=senders,
+        receivers=receivers,
+    )
+
+
+def _host_times(contraction: Contraction, hosts: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return `host_time_s`, and where every input op of a class leads to every output op inside the class."""
+    problem = contraction.problem
+    graph, num_classes = problem.graph, contraction.num_classes
+    kinds = problem.platform.kind_of_device
+    best = np.full(num_classes, np.inf)
+    sizes = np.bincount(contraction.class_of_op, minlength=num_classes)
+    is_passage = np.ones(num_classes, dtype=bool)
+    for host in hosts:
+        total = contraction.time_s.sum(axis=2)[:, kinds[host]]
+        best = np.where(contraction.allowed[:, host], np.minimum(best, total), best)
+    crossing = contraction.class_of_op[graph.senders] != contraction.class_of_op[graph.receivers]
+    has_input, has_output = np.zeros(graph.num_ops, dtype=bool), np.zeros(graph.num_ops, dtype=bool)
+    has_output[graph.senders[crossing]] = True
+    has_input[graph.receivers[crossing]] = True
+    members = np.argsort(contraction.class_of_op, kind="stable")
+    ends = np.cumsum(sizes)
+    edge_class = np.where(crossing, -1, contraction.class_of_op[graph.senders])
+    by_class = np.argsort(edge_class, kind="stable")
+    edge_at = np.searchsorted(edge_class[by_class], np.arange(num_classes + 1))
+    for c in np.flatnonzero(sizes > 1).tolist():
+        ops = members[ends[c] - sizes[c] : ends[c]]
+        inside = by_class[edge_at[c] : edge_at[c + 1]]
+        local = {op: i for i, op in enumerate(ops.tolist())}
+        u = np.array([local[op] for op in graph.senders[inside].tolist()], dtype=np.int64)
+        v = np.array([local[op] for op in graph.receivers[inside].tolist()], dtype=np.int64)
+        times = [problem.costs.op_time_s[ops, kinds[host]] for host in hosts if contraction.allowed[c, host]]
+        least, is_passage[c] = _passage(u, v, has_input[ops], has_output[ops], times)
+        if times:
+            best[c] = least
+    return best, is_passage
+
+
+def _passage(
+    senders: NDArray[np.int64],
+    receivers: NDArray[np.int64],
+    has_input: NDArray[np.bool_],
+    has_output: NDArray[np.bool_],
+    times: list[NDArray[np.float64]],
+) -> tuple[float, bool]:
+    """Return the least time from an input op to an output op, and whether each input leads to each output.
+
+    Without inputs or without outputs outside, every op may start or end a path.
+    """
+    num_ops = len(has_input)
+    order, _ = topological_order(num_ops, senders, receivers)
+    rank = np.empty(num_ops, dtype=np.int64)
+    rank[order] = np.arange(num_ops)
+    along = np.argsort(rank[senders], kind="stable")
+    edges = list(zip(senders[along].tolist(), receivers[along].tolist(), strict=True))
+    exits = np.flatnonzero(has_output).tolist()
+    entries = np.flatnonzero(has_input).tolist()
+    least, leads = math.inf, True
+    for time in times or [np.zeros(num_ops)]:
+        starts: list[list[int]] = [[entry] for entry in entries] or [list(range(num_ops))]
+        for start in starts:
+            end = [-math.inf] * num_ops
+            for op in start:
+                end[op] = float(time[op])
+            for a, b in edges:
+                if end[a] + time[b] > end[b]:
+                    end[b] = end[a] + float(time[b])
+            reached = [end[op] for op in exits] if exits else [max(end)]
+            leads = leads and not math.isinf(min(reached))
+            least = min(least, max(min(reached), 0.0))
+    return least, leads

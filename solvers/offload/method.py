@@ -1,0 +1,65 @@
+"""What ``dp`` and ``bound`` do for `OffloadLatency`, and how every method for it opens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from placekit.contiguity import Contiguity
+from placekit.method import Run
+from placekit.problem import Problem
+from placekit.solvers.baselines import offer_single_devices
+from placekit.solvers.bounds import largest_op
+from placekit.solvers.local_search.method import LocalSearchParams
+from placekit.solvers.offload.bounds import CRITICAL_PATH, critical_path, rounded_down, solve_along_spine
+from placekit.solvers.offload.flat import OffloadProblem, flatten_calls
+from placekit.solvers.offload.plans import placement_of
+from placekit.solvers.offload.search import search_offload
+from placekit.stop import StopReason
+
+__all__ = ["bound_offload", "open_offload", "solve_offload", "why_not"]
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return why a method that searches by calls cannot work on an offload problem, or None."""
+    if problem.contiguity is not Contiguity.NONE:
+        return f"for offload-latency it does not keep parts {problem.contiguity}; use contiguity none"
+    return None
+
+
+def open_offload(run: Run, on_bound: Callable[[float, str], None] | None = None) -> OffloadProblem:
+    """Offer the single devices and the hosts, raise the quick bounds, and return the flat problem."""
+    on_bound = on_bound or run.raise_bound
+    offer_single_devices(run)
+    flat = flatten_calls(run.problem)
+    hosts = placement_of(flat, np.full(flat.num_nodes, -1), np.zeros(0, dtype=np.int64))
+    if hosts is not None:
+        run.offer(hosts)
+    on_bound(*largest_op(run.problem))
+    longest_s = critical_path(flat)
+    if math.isfinite(longest_s):
+        on_bound(rounded_down(flat, longest_s), CRITICAL_PATH)
+    return flat
+
+
+def solve_offload(run: Run) -> StopReason:
+    """Solve by the series program: its placement and its bound; if they differ, polish the placement for a moment.
+
+    The program does not see that host ops run beside calls within a gap, and a few moves often find that.
+    """
+    flat = open_offload(run)
+    if run.should_stop() is None:
+        solve_along_spine(run, flat, run.raise_bound, lambda: run.should_stop() is not None)
+    if run.should_stop() is None:
+        search_offload(run, LocalSearchParams(patience=2, steps=100))
+    return run.should_stop() or StopReason.FINISHED
+
+
+def bound_offload(run: Run, on_bound: Callable[[float, str], None]) -> StopReason:
+    """Raise every bound; the placement of the series program is offered on the way."""
+    flat = open_offload(run, on_bound)
+    if run.should_stop() is None:
+        solve_along_spine(run, flat, on_bound, lambda: run.should_stop() is not None)
+    return run.should_stop() or StopReason.FINISHED

@@ -1,0 +1,92 @@
+"""From nodes in calls to a placement of ops, and back."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.graph import topological_order
+from placekit.placement import Placement
+from placekit.solvers.offload.flat import OffloadProblem
+
+__all__ = ["assign_devices", "host_of_node", "insert_nodes", "placement_of"]
+
+
+def host_of_node(flat: OffloadProblem) -> NDArray[np.int64]:
+    """``[N]`` device index of the fastest host that may run each node; -1 where none may."""
+    contraction = flat.contraction
+    if not flat.hosts:
+        return np.full(flat.num_nodes, -1)
+    hosts = np.array(flat.hosts)
+    kinds = contraction.problem.platform.kind_of_device[hosts]
+    time = np.where(contraction.allowed[:, hosts], contraction.time_s.sum(axis=2)[:, kinds], np.inf)
+    return np.where(np.isfinite(time.min(axis=1)), hosts[np.argmin(time, axis=1)], -1)
+
+
+def insert_nodes(flat: OffloadProblem, call_of_node: NDArray[np.int64], nodes: NDArray[np.int64]) -> None:
+    """Put each of `nodes` into the call that it lies inside of, or else leave it on the host (-1)."""
+    order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers)
+    before: list[set[int]] = [set() for _ in range(flat.num_nodes)]  # calls that lead to a node
+    behind: list[set[int]] = [set() for _ in range(flat.num_nodes)]
+    edges = list(zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True))
+    rank = np.empty(flat.num_nodes, dtype=np.int64)
+    rank[order] = np.arange(flat.num_nodes)
+    for u, v in sorted(edges, key=lambda edge: int(rank[edge[0]])):
+        before[v] |= before[u] | {int(call_of_node[u])}
+    for u, v in sorted(edges, key=lambda edge: -int(rank[edge[1]])):
+        behind[u] |= behind[v] | {int(call_of_node[v])}
+    for v in nodes.tolist():
+        inside = (before[v] & behind[v]) - {-1}
+        if inside:
+            call_of_node[v] = min(inside)
+
+
+def assign_devices(
+    flat: OffloadProblem, call_of_node: NDArray[np.int64], group_of_call: list[int]
+) -> NDArray[np.int64] | None:
+    """Return the ``[calls]`` devices: large calls first, each on the first that has room; None if none has.
+
+    Of the groups of equal accelerators the given one is tried first. O(calls * devices * nodes).
+    """
+    num_devices = flat.contraction.problem.platform.num_devices
+    calls_left, room = np.zeros(num_devices, dtype=np.int64), np.zeros(num_devices)
+    for group, limit in zip(flat.groups, flat.limit_bytes.tolist(), strict=True):
+        calls_left[list(group)], room[list(group)] = flat.calls_per_device, limit
+    device = np.full(len(group_of_call), -1, dtype=np.int64)
+    members = [np.flatnonzero(call_of_node == call) for call in range(len(group_of_call))]
+    size = [float(flat.memory_bytes[nodes].sum()) for nodes in members]
+    for call in sorted(range(len(size)), key=lambda call: -size[call]):
+        groups = [group_of_call[call], *(g for g in range(flat.num_groups) if g != group_of_call[call])]
+        for d in (d for g in groups for d in flat.groups[g]):
+            if calls_left[d] and size[call] <= room[d] and flat.contraction.allowed[members[call], d].all():
+                device[call] = d
+                calls_left[d] -= 1
+                room[d] -= size[call]
+                break
+        if device[call] < 0:
+            return None
+    return device
+
+
+def placement_of(
+    flat: OffloadProblem, call_of_node: NDArray[np.int64], device_of_call: NDArray[np.int64]
+) -> Placement | None:
+    """Return the placement with these calls, numbered in the order of their steps; None if a node has no host.
+
+    Parameters
+    ----------
+    flat
+        The problem.
+    call_of_node
+        ``[N]`` call, -1 for the host.
+    device_of_call
+        ``[calls]`` device index.
+    """
+    device = host_of_node(flat)
+    in_call = call_of_node >= 0
+    device[in_call] = device_of_call[call_of_node[in_call]]
+    if (device < 0).any():
+        return None
+    steps = None if flat.calls_per_device == 1 else np.where(in_call, call_of_node, 0)
+    expand = flat.contraction.expand
+    return Placement.of(flat.contraction.problem, expand(device), None if steps is None else expand(steps))

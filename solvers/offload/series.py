@@ -1,0 +1,199 @@
+r"""Series decomposition: the spine of an offload problem, and the ideals of the gaps between its vertices.
+
+A *spine* vertex is comparable to every other node: each node leads to it or is led to by it. Spine vertices
+:math:`a_1 < \dots < a_m` follow each other, every other node lies in the *gap* between two of them (or before the first
+or after the last), and with :math:`I_q` for everything up to :math:`a_q` the ideals (down-sets) of the order are the
+:math:`I_q \cup E` with an ideal E of gap q.
+
+Gaps with too many ideals are thinned: the nodes that cost least are dropped, with their ends of nets, and the order
+between the others stays. A placement without those nodes costs no more, so the decomposition is then a relaxation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.graph import topological_order
+from placekit.solvers.offload.flat import OffloadProblem
+
+__all__ = ["Series", "decompose"]
+
+WORD = 63
+"""Nodes of a gap, at most: an ideal is the bits of one whole number."""
+FEWEST = 200
+"""Ideals that every gap may have."""
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """The spine and its gaps. Ideals come gap by gap, small ones first; the first of gap q is everything up to `a_q`.
+
+    Parameters
+    ----------
+    spine
+        ``[m]`` nodes.
+    gap_offsets, gap_nodes
+        CSR lists of the nodes of each of the ``m + 1`` gaps, in topological order.
+    dropped
+        Nodes that the gaps lack.
+    ideal_offsets
+        ``[m + 2]`` first ideal of each gap, and the number of ideals.
+    mask
+        ``[ideals]`` nodes of the gap that are in the ideal, as bits in the order of `gap_nodes`.
+    parent, added
+        ``[ideals]`` the same ideal without its last node, and that node's place in the gap; -1 for the first of a gap.
+    """
+
+    spine: NDArray[np.int64]
+    gap_offsets: NDArray[np.int64]
+    gap_nodes: NDArray[np.int64]
+    dropped: NDArray[np.int64]
+    ideal_offsets: NDArray[np.int64]
+    mask: NDArray[np.int64]
+    parent: NDArray[np.int64]
+    added: NDArray[np.int64]
+
+    @property
+    def num_ideals(self) -> int:
+        """Number of ideals."""
+        return len(self.mask)
+
+    @property
+    def num_gaps(self) -> int:
+        """Number of gaps, empty ones too."""
+        return len(self.gap_offsets) - 1
+
+    def nodes_of_gap(self, gap: int) -> NDArray[np.int64]:
+        """Return the nodes of a gap in topological order."""
+        return self.gap_nodes[self.gap_offsets[gap] : self.gap_offsets[gap + 1]]
+
+    def gap_of_ideal(self) -> NDArray[np.int64]:
+        """``[ideals]`` gap of each ideal."""
+        return np.repeat(np.arange(self.num_gaps), np.diff(self.ideal_offsets))
+
+
+def decompose(flat: OffloadProblem, max_ideals: int = 50_000) -> Series:
+    """Return the series decomposition of the order of `flat`.
+
+    Parameters
+    ----------
+    flat
+        The problem.
+    max_ideals
+        Number of ideals of all gaps together, about: the gaps with the most are thinned.
+
+    Notes
+    -----
+    O(edges * nodes / 64) for the order, and O(ideals * width) for the ideals.
+    """
+    order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers)
+    before = _ancestors(flat, order)
+    spine = _spine(before, order)
+    gaps = range(len(spine) + 1)
+    is_spine = np.zeros(flat.num_nodes, dtype=np.int64)
+    is_spine[spine] = 1
+    # in a topological order the spine vertices before a node are those that lead to it
+    gap_of_node = np.empty(flat.num_nodes, dtype=np.int64)
+    gap_of_node[order] = np.cumsum(is_spine[order])
+    gap_of_node[spine] = -1
+    weight = np.where(np.isfinite(flat.time_s), flat.time_s, 0.0).max(axis=1, initial=0.0)
+    np.add.at(weight, flat.net_nodes[flat.net_offsets[:-1]], flat.net_time_s.max(axis=1, initial=0.0))
+    rank = np.empty(flat.num_nodes, dtype=np.int64)
+    rank[order] = np.arange(flat.num_nodes)
+    in_order = [nodes[np.argsort(rank[nodes])] for nodes in (np.flatnonzero(gap_of_node == g) for g in gaps)]
+    most = max_ideals
+    while True:
+        found = [_table(nodes, before, weight, most) for nodes in in_order]
+        if most <= FEWEST or sum(len(table[0]) for _, table in found) <= max_ideals:
+            break
+        most //= 2
+    gap_nodes, tables = [kept for kept, _ in found], [table for _, table in found]
+    sizes = [len(mask) for mask, _, _ in tables]
+    starts = np.cumsum([0, *sizes])
+    kept_nodes = np.concatenate(gap_nodes)
+    is_kept = np.zeros(flat.num_nodes, dtype=bool)
+    is_kept[kept_nodes] = True
+    is_kept[spine] = True
+    return Series(
+        spine=np.array(spine, dtype=np.int64),
+        gap_offsets=np.cumsum([0, *(len(nodes) for nodes in gap_nodes)], dtype=np.int64),
+        gap_nodes=kept_nodes.astype(np.int64),
+        dropped=np.flatnonzero(~is_kept),
+        ideal_offsets=starts.astype(np.int64),
+        mask=np.array([m for mask, _, _ in tables for m in mask], dtype=np.int64),
+        parent=np.array(
+            [
+                p + start if p >= 0 else -1
+                for start, (_, parent, _) in zip(starts, tables, strict=False)
+                for p in parent
+            ],
+            dtype=np.int64,
+        ),
+        added=np.array([a for _, _, added in tables for a in added], dtype=np.int64),
+    )
+
+
+def _ancestors(flat: OffloadProblem, order: NDArray[np.int64]) -> list[int]:
+    """Return the nodes that lead to each node, as bits."""
+    senders: list[list[int]] = [[] for _ in range(flat.num_nodes)]
+    for u, v in zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True):
+        senders[v].append(u)
+    before = [0] * flat.num_nodes
+    for v in order.tolist():
+        found = 0
+        for u in senders[v]:
+            found |= before[u] | 1 << u
+        before[v] = found
+    return before
+
+
+def _spine(before: list[int], order: NDArray[np.int64]) -> list[int]:
+    """Return the nodes that are comparable to all others, in order.
+
+    A node is one iff all nodes before it in a topological order lead to it and it leads to all nodes after it.
+    """
+    nodes = order.tolist()
+    num_nodes = len(nodes)
+    everyone_after = (1 << num_nodes) - 1  # nodes that lead to all nodes from here on
+    found = []
+    for place in range(num_nodes - 1, -1, -1):
+        v = nodes[place]
+        if before[v].bit_count() == place and everyone_after >> v & 1:
+            found.append(v)
+        everyone_after &= before[v]
+    return found[::-1]
+
+
+def _table(
+    nodes: NDArray[np.int64], before: list[int], weight: NDArray[np.float64], most: int
+) -> tuple[NDArray[np.int64], tuple[list[int], list[int], list[int]]]:
+    """Return the nodes of a gap that are kept, and masks, parents and last nodes of their ideals."""
+    heaviest = nodes[np.argsort(-weight[nodes], kind="stable")]
+    count = min(len(nodes), WORD)
+    while True:
+        kept = nodes[np.isin(nodes, heaviest[:count])]
+        table = _ideals(kept.tolist(), before, most)
+        if table is not None:
+            return kept, table
+        count -= max(1, count // 8)
+
+
+def _ideals(nodes: list[int], before: list[int], most: int) -> tuple[list[int], list[int], list[int]] | None:
+    """Return all ideals of `nodes` by growing size: mask, parent and last node; None if there are more than `most`."""
+    needs = [sum(1 << i for i, u in enumerate(nodes) if before[v] >> u & 1) for v in nodes]
+    masks, parents, added = [0], [-1], [-1]
+    index = {0: 0}
+    for at, mask in enumerate(masks):  # the list grows while it is read
+        for i, need in enumerate(needs):
+            bit = 1 << i
+            if not mask & bit and mask & need == need and mask | bit not in index:
+                index[mask | bit] = len(masks)
+                masks.append(mask | bit)
+                parents.append(at)
+                added.append(i)
+        if len(masks) > most:
+            return None
+    return masks, parents, added
