@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,10 +16,12 @@ from placekit.problem import Problem
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
 from placekit.solvers.infeasible import clash
 from placekit.solvers.local_search.method import LocalSearchParams
+from placekit.solvers.makespan.bounds import first_floors, makespan_bounds
 from placekit.solvers.makespan.cp_model import MakespanModel, Plan
 from placekit.solvers.makespan.search import search_makespan
+from placekit.solvers.makespan.series import solve_in_series
 from placekit.solvers.makespan.tasks import Tasks, make_tasks
-from placekit.solvers.makespan.windows import narrow
+from placekit.solvers.makespan.windows import Floors, narrow
 from placekit.stop import StopReason
 
 __all__ = ["offer_plan", "plan_of", "solve_makespan", "why_not"]
@@ -28,6 +32,12 @@ START_PATIENCE = 5
 """Cycles without improvement after which it hands over."""
 START_STEPS = 1000
 """Proposals per op in its longest cycles."""
+SERIES_SHARE = 0.6
+"""Share of the rest of the time for the segments between cuts, if there are any."""
+DEFAULT_SERIES_S = 60.0
+"""The same without a time limit."""
+QUICK_SHARE = 0.05
+"""Share of the rest of the time for each round of bounds."""
 RESTART_GAIN = 0.01
 """Relative gain since the model was built that is worth building it anew, with narrower windows."""
 RESTART_AFTER_S = 3.0
@@ -69,7 +79,7 @@ def offer_plan(run: Run, tasks: Tasks, plan: Plan, at_most: float | None = None)
     run.offer(Placement.of(run.problem, device, step), at_most=at_most)
 
 
-def solve_makespan(run: Run, workers: Callable[[int], int]) -> StopReason:
+def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool = True) -> StopReason:
     """Build the model from the best placement known, and solve it; again whenever a better one narrows it.
 
     Parameters
@@ -78,20 +88,30 @@ def solve_makespan(run: Run, workers: Callable[[int], int]) -> StopReason:
         The run; its problem's objective is the makespan.
     workers
         Number of CP-SAT's workers by the number of variables.
+    in_series
+        False for a segment, which is not divided again.
     """
     problem = run.problem
     assert isinstance(problem.objective, Makespan)  # the method looks first
     tasks = make_tasks(problem)
+    floors = first_floors(tasks)
+    _prove(run, tasks, floors, QUICK_SHARE)
     _search_locally(run)
+    if in_series and run.should_stop() is None:
+        time_s = DEFAULT_SERIES_S if run.remaining_s is None else SERIES_SHARE * run.remaining_s
+        found = solve_in_series(run, tasks, lambda part: solve_makespan(part, workers, in_series=False), time_s)
+        if found is not None:
+            floors = replace(found, between_s=floors.between_s)
+    _prove(run, tasks, floors, QUICK_SHARE)
     while (reason := run.should_stop()) is None:
         ceiling_s = run.objective if run.objective is not None else _worst_s(tasks)
-        windows = narrow(tasks, ceiling_s)
+        windows = narrow(tasks, ceiling_s, floors)
         if windows is None:
             if run.objective is None:
                 return run.prove_infeasible(clash())
             run.raise_bound(ceiling_s, "windows")
             continue
-        model = MakespanModel(tasks, windows, ceiling_s, run.bound or 0.0)
+        model = MakespanModel(tasks, windows, ceiling_s, run.bound or 0.0, floors.between_s)
         if run.placement is not None:
             model.hint(plan_of(run, tasks))
         outcome, was_cut_short = _search(run, tasks, model, workers, ceiling_s)
@@ -105,6 +125,16 @@ def solve_makespan(run: Run, workers: Callable[[int], int]) -> StopReason:
         reason = run.should_stop()
         return reason or (StopReason.TIME if outcome in (Outcome.FEASIBLE, Outcome.UNKNOWN) else StopReason.FINISHED)
     return reason
+
+
+def _prove(run: Run, tasks: Tasks, floors: Floors, share: float) -> None:
+    """Raise the bound by what takes no search, in a share of the time that is left."""
+    limit_s = math.inf if run.remaining_s is None else share * run.remaining_s
+    for bound_s, name in makespan_bounds(run.problem, tasks, floors, upper_bound_s=run.objective, time_limit_s=limit_s):
+        # what is proven of limits below a makespan that is known says no more than that this one is optimal
+        run.raise_bound(bound_s if run.objective is None else min(bound_s, run.objective), name)
+        if run.should_stop() is not None:
+            return
 
 
 def _search_locally(run: Run) -> None:

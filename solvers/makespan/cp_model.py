@@ -41,6 +41,7 @@ from ortools.sat.python import cp_model
 
 from placekit.graph import sum_by
 from placekit.solvers.cpsat.scale import TimeScale, scale_bytes
+from placekit.solvers.makespan.between import useful_pairs
 from placekit.solvers.makespan.tasks import Tasks
 from placekit.solvers.makespan.windows import Windows
 
@@ -77,6 +78,9 @@ class MakespanModel:
         Makespan of a schedule that is known, in seconds.
     floor_s
         A proven lower bound in seconds.
+    between_s
+        ``[V, V]`` least seconds from the end of one op to the start of another
+        (:mod:`placekit.solvers.makespan.between`); None for nothing.
 
     Attributes
     ----------
@@ -86,7 +90,14 @@ class MakespanModel:
         Its unit of time.
     """
 
-    def __init__(self, tasks: Tasks, windows: Windows, ceiling_s: float, floor_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        tasks: Tasks,
+        windows: Windows,
+        ceiling_s: float,
+        floor_s: float = 0.0,
+        between_s: NDArray[np.float64] | None = None,
+    ) -> None:
         self.tasks, self.windows = tasks, windows
         self.proto = cp_model.CpModel()
         self.scale = TimeScale.of(ceiling_s, 2 * tasks.num_ops)
@@ -103,6 +114,8 @@ class MakespanModel:
         self._place()
         self._time_ops(floor_s)
         self._order_edges()
+        if between_s is not None:
+            self._keep_apart(between_s)
         self._run_one_at_a_time()
         self._limit_memory()
         self.proto.minimize(self.end)
@@ -197,6 +210,12 @@ class MakespanModel:
                 if units > least:
                     literals = [~same, self._on_kind(a, k, kinds_of[a]), self._on_kind(b, m, kinds_of[b])]
                     self.proto.add(self.start[v] >= self.finish[u] + units).only_enforce_if(*literals)
+
+    def _keep_apart(self, between_s: NDArray[np.float64]) -> None:
+        """Let ops wait for the work that must happen between them."""
+        least = self._units(between_s)
+        for s, t in np.argwhere(useful_pairs(between_s, self.windows.tasks.time_s.min(axis=1))).tolist():
+            self.proto.add(self.start[t] >= self.finish[s] + int(least[s, t]))
 
     def _same(self, a: int, b: int) -> cp_model.IntVar:
         key = (min(a, b), max(a, b))

@@ -47,9 +47,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from placekit.graph import number_by_first
-from placekit.solvers.makespan.tasks import Tasks, representatives
+from placekit.solvers.makespan.tasks import Tasks, chosen_devices, representatives
 
-__all__ = ["MAX_ANCESTORS", "Windows", "narrow"]
+__all__ = ["MAX_ANCESTORS", "Floors", "Windows", "narrow"]
 
 MAX_ANCESTORS = 400
 """Ancestors of an op that its head looks at, nearest first."""
@@ -57,6 +57,25 @@ MAX_ROUNDS = 20
 """Propagation rounds at most; the fixed point is rarely further away."""
 SLACK = 1e-9
 """Relative; sums of the proof and of the judge are rounded differently, so a limit is exceeded only beyond this."""
+
+
+@dataclass(frozen=True, eq=False)
+class Floors:
+    """Least times before and after ops.
+
+    Parameters
+    ----------
+    head_s, tail_s
+        ``[V, D]`` least seconds before the start, and after the end, of each op on each device; 0 where nothing is
+        known.
+    between_s
+        ``[V, V]`` least seconds from the end of one op to the start of another, -infinity where the second is not
+        behind the first; None if nothing is known.
+    """
+
+    head_s: NDArray[np.float64]
+    tail_s: NDArray[np.float64]
+    between_s: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +115,7 @@ class Windows:
         return float(through.min(axis=1).max())
 
 
-def narrow(tasks: Tasks, limit_s: float = np.inf, max_rounds: int = MAX_ROUNDS) -> Windows | None:
+def narrow(tasks: Tasks, limit_s: float = np.inf, floors: Floors | None = None) -> Windows | None:
     """Propagate a limit on the makespan until nothing changes.
 
     Parameters
@@ -105,27 +124,39 @@ def narrow(tasks: Tasks, limit_s: float = np.inf, max_rounds: int = MAX_ROUNDS) 
         The tasks, with all devices or with representatives.
     limit_s
         Makespan T; infinity for the windows of all schedules.
-    max_rounds
-        Rounds at most.
+    floors
+        Least times before and after some ops that are known from elsewhere.
 
     Returns
     -------
     Windows | None
         None if no schedule has a makespan of at most `limit_s`.
     """
+    kept = chosen_devices(tasks)
     tasks = representatives(tasks)
+    before = after = np.zeros_like(tasks.time_s)
+    between = np.zeros((0, 0))
+    if floors is not None:
+        before, after = (np.ascontiguousarray(floor[:, kept]) for floor in (floors.head_s, floors.tail_s))
+        between = between if floors.between_s is None else floors.between_s
     most_s = limit_s * (1 + SLACK)
     delay = tasks.pair_delay_s()
     along = _Lists.of(tasks.senders, tasks.receivers, delay, tasks.num_ops)
     last = tasks.num_ops - 1  # read backwards, op i becomes op last - i, and receivers send
     against = _Lists.of(last - tasks.receivers, last - tasks.senders, delay.transpose(0, 2, 1), tasks.num_ops)
     tail = np.zeros_like(tasks.time_s)
-    for _ in range(max_rounds):
+    for _ in range(MAX_ROUNDS):
         parent = np.arange(tasks.num_classes)
         time_s, label = tasks.time_s, tasks.class_of_op
-        head = _heads(along, time_s, label, tail, most_s, parent, MAX_ANCESTORS)
-        turned = np.ascontiguousarray(time_s[::-1]), np.ascontiguousarray(label[::-1])
-        tail = _heads(against, *turned, np.ascontiguousarray(head[::-1]), most_s, parent, MAX_ANCESTORS)
+        head = _heads(along, between, time_s, label, before, tail, most_s, parent, MAX_ANCESTORS)
+        tail = _heads(
+            against,
+            np.ascontiguousarray(between[::-1, ::-1].T),
+            *_turned(time_s, label, after, head),
+            most_s,
+            parent,
+            MAX_ANCESTORS,
+        )
         tail = np.ascontiguousarray(tail[::-1])
         is_open = np.isfinite(time_s) & (head + time_s + tail <= most_s)
         roots = np.array([_find(parent, c) for c in range(len(parent))], dtype=np.int64)[label]
@@ -140,6 +171,13 @@ def narrow(tasks: Tasks, limit_s: float = np.inf, max_rounds: int = MAX_ROUNDS) 
         if not changed:
             break
     return Windows(tasks, head, tail)
+
+
+def _turned(
+    time_s: NDArray[np.float64], label: NDArray[np.int64], after: NDArray[np.float64], head: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the arrays with their rows in reversed order."""
+    return time_s[::-1].copy(), label[::-1].copy(), after[::-1].copy(), head[::-1].copy()
 
 
 def _merge(
@@ -237,8 +275,10 @@ def _one_machine(head: NDArray[np.float64], time: NDArray[np.float64], tail: NDA
 @njit(cache=True, nogil=True)
 def _heads(
     lists: _Lists,
+    between_s: NDArray[np.float64],
     time_s: NDArray[np.float64],
     label: NDArray[np.int64],
+    floor_s: NDArray[np.float64],
     tail_s: NDArray[np.float64],
     most_s: float,
     parent: NDArray[np.int64],
@@ -247,6 +287,7 @@ def _heads(
     """Return the heads of the module docstring, and join in `parent` the classes that cannot be apart."""
     num_ops, num_devices = time_s.shape
     head = np.full((num_ops, num_devices), np.inf)
+    end = np.full(num_ops, np.inf)
     reach = np.full((num_ops, num_devices), -np.inf)  # B
     stamp = np.full(num_ops, -1)
     ancestors = np.empty(num_ops, dtype=np.int64)
@@ -266,6 +307,10 @@ def _heads(
                     count += 1
             at += 1
         near = -np.sort(-ancestors[:count])
+        known = 0.0
+        for s in range(v if len(between_s) else 0):
+            if between_s[s, v] > 0.0:
+                known = max(known, end[s] + between_s[s, v])
         num_far[:count] = 0
         num_open = 0
         for d in range(num_devices):
@@ -329,7 +374,8 @@ def _heads(
                     serial_low = remote[by_remote[k]]
                     low = k + 1
             split = serial_high if low == 0 else min(serial_low, serial_high)
-            head[v, d] = max(path, split)
+            head[v, d] = max(path, split, floor_s[v, d], known)
+            end[v] = min(end[v], head[v, d] + time_s[v, d])
             rest = time_s[v, d] + tail_s[v, d]
             if head[v, d] + rest <= most_s:
                 num_open += 1

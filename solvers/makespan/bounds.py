@@ -1,0 +1,109 @@
+"""Lower bounds on the makespan, the quick ones first; the best one is the problem's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from time import perf_counter
+
+import numpy as np
+
+from placekit.objectives import Throughput
+from placekit.problem import Problem
+from placekit.solvers.makespan.between import least_between
+from placekit.solvers.makespan.energy import window_work
+from placekit.solvers.makespan.tasks import Tasks, representatives
+from placekit.solvers.makespan.windows import Floors, narrow
+
+__all__ = ["first_floors", "makespan_bounds", "refute"]
+
+MAX_OPS_BETWEEN = 700
+"""Ops up to which every pair is looked at."""
+MAX_OPS_REFUTE = 2000
+"""Ops up to which limits are refuted one after the other."""
+REFUTE_STEP = 1e-4
+"""Relative distance between refuted and unrefuted limits at which the bisection ends."""
+
+
+def first_floors(tasks: Tasks) -> Floors:
+    """Return what is known of the time between ops; nothing for very large graphs. O(ops**3)."""
+    nothing = np.zeros_like(tasks.time_s)
+    if tasks.num_ops > MAX_OPS_BETWEEN:
+        return Floors(nothing, nothing)
+    return Floors(nothing, nothing, least_between(representatives(tasks)))
+
+
+def makespan_bounds(
+    problem: Problem,
+    tasks: Tasks,
+    floors: Floors,
+    *,
+    upper_bound_s: float | None = None,
+    time_limit_s: float = math.inf,
+) -> Iterator[tuple[float, str]]:
+    """Yield lower bounds in seconds with their names.
+
+    1. *critical path with transfers*: head, time and tail of an op (:mod:`placekit.solvers.makespan.windows`), with
+       the work between ops (:mod:`placekit.solvers.makespan.between`) where `floors` hold it;
+    2. *work in windows*: :mod:`placekit.solvers.makespan.energy`;
+    3. *unrelated machines*, *memory-forced work*: no device is done before it has done its ops, so what bounds the
+       largest load of a pipeline without transfers bounds the makespan;
+    4. *refuted limit*: the largest limit that the windows refute.
+
+    Parameters
+    ----------
+    problem, tasks
+        The problem.
+    floors
+        See :func:`first_floors`.
+    upper_bound_s
+        Makespan of a schedule that is known; without one there is nothing to refute.
+    time_limit_s
+        Time for all of them.
+    """
+    from placekit.solvers.bounds.forced_work import memory_forced_work
+    from placekit.solvers.bounds.machines import unrelated_machines
+
+    deadline = perf_counter() + time_limit_s
+    windows = narrow(tasks, floors=floors)
+    if windows is None:
+        return
+    best_s = windows.path_s * (1 - 1e-12)
+    yield best_s, "critical path with transfers"
+    found = window_work(windows)
+    best_s = max(best_s, found)
+    yield found, "work in windows"
+    if perf_counter() >= deadline:
+        return
+    if (np.isfinite(tasks.limit_bytes)).any() or len(tasks.group_size) > 1:
+        costs = problem.costs.replace(transfer_time_s=np.zeros_like(problem.costs.transfer_time_s))
+        pipeline = problem.replace(objective=Throughput(), costs=costs)
+        for bound_s, name in (
+            (unrelated_machines(pipeline, time_limit_s=deadline - perf_counter()), "unrelated machines"),
+            (memory_forced_work(pipeline, time_limit_s=max(deadline - perf_counter(), 0.0) / 4), "memory-forced work"),
+        ):
+            if bound_s is not None:
+                best_s = max(best_s, bound_s)
+                yield bound_s, name
+    if upper_bound_s is not None and tasks.num_ops <= MAX_OPS_REFUTE:
+        refuted = refute(tasks, floors, best_s, upper_bound_s, lambda: perf_counter() >= deadline)
+        if refuted > best_s:
+            yield refuted, "refuted limit"
+
+
+def refute(
+    tasks: Tasks, floors: Floors, low_s: float, high_s: float, should_stop: Callable[[], bool] = lambda: False
+) -> float:
+    """Return a limit between `low_s` and `high_s` below which no schedule stays, by bisection.
+
+    A limit is refuted if its windows are empty, or if the work in them does not fit. What the windows can refute is
+    not always monotone in the limit, so the bisection need not find the largest.
+    """
+    while high_s - low_s > REFUTE_STEP * high_s and not should_stop():
+        limit_s = (low_s + high_s) / 2
+        windows = narrow(tasks, limit_s, floors)
+        if windows is None or window_work(windows) > limit_s * (1 + 1e-9):
+            low_s = limit_s
+        else:
+            high_s = limit_s
+    return low_s
