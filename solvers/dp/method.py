@@ -41,6 +41,8 @@ MAX_NODES = 300_000_000
 """Most nodes of the search tree for ideals, some seconds."""
 IMPROVEMENT = 1e-9
 """Relative: chains within this of the best known are not looked for; far above what sums of floats can lose."""
+SAMPLED_PREFIXES = 1000
+"""Prefixes of which the mean size of a cut is taken, to tell how much memory an ideal needs."""
 FINEST_STEP = 1e-4
 """Relative: bisection for a bound ends when the targets are this close."""
 
@@ -147,7 +149,9 @@ class Dp:
 
     def _max_ideals(self, instance: Instance) -> int:
         """Return how many ideals fit into the memory: bits twice, sums, cut lists, and a value per state."""
-        prefixes = IdealSet.prefixes(instance, np.arange(instance.num_classes + 1))
+        # a sample: all prefixes of a long order would themselves not fit
+        ends = np.linspace(0, instance.num_classes, min(instance.num_classes, SAMPLED_PREFIXES) + 1).astype(np.int64)
+        prefixes = IdealSet.prefixes(instance, ends)
         cut = 2 * len(prefixes.cut_nets) / len(prefixes.bits)
         num_states = int(np.prod([count + 1 for count in instance.counts]))
         columns = 3 + len(instance.groups) * (2 * instance.num_passes + 1)

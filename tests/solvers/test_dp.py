@@ -246,3 +246,23 @@ def test_other_problems_are_refused_with_the_reason(diamond: pk.Problem) -> None
         pk.solve(diamond.replace(objective=pk.SerialLatency()), method="dpl")
     with pytest.raises(InvalidProblemError, match="max_memory_bytes is 3; it must be >= 1000000"):
         pk.solve(diamond, method="dp", params={"max_memory_bytes": 3})
+
+
+def test_bug_sizing_the_search_does_not_exceed_its_memory() -> None:
+    """To tell how many ideals fit, dp once laid out all prefixes of the order: gigabytes for a long one."""
+    import tracemalloc
+
+    from placekit.benchmarks.families import generate
+    from placekit.solvers.dp.method import Dp, DpParams
+
+    contraction = contract(generate("chains", 20_000, 1))
+    instance = Instance(contraction, dict(named_orders(contraction))["narrow"], np.inf)
+    limit = 100_000_000
+    tracemalloc.start()
+    try:
+        count = Dp(DpParams(max_memory_bytes=limit))._max_ideals(instance)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count >= 1000
+    assert peak < limit
