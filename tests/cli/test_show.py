@@ -89,3 +89,31 @@ def test_plot_refuses_other_suffixes(call: Call, files: Path) -> None:
 def test_schema_is_printed(call: Call, kind: str) -> None:
     """``--schema`` prints a JSON Schema that names its properties."""
     assert "properties" in json.loads(call("show", "--schema", kind).stdout)
+
+
+@pytest.fixture
+def scheduled(call: Call, diamond_file: Path) -> str:
+    """Return the name of a result that has a schedule."""
+    done = call("solve", diamond_file, "--objective", "makespan", "--contiguity", "none", "--method", "heft")
+    assert done.returncode == 0, done.stderr
+    return "diamond.result.json"
+
+
+def test_gantt_and_trace_are_written(call: Call, scheduled: str, tmp_path: Path) -> None:
+    """``--gantt`` draws, ``--trace`` writes, and both are named in the answer."""
+    done = call("show", scheduled, "--gantt", "gantt.svg", "--trace", "trace.json", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["files"] == {"gantt": "gantt.svg", "trace": "trace.json"}
+    assert b"<svg" in (tmp_path / "gantt.svg").read_bytes()
+    names = {event["name"] for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]}
+    assert {"read", "conv", "pool", "add", "memory"} <= names
+
+
+def test_gantt_needs_a_schedule(call: Call, files: Path) -> None:
+    """A result without a clock, and a file that is no result, are refused in one line."""
+    done = call("show", "diamond.result.json", "--gantt", "gantt.png")
+    assert done.returncode == 2
+    assert "has no schedule to draw" in done.stderr
+    done = call("show", "platform.toml", "--trace", "trace.json")
+    assert done.returncode == 2
+    assert "--trace needs a result" in done.stderr

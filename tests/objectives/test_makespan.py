@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,9 @@ def test_contention_sends_one_after_another() -> None:
     """A tensor for two devices takes 2 s each: both arrive at 3 s without contention, at 3 and 5 s with it."""
     graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("a", "c")], output_bytes=[4, 0, 0])
     platform = pk.Platform.of(acc=3, links={"acc": Link(1.0, np.inf)})
-    problem = pk.Problem(graph, platform, pk.CostTable(("acc",), [[1.0]] * 3, [[1.0]], [0] * 3), pk.Makespan())
+    problem = pk.Problem(
+        graph, platform, pk.CostTable(("acc",), np.ones((3, 1)), np.ones((1, 1)), np.zeros(3)), pk.Makespan()
+    )
     placement = pk.Placement.of(problem, [0, 1, 2])
     assert pk.evaluate(problem, placement).objective == 4.0
     contended = problem.replace(objective=pk.Makespan(contention=True))
@@ -133,7 +136,7 @@ def test_variants_survive_files() -> None:
 
 
 @given(makespan_problems(), st.data())
-@examples(300)
+@examples(40)
 def test_judge_is_the_plain_simulation_bit_by_bit(problem: pk.Problem, data: st.DataObject) -> None:
     """Every start and finish of every variant equals that of the event simulation written from the definition."""
     device = supported_devices(data, problem)
@@ -149,7 +152,7 @@ def test_judge_is_the_plain_simulation_bit_by_bit(problem: pk.Problem, data: st.
 
 
 @given(makespan_problems(), st.data())
-@examples(200)
+@examples(120)
 def test_priorities_and_steps_are_the_plain_simulation_bit_by_bit(problem: pk.Problem, data: st.DataObject) -> None:
     """Any float priority, and any steps, stuck ones included."""
     device = supported_devices(data, problem)
@@ -165,7 +168,7 @@ def test_priorities_and_steps_are_the_plain_simulation_bit_by_bit(problem: pk.Pr
 
 
 @given(makespan_problems(), st.data())
-@examples(150)
+@examples(40)
 def test_steps_of_a_run_give_the_run_again(problem: pk.Problem, data: st.DataObject) -> None:
     """A free run, written down as steps and run strictly, has the same times bit by bit."""
     device, contention = supported_devices(data, problem), has_contention(problem)
@@ -175,7 +178,7 @@ def test_steps_of_a_run_give_the_run_again(problem: pk.Problem, data: st.DataObj
 
 
 @given(makespan_problems(), st.data())
-@examples(100)
+@examples(50)
 def test_stuck_op_lies_on_a_cycle(problem: pk.Problem, data: st.DataObject) -> None:
     """The op that is named reaches itself over graph edges and the orders of the devices."""
     device, num_ops = supported_devices(data, problem), problem.graph.num_ops
@@ -197,7 +200,7 @@ def test_stuck_op_lies_on_a_cycle(problem: pk.Problem, data: st.DataObject) -> N
 
 
 @given(makespan_problems(), st.data())
-@examples(60)
+@examples(40)
 def test_batch_equals_single_runs_bit_by_bit(problem: pk.Problem, data: st.DataObject) -> None:
     """A batch, by either rule, is one simulation per row; priorities per row or for all."""
     rows = [supported_devices(data, problem) for _ in range(3)]
@@ -252,7 +255,7 @@ def test_memory_and_transfers_are_those_of_the_definition(problem: pk.Problem, d
         sender = [device[int(p)] for p in problem.graph.tensor_producer[moves.tensor]]
         for d in set(sender):
             busy = [(moves.start_s[i], moves.finish_s[i]) for i in range(len(sender)) if sender[i] == d]
-            assert all(a[1] <= b[0] for a, b in zip(busy, busy[1:], strict=False))
+            assert all(a[1] <= b[0] for a, b in pairwise(busy))
 
 
 def schedule_steps(schedule: pk.objectives.Schedule) -> list[int]:
@@ -262,7 +265,7 @@ def schedule_steps(schedule: pk.objectives.Schedule) -> list[int]:
 
 
 @given(makespan_problems(), st.data())
-@examples(60)
+@examples(40)
 def test_scaling_all_costs_scales_the_makespan(problem: pk.Problem, data: st.DataObject) -> None:
     """Costs times eight, exact in binary, are a makespan times eight."""
     device = supported_devices(data, problem)
@@ -305,7 +308,7 @@ def test_op_that_reads_a_tensor_twice_waits_for_one_arrival() -> None:
         consumers=np.array([1, 1]),
         tensor_bytes=np.array([8.0]),
     )
-    costs = pk.CostTable(("cpu",), [[1.0], [1.0]], [[0.5]], [0, 0])
+    costs = pk.CostTable(("cpu",), np.ones((2, 1)), np.full((1, 1), 0.5), np.zeros(2))
     problem = pk.Problem(graph, pk.Platform.of(cpu=2), costs, pk.Makespan())
     assert pk.evaluate(problem, pk.Placement.of(problem, [0, 1])).objective == 3.0
 
