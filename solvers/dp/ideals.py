@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +12,9 @@ from placekit.solvers.dp.instance import Instance, pack
 from placekit.solvers.dp.kernels import describe_ideals, enumerate_ideals
 
 __all__ = ["IdealSet", "merge_windows"]
+
+NODES_PER_CALL = 10_000_000
+"""Nodes of the search tree between two looks at the clock: a fraction of a second."""
 
 
 class IdealSet:
@@ -63,8 +67,10 @@ class IdealSet:
         return total
 
     @classmethod
-    def all_within(cls, instance: Instance, max_ideals: int, max_nodes: int) -> IdealSet | None:
-        """Return every ideal inside some balance window; None if there are too many."""
+    def all_within(
+        cls, instance: Instance, max_ideals: int, max_nodes: int, should_stop: Callable[[], bool] = lambda: False
+    ) -> IdealSet | None:
+        """Return every ideal inside some balance window; None if there are too many, or if told to stop."""
         contraction = instance.contraction
         senders, receivers = instance.rank[contraction.senders], instance.rank[contraction.receivers]
         by_sender = np.argsort(senders, kind="stable")
@@ -73,23 +79,22 @@ class IdealSet:
         ends = [(0.0, 1e-9 * total), (total * (1 - 1e-9), total * (1 + 1e-9))]  # the empty and the full ideal, always
         windows = merge_windows([*ends, *(instance.window(state) for state in instance.states())])
         num_words = max(1, -(-instance.num_classes // 64))
-        capacity = min(1 << 14, max_ideals)
-        while True:
-            bits = np.zeros((capacity, num_words), dtype=np.uint64)
-            count, nodes = enumerate_ideals(
-                offsets,
-                receivers[by_sender],
-                instance.work,
-                windows[:, 0].copy(),
-                windows[:, 1].copy(),
-                bits,
-                max_nodes,
-            )
-            if nodes > max_nodes or count > capacity >= max_ideals:
+        graph = offsets, receivers[by_sender], instance.work, windows[:, 0].copy(), windows[:, 1].copy()
+        size = instance.num_classes + 1
+        at, open_work = np.zeros(2, dtype=np.int64), np.zeros(size)
+        open_work[0] = total
+        left_before, choice = np.zeros(instance.num_classes, dtype=np.int64), np.zeros(size, dtype=np.int8)
+        state = at, left_before, choice, np.zeros(size), open_work, np.zeros(num_words, dtype=np.uint64)
+        bits = np.zeros((min(1 << 14, max_ideals), num_words), dtype=np.uint64)
+        while at[0] >= 0:
+            max_nodes -= enumerate_ideals(*graph, *state, bits, NODES_PER_CALL)
+            if should_stop() or max_nodes < 0 or (at[0] >= 0 and at[1] == len(bits) >= max_ideals):
                 return None
-            if count <= capacity:
-                return cls(instance, bits[:count])
-            capacity = min(4 * capacity, max_ideals)
+            if at[1] == len(bits):
+                bits = np.concatenate(
+                    [bits, np.zeros((min(3 * len(bits), max_ideals - len(bits)), num_words), np.uint64)]
+                )
+        return cls(instance, bits[: at[1]])
 
     @classmethod
     def prefixes(cls, instance: Instance, ends: NDArray[np.int64]) -> IdealSet:

@@ -17,9 +17,10 @@ __all__ = ["describe_ideals", "enumerate_ideals", "extend_chains"]
 
 @njit(cache=True)
 def enumerate_ideals(  # type: ignore[no-untyped-def]  # compiled: the argument types are in the docstring
-    successor_offsets, successors, work, window_low, window_high, bits, max_nodes
-):
-    """Write the ideals whose work lies in one of the windows into `bits`.
+    successor_offsets, successors, work, window_low, window_high, at, left_before, choice, taken, open_work, row,
+    bits, max_nodes,
+):  # fmt: skip
+    """Write the ideals whose work lies in one of the windows into `bits`, and come back now and then.
 
     A search tree over the classes in topological order: each is taken (if all its predecessors were) or left. Every
     leaf is a different ideal, and without windows every inner node leads to one. A node is cut off when no window meets
@@ -33,42 +34,44 @@ def enumerate_ideals(  # type: ignore[no-untyped-def]  # compiled: the argument 
         Non-negative work of each class.
     window_low, window_high : float64[num_windows]
         Windows of total work, ends included.
+    at : int64[2]
+        Where the search is, and how many ideals there are; all of the search's state is zero at its beginning, except
+        that ``open_work[0]`` is the sum of the work. It is over when ``at[0]`` is negative.
+    left_before : int64[num_classes]
+        Predecessors of each class that were left out.
+    choice : int8[num_classes + 1]
+        0: not tried, 1: taken, 2: left.
+    taken, open_work : float64[num_classes + 1]
+        Work taken before each class, and work of classes neither decided nor excluded by a predecessor.
+    row : uint64[num_words]
+        The classes taken.
     bits : uint64[capacity, num_words]
-        Receives the ideals.
+        Receives the ideals. The search comes back when another one would not fit.
     max_nodes : int
-        Largest number of nodes to visit.
+        Number of nodes after which it comes back in any case.
 
     Returns
     -------
-    tuple[int, int]
-        Number of ideals (``capacity + 1`` if they did not fit), and of visited nodes (above `max_nodes` if it was
-        reached: then ideals are missing).
+    int
+        Number of visited nodes.
     """
     num_classes = len(work)
     num_windows = len(window_low)
-    left_before = np.zeros(num_classes, dtype=np.int64)  # predecessors that were left out
-    choice = np.zeros(num_classes + 1, dtype=np.int8)  # 0: not tried, 1: taken, 2: left
-    taken = np.zeros(num_classes + 1)
-    open_work = np.zeros(num_classes + 1)  # of classes not decided and not excluded by a predecessor
-    open_work[0] = work.sum()
-    row = np.zeros(bits.shape[1], dtype=np.uint64)
-    count, nodes, c = 0, 0, 0
-    while c >= 0:
+    c, count, nodes = at[0], at[1], 0
+    while c >= 0 and nodes < max_nodes:
         if c == num_classes:
             inside = False
             for w in range(num_windows):
                 inside = inside or (window_low[w] <= taken[c] <= window_high[w])
             if inside:
                 if count == len(bits):
-                    return count + 1, nodes
+                    break
                 bits[count] = row
                 count += 1
             c -= 1
             continue
         if choice[c] == 0:
             nodes += 1
-            if nodes > max_nodes:
-                return count, nodes
             possible = False
             for w in range(num_windows):
                 possible = possible or (taken[c] <= window_high[w] and taken[c] + open_work[c] >= window_low[w])
@@ -104,7 +107,8 @@ def enumerate_ideals(  # type: ignore[no-untyped-def]  # compiled: the argument 
         open_work[c + 1] = max(0.0, still_open) + 1e-13 * open_work[0]
         c += 1
         choice[c] = 0
-    return count, nodes
+    at[0], at[1] = c, count
+    return nodes
 
 
 @njit(cache=True)

@@ -130,7 +130,9 @@ class Dp:
 
     def _attempt(self, run: Run, instance: Instance) -> Outcome:
         """Look for the best chain below the instance's limit, and report what that proves."""
-        ideals = IdealSet.all_within(instance, self._max_ideals(instance), MAX_NODES)
+        ideals = IdealSet.all_within(
+            instance, self._max_ideals(instance), MAX_NODES, lambda: run.should_stop() is not None
+        )
         if ideals is None:
             return Outcome.TOO_MANY
         run.info["ideals"] = len(ideals.bits)
