@@ -11,6 +11,7 @@ from strategies import examples
 from placekit import PlacekitError, Placement, SerialLatency, evaluate, solve
 from placekit.benchmarks.families import FAMILIES, MEAN_OP_S, generate
 from placekit.benchmarks.topologies import MIN_OPS
+from placekit.objectives import Makespan, Objective
 from placekit.problem import Problem
 
 families = pytest.mark.parametrize("family", FAMILIES)
@@ -90,13 +91,14 @@ def test_equal_devices_are_one_kind_and_unequal_ones_are_not(family: str) -> Non
     assert ratio.std() > 0.1
 
 
-def test_throughput_has_a_host_and_other_objectives_do_not() -> None:
+@pytest.mark.parametrize("objective", [SerialLatency(), Makespan()])
+def test_throughput_has_a_host_and_other_objectives_do_not(objective: Objective) -> None:
     """The CPU of the workloads pays no transfer; without `Throughput` there are accelerators only."""
     host = generate("chains", 50, num_devices=3).platform.devices[-1]
     assert host.is_host
     assert generate("chains", 50, num_devices=3).costs.transfer_time_s[:, -1].max() == 0
-    problem = generate("chains", 50, num_devices=3, objective=SerialLatency())
-    assert problem.objective == SerialLatency()
+    problem = generate("chains", 50, num_devices=3, objective=objective)
+    assert problem.objective == objective
     assert [device.is_host for device in problem.platform.devices] == [False] * 3
 
 
