@@ -75,14 +75,14 @@ _THROUGHPUT = (
     ("none", "file", 60.0, None),
     ("none", "local-search", 60.0, None),
     ("none", "auto", 60.0, None),
-    ("none", "auto", 600.0, 0.01),
+    ("none", "auto", 600.0, 0.05),
 )
 _LATENCY = (
     ("none", "single", 60.0, None),
     ("none", "greedy", 60.0, None),
     ("none", "split", 60.0, None),
     ("none", "auto", 60.0, None),
-    ("none", "auto", 600.0, 0.01),
+    ("none", "auto", 600.0, 0.05),
 )
 """Contiguity, method, time limit, gap of what is run on every workload."""
 
