@@ -1,0 +1,48 @@
+"""The page on asynchronous problems tells the truth: its files read, its snippet runs and prints what it says."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import placekit as pk
+from placekit.io.schemas import json_schema
+
+PAGE = (Path(__file__).parents[1] / "docs" / "makespan.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+FILES = [text for language, text in BLOCKS if language == "json"]
+(SNIPPET,) = (text for language, text in BLOCKS if language == "python")
+(OUTPUT,) = (text for language, text in BLOCKS if language == "text")
+
+
+def test_problem_on_the_page_is_the_one_it_describes(tmp_path: Path) -> None:
+    """The file reads; two devices need 6 ms, as the text says, and one would need 8."""
+    (tmp_path / "join.problem.json").write_text(FILES[0])
+    problem = pk.read_problem(tmp_path / "join.problem.json")
+    assert pk.solve(problem, method="heft").objective == pytest.approx(6e-3)
+    assert pk.solve(problem, method="single").objective == pytest.approx(8e-3)
+
+
+def test_schema_names_what_the_page_uses() -> None:
+    """Every key of the file is in the JSON Schema that the page points to."""
+    assert set(json.loads(FILES[0])) <= set(json_schema("problem")["properties"])
+
+
+def test_snippet_converts_in_ten_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snippet runs on the other file of the page, prints the output shown, and writes a problem that reads."""
+    monkeypatch.chdir(tmp_path)
+    Path("graph.json").write_text(FILES[1])
+    assert len(ast.parse(SNIPPET).body) <= 10
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(SNIPPET, "makespan.md", "exec"), {})
+    assert re.sub(r", \d+\.\d\d s$", ", ? s", printed.getvalue(), flags=re.MULTILINE) == re.sub(
+        r", \d+\.\d\d s$", ", ? s", OUTPUT, flags=re.MULTILINE
+    )
+    assert pk.read_problem("graph.problem.json").platform.num_devices == 4
