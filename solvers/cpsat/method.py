@@ -15,7 +15,7 @@ from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
 from placekit.graph import topological_order
 from placekit.method import Run
-from placekit.objectives import Makespan, SerialLatency, Throughput
+from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
 from placekit.problem import Problem
 from placekit.solvers.cpsat.model import Convexity, CpsatModel
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
@@ -60,7 +60,8 @@ class CpsatParams:
 class Cpsat:
     """Exact placement by constraint programming.
 
-    `Throughput` and `SerialLatency` under any contiguity; `Makespan`, where an answer carries steps, without.
+    `Throughput` and `SerialLatency` under any contiguity; `Makespan` and `OffloadLatency`, where an answer may carry
+    steps, without.
     """
 
     name: ClassVar[str] = "cpsat"
@@ -83,7 +84,10 @@ class Cpsat:
             return None
         if isinstance(problem.objective, Makespan):
             return why_not(problem)
-        return f"it models throughput, serial-latency and makespan, not {problem.objective.name}"
+        if isinstance(problem.objective, OffloadLatency):
+            is_free = problem.contiguity is Contiguity.NONE
+            return None if is_free else f"its offload-latency model does not keep parts {problem.contiguity}"
+        return f"it models throughput, serial-latency, makespan and offload-latency, not {problem.objective.name}"
 
     def run(self, run: Run) -> StopReason:
         """Build the model, start it from the best placement known, and solve it.
@@ -91,6 +95,10 @@ class Cpsat:
         Its unit of time is set by that placement's objective. If the optimum turns out to be far below, so that the
         rounding hides the last part of the gap, it is built and solved again from the new one.
         """
+        if isinstance(run.problem.objective, OffloadLatency):
+            from placekit.solvers.offload.cp_method import solve_offload_program
+
+            return solve_offload_program(run, self._workers)
         contraction = open_run(run)
         if contraction is None:
             return StopReason.PROVED

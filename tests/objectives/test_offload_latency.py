@@ -11,11 +11,11 @@ import oracle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import examples, problems
 
 import placekit as pk
 from placekit.errors import InvalidProblemError
 from placekit.objectives import get_objective
-from strategies import examples, problems
 
 OFFLOAD = st.builds(pk.OffloadLatency, calls_per_device=st.integers(1, 3))
 

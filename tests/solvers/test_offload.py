@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 
+import numpy as np
 import oracle
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import examples, problems
 
 import placekit as pk
+from placekit.errors import UnsupportedProblemError
 from placekit.method import Run
+from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.solvers.offload.anneal import excess, latency
 from placekit.solvers.offload.method import bound_offload
+from placekit.solvers.offload.search import places_from, places_of
 
 LATENCY_S = {
     "layer_bert24_inference": 0.1002185,
@@ -89,3 +96,107 @@ def test_bounds_hold_for_two_calls_per_device(problem: pk.Problem) -> None:
         return
     for name, bound in bounds_of(problem).items():
         assert bound <= best * (1 + 1e-9) + 1e-15, name
+
+
+@given(problem=offload_problems())
+@examples(60)
+def test_cpsat_matches_enumeration(problem: pk.Problem) -> None:
+    """The optimum with its proof, or the proof that there is none."""
+    best = optimum(problem)
+    result = pk.solve(problem, method="cpsat")
+    if best is None:
+        assert result.status is pk.Status.INFEASIBLE
+    else:
+        assert result.objective == pytest.approx(best, rel=OPTIMALITY_TOLERANCE, abs=1e-12)
+        assert result.status is pk.Status.OPTIMAL
+
+
+@given(problem=offload_problems(max_ops=4, max_devices=2, calls=2))
+@examples(40)
+def test_cpsat_matches_enumeration_with_two_calls_per_device(problem: pk.Problem) -> None:
+    """Placements and steps."""
+    best = optimum(problem)
+    result = pk.solve(problem, method="cpsat")
+    if best is None:
+        assert result.placement is None
+    else:
+        assert result.objective == pytest.approx(best, rel=OPTIMALITY_TOLERANCE, abs=1e-12)
+        assert result.status is pk.Status.OPTIMAL
+
+
+@given(data=st.data(), problem=offload_problems(max_ops=7, max_devices=4) | offload_problems(7, 4, calls=2))
+@examples(200)
+def test_kernel_matches_the_judge(data: st.DataObject, problem: pk.Problem) -> None:
+    """Latency and excess of memory of any places are those of the placement."""
+    contraction, places = places_of(problem)
+    num_ops = problem.graph.num_ops
+    devices = data.draw(st.lists(st.integers(0, problem.platform.num_devices - 1), min_size=num_ops, max_size=num_ops))
+    steps = data.draw(st.none() | st.lists(st.integers(0, 1), min_size=num_ops, max_size=num_ops))
+    leader = np.unique(problem.op_class, return_index=True)[1][problem.op_class]
+    placement = pk.Placement.of(problem, np.array(devices)[leader], None if steps is None else np.array(steps)[leader])
+    place = places_from(contraction, places, placement)
+    evaluation = pk.evaluate(problem, placement)
+    broken = {violation.constraint for violation in evaluation.violations}
+    if place is None:
+        assert broken & {"support", "pin", "calls"}
+        return
+    if "calls" in broken:
+        return
+    assert (excess(places, place) > 0) == ("memory" in broken)
+    assert np.isinf(latency(places, place)) == ("order" in broken)
+    if evaluation.objective is not None:
+        assert latency(places, place) == pytest.approx(evaluation.objective, rel=1e-12)
+
+
+@given(problem=offload_problems())
+@examples(60)
+def test_adding_an_accelerator_never_hurts_the_optimum(problem: pk.Problem) -> None:
+    """One more device of a kind that is there."""
+    best = optimum(problem)
+    if best is None or problem.platform.num_devices > 2:
+        return
+    twin = problem.platform.devices[-1].replace(name="twin")
+    more = problem.replace(platform=problem.platform.replace(devices=(*problem.platform.devices, twin)))
+    better = optimum(more)
+    assert better is not None
+    assert better <= best
+
+
+@given(problem=offload_problems(), factor=st.sampled_from([0.25, 2.0, 1024.0]))
+@examples(40)
+def test_scaling_the_costs_scales_objective_and_bound(problem: pk.Problem, factor: float) -> None:
+    """By a power of two exactly."""
+    costs = problem.costs
+    scaled = problem.replace(
+        costs=costs.replace(op_time_s=costs.op_time_s * factor, transfer_time_s=costs.transfer_time_s * factor)
+    )
+    one, other = (pk.solve(p, method="dp", seed=1) for p in (problem, scaled))
+    assert (one.objective is None) == (other.objective is None)
+    if one.objective is not None and other.objective is not None:
+        assert other.objective == one.objective * factor
+        assert other.lower_bound == pytest.approx((one.lower_bound or 0.0) * factor, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", LATENCY_S)
+def test_public_workloads_are_proven_optimal(workloads: Path, name: str) -> None:
+    """Value and proof in one."""
+    problem = pk.read_workload(workloads / "latency" / f"{name}.json").replace(
+        objective=pk.OffloadLatency(), contiguity=None
+    )
+    result = pk.solve(problem, method="dp", stop=pk.MaxRuntime(60))
+    assert result.status is pk.Status.OPTIMAL
+    assert result.objective == pytest.approx(LATENCY_S[name], rel=1e-9)
+    assert result.bound_name == "series program"
+
+
+@pytest.mark.parametrize("method", ["dp", "local-search", "cpsat", "bound"])
+def test_methods_refuse_or_keep_contiguity(diamond: pk.Problem, method: str) -> None:
+    """Search by calls does not keep parts together and says so; a program that bounds only needs no more."""
+    problem = diamond.replace(objective=pk.OffloadLatency(), contiguity=pk.Contiguity.CONVEX)
+    if method in ("dp", "bound"):
+        result = pk.solve(problem, method=method)
+        assert result.placement is not None
+        assert not result.placement.violations(problem)
+    else:
+        with pytest.raises(UnsupportedProblemError, match=r"offload-latency.* does not keep parts convex"):
+            pk.solve(problem, method=method)
