@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from placekit.errors import InvalidProblemError
 from placekit.method import Run
-from placekit.objectives import OffloadLatency, SerialLatency, Throughput
+from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
 from placekit.problem import Problem
 from placekit.solvers.baselines import offer_single_devices
 from placekit.solvers.bounds.portfolio import lower_bounds
@@ -38,9 +38,12 @@ class Bound:
 
     def supports(self, problem: Problem) -> str | None:
         """Return None for the objectives that have bounds."""
-        if isinstance(problem.objective, Throughput | SerialLatency | OffloadLatency):
+        if isinstance(problem.objective, Throughput | SerialLatency | OffloadLatency | Makespan):
             return None
-        return f"there are bounds for throughput, serial-latency and offload-latency, not for {problem.objective.name}"
+        return (
+            "there are bounds for throughput, serial-latency, offload-latency and makespan, "
+            f"not for {problem.objective.name}"
+        )
 
     def run(self, run: Run) -> StopReason:
         """Offer the quick placements, then raise the bound until the time is up or nothing is left to try."""
@@ -58,6 +61,10 @@ class Bound:
             from placekit.solvers.offload.method import bound_offload
 
             return bound_offload(run, keep)
+        if isinstance(run.problem.objective, Makespan):
+            from placekit.solvers.makespan.cp_method import bound_makespan
+
+            return bound_makespan(run, keep)
         offer_single_devices(run)
         Greedy().run(run)
         PipeDream(PipeDreamParams(branches="cut")).run(run)

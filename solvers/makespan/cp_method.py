@@ -13,6 +13,7 @@ from placekit.method import Run
 from placekit.objectives import Makespan
 from placekit.placement import Placement
 from placekit.problem import Problem
+from placekit.solvers.bounds import largest_op
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
 from placekit.solvers.infeasible import clash
 from placekit.solvers.local_search.method import LocalSearchParams
@@ -22,9 +23,10 @@ from placekit.solvers.makespan.search import search_makespan
 from placekit.solvers.makespan.series import solve_in_series
 from placekit.solvers.makespan.tasks import Tasks, make_tasks
 from placekit.solvers.makespan.windows import Floors, narrow
+from placekit.solvers.opening import open_run
 from placekit.stop import StopReason
 
-__all__ = ["offer_plan", "plan_of", "solve_makespan", "why_not"]
+__all__ = ["bound_makespan", "offer_plan", "plan_of", "solve_makespan", "why_not"]
 
 START_SHARE = 0.15
 """Share of the time limit that the annealing before may take."""
@@ -95,14 +97,11 @@ def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool =
     assert isinstance(problem.objective, Makespan)  # the method looks first
     tasks = make_tasks(problem)
     floors = first_floors(tasks)
-    _prove(run, tasks, floors, QUICK_SHARE)
+    _prove(run, tasks, floors)
     _search_locally(run)
-    if in_series and run.should_stop() is None:
-        time_s = DEFAULT_SERIES_S if run.remaining_s is None else SERIES_SHARE * run.remaining_s
-        found = solve_in_series(run, tasks, lambda part: solve_makespan(part, workers, in_series=False), time_s)
-        if found is not None:
-            floors = replace(found, between_s=floors.between_s)
-    _prove(run, tasks, floors, QUICK_SHARE)
+    if in_series:
+        floors = _solve_segments(run, tasks, floors, workers)
+    _prove(run, tasks, floors)
     while (reason := run.should_stop()) is None:
         ceiling_s = run.objective if run.objective is not None else _worst_s(tasks)
         windows = narrow(tasks, ceiling_s, floors)
@@ -127,12 +126,49 @@ def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool =
     return reason
 
 
-def _prove(run: Run, tasks: Tasks, floors: Floors, share: float) -> None:
+def bound_makespan(run: Run, keep: Callable[[float, str], None]) -> StopReason:
+    """Prove bounds without the constraint program of the whole problem; method ``bound``.
+
+    Parameters
+    ----------
+    run
+        The run; its problem's objective is the makespan, under any contiguity.
+    keep
+        Takes bounds in seconds, and their names.
+    """
+    if open_run(run) is None:
+        return StopReason.PROVED
+    keep(*largest_op(run.problem))
+    tasks = make_tasks(run.problem)
+    floors = first_floors(tasks)
+    _prove(run, tasks, floors, keep)
+    if why_not(run.problem) is None:
+        _search_locally(run)
+        floors = _solve_segments(run, tasks, floors, lambda _: 1)
+        if run.bound is not None and run.bound_name is not None:
+            keep(run.bound, run.bound_name)
+        _prove(run, tasks, floors, keep)
+    return run.should_stop() or StopReason.FINISHED
+
+
+def _solve_segments(run: Run, tasks: Tasks, floors: Floors, workers: Callable[[int], int]) -> Floors:
+    """Solve the segments between cuts, if there are any, and return the floors with theirs."""
+    if run.should_stop() is not None:
+        return floors
+    time_s = DEFAULT_SERIES_S if run.remaining_s is None else SERIES_SHARE * run.remaining_s
+    found = solve_in_series(run, tasks, lambda part: solve_makespan(part, workers, in_series=False), time_s)
+    return floors if found is None else replace(found, between_s=floors.between_s)
+
+
+def _prove(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None] | None = None) -> None:
     """Raise the bound by what takes no search, in a share of the time that is left."""
-    limit_s = math.inf if run.remaining_s is None else share * run.remaining_s
+    if run.should_stop() is not None:
+        return
+    keep = keep or run.raise_bound
+    limit_s = math.inf if run.remaining_s is None else QUICK_SHARE * run.remaining_s
     for bound_s, name in makespan_bounds(run.problem, tasks, floors, upper_bound_s=run.objective, time_limit_s=limit_s):
         # what is proven of limits below a makespan that is known says no more than that this one is optimal
-        run.raise_bound(bound_s if run.objective is None else min(bound_s, run.objective), name)
+        keep(bound_s if run.objective is None else min(bound_s, run.objective), name)
         if run.should_stop() is not None:
             return
 
