@@ -113,7 +113,11 @@ def _find_infeasibility(run: Run) -> StopReason | None:
         can_run[problem.op_class[op], others] = False
     class_bytes = np.bincount(problem.op_class, weights=costs.op_memory_bytes)
     limits = np.array([np.inf if d.memory_bytes is None else d.memory_bytes for d in platform.devices])
-    for c, leader in enumerate(np.unique(problem.op_class, return_index=True)[1].tolist()):
+    # in one step for all classes: there can be 100,000 of them
+    roomiest = np.where(can_run, limits, -np.inf).max(axis=1)
+    leaders = np.unique(problem.op_class, return_index=True)[1]
+    for c in np.flatnonzero(~can_run.any(axis=1) | (class_bytes > roomiest * (1 + 1e-12))).tolist():
+        leader = int(leaders[c])
         size = int((problem.op_class == c).sum()) if not can_run[c].any() else 1
         with_others = f" and the {size - 1} ops that share its device" if size > 1 else ""
         if not can_run[c].any():
