@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.solvers.dp.instance import Instance, pack
-from placekit.solvers.dp.kernels import describe_ideals, enumerate_ideals
+from placekit.solvers.dp.instance import Instance
+from placekit.solvers.dp.kernels import cut_of_prefixes, describe_ideals, enumerate_ideals
 
 __all__ = ["IdealSet", "merge_windows"]
 
@@ -18,42 +18,38 @@ NODES_PER_CALL = 10_000_000
 
 
 class IdealSet:
-    """Ideals of an instance, by rising work, with their sums and cuts.
+    """Ideals of an instance, by rising work, with their sums and cuts; made by `all_within` or `prefixes`.
 
     Parameters
     ----------
     instance
         The instance.
     bits
-        ``[num_ideals, num_words]`` ideals in any order; the empty and the full one must be among them.
+        ``[num_ideals, num_words]`` ideals by rising work; the empty and the full one must be among them.
+    values
+        ``[num_ideals, num_values]`` sums of `_class_values` over each ideal.
+    cut_offsets, cut_nets, cut_counts
+        CSR lists of the nets that each ideal cuts, in rising order, and how many of their pins lie inside.
     """
 
-    def __init__(self, instance: Instance, bits: NDArray[np.uint64]) -> None:
-        self.instance = instance
+    def __init__(
+        self,
+        instance: Instance,
+        bits: NDArray[np.uint64],
+        values: NDArray[np.float64],
+        cut_offsets: NDArray[np.int64],
+        cut_nets: NDArray[np.int32],
+        cut_counts: NDArray[np.int32],
+    ) -> None:
+        self.instance, self.bits = instance, bits
+        self.cut_offsets, self.cut_nets, self.cut_counts = cut_offsets, cut_nets, cut_counts
         num_groups, num_passes = len(instance.groups), instance.num_passes
-        columns = [instance.work[None], instance.memory[None], instance.closed.astype(np.float64)]
-        columns.append(instance.times.reshape(num_groups * num_passes, -1))
-        class_values = np.ascontiguousarray(np.concatenate(columns).T)
-        nets = instance.net_offsets, instance.net_pins
-        values, offsets = np.zeros((len(bits), class_values.shape[1])), np.zeros(len(bits) + 1, dtype=np.int64)
-        none = np.zeros(0, dtype=np.int32)
-        # sort first: the kernels walk the ideals by rising work
-        describe_ideals(bits, class_values, *nets, values, offsets, none, none)
-        by_work = np.argsort(values[:, 0], kind="stable")
-        self.bits = np.ascontiguousarray(bits[by_work])
-        values = values[by_work]
-        sizes = np.diff(offsets)[by_work]
-        self.cut_offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        self.cut_nets = np.zeros(int(self.cut_offsets[-1]), dtype=np.int32)
-        self.cut_counts = np.zeros_like(self.cut_nets)
-        if len(self.cut_nets):
-            describe_ideals(self.bits, class_values, *nets, values, self.cut_offsets, self.cut_nets, self.cut_counts)
         self.work, self.memory = values[:, 0].copy(), values[:, 1].copy()
         self.closed = np.ascontiguousarray(values[:, 2 : 2 + num_groups].T)
         times = values[:, 2 + num_groups :].reshape(len(bits), num_groups, num_passes)
         self.times = np.ascontiguousarray(times.transpose(1, 2, 0))
         self.cut_times = self._cut_times()
-        members = np.bitwise_count(self.bits).sum(axis=1)
+        members = np.bitwise_count(bits).sum(axis=1)
         self.empty, self.full = int(np.argmin(members)), int(np.argmax(members))
 
     def _cut_times(self) -> NDArray[np.float64]:
@@ -94,12 +90,45 @@ class IdealSet:
                 bits = np.concatenate(
                     [bits, np.zeros((min(3 * len(bits), max_ideals - len(bits)), num_words), np.uint64)]
                 )
-        return cls(instance, bits[: at[1]])
+        return cls._described(instance, bits[: at[1]])
+
+    @classmethod
+    def _described(cls, instance: Instance, bits: NDArray[np.uint64]) -> IdealSet:
+        """Return the ideals given in any order. O(ideals * (classes + pins))."""
+        class_values = _class_values(instance)
+        nets = instance.net_offsets, instance.net_pins
+        values, offsets = np.zeros((len(bits), class_values.shape[1])), np.zeros(len(bits) + 1, dtype=np.int64)
+        none = np.zeros(0, dtype=np.int32)
+        # sort first: the kernels walk the ideals by rising work
+        describe_ideals(bits, class_values, *nets, values, offsets, none, none)
+        by_work = np.argsort(values[:, 0], kind="stable")
+        bits, values = np.ascontiguousarray(bits[by_work]), values[by_work]
+        offsets = np.concatenate([[0], np.cumsum(np.diff(offsets)[by_work])]).astype(np.int64)
+        cut = np.zeros((2, int(offsets[-1])), dtype=np.int32)
+        if cut.size:
+            describe_ideals(bits, class_values, *nets, values, offsets, cut[0], cut[1])
+        return cls(instance, bits, values, offsets, cut[0], cut[1])
 
     @classmethod
     def prefixes(cls, instance: Instance, ends: NDArray[np.int64]) -> IdealSet:
-        """Return the prefixes of the instance's own order that have `ends` classes."""
-        return cls(instance, pack(np.arange(instance.num_classes)[None, :] < ends[:, None]))
+        """Return the prefixes of the instance's own order that have `ends` classes, which must rise.
+
+        O(classes + pins log pins + prefixes * words + total length of the cuts).
+        """
+        words = np.arange(max(1, -(-instance.num_classes // 64)))
+        inside = np.clip(ends[:, None] - 64 * words, 0, 64).astype(np.uint64)
+        some = (np.uint64(1) << np.minimum(inside, 63)) - np.uint64(1)
+        bits = np.where(inside == 64, ~np.uint64(0), some)
+        class_values = _class_values(instance)
+        values = np.concatenate([np.zeros((1, class_values.shape[1])), np.cumsum(class_values, axis=0)])[ends]
+        owner = np.repeat(np.arange(len(instance.net_offsets) - 1), np.diff(instance.net_offsets))
+        pins = instance.net_pins[np.lexsort((instance.net_pins, owner))]
+        offsets, none = np.zeros(len(ends) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32)
+        cut_of_prefixes(ends, instance.net_offsets, pins, offsets, none, none)
+        cut = np.zeros((2, int(offsets[-1])), dtype=np.int32)
+        if cut.size:
+            cut_of_prefixes(ends, instance.net_offsets, pins, offsets, cut[0], cut[1])
+        return cls(instance, bits, values, offsets, cut[0], cut[1])
 
     def candidates(self, state: tuple[int, ...]) -> NDArray[np.int64]:
         """Return the ideals that `state` can stand at, by rising work."""
@@ -121,6 +150,13 @@ class IdealSet:
     def _after(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Seconds and bytes of what is outside each ideal."""
         return self.times[:, :, self.full, None] - self.times, self.memory[self.full] - self.memory
+
+
+def _class_values(instance: Instance) -> NDArray[np.float64]:
+    """``[num_classes, num_values]`` what is summed over ideals: work, bytes, closed groups, seconds."""
+    columns = [instance.work[None], instance.memory[None], instance.closed.astype(np.float64)]
+    columns.append(instance.times.reshape(len(instance.groups) * instance.num_passes, -1))
+    return np.ascontiguousarray(np.concatenate(columns).T)
 
 
 def merge_windows(windows: list[tuple[float, float]]) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from placekit.compiled import njit
 
-__all__ = ["describe_ideals", "enumerate_ideals", "extend_chains"]
+__all__ = ["cut_of_prefixes", "describe_ideals", "enumerate_ideals", "extend_chains"]
 
 
 @njit(cache=True)
@@ -156,6 +156,36 @@ def describe_ideals(bits, class_values, net_offsets, net_pins, values, cut_offse
                 at += 1
         if only_count:
             cut_offsets[i + 1] = at
+
+
+@njit(cache=True)
+def cut_of_prefixes(ends, net_offsets, net_pins, cut_offsets, cut_nets, cut_counts):  # type: ignore[no-untyped-def]  # compiled
+    """List the nets that each prefix of the order cuts, as `describe_ideals` does for any ideal.
+
+    Called twice: with empty `cut_nets` it only counts, and fills `cut_offsets`.
+
+    Parameters
+    ----------
+    ends : int64[num_prefixes]
+        Number of classes of each prefix, rising.
+    net_offsets, net_pins : int64[num_nets + 1], int64[num_pins]
+        Nets, CSR, the pins of each in rising order.
+    cut_offsets, cut_nets, cut_counts
+        As for `describe_ideals`.
+    """
+    only_count = len(cut_nets) == 0
+    filled = np.zeros(len(ends), dtype=np.int64)
+    for n in range(len(net_offsets) - 1):
+        p, last = net_offsets[n], net_offsets[n + 1] - 1
+        for i in range(np.searchsorted(ends, net_pins[p] + 1), np.searchsorted(ends, net_pins[last] + 1)):
+            if not only_count:
+                while net_pins[p] < ends[i]:
+                    p += 1
+                cut_nets[cut_offsets[i] + filled[i]] = n
+                cut_counts[cut_offsets[i] + filled[i]] = p - net_offsets[n]
+            filled[i] += 1
+    if only_count:
+        cut_offsets[1:] = np.cumsum(filled)
 
 
 @njit(cache=True)

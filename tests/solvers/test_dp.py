@@ -113,6 +113,31 @@ def test_ideals_are_enumerated_and_described(problem: pk.Problem) -> None:
             assert dict(zip(found.cut_nets[span].tolist(), found.cut_counts[span].tolist(), strict=True)) == cut
 
 
+@examples(100)
+@given(acyclic_throughput(), st.data())
+def test_prefixes_are_described_like_any_ideals(problem: pk.Problem, data: st.DataObject) -> None:
+    """The kernel that walks along the order gives the sums and cuts of the one that looks at bits."""
+    contraction = contract(problem)
+    order = next(order for _, order in named_orders(contraction))
+    instance = Instance(contraction, order, np.inf)
+    size = instance.num_classes
+    inner = data.draw(st.sets(st.integers(0, size)))
+    ends = np.array(sorted({0, size, *inner}))
+    quick = IdealSet.prefixes(instance, ends)
+    bits = pack(np.arange(size)[None, :] < ends[:, None])
+    assert np.array_equal(quick.bits, bits)
+    slow = IdealSet._described(instance, bits)
+    same = [np.flatnonzero((slow.bits == row).all(axis=1))[0] for row in bits]
+    for i, j in enumerate(same):
+        assert quick.times[..., i] == pytest.approx(slow.times[..., j], abs=1e-15)
+        assert (quick.work[i], quick.memory[i]) == pytest.approx((slow.work[j], slow.memory[j]))
+        assert np.array_equal(quick.closed[:, i], slow.closed[:, j])
+        assert quick.cut_times[..., i] == pytest.approx(slow.cut_times[..., j])
+        a, b = (slice(s.cut_offsets[k], s.cut_offsets[k + 1]) for s, k in ((quick, i), (slow, j)))
+        assert np.array_equal(quick.cut_nets[a], slow.cut_nets[b])
+        assert np.array_equal(quick.cut_counts[a], slow.cut_counts[b])
+
+
 @examples(300)
 @given(acyclic_throughput(max_devices=3), st.integers(0, 2**32 - 1))
 def test_windows_never_exclude_a_good_chain(problem: pk.Problem, seed: int) -> None:
