@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from placekit.contiguity import Contiguity
+from placekit.evaluate import Evaluation
 from placekit.method import Run
 from placekit.objectives import Makespan
 from placekit.placement import Placement
@@ -26,7 +27,7 @@ from placekit.solvers.makespan.windows import Floors, narrow
 from placekit.solvers.opening import open_run
 from placekit.stop import StopReason
 
-__all__ = ["bound_makespan", "offer_plan", "plan_of", "solve_makespan", "why_not"]
+__all__ = ["bound_makespan", "offer_plan", "plan_of", "prove", "search_locally", "solve_makespan", "why_not"]
 
 START_SHARE = 0.15
 """Share of the time limit that the annealing before may take."""
@@ -53,18 +54,16 @@ def why_not(problem: Problem) -> str | None:
     return None
 
 
-def plan_of(run: Run, tasks: Tasks) -> Plan:
-    """Return the schedule of the best placement, as the judge executes it, in seconds."""
-    assert run.placement is not None  # callers look first
-    assert run.evaluation is not None
-    assert run.evaluation.score is not None
-    schedule = run.evaluation.score.schedule
+def plan_of(placement: Placement, evaluation: Evaluation, tasks: Tasks) -> Plan:
+    """Return the schedule of a placement, as the judge executes it, in seconds."""
+    assert evaluation.score is not None  # callers have its objective
+    schedule = evaluation.score.schedule
     assert schedule is not None  # the makespan has a clock
     start, finish = np.zeros((2, tasks.num_ops))
     ops = ~schedule.is_transfer
     start[schedule.op[ops]] = schedule.start_s[ops]
     finish[schedule.op[ops]] = schedule.finish_s[ops]
-    return Plan(run.placement.device_of_op[tasks.op], start[tasks.op], finish[tasks.op])
+    return Plan(placement.device_of_op[tasks.op], start[tasks.op], finish[tasks.op])
 
 
 def offer_plan(run: Run, tasks: Tasks, plan: Plan, at_most: float | None = None) -> None:
@@ -97,11 +96,11 @@ def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool =
     assert isinstance(problem.objective, Makespan)  # the method looks first
     tasks = make_tasks(problem)
     floors = first_floors(tasks)
-    _prove(run, tasks, floors)
-    _search_locally(run)
+    prove(run, tasks, floors)
+    search_locally(run, START_SHARE)
     if in_series:
         floors = _solve_segments(run, tasks, floors, workers)
-    _prove(run, tasks, floors)
+    prove(run, tasks, floors)
     while (reason := run.should_stop()) is None:
         ceiling_s = run.objective if run.objective is not None else _worst_s(tasks)
         windows = narrow(tasks, ceiling_s, floors)
@@ -111,8 +110,8 @@ def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool =
             run.raise_bound(ceiling_s, "windows")
             continue
         model = MakespanModel(tasks, windows, ceiling_s, run.bound or 0.0, floors.between_s)
-        if run.placement is not None:
-            model.hint(plan_of(run, tasks))
+        if run.placement is not None and run.evaluation is not None:
+            model.hint(plan_of(run.placement, run.evaluation, tasks))
         outcome, was_cut_short = _search(run, tasks, model, workers, ceiling_s)
         if was_cut_short:
             continue
@@ -141,13 +140,13 @@ def bound_makespan(run: Run, keep: Callable[[float, str], None]) -> StopReason:
     keep(*largest_op(run.problem))
     tasks = make_tasks(run.problem)
     floors = first_floors(tasks)
-    _prove(run, tasks, floors, keep)
+    prove(run, tasks, floors, keep)
     if why_not(run.problem) is None:
-        _search_locally(run)
+        search_locally(run, START_SHARE)
         floors = _solve_segments(run, tasks, floors, lambda _: 1)
         if run.bound is not None and run.bound_name is not None:
             keep(run.bound, run.bound_name)
-        _prove(run, tasks, floors, keep)
+        prove(run, tasks, floors, keep)
     return run.should_stop() or StopReason.FINISHED
 
 
@@ -160,7 +159,7 @@ def _solve_segments(run: Run, tasks: Tasks, floors: Floors, workers: Callable[[i
     return floors if found is None else replace(found, between_s=floors.between_s)
 
 
-def _prove(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None] | None = None) -> None:
+def prove(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None] | None = None) -> None:
     """Raise the bound by what takes no search, in a share of the time that is left."""
     if run.should_stop() is not None:
         return
@@ -173,9 +172,9 @@ def _prove(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], 
             return
 
 
-def _search_locally(run: Run) -> None:
+def search_locally(run: Run, share: float) -> None:
     """Anneal for a moment: the better the best schedule, the narrower the windows."""
-    with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
+    with run.limited_to(None if run.remaining_s is None else share * run.remaining_s):
         search_makespan(run, LocalSearchParams(patience=START_PATIENCE, steps=START_STEPS))
 
 

@@ -32,6 +32,7 @@ so the bound holds, and the judge says what the schedule costs with it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -81,6 +82,8 @@ class MakespanModel:
     between_s
         ``[V, V]`` least seconds from the end of one op to the start of another
         (:mod:`placekit.solvers.makespan.between`); None for nothing.
+    orders
+        Pairs of ops of which the second starts when the first has ended, beside the edges.
 
     Attributes
     ----------
@@ -97,6 +100,7 @@ class MakespanModel:
         ceiling_s: float,
         floor_s: float = 0.0,
         between_s: NDArray[np.float64] | None = None,
+        orders: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.tasks, self.windows = tasks, windows
         self.proto = cp_model.CpModel()
@@ -116,6 +120,8 @@ class MakespanModel:
         self._order_edges()
         if between_s is not None:
             self._keep_apart(between_s)
+        for u, v in orders:
+            self.proto.add(self.start[v] >= self.finish[u])
         self._run_one_at_a_time()
         self._limit_memory()
         self.proto.minimize(self.end)
