@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
 from placekit.method import Run
-from placekit.objectives import SerialLatency, Throughput
+from placekit.objectives import OffloadLatency, SerialLatency, Throughput
 from placekit.problem import Problem
 from placekit.solvers.stages import Stage, run_stages
 from placekit.stop import StopReason
@@ -55,6 +55,8 @@ def plan(problem: Problem) -> tuple[Stage, ...]:
     size = (int(problem.op_class.max()) + 1) * problem.platform.num_devices
     if isinstance(problem.objective, SerialLatency):
         return (Stage("mincut", "a minimum cut is the optimum for two kinds, and a start for more"),)
+    if isinstance(problem.objective, OffloadLatency):
+        return _offload(problem, size)
     if not isinstance(problem.objective, Throughput):
         return ()
     if problem.contiguity is Contiguity.ACYCLIC:
@@ -62,6 +64,16 @@ def plan(problem: Problem) -> tuple[Stage, ...]:
     if problem.contiguity is Contiguity.CONVEX:
         return _convex(size)
     return _free(size)
+
+
+def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:
+    program = Stage("dp", "calls along the spine of the graph: often the proof, always a good placement", 0.5)
+    if problem.contiguity is not Contiguity.NONE:
+        return (program,)
+    search = Stage("local-search", "anneal calls and host ops", 0.3 if size <= PROGRAM_AT_ALL else 1.0)
+    if size > PROGRAM_AT_ALL:
+        return (program, search)
+    return (program, search, Stage("cpsat", "the program that models every choice: the proof for small problems"))
 
 
 def _acyclic(size: int) -> tuple[Stage, ...]:

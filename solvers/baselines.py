@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from placekit.coarsen import contract
-from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
 from placekit.graph import topological_order
 from placekit.method import Run
 from placekit.problem import Problem
+from placekit.solvers.lines import needs_chain
 from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
@@ -89,7 +89,7 @@ class RoundRobin:
         order = np.concatenate([order, stuck])
         place = np.arange(num_classes)
         turn = place % num_devices
-        if run.problem.contiguity is not Contiguity.NONE:
+        if needs_chain(run.problem):
             turn = place * num_devices // num_classes
         device = np.zeros(num_classes, dtype=np.int64)
         for c, wanted in zip(order.tolist(), turn.tolist(), strict=True):
@@ -148,7 +148,7 @@ class RandomSearch:
         contraction = contract(run.problem)
         num_classes, num_devices = contraction.allowed.shape
         choices = [np.flatnonzero(row) for row in contraction.allowed]
-        contiguous = run.problem.contiguity is not Contiguity.NONE
+        contiguous = needs_chain(run.problem)
         for _ in range(self.params.samples):
             reason = run.should_stop()
             if reason is not None:

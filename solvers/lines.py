@@ -6,10 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
+from placekit.contiguity import Contiguity
 from placekit.graph import topological_order
+from placekit.objectives import OffloadLatency
 from placekit.problem import Problem
 
-__all__ = ["class_order", "device_work_s", "main_group", "total_time_s"]
+__all__ = ["class_order", "device_work_s", "main_group", "needs_chain", "total_time_s"]
+
+
+def needs_chain(problem: Problem) -> bool:
+    """Return True if parts that wait for each other are of no use: under a contiguity, or as calls of accelerators."""
+    return problem.contiguity is not Contiguity.NONE or isinstance(problem.objective, OffloadLatency)
 
 
 def class_order(contraction: Contraction) -> NDArray[np.int64]:

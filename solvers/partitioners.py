@@ -39,11 +39,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction, contract
-from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError, SolverUnavailableError
 from placekit.method import Run
 from placekit.problem import Problem
-from placekit.solvers.lines import device_work_s, main_group, total_time_s
+from placekit.solvers.lines import device_work_s, main_group, needs_chain, total_time_s
 from placekit.solvers.params import read_params
 from placekit.solvers.repair import make_acyclic, move_to_allowed, relieve_memory
 from placekit.stop import StopReason
@@ -176,7 +175,7 @@ class _Partitioner:
         repaired = relieve_memory(contraction, move_to_allowed(contraction, part))
         logger.debug("%s: %d classes moved for support and memory", self.name, int((repaired != part).sum()))
         run.offer(contraction.expand(repaired))
-        if run.problem.contiguity is Contiguity.NONE:
+        if not needs_chain(run.problem):
             return
         for forward in (True, False):
             chain = make_acyclic(contraction, repaired, forward=forward)

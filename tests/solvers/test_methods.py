@@ -36,6 +36,8 @@ def variants(problem: pk.Problem, method: str) -> list[pk.Problem]:
         pk.Throughput(overlap=True),
         pk.SerialLatency(),
         pk.SerialLatency(0.5),
+        pk.OffloadLatency(),
+        pk.OffloadLatency(calls_per_device=2),
         pk.Makespan(),
         pk.Makespan("upward-rank", contention=True),
     ]
@@ -132,7 +134,7 @@ def test_random_and_round_robin_respect_contiguity_pins_and_support(diamond: pk.
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
-        ("nosuch", UnknownNameError, "no method 'nosuch'; methods are single, round-robin, random, .*ilp"),
+        ("nosuch", UnknownNameError, "no method 'nosuch'; methods are .*single, round-robin, random, .*ilp"),
         ("random:many", InvalidProblemError, "samples is 'many'"),
         ("round-robin:3", InvalidProblemError, "no parameters"),
     ],
