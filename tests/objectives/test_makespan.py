@@ -328,3 +328,21 @@ def test_thousands_of_placements_a_second() -> None:
     begin = perf_counter()
     batch_makespan(instance, devices)
     assert perf_counter() - begin < 2.0
+
+
+@given(makespan_problems(), st.data())
+@examples(40)
+def test_problem_and_result_survive_their_files(
+    tmp_path_factory: pytest.TempPathFactory, problem: pk.Problem, data: st.DataObject
+) -> None:
+    """The variant, the steps, the schedule and the memory come back exactly, whatever the costs."""
+    folder = tmp_path_factory.mktemp("files")
+    pk.write_problem(problem, folder / "problem.json")
+    assert pk.read_problem(folder / "problem.json") == problem
+    result = pk.solve(problem, method=data.draw(st.sampled_from(["heft", "m-etf", "random:3"])))
+    pk.write_result(result, folder / "result.json")
+    again = pk.read_result(folder / "result.json")
+    assert again == result
+    if result.schedule is not None:
+        assert again.schedule is not None
+        assert again.schedule.to_dict() == result.schedule.to_dict()
