@@ -164,7 +164,7 @@ def ready_time(
 @njit(cache=True, nogil=True)
 def link(flat: SequenceProblem, t: int, a: int, b: int) -> float:
     """Return the seconds of tensor `t` from device `a` to another device `b`."""
-    return flat.link_s[t, a] + flat.link_s[t, b]
+    return float(flat.link_s[t, a] + flat.link_s[t, b])
 
 
 @njit(cache=True, nogil=True)
@@ -234,5 +234,7 @@ def decode(
         if flat.has_contention:
             send(flat, device, v, free[d], bus, timeline.arrival_s)
     # a device is free after its last op, whatever it was: the latest finish is the makespan
-    value: float = free.max()
+    value = 0.0
+    for d in range(len(free)):
+        value = max(value, float(free[d]))
     return value
