@@ -95,6 +95,7 @@ def solve(
     ] = None,
     seed: SeedOption = 0,
     param: ParamOption = None,
+    mps: Annotated[Path | None, typer.Option(metavar="FILE", help="ilp: write the program as MPS, too.")] = None,
     warm_start: Annotated[Path | None, typer.Option(metavar="FILE", help="Placement or result to start from.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Placement file; the result goes beside it.")
@@ -108,7 +109,7 @@ def solve(
     from placekit.solve import solve as solve_problem
     from placekit.solvers.registry import get_method
 
-    params = parse_params(param)
+    params = parse_params(param) | ({"mps": str(mps)} if mps else {})
     get_method(method, params)  # a misspelt method should not wait for a profile
     stop = _stop(time_limit, gap)
     files = OutputFiles.of(model, output)

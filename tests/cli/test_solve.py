@@ -167,6 +167,15 @@ def test_workload_file_is_solved(call: Call, tmp_path: Path) -> None:
     assert printed["objective"] == pytest.approx(1.1e-3)
 
 
+def test_the_integer_program_can_be_kept(call: Call, diamond_file: Path, tmp_path: Path) -> None:
+    """--mps writes it for another solver; a method without a program says so."""
+    assert call("solve", diamond_file, "-m", "ilp", "--mps", "model.mps").returncode == 0
+    assert "ROWS" in (tmp_path / "model.mps").read_text()
+    done = call("solve", diamond_file, "-m", "dp", "--mps", "model.mps")
+    assert done.returncode == 2
+    assert "method 'dp' has no parameter 'mps'" in done.stderr
+
+
 def test_analytic_costs_need_no_device(call: Call, model_file: Path) -> None:
     """A model, a platform file of absent devices and analytic costs give a proven placement."""
     platform = Path(__file__).parents[2] / "examples" / "platform_1cpu_3acc.toml"
