@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from placekit.contiguity import Contiguity
 from placekit.free_leaves import merge_free_leaves
-from placekit.graph import number_by_first, sum_by
+from placekit.graph import distinct, number_by_first, sum_by
 from placekit.objectives.throughput import Throughput
 from placekit.problem import Problem
 
@@ -138,7 +138,7 @@ def _contract(problem: Problem, class_of_op: NDArray[np.int64], leader: NDArray[
 
     offsets, pins, net_time_s = _nets(problem, class_of_op)
     senders, receivers = class_of_op[problem.order_edges[0]], class_of_op[problem.order_edges[1]]
-    keys = np.unique(senders[senders != receivers] * num_classes + receivers[senders != receivers])
+    keys = distinct(senders[senders != receivers] * num_classes + receivers[senders != receivers])
     senders, receivers = np.divmod(keys, num_classes)
     return Contraction(
         problem=problem,

@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.graph import OpGraph, topological_order
+from placekit.graph import OpGraph, distinct, topological_order
 
 __all__ = ["Contiguity", "escaping_op", "order_edges", "quotient_cycle"]
 
@@ -58,7 +58,7 @@ def quotient_cycle(
     """Return the devices that lie on or behind a cycle of the quotient graph; empty if it is acyclic. O(edges)."""
     source, target = device_of_op[senders], device_of_op[receivers]
     crossing = source != target
-    pairs = np.unique(source[crossing] * num_devices + target[crossing])
+    pairs = distinct(source[crossing] * num_devices + target[crossing])
     _, stuck = topological_order(num_devices, *np.divmod(pairs, num_devices))
     devices: list[int] = stuck.tolist()
     return devices

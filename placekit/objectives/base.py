@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.graph import sum_by
+from placekit.graph import distinct, sum_by
 from placekit.placement import Violation
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def device_transfers(
     if tensors is not None:
         crossing &= tensors[tensor]
     ends = np.concatenate([source[crossing], target[crossing]])
-    touched = np.unique(np.tile(tensor[crossing], 2) * platform.num_devices + ends)
+    touched = distinct(np.tile(tensor[crossing], 2) * platform.num_devices + ends)
     tensor, device = np.divmod(touched, platform.num_devices)
     times = problem.costs.transfer_time_s[tensor, platform.kind_of_device[device]]
     return sum_by(device, times, platform.num_devices)
