@@ -24,25 +24,27 @@ from numba import njit
 from numpy.typing import NDArray
 
 from placekit.solvers.makespan.moves import (
-    NOTHING,
-    PATH_LENGTH,
-    SAME_DEVICE,
-    TRANSFER,
-    Walk,
     exchange,
-    forget,
     move_class,
     move_group,
     place_in_time,
     pull,
     push,
-    settle,
     shift,
-    trace,
-    undo,
     window,
 )
 from placekit.solvers.makespan.sequence import STRIDE, SequenceProblem, ready_time, send
+from placekit.solvers.makespan.walk import (
+    NOTHING,
+    PATH_LENGTH,
+    SAME_DEVICE,
+    TRANSFER,
+    Walk,
+    forget,
+    settle,
+    trace,
+    undo,
+)
 
 __all__ = ["anneal"]
 

@@ -11,9 +11,9 @@ from placekit.method import Run
 from placekit.objectives import Makespan
 from placekit.placement import Placement
 from placekit.solvers.makespan.anneal import anneal
-from placekit.solvers.makespan.moves import empty_walk, load
 from placekit.solvers.makespan.sequence import SequenceProblem, sequence_problem
 from placekit.solvers.makespan.starts import known_starts, mean_rank_s, redispatch, scattered
+from placekit.solvers.makespan.walk import empty_walk, load
 from placekit.stop import StopReason
 
 if TYPE_CHECKING:

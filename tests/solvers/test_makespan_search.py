@@ -19,7 +19,7 @@ from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.makespan.simulate import simulate_steps
 from placekit.objectives import Makespan
-from placekit.solvers.makespan import moves
+from placekit.solvers.makespan import walk as walks
 from placekit.solvers.makespan.anneal import anneal, attempt, propose, restore, sort_by_start
 from placekit.solvers.makespan.brkga import decode_devices, encode, equal_groups
 from placekit.solvers.makespan.construct import construct, dispatch_order
@@ -106,14 +106,14 @@ def test_moves_keep_every_constraint_and_can_be_taken_back(problem: pk.Problem, 
     start = some_start(flat, rng)
     if start is None:
         return
-    walk = moves.empty_walk(flat)
-    value = moves.load(flat, walk, *start)
-    reference = moves.empty_walk(flat)
+    walk = walks.empty_walk(flat)
+    value = walks.load(flat, walk, *start)
+    reference = walks.empty_walk(flat)
     seed_numba(seed)
     for number in range(40):
-        moves.trace(flat, walk)
+        walks.trace(flat, walk)
         before = [array.copy() for array in (walk.device, walk.sequence, walk.position, walk.used_bytes)]
-        moves.forget(walk)
+        walks.forget(walk)
         first = propose(flat, walk)
         if first >= 0:
             assert is_feasible(problem, tuple(walk.device.tolist()))
@@ -121,26 +121,26 @@ def test_moves_keep_every_constraint_and_can_be_taken_back(problem: pk.Problem, 
             np.testing.assert_array_equal(walk.sequence[place], np.arange(len(place)))
             assert (place[problem.graph.senders] < place[problem.graph.receivers]).all()
             np.testing.assert_array_equal(walk.sequence[:first], before[1][:first])
-            exact = moves.load(flat, reference, walk.device, walk.sequence)
+            exact = walks.load(flat, reference, walk.device, walk.sequence)
             cost, end = attempt(flat, walk, first, np.inf, 0.0)
             assert (cost, end) == (exact, len(place))
             np.testing.assert_array_equal(walk.timeline.finish_s, reference.finish_s)
             if number % 3 == 0:
-                value = moves.settle(flat, walk, first)
+                value = walks.settle(flat, walk, first)
                 sort_by_start(walk)
-                assert moves.settle(flat, walk, 0) == value
+                assert walks.settle(flat, walk, 0) == value
                 continue
             restore(flat, walk, first, end)
-        moves.undo(flat, walk)
+        walks.undo(flat, walk)
         for array, old in zip((walk.device, walk.sequence, walk.position, walk.used_bytes), before, strict=True):
             np.testing.assert_array_equal(array, old)
-        assert moves.settle(flat, walk, 0) == value
+        assert walks.settle(flat, walk, 0) == value
 
 
 def seed_numba(seed: int) -> None:
     """Seed the generator that the kernels use, by annealing two ops elsewhere."""
     flat = flat_of(layered(2))
-    walk = moves.empty_walk(flat)
+    walk = walks.empty_walk(flat)
     anneal(flat, walk, walk.device.copy(), np.arange(2), np.inf, 1.0, 1.0, 0.5, 1, seed)
 
 
@@ -152,8 +152,8 @@ def test_a_trial_is_given_up_only_above_its_limit(problem: pk.Problem, seed: int
     start = some_start(flat, rng)
     if start is None:
         return
-    walk = moves.empty_walk(flat)
-    value = moves.load(flat, walk, *start)
+    walk = walks.empty_walk(flat)
+    value = walks.load(flat, walk, *start)
     cost, _ = attempt(flat, walk, 0, value * (1 + 1e-12), 1.0)
     assert cost == value
     cost, end = attempt(flat, walk, 0, value * 0.99 - 1e-9, 1.0)
@@ -249,7 +249,7 @@ def test_search_beats_list_scheduling(contention: bool) -> None:
     flat = flat_of(problem)
     start = scattered(flat, mean_rank_s(flat), 0.0, np.random.default_rng(0))
     assert start is not None
-    listed = moves.load(flat, moves.empty_walk(flat), *start)
+    listed = walks.load(flat, walks.empty_walk(flat), *start)
     result = pk.solve(problem, "local-search", params={"max_cycles": 6}, seed=0)
     assert result.objective is not None
     assert result.objective <= 0.9 * listed
@@ -314,7 +314,7 @@ def test_keys_mean_the_schedule_that_they_were_made_from(problem: pk.Problem, se
     renamed, _ = decode_devices(flat, keys[None], largest_first, equal_groups(flat))
     assert is_feasible(problem, tuple(renamed[0].tolist()))
     np.testing.assert_array_equal(encode(flat, renamed[0], sequence), keys)
-    values = [moves.load(flat, moves.empty_walk(flat), placed, sequence) for placed in (device, renamed[0])]
+    values = [walks.load(flat, walks.empty_walk(flat), placed, sequence) for placed in (device, renamed[0])]
     assert values[0] == pytest.approx(values[1])
 
 
