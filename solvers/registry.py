@@ -73,7 +73,7 @@ METHODS: Mapping[str, MethodEntry] = MappingProxyType(
             "placekit.solvers.local_search.method:LocalSearch", "heuristic", "best of many annealed placements"
         ),
         "brkga": MethodEntry("placekit.solvers.makespan.brkga:Brkga", "heuristic", "best of many bred schedules"),
-        "lns": MethodEntry("placekit.solvers.lns:Lns", "heuristic", "best of many neighbourhoods", ("ortools",)),
+        "lns": MethodEntry("placekit.solvers.lns.method:Lns", "heuristic", "best of many neighbourhoods", ("ortools",)),
         "bound": MethodEntry("placekit.solvers.bounds.method:Bound", "exact", "lower bounds", ("highspy",)),
         "pipedream": MethodEntry(
             "placekit.solvers.pipedream:PipeDream", "baseline", "optimal for PipeDream's own objective on a line"

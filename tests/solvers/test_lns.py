@@ -15,7 +15,7 @@ import placekit as pk
 from placekit.coarsen import contract
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.result import OPTIMALITY_TOLERANCE
-from placekit.solvers.lns import Neighbourhood, reduce_problem
+from placekit.solvers.lns.neighbourhood import Neighbourhood, reduce_problem
 from placekit.solvers.local_search.anneal import score
 from placekit.solvers.local_search.flat import flatten
 from placekit.solvers.local_search.state import empty_state
@@ -126,7 +126,7 @@ def test_contiguity_and_other_objectives_are_refused(diamond: pk.Problem) -> Non
     """The message says what to change."""
     with pytest.raises(UnsupportedProblemError, match="do not keep parts acyclic; use contiguity none"):
         pk.solve(diamond, method="lns")
-    with pytest.raises(UnsupportedProblemError, match="which is throughput, not serial-latency"):
+    with pytest.raises(UnsupportedProblemError, match="it searches for throughput and makespan, not serial-latency"):
         pk.solve(diamond.replace(objective=pk.SerialLatency()), method="lns")
 
 

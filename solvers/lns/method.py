@@ -22,21 +22,26 @@ from placekit.solvers.bounds import largest_op
 from placekit.solvers.cpsat.model import CpsatModel
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome
 from placekit.solvers.cpsat.search import search as solve_model
+from placekit.solvers.lns.neighbourhood import (
+    OPERATORS,
+    SMALLEST_SIZE,
+    Neighbourhood,
+    Operator,
+    Position,
+    draw,
+    reduce_problem,
+)
 from placekit.solvers.local_search.anneal import score
-from placekit.solvers.local_search.clusters import coarsen
 from placekit.solvers.local_search.cycle import Cycle, Solution, run_cycle
 from placekit.solvers.local_search.ejection import is_below, profile_of
-from placekit.solvers.local_search.flat import FlatProblem, flatten
+from placekit.solvers.local_search.flat import flatten
 from placekit.solvers.local_search.method import LocalSearchParams, search
-from placekit.solvers.local_search.state import State, empty_state, overflow
+from placekit.solvers.local_search.state import empty_state, overflow
 from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
-__all__ = ["Lns", "LnsParams", "Neighbourhood", "reduce_problem"]
+__all__ = ["Lns", "LnsParams"]
 
-FIRST_SIZE = 40
-"""Free classes of the first neighbourhoods; more once CP-SAT is quick with them, fewer when it is not."""
-SMALLEST_SIZE = 8
 START_PATIENCE = 10
 """V-cycles without improvement after which the local search hands over."""
 START_SHARE = 0.25
@@ -76,51 +81,14 @@ class LnsParams:
             raise InvalidProblemError(f"lns: workers is {self.workers}; it must be >= 1")
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbourhood:
-    """What may change: these classes, on these devices.
-
-    Parameters
-    ----------
-    free
-        ``[C]`` True for the classes that may move.
-    devices
-        ``[D]`` True for the devices that they may move to; all of them stand there already. No load of another
-        device can change.
-    """
-
-    free: NDArray[np.bool_]
-    devices: NDArray[np.bool_]
-
-    @property
-    def is_everything(self) -> bool:
-        """True if nothing is fixed: the optimum of the neighbourhood is that of the problem."""
-        return bool(self.free.all() and self.devices.all())
-
-
 @dataclass(slots=True)
-class _Operator:
-    """One way to draw a neighbourhood, and how it fares."""
-
-    name: str
-    size: float = FIRST_SIZE
-    success: float = 1.0
-
-
-@dataclass(slots=True)
-class _Search:
+class _Search(Position):
     """Where the search stands."""
 
     run: Run
     contraction: Contraction
-    flat: FlatProblem
     params: LnsParams
-    state: State
-    rank: NDArray[np.int64]
-    device: NDArray[np.int64]
-    operators: list[_Operator] = field(
-        default_factory=lambda: [_Operator(name) for name in ("pair", "triple", "region", "window", "border")]
-    )
+    operators: list[Operator] = field(default_factory=lambda: [Operator(name) for name in OPERATORS])
 
 
 class Lns:
@@ -181,7 +149,7 @@ class Lns:
         rank = np.empty(contraction.num_classes, dtype=np.int64)
         rank[np.concatenate([order, stuck])] = np.arange(contraction.num_classes)
         device = contraction.restrict(run.placement.device_of_op)
-        return _iterate(_Search(run, contraction, flat, self.params, empty_state(flat), rank, device))
+        return _iterate(_Search(flat, empty_state(flat), rank, device, run.rng, run, contraction, self.params))
 
 
 def _iterate(it: _Search) -> StopReason:
@@ -215,7 +183,7 @@ def _round(it: _Search) -> tuple[bool, bool]:
     profile = _profile(it, it.device)
     weights = np.array([operator.success for operator in it.operators])
     operators = [it.operators[i] for i in run.rng.choice(len(weights), num_workers, p=weights / weights.sum())]
-    tasks = [(_draw(it, operator), int(run.rng.integers(2**31))) for operator in operators]
+    tasks = [(draw(it, operator), int(run.rng.integers(2**31))) for operator in operators]
     models = [_model(it, neighbourhood) for neighbourhood, _ in tasks]
     with ThreadPoolExecutor(num_workers) as pool:
         futures = [
@@ -251,121 +219,6 @@ def _round(it: _Search) -> tuple[bool, bool]:
 def _profile(it: _Search, device: NDArray[np.int64]) -> NDArray[np.float64]:
     score(it.flat, it.state, device)
     return profile_of(it.state.work_s, it.state.moved_s, it.flat.has_overlap)
-
-
-def _fullest(it: _Search) -> int:
-    """Return a fullest device of the current placement, any of those within a thousandth."""
-    score(it.flat, it.state, it.device)
-    loads = np.maximum(it.state.work_s, it.state.moved_s) if it.flat.has_overlap else it.state.work_s + it.state.moved_s
-    # a pass at random: a schedule with two is limited by both
-    load = loads[:, int(it.run.rng.integers(loads.shape[1]))]
-    return int(it.run.rng.choice(np.flatnonzero(load >= load.max() * (1 - 1e-3))))
-
-
-def _draw(it: _Search, operator: _Operator) -> Neighbourhood:
-    """Return a random neighbourhood of the operator's kind and size around a fullest device."""
-    rng, num_classes, num_devices = it.run.rng, len(it.device), len(it.flat.kind)
-    size = min(int(operator.size), num_classes)
-    fullest = _fullest(it)
-    devices = np.ones(num_devices, dtype=np.bool_)
-    if operator.name in ("pair", "triple"):
-        others = rng.permutation(np.delete(np.arange(num_devices), fullest))
-        devices[:] = False
-        devices[[fullest, *others[: 1 if operator.name == "pair" else 2]]] = True
-    among = devices[it.device]
-    members = np.flatnonzero(it.device == fullest)
-    seed = int(rng.choice(members)) if members.size else int(rng.integers(num_classes))
-    if size >= among.sum():
-        return Neighbourhood(among, devices)
-    if operator.name == "window":
-        first = int(np.clip(it.rank[seed] - rng.integers(size), 0, num_classes - size))
-        free = (it.rank >= first) & (it.rank < first + size)
-    elif operator.name == "border":
-        free = _border(it, fullest, size)
-    else:
-        free = _region(it, [seed], among, size)
-    return Neighbourhood(free & among, devices)
-
-
-def _region(it: _Search, seeds: list[int], among: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
-    """Return `size` classes `among` those given, reached along nets from the seeds, nearest first."""
-    flat, rng = it.flat, it.run.rng
-    found = np.zeros(len(it.device), dtype=np.bool_)
-    found[seeds] = True
-    queue, count = list(seeds), len(seeds)
-    at = 0
-    while count < size:
-        if at == len(queue):  # the component is used up: another seed
-            rest = np.flatnonzero(among & ~found)
-            if not rest.size:
-                break
-            queue.append(int(rng.choice(rest)))
-            found[queue[-1]] = True
-            count += 1
-            continue
-        c = queue[at]
-        at += 1
-        nets = flat.class_nets[flat.class_offsets[c] : flat.class_offsets[c + 1]]
-        for n in rng.permutation(nets).tolist():
-            for e in flat.net_pins[flat.net_offsets[n] : flat.net_offsets[n + 1]].tolist():
-                if not found[e] and among[e] and count < size:
-                    found[e] = True
-                    queue.append(e)
-                    count += 1
-    return found
-
-
-def _border(it: _Search, fullest: int, size: int) -> NDArray[np.bool_]:
-    """Return `size` classes near nets that the fullest device pays for."""
-    flat, rng = it.flat, it.run.rng
-    pins = np.diff(flat.net_offsets)
-    on = it.state.pins_on[:, fullest]
-    pays = flat.net_time_s[:, flat.kind[fullest]].any(axis=1) & (on > 0) & (on < pins)
-    nets = rng.permutation(np.flatnonzero(pays))
-    seeds: dict[int, None] = {}
-    for n in nets.tolist():
-        pinned = flat.net_pins[flat.net_offsets[n] : flat.net_offsets[n + 1]].tolist()
-        if seeds and len(seeds) + len(pinned) > size // 2:
-            break
-        seeds |= dict.fromkeys(pinned[:size])
-    chosen = list(seeds) or [int(rng.integers(len(it.device)))]
-    return _region(it, chosen, np.ones(len(it.device), dtype=np.bool_), size)
-
-
-def reduce_problem(
-    flat: FlatProblem, device: NDArray[np.int64], neighbourhood: Neighbourhood
-) -> tuple[FlatProblem, NDArray[np.int64]]:
-    """Return the problem of a neighbourhood, and its class of every class of `flat`.
-
-    The fixed classes of a device become one class that may only stay. Devices outside the neighbourhood cost nothing:
-    their loads cannot change (a net that meets a device and leaves it keeps doing both while its pins move between
-    other devices), and what cannot be changed must not hide what can.
-
-    Parameters
-    ----------
-    flat
-        The problem.
-    device
-        ``[C]`` current placement.
-    neighbourhood
-        What may change.
-    """
-    num_devices, num_kinds = len(flat.kind), flat.time_s.shape[1]
-    free = neighbourhood.free
-    label = np.where(free, num_devices + np.arange(len(device)), device)
-    kept, cluster = np.unique(label, return_inverse=True)
-    reduced = coarsen(flat, cluster, len(kept))
-    allowed = reduced.allowed & neighbourhood.devices
-    for c, d in enumerate(kept.tolist()):
-        if d < num_devices:
-            allowed[c] = np.arange(num_devices) == d
-    padding = ((0, 0), (0, 1), (0, 0))
-    return reduced._replace(
-        allowed=allowed,
-        time_s=np.pad(reduced.time_s, padding),
-        net_time_s=np.pad(reduced.net_time_s, padding),
-        kind=np.where(neighbourhood.devices, flat.kind, num_kinds),
-    ), cluster
 
 
 def _model(it: _Search, neighbourhood: Neighbourhood) -> tuple[CpsatModel, NDArray[np.int64]]:
