@@ -33,9 +33,10 @@ def solve_offload_program(run: Run, workers: Callable[[int], int]) -> StopReason
     workers
         Number of CP-SAT's workers by the number of variables.
     """
-    reason = solve_offload(run)
-    if reason is not StopReason.FINISHED:
-        return reason
+    if "ideals" not in run.info:  # an earlier stage has not done it
+        reason = solve_offload(run)
+        if reason is not StopReason.FINISHED:
+            return reason
     with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
         search_offload(run, LocalSearchParams(patience=3, steps=200))
     if (stopped := run.should_stop()) is not None:

@@ -87,11 +87,12 @@ def decompose(flat: OffloadProblem, max_ideals: int = 50_000) -> Series:
 
     Notes
     -----
-    O(edges * nodes / 64) for the order, and O(ideals * width) for the ideals.
+    O(nodes + edges) for the spine, and O(ideals * nodes of the gap) for the ideals.
     """
     order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers)
-    before = _ancestors(flat, order)
-    spine = _spine(before, order)
+    rank = np.empty(flat.num_nodes, dtype=np.int64)
+    rank[order] = np.arange(flat.num_nodes)
+    spine = _spine(flat, order, rank)
     gaps = range(len(spine) + 1)
     is_spine = np.zeros(flat.num_nodes, dtype=np.int64)
     is_spine[spine] = 1
@@ -101,12 +102,13 @@ def decompose(flat: OffloadProblem, max_ideals: int = 50_000) -> Series:
     gap_of_node[spine] = -1
     weight = np.where(np.isfinite(flat.time_s), flat.time_s, 0.0).max(axis=1, initial=0.0)
     np.add.at(weight, flat.net_nodes[flat.net_offsets[:-1]], flat.net_time_s.max(axis=1, initial=0.0))
-    rank = np.empty(flat.num_nodes, dtype=np.int64)
-    rank[order] = np.arange(flat.num_nodes)
+    senders: list[list[int]] = [[] for _ in range(flat.num_nodes)]
+    for u, v in zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True):
+        senders[v].append(u)
     in_order = [nodes[np.argsort(rank[nodes])] for nodes in (np.flatnonzero(gap_of_node == g) for g in gaps)]
     most = max_ideals
     while True:
-        found = [_table(nodes, before, weight, most) for nodes in in_order]
+        found = [_table(nodes, senders, weight, most) for nodes in in_order]
         if most <= FEWEST or sum(len(table[0]) for _, table in found) <= max_ideals:
             break
         most //= 2
@@ -136,62 +138,68 @@ def decompose(flat: OffloadProblem, max_ideals: int = 50_000) -> Series:
     )
 
 
-def _ancestors(flat: OffloadProblem, order: NDArray[np.int64]) -> list[int]:
-    """Return the nodes that lead to each node, as bits."""
-    senders: list[list[int]] = [[] for _ in range(flat.num_nodes)]
-    for u, v in zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True):
-        senders[v].append(u)
-    before = [0] * flat.num_nodes
-    for v in order.tolist():
-        found = 0
-        for u in senders[v]:
-            found |= before[u] | 1 << u
-        before[v] = found
-    return before
-
-
-def _spine(before: list[int], order: NDArray[np.int64]) -> list[int]:
+def _spine(flat: OffloadProblem, order: NDArray[np.int64], rank: NDArray[np.int64]) -> list[int]:
     """Return the nodes that are comparable to all others, in order.
 
-    A node is one iff all nodes before it in a topological order lead to it and it leads to all nodes after it.
+    All nodes before place i of a topological order lead to the node at i iff each of them has a successor at i or
+    before: then each has a path that does not jump over i. Likewise for the nodes after it and their predecessors.
     """
-    nodes = order.tolist()
-    num_nodes = len(nodes)
-    everyone_after = (1 << num_nodes) - 1  # nodes that lead to all nodes from here on
-    found = []
-    for place in range(num_nodes - 1, -1, -1):
-        v = nodes[place]
-        if before[v].bit_count() == place and everyone_after >> v & 1:
-            found.append(v)
-        everyone_after &= before[v]
-    return found[::-1]
+    num_nodes = flat.num_nodes
+    first_next = np.full(num_nodes, num_nodes)  # by place
+    last_previous = np.full(num_nodes, -1)
+    np.minimum.at(first_next, rank[flat.senders], rank[flat.receivers])
+    np.maximum.at(last_previous, rank[flat.receivers], rank[flat.senders])
+    places = np.arange(num_nodes)
+    latest_next = np.append(-1, np.maximum.accumulate(first_next)[:-1])  # of all nodes before
+    earliest_previous = np.append(np.minimum.accumulate(last_previous[::-1])[::-1][1:], num_nodes)
+    spine: list[int] = order[(latest_next <= places) & (earliest_previous >= places)].tolist()
+    return spine
 
 
 def _table(
-    nodes: NDArray[np.int64], before: list[int], weight: NDArray[np.float64], most: int
+    nodes: NDArray[np.int64], senders: list[list[int]], weight: NDArray[np.float64], most: int
 ) -> tuple[NDArray[np.int64], tuple[list[int], list[int], list[int]]]:
     """Return the nodes of a gap that are kept, and masks, parents and last nodes of their ideals."""
     heaviest = nodes[np.argsort(-weight[nodes], kind="stable")]
     count = min(len(nodes), WORD)
     while True:
         kept = nodes[np.isin(nodes, heaviest[:count])]
-        table = _ideals(kept.tolist(), before, most)
+        table = _ideals(_needs(nodes.tolist(), kept.tolist(), senders), most)
         if table is not None:
             return kept, table
         count -= max(1, count // 8)
 
 
-def _ideals(nodes: list[int], before: list[int], most: int) -> tuple[list[int], list[int], list[int]] | None:
-    """Return all ideals of `nodes` by growing size: mask, parent and last node; None if there are more than `most`."""
-    needs = [sum(1 << i for i, u in enumerate(nodes) if before[v] >> u & 1) for v in nodes]
+def _needs(nodes: list[int], kept: list[int], senders: list[list[int]]) -> list[int]:
+    """Return for each kept node the kept nodes of the gap that lead to it, as bits; paths may use all nodes."""
+    bit = {v: 1 << i for i, v in enumerate(kept)}
+    before: dict[int, int] = {}
+    for v in nodes:
+        before[v] = 0
+        for u in senders[v]:
+            if u in before:
+                before[v] |= before[u] | bit.get(u, 0)
+    return [before[v] for v in kept]
+
+
+def _ideals(needs: list[int], most: int) -> tuple[list[int], list[int], list[int]] | None:
+    """Return all ideals by growing size: mask, parent and last node; None if there are more than `most`.
+
+    Parameters
+    ----------
+    needs
+        For each node the nodes that must be in an ideal with it, as bits.
+    most
+        Number of ideals.
+    """
     masks, parents, added = [0], [-1], [-1]
     index = {0: 0}
     for at, mask in enumerate(masks):  # the list grows while it is read
         for i, need in enumerate(needs):
-            bit = 1 << i
-            if not mask & bit and mask & need == need and mask | bit not in index:
-                index[mask | bit] = len(masks)
-                masks.append(mask | bit)
+            larger = mask | 1 << i
+            if larger != mask and mask & need == need and larger not in index:
+                index[larger] = len(masks)
+                masks.append(larger)
                 parents.append(at)
                 added.append(i)
         if len(masks) > most:

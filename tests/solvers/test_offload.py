@@ -76,6 +76,57 @@ def bounds_of(problem: pk.Problem) -> dict[str, float]:
     return found
 
 
+def serial_problem(rng: np.random.Generator) -> pk.Problem:
+    """Return a random problem whose graph is nearly a chain, on a host and one or two accelerators."""
+    num_ops = int(rng.integers(3, 8))
+    names = [f"op{i}" for i in range(num_ops)]
+    edges = {(v - 1 if rng.random() < 0.7 else int(rng.integers(v)), v) for v in range(1, num_ops)}
+    edges |= {(int(rng.integers(v)), v) for v in range(1, num_ops) if rng.random() < 0.3}
+    graph = pk.OpGraph.from_edges(names, [(names[u], names[v]) for u, v in edges])
+    limit = float(rng.integers(2, 10)) if rng.random() < 0.7 else None
+    count = int(rng.integers(1, 3))
+    platform = pk.Platform.of(cpu=1, acc=count, host="cpu", memory_bytes={"acc": limit} if limit else None)
+    times = np.stack([20 * rng.random(num_ops), 4 * rng.random(num_ops)], axis=1)
+    moves = np.stack([np.zeros(graph.num_tensors), 6 * rng.random(graph.num_tensors)], axis=1)
+    if rng.random() < 0.5:
+        times, moves = np.floor(times), np.floor(moves)
+    sizes = rng.integers(0, 4, num_ops).astype(np.float64)
+    colours = np.where(rng.random(num_ops) < 0.2, 0, np.arange(1, num_ops + 1))
+    costs = pk.CostTable(("cpu", "acc"), times, moves, sizes)
+    return pk.Problem(graph, platform, costs, pk.OffloadLatency(), colocation=colours)
+
+
+def enumerated(problem: pk.Problem) -> float:
+    """Return the optimum by the kernel, which another test compares with the judge; infinity if there is none."""
+    _, places = places_of(problem)
+    num_nodes, num_places = places.allowed.shape
+    best = math.inf
+    for choice in itertools.product(range(num_places), repeat=num_nodes):
+        place = np.array(choice, dtype=np.int64)
+        if excess(places, place) == 0:
+            best = min(best, float(latency(places, place)))
+    return best
+
+
+def test_bounds_and_methods_on_problems_along_a_spine() -> None:
+    """No bound above the optimum, no answer below it; CP-SAT has it, and the series program in most cases."""
+    rng = np.random.default_rng(5)
+    proven = 0
+    for _ in range(200):
+        problem = serial_problem(rng)
+        best = enumerated(problem)
+        for name, bound in bounds_of(problem).items():
+            assert bound <= best * (1 + 1e-9) + 1e-12, name
+        series = pk.solve(problem, method="dp")
+        assert series.objective is not None
+        assert series.objective >= best * (1 - 1e-12)
+        proven += series.status is pk.Status.OPTIMAL
+        exact = pk.solve(problem, method="cpsat")
+        assert exact.status is pk.Status.OPTIMAL
+        assert exact.objective == pytest.approx(best, rel=OPTIMALITY_TOLERANCE, abs=1e-12)
+    assert proven >= 120
+
+
 @given(problem=offload_problems())
 @examples(250)
 def test_bounds_are_never_above_the_optimum(problem: pk.Problem) -> None:
