@@ -73,9 +73,8 @@ def least_between(tasks: Tasks) -> NDArray[np.float64]:
     flip = num_ops - 1
     turned = np.lexsort((flip - tasks.senders, flip - tasks.receivers))
     senders, receivers = (flip - tasks.receivers)[turned], (flip - tasks.senders)[turned]
-    wait_back = _waits(num_ops, senders, receivers, delay_s[turned], least_s[::-1].copy(), dist[::-1, ::-1].T.copy())[
-        ::-1, ::-1
-    ].copy()
+    turned_wait = _waits(num_ops, senders, receivers, delay_s[turned], least_s[::-1].copy(), dist[::-1, ::-1].T.copy())
+    wait_back = turned_wait[::-1, ::-1].T.copy()  # by v, then by t
     inside = behind.astype(np.float64)
     least = dist.copy()
     for y in weights_of(tasks):

@@ -87,9 +87,9 @@ def _between(cuts: list[int], num_ops: int) -> list[Segment]:
     for first, last in zip(firsts, lasts, strict=True):
         low = 0 if first is None else first
         high = num_ops if last is None else last + 1
-        if high - low > 1 or (first is None and last is None):
+        if high - low > 1:
             segments.append(Segment(first, last, low, high))
-    return segments
+    return segments or [Segment(None, None, 0, num_ops)]
 
 
 def segment_problem(

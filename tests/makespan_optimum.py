@@ -1,0 +1,82 @@
+"""The optimum of small makespan problems by enumeration, written from the definition of the objective."""
+
+from __future__ import annotations
+
+import math
+
+import oracle
+
+from placekit.problem import Problem
+
+
+def best_makespan(problem: Problem) -> float | None:
+    """Return the least makespan over all placements and orders, without contention; None if nothing is feasible.
+
+    Ops are appended one by one, in every order that the edges allow, each on every device where its class can be; a
+    sequence of this kind gives every schedule that starts its ops as early as its orders allow. Contention and
+    contiguity are not looked at.
+    """
+    graph, platform, costs = problem.graph, problem.platform, problem.costs
+    kind = [platform.kinds.index(d.kind) for d in platform.devices]
+    inputs: dict[int, list[tuple[int, int]]] = {op: [] for op in range(graph.num_ops)}
+    for t, producer, readers in oracle.tensors(problem):
+        for op in readers:
+            inputs[op].append((t, producer))
+    class_of = {op: number for number, members in enumerate(oracle.classes(problem)) for op in members}
+    homes = [
+        [
+            d
+            for d in range(platform.num_devices)
+            if all(costs.supported[op, kind[d]] and problem.pinned[op] in (-1, d) for op in members)
+        ]
+        for members in oracle.classes(problem)
+    ]
+    best = math.inf
+    device: dict[int, int] = {}
+    finish: dict[int, float] = {}
+    free = [0.0] * platform.num_devices
+    used = [0.0] * platform.num_devices
+
+    def fits(d: int, op: int) -> bool:
+        limit = platform.devices[d].memory_bytes
+        return limit is None or used[d] + costs.op_memory_bytes[op] <= limit * (1 + 1e-12)
+
+    def extend(end: float) -> None:
+        nonlocal best
+        if len(finish) == graph.num_ops:
+            best = min(best, end)
+            return
+        tried: set[tuple[int, int]] = set()
+        for op in range(graph.num_ops):
+            if op in finish or any(producer not in finish for _, producer in inputs[op]):
+                continue
+            c = class_of[op]
+            for d in [device[c]] if c in device else homes[c]:
+                if not fits(d, op):
+                    continue
+                # devices that are still empty are alike if they are of one kind and without pins
+                if free[d] == 0.0 and used[d] == 0.0 and d not in device.values() and not (problem.pinned >= 0).any():
+                    if (op, kind[d]) in tried:
+                        continue
+                    tried.add((op, kind[d]))
+                ready = 0.0
+                for t, producer in inputs[op]:
+                    source = device[class_of[producer]]
+                    delay = costs.transfer_time_s[t, kind[source]] + costs.transfer_time_s[t, kind[d]]
+                    ready = max(ready, finish[producer] + (delay if source != d else 0.0))
+                done = max(ready, free[d]) + costs.op_time_s[op, kind[d]]
+                if done >= best:
+                    continue
+                is_first = c not in device
+                before = free[d]
+                device[c], finish[op], free[d] = d, done, done
+                used[d] += costs.op_memory_bytes[op]
+                extend(max(end, done))
+                used[d] -= costs.op_memory_bytes[op]
+                free[d] = before
+                del finish[op]
+                if is_first:
+                    del device[c]
+
+    extend(0.0)
+    return None if math.isinf(best) else best

@@ -1,0 +1,356 @@
+"""Bounds on the makespan: never above any schedule, and what they say on small graphs by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import oracle
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from makespan_optimum import best_makespan
+from numpy.typing import NDArray
+from strategies import examples, problems
+
+import placekit as pk
+from placekit.solvers.makespan.between import least_between, reachable, useful_pairs
+from placekit.solvers.makespan.bounds import first_floors, makespan_bounds, refute
+from placekit.solvers.makespan.energy import window_work
+from placekit.solvers.makespan.segments import cut_segments, floors_of
+from placekit.solvers.makespan.tasks import Tasks, make_tasks, representatives
+from placekit.solvers.makespan.windows import _one_machine, narrow
+
+SMALL = problems(
+    max_ops=6,
+    max_kinds=2,
+    max_devices=4,
+    objective=st.just(pk.Makespan()),
+    contiguity=st.just(pk.Contiguity.NONE),
+)
+EPS = 1e-9
+
+
+def random_schedule(
+    data: st.DataObject, problem: pk.Problem, tasks: Tasks
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return devices, starts and finishes, in the order of the tasks, of a random feasible placement."""
+    device = np.zeros(problem.graph.num_ops, dtype=np.int64)
+    for c in range(tasks.num_classes):
+        members = np.flatnonzero(tasks.class_of_op == c)
+        homes = np.flatnonzero(np.isfinite(tasks.time_s[members]).all(axis=0)).tolist()
+        assume(homes)
+        device[tasks.op[members]] = data.draw(st.sampled_from(homes))
+    step = np.argsort(data.draw(st.permutations(range(problem.graph.num_ops))))
+    evaluation = pk.evaluate(problem, pk.Placement.of(problem, device, step))
+    if evaluation.violations:
+        evaluation = pk.evaluate(problem, pk.Placement.of(problem, device))
+    assume(evaluation.is_feasible)
+    assert evaluation.score is not None
+    schedule = evaluation.score.schedule
+    assert schedule is not None
+    ops = ~schedule.is_transfer
+    start, finish = np.zeros(len(device)), np.zeros(len(device))
+    start[schedule.op[ops]], finish[schedule.op[ops]] = schedule.start_s[ops], schedule.finish_s[ops]
+    return device[tasks.op], start[tasks.op], finish[tasks.op]
+
+
+@given(data=st.data(), problem=SMALL)
+@examples(150)
+def test_every_schedule_keeps_heads_tails_and_distances(data: st.DataObject, problem: pk.Problem) -> None:
+    """No op of any schedule is earlier than its head, later than its tail allows, or closer to another than L."""
+    tasks = make_tasks(problem)
+    device, start, finish = random_schedule(data, problem, tasks)
+    end = float(finish.max())
+    floors = first_floors(tasks)
+    windows = narrow(tasks, end, floors)
+    assert windows is not None
+    slack = EPS * max(end, 1e-300)
+    for v, d in enumerate(device.tolist()):
+        column = int(np.flatnonzero(windows.tasks.group == tasks.group[d])[0])
+        assert windows.head_s[v, column] <= start[v] + slack
+        assert windows.tail_s[v, column] <= end - finish[v] + slack
+    for c in range(windows.tasks.num_classes):
+        assert len(set(device[windows.tasks.class_of_op == c].tolist())) == 1
+    assert floors.between_s is not None
+    for s, t in np.argwhere(floors.between_s > 0).tolist():
+        assert floors.between_s[s, t] <= start[t] - finish[s] + slack
+    assert window_work(windows) <= end + slack
+    for bound_s, name in makespan_bounds(problem, tasks, floors, upper_bound_s=end):
+        assert bound_s <= end + slack, name
+
+
+@given(SMALL)
+@examples(150)
+def test_bounds_are_not_above_the_optimum(problem: pk.Problem) -> None:
+    """Every bound, with and without a limit, against enumeration of placements and orders."""
+    optimum = best_makespan(problem)
+    assume(optimum is not None)
+    assert optimum is not None
+    tasks = make_tasks(problem)
+    floors = first_floors(tasks)
+    for upper_s in (None, optimum, 2 * optimum):
+        for bound_s, name in makespan_bounds(problem, tasks, floors, upper_bound_s=upper_s):
+            assert bound_s <= optimum * (1 + EPS), name
+    assert narrow(tasks, optimum, floors) is not None
+    assert refute(tasks, floors, 0.0, 3 * optimum) <= optimum * (1 + EPS)
+    result = pk.solve(problem, method="bound", stop=pk.MaxRuntime(10))
+    assert result.lower_bound is not None
+    assert result.lower_bound <= optimum * (1 + 2e-6)
+
+
+@given(problems(max_ops=6, max_kinds=2, max_devices=3, objective=st.just(pk.Makespan(contention=True))))
+@examples(30)
+def test_bounds_hold_with_contention_and_contiguity(problem: pk.Problem) -> None:
+    """Buses and connected parts only restrict: the bounds are those without."""
+    optimum = best_makespan(problem)
+    assume(optimum is not None)
+    assert optimum is not None
+    result = pk.solve(problem, method="bound", stop=pk.MaxRuntime(10))
+    if result.lower_bound is not None and result.objective is not None and result.lower_bound < result.objective:
+        assert result.lower_bound <= optimum * (1 + 2e-6)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=6))
+@examples(100)
+def test_one_machine_bound_is_jacksons(jobs: list[tuple[int, int, int]]) -> None:
+    """The preemptive makespan is the largest head + work + tail over all subsets of the jobs."""
+    best = max(
+        min(r for r, _, _ in some) + sum(p for _, p, _ in some) + min(q for _, _, q in some)
+        for size in range(1, len(jobs) + 1)
+        for some in itertools.combinations(jobs, size)
+    )
+    head, time, tail = (np.array(column, dtype=np.float64) for column in zip(*jobs, strict=True))
+    assert _one_machine(head, time, tail) == best
+
+
+def plain_heads(tasks: Tasks) -> list[list[float]]:
+    """Return the heads of the module docstring of `windows`, written from its formulas."""
+    delay = tasks.pair_delay_s()
+    edges = list(zip(tasks.senders.tolist(), tasks.receivers.tolist(), strict=True))
+    behind = reachable(tasks)
+    devices = range(tasks.num_devices)
+    time_s, label = tasks.time_s, tasks.class_of_op
+    head = [[math.inf for _ in devices] for _ in range(tasks.num_ops)]
+    for v in range(tasks.num_ops):
+        ancestors = [u for u in range(v) if behind[u, v]][::-1]
+        for d in devices:
+            if math.isinf(time_s[v, d]):
+                continue
+            back: dict[tuple[int, int], float] = {}
+            bound, far = 0.0, []
+            for u in ancestors:
+                for g in devices:
+                    if math.isinf(time_s[u, g]):
+                        continue
+                    ways = [delay[e, g, d] for e, edge in enumerate(edges) if edge == (u, v)]
+                    for e, (a, w) in enumerate(edges):
+                        if a == u and behind[w, v]:
+                            ways.append(
+                                min(
+                                    (
+                                        delay[e, g, f] + time_s[w, f] + back[w, f]
+                                        for f in devices
+                                        if math.isfinite(time_s[w, f])
+                                        and (f == g or label[w] != label[u])
+                                        and (f == d or label[w] != label[v])
+                                    ),
+                                    default=math.inf,
+                                )
+                            )
+                    back[u, g] = max(ways)
+                ends = {g: head[u][g] + time_s[u, g] + back[u, g] for g in devices if (u, g) in back}
+                away = [end for g, end in ends.items() if g != d and label[u] != label[v]]
+                far.append((min(away, default=math.inf), u))
+                bound = max(bound, min(far[-1][0], ends.get(d, math.inf)))
+            far.sort(reverse=True)
+            splits = []
+            for k in range(len(far) + 1):
+                busy = 0.0
+                for u in sorted((u for _, u in far[:k]), key=lambda u: head[u][d]):
+                    busy = max(busy, head[u][d]) + time_s[u, d]
+                splits.append(max(busy, far[k][0] if k < len(far) else 0.0))
+            head[v][d] = max(bound, min(splits))
+    return head
+
+
+@given(SMALL)
+@examples(100)
+def test_heads_are_those_of_the_formulas(problem: pk.Problem) -> None:
+    """The compiled heads against a plain twin; the tails against the heads of the reversed graph."""
+    tasks = representatives(make_tasks(problem))
+    assume(np.isfinite(tasks.time_s).any(axis=1).all())
+    windows = narrow(tasks)
+    assume(windows is not None)
+    assert windows is not None
+    expected = np.array(plain_heads(tasks))
+    assert np.allclose(windows.head_s, np.where(np.isfinite(windows.head_s), expected, np.inf), rtol=1e-12, atol=0)
+
+
+@given(problems(max_ops=8, max_kinds=1, max_devices=2, with_unsupported=False, objective=st.just(pk.Makespan())))
+@examples(60)
+def test_distances_are_those_of_the_formula(problem: pk.Problem) -> None:
+    """L against a plain twin, for equal devices."""
+    tasks = representatives(make_tasks(problem))
+    tasks = replace(tasks, group_size=np.full(1, 3)) if len(tasks.group_size) == 1 else tasks
+    assume(len(tasks.group_size) == 1 and np.isfinite(tasks.time_s).all() and tasks.num_devices > 1)
+    least = least_between(tasks)
+    behind = reachable(tasks)
+    time_s = tasks.time_s.min(axis=1)
+    edges = list(zip(tasks.senders.tolist(), tasks.receivers.tolist(), strict=True))
+    delay = [float(c[0, 0]) if tasks.group_size[0] > 1 else 0.0 for c in tasks.delay_s]
+
+    def path(s: int, t: int) -> float:
+        steps = [0.0 if w == t else time_s[w] + path(w, t) for a, w in edges if a == s and (w == t or behind[w, t])]
+        return max(steps, default=-math.inf)
+
+    for s, t in itertools.product(range(tasks.num_ops), repeat=2):
+        if not behind[s, t]:
+            assert least[s, t] == -math.inf
+            continue
+        between = [v for v in range(tasks.num_ops) if behind[s, v] and behind[v, t]]
+        first = sorted(
+            max(
+                c + (0.0 if u == s else path(s, u) + time_s[u])
+                for (u, w), c in zip(edges, delay, strict=True)
+                if w == v and (u == s or behind[s, u])
+            )
+            for v in between
+        )
+        last = sorted(
+            max(
+                c + (0.0 if w == t else path(w, t) + time_s[w])
+                for (u, w), c in zip(edges, delay, strict=True)
+                if u == v and (w == t or behind[w, t])
+            )
+            for v in between
+        )
+        work = sum(time_s[v] for v in between)
+        spread = [
+            (work + sum(first[: k - 1]) + sum(last[: k - 1])) / k
+            for k in range(1, min(int(tasks.group_size[0]), len(between)) + 1)
+        ]
+        expected = max([path(s, t), min(spread, default=0.0)])
+        assert least[s, t] == pytest.approx(expected, rel=1e-9)
+
+
+def fork(num_branches: int, transfer_s: float, num_devices: int) -> pk.Problem:
+    """Return one op, `num_branches` ops of 1 s behind it, and one op behind them."""
+    middle = [f"m{i}" for i in range(num_branches)]
+    graph = pk.OpGraph.from_edges(
+        ["a", *middle, "z"], [("a", m) for m in middle] + [(m, "z") for m in middle], name="fork"
+    )
+    costs = pk.CostTable(
+        ("d",), np.ones((graph.num_ops, 1)), np.full((graph.num_tensors, 1), transfer_s / 2), np.ones(graph.num_ops)
+    )
+    return pk.Problem(graph, pk.Platform.of(d=num_devices), costs, pk.Makespan())
+
+
+def test_work_between_two_ops_pays_for_its_spread() -> None:
+    """12 s of work, 2 s to go and 2 s to return: (12 + 3 * 4) / 4 = 6 s on four devices, against 3 s of work alone."""
+    tasks = make_tasks(fork(12, 2.0, 4))
+    least = least_between(representatives(tasks))
+    assert least[0, -1] == pytest.approx(6.0)
+    assert np.argwhere(useful_pairs(least, tasks.time_s.min(axis=1))).tolist() == [[0, 13]]
+    windows = narrow(tasks, floors=first_floors(tasks))
+    assert windows is not None
+    assert windows.path_s == pytest.approx(8.0)
+
+
+def test_slow_transfers_keep_ops_together() -> None:
+    """A transfer of 12 s pays for nothing in 14 s of work: everything is one class, and 14 s are proven."""
+    tasks = make_tasks(fork(12, 12.0, 4))
+    windows = narrow(tasks, 14.0)
+    assert windows is not None
+    assert windows.tasks.num_classes == 1
+    assert narrow(tasks, 13.9) is None
+    assert refute(tasks, first_floors(tasks), 0.0, 14.0) == pytest.approx(14.0, rel=2e-4)
+
+
+def test_joins_wait_for_all_their_inputs_but_one() -> None:
+    """Of two producers of 3 s one is elsewhere (3 + 5 s) or both are in turn (6 s): the reader starts at 6 s."""
+    graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "c"), ("b", "c")])
+    costs = pk.CostTable(("d",), np.array([[3.0], [3.0], [1.0]]), np.full((2, 1), 2.5), np.ones(3))
+    tasks = make_tasks(pk.Problem(graph, pk.Platform.of(d=2), costs, pk.Makespan()))
+    windows = narrow(tasks)
+    assert windows is not None
+    assert windows.head_s[-1].tolist() == [6.0, 6.0]
+    assert windows.path_s == 7.0
+
+
+def chain_of_forks(count: int, num_kinds: int = 1) -> pk.Problem:
+    """Return forks in series, the last op of each being the first of the next."""
+    names, edges = ["c0"], []
+    for i in range(count):
+        middle = [f"m{i}.{j}" for j in range(3)]
+        names += [*middle, f"c{i + 1}"]
+        edges += [(f"c{i}", m) for m in middle] + [(m, f"c{i + 1}") for m in middle]
+    graph = pk.OpGraph.from_edges(names, edges, name="forks")
+    rng = np.random.default_rng(0)
+    kinds = ("d", "e")[:num_kinds]
+    platform = pk.Platform.of(d=2) if num_kinds == 1 else pk.Platform.of(d=2, e=2)
+    costs = pk.CostTable(
+        kinds,
+        rng.uniform(1, 2, (graph.num_ops, num_kinds)),
+        rng.uniform(0.1, 0.3, (graph.num_tensors, num_kinds)),
+        np.ones(graph.num_ops),
+    )
+    return pk.Problem(graph, platform, costs, pk.Makespan())
+
+
+def test_cuts_are_the_ops_that_everything_passes() -> None:
+    """The ops between the forks; an edge that jumps over one unmakes it as long as the segment is small."""
+    tasks = make_tasks(chain_of_forks(3))
+    assert [(s.first, s.last) for s in cut_segments(tasks)] == [(0, 4), (4, 8), (8, 12)]
+    problem = chain_of_forks(3)
+    names = problem.graph.op_names
+    edges = [(names[u], names[v]) for u, v in zip(problem.graph.senders, problem.graph.receivers, strict=True)]
+    graph = pk.OpGraph.from_edges(names, [*edges, ("c0", "c2")])
+    jumped = make_tasks(problem.replace(graph=graph))
+    assert [(s.first, s.last) for s in cut_segments(jumped)] == [(0, 8), (8, 12)]
+
+
+@given(problems(max_ops=7, with_memory=False, objective=st.just(pk.Makespan())))
+@examples(100)
+def test_cuts_are_comparable_with_every_op(problem: pk.Problem) -> None:
+    """Segments meet in ops that are before or behind every other op, and no op is left out."""
+    tasks = make_tasks(problem)
+    behind = reachable(tasks)
+    segments = cut_segments(tasks)
+    assert sorted({v for s in segments for v in range(s.low, s.high)}) == list(range(tasks.num_ops))
+    for cut in {s.last for s in segments} | {s.first for s in segments}:
+        if cut is not None:
+            assert (behind[cut] | behind[:, cut]).sum() == tasks.num_ops - 1
+
+
+@pytest.mark.parametrize("num_kinds", [1, 2])
+def test_segments_in_series_prove_the_whole(num_kinds: int) -> None:
+    """Four forks in a row: the bound put together meets the schedule put together, on equal and unequal devices."""
+    problem = chain_of_forks(4, num_kinds)
+    result = pk.solve(problem, method="bound", stop=pk.MaxRuntime(30))
+    assert result.status is pk.Status.OPTIMAL
+    whole = pk.solve(problem, method="cpsat", stop=pk.MaxRuntime(30))
+    assert whole.objective == pytest.approx(result.objective, rel=1e-6)
+
+
+def test_floors_are_partial_sums_of_the_segments() -> None:
+    """Three segments of 5, 6 and 7 s: the second cut ends at 11 s at the earliest, and 7 s follow."""
+    tasks = make_tasks(chain_of_forks(3))
+    segments = cut_segments(tasks)
+    ones = np.ones_like(tasks.time_s)
+    tasks = make_tasks(chain_of_forks(3).replace(costs=chain_of_forks(3).costs.replace(op_time_s=ones[:, :1])))
+    bound_s, floors, path = floors_of(tasks, segments, {(0, 0, 0): 5.0, (1, 0, 0): 6.0, (2, 0, 0): 7.0})
+    assert bound_s == 19.0  # 1 s of the first op
+    assert floors.head_s[8].tolist() == [11.0, 11.0]  # it ends at 12 s
+    assert floors.tail_s[8].tolist() == [7.0, 7.0]
+    assert path == [(0, 0)] * 3
+
+
+def test_bound_method_names_the_best_bound() -> None:
+    """All bounds are listed, and the best one has its name."""
+    result = pk.solve(fork(12, 2.0, 4), method="bound", stop=pk.MaxRuntime(10))
+    assert result.lower_bound == max(result.info["lower_bounds_s"].values())
+    assert {"largest op", "critical path with transfers"} <= set(result.info["lower_bounds_s"])
+    assert oracle.is_feasible(fork(12, 2.0, 4), tuple(result.placement.device_of_op)) if result.placement else False
