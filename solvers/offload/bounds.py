@@ -10,13 +10,15 @@ from placekit.graph import topological_order
 from placekit.method import Run
 from placekit.solvers.offload.flat import OffloadProblem
 from placekit.solvers.offload.plans import assign_devices, insert_nodes, placement_of
-from placekit.solvers.offload.series import Series, decompose
+from placekit.solvers.offload.series import Series, along_order, decompose
 from placekit.solvers.offload.series_program import Plan, solve_series
 
 __all__ = ["CRITICAL_PATH", "SERIES_PROGRAM", "critical_path", "offer_plan", "rounded_down", "solve_along_spine"]
 
 CRITICAL_PATH = "critical path with transfers"
 SERIES_PROGRAM = "series program"
+MAX_ORDER = 3000
+"""Nodes up to which all pairs of places in one order are tried as a call."""
 
 
 def rounded_down(flat: OffloadProblem, latency_s: float) -> float:
@@ -91,17 +93,28 @@ def offer_plan(run: Run, flat: OffloadProblem, series: Series, plan: Plan) -> No
 
 def solve_along_spine(
     run: Run, flat: OffloadProblem, on_bound: Callable[[float, str], None], should_stop: Callable[[], bool]
-) -> bool:
-    """Offer the best placement of the series program and raise the bound by it; return False if it was stopped."""
+) -> None:
+    """Offer the best placement of the series program, and raise the bound by it.
+
+    If gaps had to be thinned, a placement of the same program along one order of all nodes is offered, too; and if
+    they lost most of the nodes, only that one: a bound on the rest says less than the critical path.
+    """
     series = decompose(flat)
     run.info |= {"spine": len(series.spine), "ideals": series.num_ideals}
+    is_thin = len(series.dropped) > flat.num_nodes / 2
+    if len(series.dropped) and flat.num_nodes <= MAX_ORDER:
+        line = along_order(flat)
+        plan = solve_series(flat, line, is_bound=False, should_stop=should_stop)
+        if plan is not None:
+            offer_plan(run, flat, line, plan)
+    if is_thin or should_stop():
+        return
     plan = solve_series(flat, series, is_bound=False, should_stop=should_stop)
-    if should_stop():
-        return False
     if plan is not None:
         offer_plan(run, flat, series, plan)
+    if should_stop():
+        return
     most_s = np.inf if run.objective is None else run.objective
     bound = solve_series(flat, series, is_bound=True, most_s=most_s, should_stop=should_stop)
     if bound is not None:
         on_bound(rounded_down(flat, bound.latency_s), SERIES_PROGRAM)
-    return not should_stop()

@@ -251,3 +251,23 @@ def test_methods_refuse_or_keep_contiguity(diamond: pk.Problem, method: str) -> 
     else:
         with pytest.raises(UnsupportedProblemError, match=r"offload-latency.* does not keep parts convex"):
             pk.solve(problem, method=method)
+
+
+def test_wide_graphs_get_calls_along_one_order() -> None:
+    """Two hundred branches that no spine joins: the answer beats the host and every bound stays below it."""
+    num_ops = 200
+    rng = np.random.default_rng(0)
+    edges = {(f"op{int(rng.integers(max(0, v - 80), v))}", f"op{v}") for v in range(1, num_ops) for _ in range(2)}
+    graph = pk.OpGraph.from_edges([f"op{v}" for v in range(num_ops)], edges)
+    platform = pk.Platform.of(cpu=1, acc=4, host="cpu", memory_bytes={"acc": 60.0})
+    times = np.stack([10 * rng.random(num_ops), 0.1 * rng.random(num_ops)], axis=1)
+    moves = np.stack([np.zeros(graph.num_tensors), 0.01 * rng.random(graph.num_tensors)], axis=1)
+    costs = pk.CostTable(("cpu", "acc"), times, moves, np.ones(num_ops))
+    problem = pk.Problem(graph, platform, costs, pk.OffloadLatency())
+    host = pk.solve(problem, method="single:cpu.0").objective
+    result = pk.solve(problem, method="bound")
+    assert host is not None
+    assert result.objective is not None
+    assert result.objective < host / 2
+    assert result.lower_bound is not None
+    assert result.lower_bound <= result.objective
