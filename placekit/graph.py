@@ -48,7 +48,8 @@ def sum_by(label: NDArray[np.int64], values: NDArray[np.float64], num_labels: in
 def distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the different values in rising order, like ``numpy.unique``, which hashes first and is 20 times slower."""
     ordered = np.sort(values)
-    return ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
+    found: NDArray[np.int64] = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
+    return found
 
 
 def number_by_first(labels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
 from placekit.method import Run
-from placekit.objectives import OffloadLatency, SerialLatency, Throughput
+from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
 from placekit.problem import Problem
 from placekit.solvers.stages import Stage, run_stages
 from placekit.stop import StopReason
@@ -21,6 +21,8 @@ PROGRAM_UP_TO = 2_000
 """Classes times devices up to which a program that models every choice is worth a try at once."""
 PROGRAM_AT_ALL = 200_000
 """Classes times devices beyond which such a program is not even built."""
+MAKESPAN_PROGRAM_UP_TO = 8_000
+"""Classes times devices up to which all orders are modelled at once."""
 
 
 class Auto:
@@ -57,6 +59,8 @@ def plan(problem: Problem) -> tuple[Stage, ...]:
         return (Stage("mincut", "a minimum cut is the optimum for two kinds, and a start for more"),)
     if isinstance(problem.objective, OffloadLatency):
         return _offload(problem, size)
+    if isinstance(problem.objective, Makespan):
+        return _makespan(size) if problem.contiguity is Contiguity.NONE else ()
     if not isinstance(problem.objective, Throughput):
         return ()
     if problem.contiguity is Contiguity.ACYCLIC:
@@ -74,6 +78,18 @@ def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:
     if size > PROGRAM_AT_ALL:
         return (program, search)
     return (program, search, Stage("cpsat", "the program that models every choice: the proof for small problems"))
+
+
+def _makespan(size: int) -> tuple[Stage, ...]:
+    start = Stage("heft", "list scheduling takes milliseconds")
+    if size <= MAKESPAN_PROGRAM_UP_TO:
+        return (start, Stage("cpsat", "annealing, bounds, then the program that models every order"))
+    return (
+        start,
+        Stage("local-search", "anneal placement and order together", 0.4),
+        Stage("lns", "re-optimise windows of the schedule", 0.6),
+        Stage("bound", "too many orders to model: relaxations bound them"),
+    )
 
 
 def _acyclic(size: int) -> tuple[Stage, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numba import njit
+from placekit.compiled import njit
 
 __all__ = ["pop", "push"]
 

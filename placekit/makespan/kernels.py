@@ -8,8 +8,8 @@ sums, never a sum over a set. The kernels are compiled on the first call on a ma
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
 
+from placekit.compiled import njit, prange
 from placekit.makespan.heaps import pop, push
 
 __all__ = ["BY_PRIORITY", "FIFO", "dispatch", "list_transfers", "makespan_batch", "run_in_order"]

@@ -17,9 +17,9 @@ TPDS 13(3), 2002, doi:10.1109/71.993206, equations 6 to 9.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from placekit.compiled import njit
 from placekit.makespan.instance import MakespanInstance
 
 __all__ = ["downward_rank", "mean_time_s", "mean_transfer_s", "upward_rank"]

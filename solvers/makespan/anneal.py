@@ -20,9 +20,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from placekit.compiled import njit
 from placekit.solvers.makespan.moves import (
     exchange,
     move_class,

@@ -27,9 +27,9 @@ O(ops**3) in a compiled loop and one matrix product for each vector of weights.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from placekit.compiled import njit
 from placekit.solvers.makespan.tasks import Tasks
 
 __all__ = ["insert_smallest", "least_between", "reachable", "useful_pairs", "weights_of"]

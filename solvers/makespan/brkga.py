@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from placekit.compiled import njit
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
 from placekit.makespan.simulate import batch_makespan, simulate

@@ -5,9 +5,9 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from placekit.compiled import njit
 from placekit.solvers.makespan.sequence import SequenceProblem
 
 __all__ = ["construct", "dispatch_order"]

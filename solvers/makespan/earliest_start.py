@@ -8,8 +8,8 @@ up at the top.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from placekit.compiled import njit
 from placekit.makespan.heaps import pop, push
 
 __all__ = ["schedule_earliest_start"]

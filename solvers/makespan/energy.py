@@ -21,9 +21,9 @@ Transactions on Computers C-22, 1973.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from placekit.compiled import njit
 from placekit.solvers.makespan.between import insert_smallest, weights_of
 from placekit.solvers.makespan.windows import Windows
 

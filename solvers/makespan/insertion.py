@@ -9,7 +9,8 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
-from numba import njit
+
+from placekit.compiled import njit
 
 __all__ = ["schedule_by_priority"]
 

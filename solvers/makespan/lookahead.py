@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from placekit.compiled import njit
 from placekit.makespan.instance import MakespanInstance
 
 __all__ = ["critical_path", "optimistic_cost"]

@@ -5,8 +5,7 @@ Memory limits, supported devices and pins hold at every moment, and so does topo
 
 from __future__ import annotations
 
-from numba import njit
-
+from placekit.compiled import njit
 from placekit.solvers.makespan.sequence import SequenceProblem, ready_time
 from placekit.solvers.makespan.walk import NUM_CHANGED, SEGMENT_END, SEGMENT_START, STAMP, Walk, place, undo
 

@@ -21,9 +21,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from placekit.compiled import njit
 from placekit.graph import sum_by
 from placekit.makespan.instance import MakespanInstance, instance_of
 from placekit.makespan.ranks import upward_rank

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from placekit.compiled import njit
 from placekit.solvers.makespan.sequence import SequenceProblem, Timeline, decode, empty_timeline
 
 __all__ = ["Walk", "empty_walk", "forget", "load", "place", "settle", "trace", "undo"]

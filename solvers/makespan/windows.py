@@ -43,9 +43,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from placekit.compiled import njit
 from placekit.graph import number_by_first
 from placekit.solvers.makespan.tasks import Tasks, chosen_devices, representatives
 

@@ -25,10 +25,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
+from placekit.compiled import njit
 from placekit.objectives import SerialLatency
 from placekit.solvers.mincut.expansion import best_labels
 from placekit.solvers.mincut.flow import FLOAT_SLACK, Cut

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
+from placekit.compiled import njit
 from placekit.objectives import SerialLatency
 from placekit.problem import Problem
 from placekit.solvers.local_search.flat import FlatProblem, flatten

@@ -15,7 +15,7 @@ from placekit.method import Run
 from placekit.objectives import OBJECTIVES
 from placekit.solvers import stages as stages_module
 from placekit.solvers.auto import plan
-from placekit.solvers.registry import METHODS
+from placekit.solvers.registry import METHODS, get_method
 from placekit.solvers.stages import Stage, run_stages
 
 
@@ -44,7 +44,7 @@ def test_every_planned_method_exists_and_works_on_its_stage(diamond: pk.Problem)
                 assert stage.method in METHODS, name
                 assert stage.why
                 at = problem.replace(contiguity=stage.contiguity or contiguity)
-                assert stages_module.get_method(stage.method, stage.params).supports(at) is None, (name, stage)
+                assert get_method(stage.method, stage.params).supports(at) is None, (name, stage)
 
 
 def test_the_account_tells_what_each_stage_brought(workloads: Path) -> None:
@@ -63,14 +63,13 @@ def test_the_account_tells_what_each_stage_brought(workloads: Path) -> None:
 
 def test_a_stage_without_its_package_is_passed_over(diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     """The account says what is missing, and the next stage goes on."""
-    real = stages_module.get_method
 
-    def get_method(name: str, params: dict[str, object]) -> object:
+    def without_lns(name: str, params: dict[str, object]) -> object:
         if name == "lns":
             raise SolverUnavailableError("method 'lns' needs the package 'ortools'")
-        return real(name, params)
+        return get_method(name, params)
 
-    monkeypatch.setattr(stages_module, "get_method", get_method)
+    monkeypatch.setattr(stages_module, "get_method", without_lns)
     run = Run(diamond.replace(contiguity="none"), pk.MaxRuntime(10))
     run_stages(run, [Stage("lns", "missing"), Stage("ilp", "there")])
     assert [("skipped" in line, line["method"]) for line in run.info["stages"]] == [(True, "lns"), (False, "ilp")]
