@@ -10,6 +10,7 @@ from placekit.errors import InvalidProblemError
 from placekit.method import Run
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
 from placekit.problem import Problem
+from placekit.solvers.bounds import largest_op
 from placekit.solvers.stages import Stage, run_stages
 from placekit.stop import StopReason
 
@@ -48,6 +49,7 @@ class Auto:
 
     def run(self, run: Run) -> StopReason:
         """Go through the plan."""
+        run.raise_bound(*largest_op(run.problem))
         with run.limited_to(DEFAULT_TIME_LIMIT_S if run.remaining_s is None else None):
             return run_stages(run, plan(run.problem))
 
@@ -71,7 +73,7 @@ def plan(problem: Problem) -> tuple[Stage, ...]:
 
 
 def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:
-    program = Stage("dp", "calls along the spine of the graph: often the proof, always a good placement", 0.5)
+    program = Stage("dp", "calls along the spine of the graph: often the proof, always a good placement", 0.7)
     if problem.contiguity is not Contiguity.NONE:
         return (program,)
     search = Stage("local-search", "anneal calls and host ops", 0.3 if size <= PROGRAM_AT_ALL else 1.0)
