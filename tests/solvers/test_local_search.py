@@ -275,7 +275,9 @@ def test_pins_and_warm_start_are_respected(diamond: pk.Problem) -> None:
 def test_other_objectives_are_refused(diamond: pk.Problem) -> None:
     """The loads of a serial latency are not what this search looks at."""
     problem = diamond.replace(objective=pk.SerialLatency(), contiguity="none")
-    with pytest.raises(UnsupportedProblemError, match="it searches for throughput and makespan, not for"):
+    with pytest.raises(
+        UnsupportedProblemError, match="it searches for throughput, makespan and offload-latency, not for"
+    ):
         pk.solve(problem, method="local-search")
 
 
