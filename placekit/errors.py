@@ -46,3 +46,11 @@ class ProfileError(PlacekitError, RuntimeError):
 
 class JudgeDisagreementError(PlacekitError, RuntimeError):
     """A method's own objective or bound contradicts the judge: a bug in placekit, please report it."""
+
+
+class ExecutionError(PlacekitError, RuntimeError):
+    """A placement that could not be compiled or run; the message names the stage and, where known, the op."""
+
+
+class OutputMismatchError(PlacekitError, RuntimeError):
+    """A placement that computes something else than the model on one device; names the first differing tensor."""

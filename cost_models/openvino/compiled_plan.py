@@ -1,0 +1,131 @@
+"""Stages compiled for their devices."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placekit.cost_models.openvino.counters import compile_properties
+from placekit.cost_models.openvino.devices import require_device, shared_core
+from placekit.cost_models.openvino.stages import PlacedStage, StagePlan
+from placekit.errors import DeviceUnavailableError, ExecutionError
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["CompiledPlan", "CompiledStage", "compile_plan"]
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledStage:
+    """A stage that is ready to run.
+
+    Parameters
+    ----------
+    stage
+        The stage.
+    compiled
+        What OpenVINO made of it.
+    compile_s
+        Seconds that this took.
+    is_cached
+        Whether it came out of the model cache.
+    """
+
+    stage: PlacedStage
+    compiled: openvino.CompiledModel
+    compile_s: float
+    is_cached: bool
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledPlan:
+    """A plan whose stages are compiled, in the plan's order."""
+
+    plan: StagePlan
+    stages: tuple[CompiledStage, ...]
+
+    @property
+    def compile_s(self) -> float:
+        """Seconds that compiling all stages took."""
+        return sum(stage.compile_s for stage in self.stages)
+
+
+def compile_plan(
+    plan: StagePlan, core: openvino.Core | None = None, *, cache_dir: str | Path | None = None
+) -> CompiledPlan:
+    """Compile every stage for its device.
+
+    Each device is compiled as it is profiled: one stream, its own properties, OpenVINO's pinning off. The cores of a
+    core group are not OpenVINO's business; whoever runs the stage binds its threads.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    core
+        OpenVINO core; the shared one if None.
+    cache_dir
+        Where OpenVINO keeps compiled models, about twice the size of the weights; None for nowhere.
+
+    Raises
+    ------
+    DeviceUnavailableError
+        A device that this machine does not have, or that names no OpenVINO device.
+    ExecutionError
+        A stage that its device cannot compile; the message names the stage, and the op where the device can tell.
+    """
+    core = core or shared_core()
+    for device in plan.devices:
+        if device.openvino is None:
+            raise DeviceUnavailableError(f"device {device.name!r} names no OpenVINO device, so it cannot run a stage")
+        require_device(device.openvino, core)
+    stages = tuple(_compile(stage, core, cache_dir) for stage in plan.stages)
+    compiled = CompiledPlan(plan, stages)
+    _LOGGER.debug("compiled %d stages of %r in %.3f s", len(stages), plan.name, compiled.compile_s)
+    return compiled
+
+
+def _compile(stage: PlacedStage, core: openvino.Core, cache_dir: str | Path | None) -> CompiledStage:
+    target = stage.device.openvino or stage.device.name
+    config = compile_properties(target, stage.device.properties)
+    if cache_dir is not None:
+        config["CACHE_DIR"] = str(cache_dir)
+    start = time.perf_counter()
+    try:
+        compiled = core.compile_model(stage.model, target, config)
+    except RuntimeError as error:
+        raise ExecutionError(
+            f"stage {stage.name!r} ({len(stage.op_names)} ops from {stage.op_names[0]!r}) cannot be compiled for "
+            f"{target}: {_refused(stage, core, target)}{_last_line(error)}"
+        ) from error
+    compile_s = time.perf_counter() - start
+    return CompiledStage(stage, compiled, compile_s, _is_cached(compiled))
+
+
+def _refused(stage: PlacedStage, core: openvino.Core, target: str) -> str:
+    """Return which ops of the stage the device says it does not support, as the start of a message."""
+    try:
+        accepted = core.query_model(stage.model, target)
+    except RuntimeError:  # a device that cannot be asked
+        return ""
+    refused = [name for name in stage.op_names if name not in accepted]
+    more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+    return f"it does not support op {refused[0]!r}{more}; " if refused else ""
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def _is_cached(compiled: openvino.CompiledModel) -> bool:
+    try:
+        return bool(compiled.get_property("LOADED_FROM_CACHE"))
+    except RuntimeError:  # a device without this property
+        return False
