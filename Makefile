@@ -22,7 +22,7 @@ venv: $(VENV)/.installed-dev  ## everything that development needs, in .venv
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-extras = $(if $(filter dev,$*),dev$(,)partition$(,)zoo,$*)
+extras = $(if $(filter dev,$*),dev$(,)learned$(,)partition$(,)zoo,$*)
 
 # the stamps depend on what decides about the versions; an index without torch for CPUs gets a second try with one
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
