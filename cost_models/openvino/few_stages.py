@@ -120,7 +120,8 @@ class _Turns:
             for consumer in self._consumers[op]:
                 self._waits_for[consumer] -= 1
                 other = self._device[consumer]
-                if other != device and not self._waits_for[consumer]:
-                    self._ready.setdefault(other, []).append(consumer)
-                    self._turn.pop(other, None)
+                if other != device:
+                    self._turn.pop(other, None)  # also if the consumer still waits: now only for its own device, maybe
+                    if not self._waits_for[consumer]:
+                        self._ready.setdefault(other, []).append(consumer)
         return turn
