@@ -1,0 +1,195 @@
+"""The environment of every learner: placements in, objectives out.
+
+Observation: the features of the ops (:mod:`placekit.learned.features`). Action: a device for every group of ops. Mask:
+`Environment.mask`, where each group may go. Reward: minus the cost of the placement, `Environment.costs`. End: after
+one action per group; nothing carries over to the next placement.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.contiguity import Contiguity
+from placekit.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.graph import number_by_first, topological_order
+from placekit.learned.kernels import batch_infeasibility
+from placekit.learned.rewards import Reward, judge_reward
+from placekit.makespan.instance import instance_of
+from placekit.problem import Problem
+
+__all__ = ["INFEASIBLE_COST", "Environment"]
+
+INFEASIBLE_COST = 2.0
+"""Cost of a placement that only just breaks a constraint, in units of the best single device."""
+
+_RULES = {Contiguity.NONE: 0, Contiguity.CONVEX: 1, Contiguity.ACYCLIC: 2}
+
+
+class Environment:
+    """Scores batches of placements, counts them, and remembers the best.
+
+    Parameters
+    ----------
+    problem
+        What to place.
+    reward
+        ``"judge"`` for the problem's own objective, or anything that turns feasible placements into seconds.
+    group_of_op
+        ``[num_ops]`` labels ``0 .. num_groups - 1``: ops with the same label get one action. By default the classes of
+        ops that must share a device, which every grouping must respect.
+
+    Attributes
+    ----------
+    evaluations : int
+        Placements scored so far.
+    best : NDArray[np.int64] or None
+        ``[num_ops]`` best feasible placement so far.
+    best_objective : float or None
+        Its objective in seconds.
+
+    Raises
+    ------
+    InvalidProblemError
+        Labels that separate ops of one class, or that are not ``0 .. num_groups - 1``.
+    UnsupportedProblemError
+        A group that may go to no device.
+
+    Examples
+    --------
+    >>> import placekit as pk
+    >>> graph = pk.OpGraph.from_edges(["a", "b"], [("a", "b")])
+    >>> costs = pk.CostTable(("cpu", "gpu"), [[1.0, 2.0], [8.0, 1.0]], [[0.0, 0.5]], [0, 0])
+    >>> problem = pk.Problem(graph, pk.Platform.of(cpu=1, gpu=1, host="cpu"), costs, pk.SerialLatency())
+    >>> environment = Environment(problem)
+    >>> environment.evaluate([[0, 0], [0, 1], [1, 1]])
+    array([9. , 2.5, 3. ])
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        reward: Literal["judge"] | Reward = "judge",
+        group_of_op: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.problem = problem
+        self.reward = judge_reward(problem) if reward == "judge" else reward
+        self.evaluations = 0
+        self.best: NDArray[np.int64] | None = None
+        self.best_objective: float | None = None
+        self._instance = instance_of(problem)
+        self._leader = np.unique(problem.op_class, return_index=True)[1][problem.op_class]
+        senders, receivers = problem.order_edges
+        rank = np.empty(problem.graph.num_ops, dtype=np.int64)
+        rank[topological_order(problem.graph.num_ops, senders, receivers)[0]] = np.arange(problem.graph.num_ops)
+        along = np.argsort(rank[senders], kind="stable")
+        self._order_edges = senders[along], receivers[along]
+        self.group_of_op = problem.op_class if group_of_op is None else self._checked(np.asarray(group_of_op))
+        nowhere = np.flatnonzero(~self.mask.any(axis=1))
+        if nowhere.size:
+            name = problem.graph.op_names[int(np.flatnonzero(self.group_of_op == nowhere[0])[0])]
+            raise UnsupportedProblemError(f"the group of op {name!r} may go to no device")
+
+    def _checked(self, groups: NDArray[np.int64]) -> NDArray[np.int64]:
+        name, num_ops = self.problem.name, self.problem.graph.num_ops
+        if groups.shape != (num_ops,) or not np.array_equal(np.unique(groups), np.arange(groups.max() + 1)):
+            raise InvalidProblemError(f"problem {name!r}: groups must label {num_ops} ops by 0 .. num_groups - 1")
+        apart = np.flatnonzero(groups != groups[self._leader])
+        if apart.size:
+            op, leader = (self.problem.graph.op_names[v] for v in (apart[0], self._leader[apart[0]]))
+            raise InvalidProblemError(f"problem {name!r}: groups separate ops {op!r} and {leader!r} of one class")
+        return groups.astype(np.int64)
+
+    @property
+    def num_groups(self) -> int:
+        """Number of groups, each an action."""
+        return len(self.mask)
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices."""
+        return self.problem.platform.num_devices
+
+    @cached_property
+    def op_mask(self) -> NDArray[np.bool_]:
+        """``[num_ops, num_devices]`` where each op may go: support, pins and colocation of its class."""
+        return self._instance.allowed
+
+    @cached_property
+    def mask(self) -> NDArray[np.bool_]:
+        """``[num_groups, num_devices]`` where all ops of each group may go."""
+        mask = np.ones((int(self.group_of_op.max()) + 1, self.num_devices), dtype=bool)
+        np.logical_and.at(mask, self.group_of_op, self.op_mask)
+        return mask
+
+    def expand(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return placements ``[batch, num_ops]`` from actions ``[batch, num_groups]``."""
+        return np.asarray(actions, dtype=np.int64)[:, self.group_of_op]
+
+    @cached_property
+    def homogeneous(self) -> NDArray[np.int64]:
+        """``[num_devices, num_groups]`` actions: everything on one device, but for groups that may not go there.
+
+        Those go to the first device of their mask.
+        """
+        first = np.argmax(self.mask, axis=1)
+        return np.stack([np.where(self.mask[:, d], d, first) for d in range(self.num_devices)])
+
+    @cached_property
+    def single_devices(self) -> NDArray[np.float64]:
+        """``[num_devices]`` objectives of the homogeneous placements; infinity where one breaks a constraint."""
+        return self.evaluate(self.expand(self.homogeneous))
+
+    @cached_property
+    def reference_s(self) -> float:
+        """The unit of `costs`: the best single device, or all ops where they are slowest if none is feasible."""
+        best = float(self.single_devices.min())
+        if not np.isfinite(best):
+            best = float(self.problem.costs.op_time_s.max(axis=1).sum())
+        return best if best > 0 else 1.0
+
+    def infeasibility(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
+        """``[batch]`` how far placements ``[batch, num_ops]`` are from feasible; 0 exactly where the judge agrees.
+
+        Execution models can have constraints of their own beside these, such as the number of calls.
+        """
+        degree = np.empty(len(placements))
+        rule = _RULES[self.problem.contiguity]
+        batch_infeasibility(self._instance, self._leader, *self._order_edges, rule, placements, degree)
+        return degree
+
+    def evaluate(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
+        """``[batch]`` objectives in seconds of placements ``[batch, num_ops]``; infinity where infeasible."""
+        return self._score(placements)[0]
+
+    def costs(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
+        """``[batch]`` costs of placements ``[batch, num_ops]``: finite, and comparable between problems.
+
+        A feasible placement costs its objective divided by `reference_s`; an infeasible one `INFEASIBLE_COST` plus its
+        degree of infeasibility, so that of two of them the one nearer to feasible is cheaper.
+        """
+        objectives, degree = self._score(placements)
+        return np.where(np.isfinite(objectives), objectives / self.reference_s, INFEASIBLE_COST + degree)
+
+    def _score(self, placements: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        rows = np.array(placements, dtype=np.int64, order="C", ndmin=2)
+        degree = self.infeasibility(rows)
+        feasible = np.flatnonzero(degree == 0)
+        objectives = np.full(len(rows), np.inf)
+        if feasible.size:
+            objectives[feasible] = self.reward(rows[feasible])
+        self.evaluations += len(rows)
+        if len(rows):
+            best = int(np.argmin(objectives))
+            if np.isfinite(objectives[best]) and (
+                self.best_objective is None or objectives[best] < self.best_objective
+            ):
+                self.best, self.best_objective = rows[best].copy(), float(objectives[best])
+        return objectives, degree
+
+    def coarsened(self, group_of_op: NDArray[np.int64]) -> Environment:
+        """Return an environment of its own for the same problem and reward, with other groups."""
+        return Environment(self.problem, self.reward, number_by_first(group_of_op))
