@@ -1,0 +1,327 @@
+"""What every pipeline offers, whatever runs its stages: samples in, futures out, bounded queues, a clean end."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.cost_models.openvino.pipeline_flow import Flow, wire
+from placekit.cost_models.openvino.split import TensorKey
+from placekit.cost_models.openvino.stages import StagePlan
+from placekit.errors import ExecutionError, InvalidProblemError, UnsupportedProblemError
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["Outputs", "Pipeline", "Samples"]
+
+Samples: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
+"""Inputs of one sample: arrays (or OpenVINO tensors) in the model's order, or by input name."""
+
+Outputs: TypeAlias = dict[str, NDArray[Any]]
+"""Outputs of one sample by name, in the model's order."""
+
+
+class Pipeline(ABC):
+    """Runs samples through the stages of a plan, several at a time.
+
+    Inputs are copied when they are submitted and outputs when they are ready, so the arrays belong to the caller;
+    between stages tensors are handed over without a copy. Use it as a context manager, or call `close`.
+
+    A failing stage ends the pipeline: all futures that are not done, and every later `submit`, raise an
+    `ExecutionError` that names the stage. Results that were delivered before stay.
+
+    Parameters
+    ----------
+    plan
+        The stages.
+    queue_size
+        Samples that fit between a stage and the next. `submit` blocks when the first queue is full.
+    record
+        Number of last samples whose stage times are kept, see `stage_times_s`.
+
+    Raises
+    ------
+    InvalidProblemError
+        A queue size below 1 or a negative `record`.
+    UnsupportedProblemError
+        Inputs or outputs of strings.
+    """
+
+    def __init__(self, plan: StagePlan, *, queue_size: int = 2, record: int = 0) -> None:
+        if record < 0:
+            raise InvalidProblemError(f"pipeline of {plan.name!r}: record is {record}; it must be >= 0")
+        self.plan = plan
+        self._wiring = wire(plan, queue_size)
+        devices = [device.name for device in plan.devices]
+        self._source_owner, self._sink_owner = len(devices), len(devices) + 1
+        self._owners = [devices.index(stage.device.name) for stage in plan.stages]
+        self._owners += [self._source_owner, self._sink_owner]
+        self._flow = Flow(self._wiring, self._owners)
+        # no stage is ever further ahead of the sink than this, so that its times are read before they are overwritten
+        self._num_times = sum(self._wiring.depth) + 1
+        self._times_s: NDArray[np.float64] = np.zeros((len(plan.stages), self._num_times, 2))
+        self._recorded: deque[NDArray[np.float64]] = deque(maxlen=record)
+        self._ports = dict(zip(plan.input_keys, plan.model.inputs, strict=True))
+        for stage in plan.stages:
+            self._ports |= dict(zip(stage.outputs, stage.model.outputs, strict=True))
+        self._rings: dict[TensorKey, list[openvino.Tensor | None]] = {}
+        self._input_of_name: dict[str, int] = {}
+        for index, (name, port) in enumerate(zip(plan.input_names, plan.model.inputs, strict=True)):
+            self._input_of_name |= dict.fromkeys((name, *port.get_names()), index)
+        for port in (*plan.model.inputs, *plan.model.outputs):
+            if port.get_element_type().get_type_name() == "string":
+                raise UnsupportedProblemError(f"model {plan.name!r}: {port.get_any_name()!r} is a tensor of strings")
+        self._lock = threading.Lock()
+        self._may_submit = threading.Condition(self._lock)
+        self._all_done = threading.Condition(self._lock)
+        self._one_submit, self._one_close = threading.Lock(), threading.Lock()
+        self._pending: deque[Future[Outputs]] = deque()
+        self._error: ExecutionError | None = None
+        self._is_closing = self._is_closed = False
+        self._collector = threading.Thread(target=self._run_collector, name=f"placekit-{plan.name}-out", daemon=True)
+
+    @abstractmethod
+    def _collect(self) -> None:
+        """Deliver results as they come, until told to end; runs in a thread of its own."""
+
+    @abstractmethod
+    def _announce(self, node: int) -> None:
+        """Count a sample of the source or the sink as done and wake who has work by that; called with the lock."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """End all workers and the collector, wait for them, and free what they used.
+
+        Called once, when nothing is in flight or nobody wants it any more.
+        """
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs in the model's order."""
+        return self.plan.input_names
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs in the model's order."""
+        return self.plan.output_names
+
+    @property
+    def num_in_flight(self) -> int:
+        """Samples that were submitted and whose results are not delivered."""
+        with self._lock:
+            return len(self._pending)
+
+    @property
+    def stage_times_s(self) -> NDArray[np.float64]:
+        """``[num_samples, num_stages, 2]`` start and end of every stage, for the last `record` samples, in order.
+
+        Seconds of ``time.perf_counter``.
+        """
+        with self._lock:
+            return np.array(self._recorded).reshape(-1, len(self.plan.stages), 2)
+
+    def submit(self, inputs: Samples) -> Future[Outputs]:
+        """Put a sample in, and return its result to come; waits while the first queue is full.
+
+        The future cannot be cancelled. A callback that is added to it runs in the pipeline's thread for results; it
+        should be short, and must not submit or close.
+
+        Parameters
+        ----------
+        inputs
+            One array per input, in the model's order or by name, of the input's type and shape.
+
+        Raises
+        ------
+        InvalidProblemError
+            A missing or unknown input, or one of another type or shape.
+        ExecutionError
+            The pipeline is closed, or a stage has failed.
+        """
+        arrays = self._checked(inputs)
+        self._refuse_own_thread("submit")
+        future: Future[Outputs] = Future()
+        future.set_running_or_notify_cancel()
+        with self._one_submit:
+            with self._lock:
+                self._raise_if_over()
+                while not self._flow.has_work(self._source_owner):
+                    self._may_submit.wait()
+                    self._raise_if_over()
+                sample = self._flow.done[self._wiring.source]
+            for key, array in zip(self.plan.input_keys, arrays, strict=True):
+                self._fill(key, sample, array)
+            with self._lock:  # the sample counts from here on; an interrupt before leaves only a slot half filled
+                self._raise_if_over()
+                self._flow.take(self._source_owner)
+                self._pending.append(future)
+                self._announce(self._wiring.source)
+        return future
+
+    def __call__(self, inputs: Samples) -> Outputs:
+        """Run one sample and return its outputs; see `submit`."""
+        return self.submit(inputs).result()
+
+    def stream(self, samples: Iterable[Samples]) -> Iterator[Outputs]:
+        """Run many samples, and give their outputs in the same order while later ones are running.
+
+        No more results are kept waiting than the pipeline holds samples.
+        """
+        waiting: deque[Future[Outputs]] = deque()
+        for inputs in samples:
+            waiting.append(self.submit(inputs))
+            while waiting and (waiting[0].done() or len(waiting) > self._num_times):
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def close(self, *, cancel: bool = False) -> None:
+        """Finish what was submitted, then end all workers. Closing again does nothing.
+
+        Parameters
+        ----------
+        cancel
+            End at once instead; futures that are not done raise an `ExecutionError`.
+        """
+        self._refuse_own_thread("close")
+        with self._one_close:
+            if self._is_closed:
+                return
+            with self._lock:
+                self._is_closing = True
+                self._may_submit.notify_all()
+                while self._pending and self._error is None and not cancel:
+                    self._all_done.wait()
+            self._fail(ExecutionError(f"the pipeline of {self.plan.name!r} was closed before this sample was done"))
+            with self._one_submit:  # whoever is copying inputs finds out that it is over before the slots are freed
+                self._end()
+            self._is_closed = True
+            atexit.unregister(self._close_at_exit)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.close(cancel=kind is not None)
+
+    def _start(self) -> None:
+        atexit.register(self._close_at_exit)
+        self._collector.start()
+
+    def _run_collector(self) -> None:
+        try:
+            self._collect()
+        except Exception as error:  # else whoever waits for a result would wait forever
+            failure = ExecutionError(f"the results of {self.plan.name!r} cannot be delivered: {error}")
+            failure.__cause__ = error
+            self._fail(failure)
+
+    def _close_at_exit(self) -> None:
+        self.close(cancel=True)
+
+    def _raise_if_over(self) -> None:
+        if self._error is not None and not self._is_closing:
+            raise type(self._error)(str(self._error)) from self._error
+        if self._is_closing:
+            raise ExecutionError(f"the pipeline of {self.plan.name!r} is closed")
+
+    def _refuse_own_thread(self, what: str) -> None:
+        if threading.current_thread() is self._collector:
+            raise ExecutionError(f"{what} in a callback of a future would wait for the thread that it runs in")
+
+    def _fail(self, error: ExecutionError) -> None:
+        """Give up on everything that is not done; the first error counts."""
+        with self._lock:
+            self._error = self._error or error
+            lost, self._pending = self._pending, deque()
+            self._may_submit.notify_all()
+            self._all_done.notify_all()
+        for future in lost:
+            future.set_exception(self._error)
+
+    def _deliver(self, sample: int) -> None:
+        """Give the outputs of `sample` to its future, and free their slots."""
+        names_and_keys = zip(self.plan.output_names, self.plan.output_keys, strict=True)
+        outputs = {name: np.array(self._tensor(key, sample).data) for name, key in names_and_keys}
+        with self._lock:
+            if self._recorded.maxlen:
+                self._recorded.append(self._times_s[:, sample % self._num_times].copy())
+            if not self._pending:  # failed or cancelled meanwhile
+                return
+            future = self._pending.popleft()
+            self._announce(self._wiring.sink)
+            self._all_done.notify_all()
+        future.set_result(outputs)
+
+    def _is_dynamic(self, key: TensorKey) -> bool:
+        return bool(self._ports[key].get_partial_shape().is_dynamic)
+
+    def _tensor(self, key: TensorKey, sample: int) -> openvino.Tensor:
+        """Return the tensor in the slot of `sample`; one of dynamic shape is there once it has been put."""
+        ring = self._rings[key]
+        tensor = ring[sample % len(ring)]
+        assert tensor is not None
+        return tensor
+
+    def _put(self, key: TensorKey, sample: int, tensor: openvino.Tensor) -> None:
+        """Put a tensor of dynamic shape into the slot of `sample`."""
+        ring = self._rings[key]
+        ring[sample % len(ring)] = tensor
+
+    def _checked(self, inputs: Samples) -> list[Any]:
+        """Return one numpy array or OpenVINO tensor per input."""
+        where, names = f"pipeline of {self.plan.name!r}", self.plan.input_names
+        if isinstance(inputs, Mapping):
+            given: dict[int, Any] = {}
+            for name, value in inputs.items():
+                if name not in self._input_of_name:
+                    raise InvalidProblemError(f"{where}: no input {name!r}; inputs are {', '.join(names)}")
+                given[self._input_of_name[name]] = value
+            missing = [name for index, name in enumerate(names) if index not in given]
+            if missing:
+                raise InvalidProblemError(f"{where}: input {missing[0]!r} is missing")
+            values = [given[index] for index in range(len(names))]
+        else:
+            values = list(inputs)
+            if len(values) != len(names):
+                raise InvalidProblemError(f"{where}: {len(values)} inputs given; it has {len(names)}")
+        ports = self.plan.model.inputs
+        return [self._checked_one(*each) for each in zip(names, ports, values, strict=True)]
+
+    def _checked_one(self, name: str, port: Any, value: Any) -> Any:
+        from openvino import PartialShape, Tensor
+
+        expected = port.get_element_type()
+        if isinstance(value, Tensor):
+            fits, shape, kind = value.element_type == expected, tuple(value.shape), value.element_type.get_type_name()
+        else:
+            value = np.asarray(value)
+            shape, kind = value.shape, value.dtype.name
+            fits = value.dtype.kind in "biuf" and Tensor(np.empty(0, dtype=value.dtype)).element_type == expected
+        if not fits or not port.get_partial_shape().compatible(PartialShape(list(shape))):
+            raise InvalidProblemError(
+                f"pipeline of {self.plan.name!r}: input {name!r} has type {kind} and shape {list(shape)}; "
+                f"it must have type {expected.get_type_name()} and shape {port.get_partial_shape()}"
+            )
+        return value
+
+    def _fill(self, key: TensorKey, sample: int, value: Any) -> None:
+        """Copy an input into its slot; one of dynamic shape gets a tensor of its own."""
+        from openvino import Tensor
+
+        if self._is_dynamic(key):
+            self._put(key, sample, Tensor(self._ports[key].get_element_type(), list(value.shape)))
+        slot = self._tensor(key, sample)
+        if isinstance(value, Tensor):
+            value.copy_to(slot)
+        else:
+            np.copyto(slot.data, value, casting="no")

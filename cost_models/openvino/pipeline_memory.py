@@ -1,0 +1,200 @@
+"""Memory that the processes of a pipeline share, and the messages between them.
+
+The memory is an anonymous file that is handed down as an open descriptor. It has no name that could be left behind:
+the system frees it when the last process that maps it is gone, however that process ended.
+
+Every process has one pipe as its inbox. Whoever finishes a sample of a node writes the node's number, four bytes, into
+the inboxes of those that wait for it; the reader counts. Writes of so few bytes are never torn or mixed, and what a
+process wrote to the shared memory before is visible to who reads the message after.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import mmap
+import os
+import struct
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.cost_models.openvino.pipeline_flow import Wiring
+from placekit.cost_models.openvino.split import TensorKey
+from placekit.errors import ExecutionError, UnsupportedProblemError
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["Layout", "SharedMemory", "lay_out", "make_inbox", "read_nodes", "send_nodes"]
+
+_ALIGNMENT = 64
+_NODE = struct.Struct("=I")
+_READ_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything is in the shared memory.
+
+    Parameters
+    ----------
+    num_workers, num_stages, num_times
+        Sizes of the tables at the start: what each worker is running, and when each stage ran.
+    tensors
+        Element type, shape and offset of every slot, by tensor key.
+    num_bytes
+        Size of the memory.
+    """
+
+    num_workers: int
+    num_stages: int
+    num_times: int
+    tensors: Mapping[TensorKey, tuple[str, tuple[int, ...], tuple[int, ...]]]
+    num_bytes: int
+
+
+def lay_out(num_workers: int, num_times: int, wiring: Wiring, ports: Mapping[TensorKey, Any]) -> Layout:
+    """Give every slot of every ring its place.
+
+    Parameters
+    ----------
+    num_workers
+        Number of worker processes.
+    num_times
+        Samples whose stage times have a place.
+    wiring
+        The pipeline.
+    ports
+        OpenVINO port of every tensor.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        A tensor of dynamic shape, whose size is not known before it runs.
+    """
+    offset = _aligned(8 * num_workers + 16 * wiring.num_stages * num_times)
+    tensors = {}
+    for key, node in wiring.writer.items():
+        port = ports[key]
+        if port.get_partial_shape().is_dynamic:
+            raise UnsupportedProblemError(
+                f"tensor {key[0]!r} has the dynamic shape {port.get_partial_shape()}, and processes share tensors of "
+                "known size only; give the model fixed shapes, or use threads"
+            )
+        kind, shape = port.get_element_type(), tuple(port.get_shape())
+        size = _aligned(_num_bytes(kind, shape))
+        depth = wiring.depth[node]
+        tensors[key] = (kind.get_type_name(), shape, tuple(offset + size * slot for slot in range(depth)))
+        offset += size * depth
+    return Layout(num_workers, wiring.num_stages, num_times, tensors, offset)
+
+
+def _aligned(num_bytes: int) -> int:
+    return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _num_bytes(kind: Any, shape: tuple[int, ...]) -> int:
+    bits = int(kind.bitwidth)
+    return math.ceil(math.prod(shape) * bits / 8)
+
+
+class SharedMemory:
+    """The shared memory of one pipeline, as seen by one process.
+
+    Parameters
+    ----------
+    descriptor
+        Open file; stays the caller's.
+    layout
+        What is where.
+    """
+
+    def __init__(self, descriptor: int, layout: Layout) -> None:
+        self._layout = layout
+        self._bytes = np.frombuffer(mmap.mmap(descriptor, max(layout.num_bytes, 1)), dtype=np.uint8)
+        start = 8 * layout.num_workers
+        end = start + 16 * layout.num_stages * layout.num_times
+        #: ``[num_workers]`` 1 + the stage that each worker runs; 0 for none
+        self.running: NDArray[np.int64] = self._bytes[:start].view(np.int64)
+        #: ``[num_stages, num_times, 2]`` start and end of each stage, by sample modulo num_times
+        self.times_s: NDArray[np.float64] = (
+            self._bytes[start:end].view(np.float64).reshape(layout.num_stages, layout.num_times, 2)
+        )
+
+    @staticmethod
+    def create(layout: Layout) -> int:
+        """Return the descriptor of a new memory, all zeros and all of it reserved.
+
+        Raises
+        ------
+        ExecutionError
+            There is not that much memory.
+        """
+        if hasattr(os, "memfd_create"):
+            descriptor = os.memfd_create("placekit")
+        else:
+            with tempfile.TemporaryFile() as file:
+                descriptor = os.dup(file.fileno())
+        try:
+            os.ftruncate(descriptor, max(layout.num_bytes, 1))
+            if hasattr(os, "posix_fallocate"):  # without, too little memory kills whoever touches it
+                os.posix_fallocate(descriptor, 0, max(layout.num_bytes, 1))
+        except OSError as error:
+            os.close(descriptor)
+            raise ExecutionError(f"{layout.num_bytes} bytes of shared memory cannot be had: {error}") from error
+        return descriptor
+
+    def ring(self, key: TensorKey) -> list[openvino.Tensor]:
+        """Return the slots of a tensor."""
+        from openvino import Tensor, Type
+
+        name, shape, offsets = self._layout.tensors[key]
+        kind = getattr(Type, name)
+        size = _num_bytes(kind, shape)
+        return [Tensor(self._bytes[offset : offset + size], list(shape), kind) for offset in offsets]
+
+
+def make_inbox(wiring: Wiring) -> tuple[int, int]:
+    """Return the reading and the writing end of a pipe that no message ever waits to enter.
+
+    While a worker does not read, its nodes stand still, and both ends of an edge can come at most the depth of its ring
+    closer or further apart. So no more than ``2 * depth`` messages per edge are ever unread.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        The system does not give pipes of that size.
+    """
+    reader, writer = os.pipe()
+    edges = zip(wiring.depth, wiring.consumers, strict=True)
+    wanted = 2 * _NODE.size * sum(depth * len(consumers) for depth, consumers in edges)
+    if hasattr(fcntl, "F_GETPIPE_SZ") and fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ) < wanted:
+        try:
+            fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, wanted)
+        except OSError as error:
+            os.close(reader)
+            os.close(writer)
+            raise UnsupportedProblemError(
+                f"a pipeline of {wiring.num_stages} stages needs pipes of {wanted} bytes: {error}"
+            ) from error
+    return reader, writer
+
+
+def send_nodes(inboxes: Iterable[int], node: int) -> None:
+    """Tell others that `node` is done with one more sample; those that are gone are left out."""
+    for inbox in inboxes:
+        try:
+            os.write(inbox, _NODE.pack(node))
+        except BrokenPipeError:  # its end is noticed, and reported, by the process that started it
+            continue
+
+
+def read_nodes(inbox: int) -> list[int]:
+    """Wait for messages and return the nodes that they name; empty when nobody can write any more."""
+    data = os.read(inbox, _READ_BYTES)
+    return [node for (node,) in _NODE.iter_unpack(data)]

@@ -1,0 +1,128 @@
+"""One stage that is ready to run on given tensors, and binding threads to the cores of a device."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placekit.cost_models.openvino.machine import format_cores
+from placekit.errors import DeviceUnavailableError
+from placekit.platform import Device
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["StageRunner", "check_cores", "helpers_on", "pin_this_thread"]
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class StageRunner:
+    """Runs a compiled stage, synchronously and in the calling thread.
+
+    One infer request is enough for any number of samples in flight: its tensors are set for each, which costs a
+    microsecond, and what it writes to is a slot that no reader needs any more.
+
+    Parameters
+    ----------
+    compiled
+        The compiled stage.
+    """
+
+    def __init__(self, compiled: openvino.CompiledModel) -> None:
+        self._request = compiled.create_infer_request()
+
+    def run(
+        self, inputs: Sequence[openvino.Tensor], outputs: Sequence[openvino.Tensor | None]
+    ) -> list[openvino.Tensor]:
+        """Compute the outputs into the tensors given, and return them.
+
+        Parameters
+        ----------
+        inputs
+            One tensor per input of the stage.
+        outputs
+            One tensor per output; None for one of dynamic shape, which is copied into a tensor of its own, because
+            the request uses its memory again.
+        """
+        from openvino import Tensor
+
+        for index, tensor in enumerate(inputs):
+            self._request.set_input_tensor(index, tensor)
+        for index, slot in enumerate(outputs):
+            if slot is not None:
+                self._request.set_output_tensor(index, slot)
+        self._request.infer(share_outputs=True)  # else every output is copied into the dictionary that it returns
+        written = []
+        for index, slot in enumerate(outputs):
+            if slot is None:
+                tensor = self._request.get_output_tensor(index)
+                written.append(Tensor(tensor.element_type, tensor.shape))
+                tensor.copy_to(written[-1])
+            else:
+                written.append(slot)
+        return written
+
+
+def check_cores(devices: Sequence[Device]) -> None:
+    """Raise unless this process may use the cores of all `devices`.
+
+    Raises
+    ------
+    DeviceUnavailableError
+        A core that does not exist or is not allowed.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return
+    # the calling thread may be bound to fewer than the process may use
+    allowed = os.sched_getaffinity(0) | os.sched_getaffinity(os.getpid())
+    for device in devices:
+        if not allowed.issuperset(device.cores):
+            raise DeviceUnavailableError(
+                f"device {device.name!r} needs cores {format_cores(device.cores)}; this process may use "
+                f"{format_cores(sorted(allowed))}"
+            )
+
+
+def pin_this_thread(cores: Sequence[int]) -> None:
+    """Bind the calling thread to `cores`; with none, or where threads cannot be bound, leave it free."""
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+
+
+@contextmanager
+def helpers_on(devices: Sequence[Device]) -> Iterator[None]:
+    """Keep OpenVINO's helper threads on the cores of the `devices` that have more than one.
+
+    A one-core device computes in the thread that calls it. A larger one is helped by threads that all models of a
+    process share and that stay on the cores where they were born, which is anywhere. They cannot be told from other
+    native threads, so all threads of the process that Python did not start are moved, and put back at the end. Two
+    devices of several cores therefore share their cores; pipelines of processes keep them apart.
+    """
+    cores = {core for device in devices if len(device.cores) > 1 for core in device.cores}
+    if not cores or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    own = {thread.native_id for thread in threading.enumerate()}
+    before: dict[int, set[int]] = {}
+    for entry in Path("/proc/self/task").iterdir():
+        thread = int(entry.name)
+        if thread not in own:
+            try:
+                before[thread] = os.sched_getaffinity(thread)
+                os.sched_setaffinity(thread, cores)
+            except OSError:  # it has ended since it was listed
+                _LOGGER.debug("thread %d ended before it could be moved", thread)
+    try:
+        yield
+    finally:
+        for thread, home in before.items():
+            try:
+                os.sched_setaffinity(thread, home)
+            except OSError:
+                _LOGGER.debug("thread %d ended before it could be moved back", thread)

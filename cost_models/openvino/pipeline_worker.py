@@ -1,0 +1,160 @@
+"""The worker process of one device: ``main`` reads its task from standard input and runs until its parent is gone."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from placekit.cost_models.openvino.counters import compile_properties
+from placekit.cost_models.openvino.devices import shared_core
+from placekit.cost_models.openvino.pipeline_flow import Flow, Wiring
+from placekit.cost_models.openvino.pipeline_memory import Layout, SharedMemory, read_nodes, send_nodes
+from placekit.cost_models.openvino.pipeline_stage import StageRunner, pin_this_thread
+from placekit.cost_models.openvino.split import TensorKey
+from placekit.platform import Device
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["StageFile", "WorkerTask", "main"]
+
+_PARENT_CHECK_S = 1.0
+
+
+@dataclass(frozen=True)
+class StageFile:
+    """A stage as a file.
+
+    Parameters
+    ----------
+    node
+        The stage's number.
+    name, path
+        Its name, and its model.
+    inputs, outputs
+        Key of each input and output.
+    input_names, output_names
+        Friendly name of the Parameter or Result of each; a file may hold them in another order.
+    """
+
+    node: int
+    name: str
+    path: str
+    inputs: tuple[TensorKey, ...]
+    outputs: tuple[TensorKey, ...]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WorkerTask:
+    """All that a worker has to know.
+
+    Parameters
+    ----------
+    owner
+        The worker's number.
+    device, stages
+        What it runs, and where.
+    wiring, owner_of_node, layout
+        The pipeline and its memory.
+    memory, report, lifeline
+        Descriptors: the memory, the pipe to report by, and the one that ends with the parent.
+    inboxes
+        ``[num_workers + 1]`` descriptor to read from for its own, to write to for the others; the last is the parent's.
+    parent
+        Process id of the parent.
+    """
+
+    owner: int
+    device: Device
+    stages: tuple[StageFile, ...]
+    wiring: Wiring
+    owner_of_node: tuple[int, ...]
+    layout: Layout
+    memory: int
+    report: int
+    lifeline: int
+    inboxes: tuple[int, ...]
+    parent: int
+
+
+def main() -> None:
+    """Run the task on standard input."""
+    task: WorkerTask = pickle.load(sys.stdin.buffer)  # noqa: S301  # from the parent, through a pipe of its own
+    threading.Thread(target=_end_with_parent, args=(task,), daemon=True).start()
+    report = Connection(task.report, readable=False)
+    where = f"worker of device {task.device.name!r}"
+    try:
+        pin_this_thread(task.device.cores)
+        runners = {}
+        for stage in task.stages:
+            where = f"stage {stage.name!r}"
+            runners[stage.node] = _Stage(stage, task)
+        memory = SharedMemory(task.memory, task.layout)
+        rings = {key: memory.ring(key) for stage in task.stages for key in (*stage.inputs, *stage.outputs)}
+        report.send(("ready", ""))
+        flow = Flow(task.wiring, task.owner_of_node)
+        while True:
+            while (work := flow.take(task.owner)) is None:
+                for node in read_nodes(task.inboxes[task.owner]):
+                    flow.finish(node)
+            node, sample = work
+            where = f"stage {runners[node].file.name!r}"
+            memory.running[task.owner] = node + 1
+            start_s = time.perf_counter()
+            runners[node].run(rings, sample)
+            memory.times_s[node, sample % task.layout.num_times] = start_s, time.perf_counter()
+            memory.running[task.owner] = 0
+            flow.finish(node)
+            send_nodes(runners[node].listeners, node)
+    except Exception as error:  # reported by the parent, whatever it is
+        report.send(("failed", f"{where} failed on device {task.device.name!r}: {error}"))
+        os._exit(1)
+
+
+def _end_with_parent(task: WorkerTask) -> None:
+    """End this process when the parent closes the lifeline or is gone, whatever the main thread does."""
+    while True:
+        readable, _, _ = select.select([task.lifeline], [], [], _PARENT_CHECK_S)
+        # a process that the parent forked may keep the lifeline open: so the parent is looked at, too
+        if readable or os.getppid() != task.parent:
+            os._exit(0)
+
+
+class _Stage:
+    """A compiled stage, and who waits for it."""
+
+    def __init__(self, file: StageFile, task: WorkerTask) -> None:
+        self.file = file
+        core = shared_core()
+        model = core.read_model(file.path)
+        target = task.device.openvino or task.device.name
+        compiled = core.compile_model(model, target, compile_properties(target, task.device.properties))
+        self._runner = StageRunner(compiled)
+        read = [node.get_friendly_name() for node in model.get_parameters()]
+        written = [node.get_friendly_name() for node in model.get_results()]
+        self._inputs = _in_order(read, file.input_names, file.inputs)
+        self._outputs = _in_order(written, file.output_names, file.outputs)
+        neighbours = (*task.wiring.consumers[file.node], *task.wiring.producers[file.node])
+        parent = len(task.inboxes) - 1
+        owners = {min(task.owner_of_node[each], parent) for each in neighbours} - {task.owner}
+        self.listeners = [task.inboxes[owner] for owner in sorted(owners)]
+
+    def run(self, rings: dict[TensorKey, list[openvino.Tensor]], sample: int) -> None:
+        inputs = [rings[key][sample % len(rings[key])] for key in self._inputs]
+        self._runner.run(inputs, [rings[key][sample % len(rings[key])] for key in self._outputs])
+
+
+def _in_order(found: Sequence[str], names: Sequence[str], keys: Sequence[TensorKey]) -> list[Any]:
+    """Return the `keys` in the order in which the file has the inputs or outputs called `names`."""
+    key_of_name = dict(zip(names, keys, strict=True))
+    return [key_of_name[name] for name in found]

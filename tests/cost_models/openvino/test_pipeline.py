@@ -1,0 +1,285 @@
+"""Pipelines of threads and of processes alike: same results as the whole model, bounded queues, clean ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as opset
+from pipelines import (
+    F32,
+    alternating_plan,
+    chain,
+    chain_value,
+    make_slow_plan,
+    num_own_threads,
+    random_plan,
+    slow_model,
+    start_processes,
+    start_threads,
+    wait_until,
+    whole,
+)
+
+from placekit.cost_models.openvino.inputs import random_inputs
+from placekit.cost_models.openvino.pipeline import Pipeline
+from placekit.cost_models.openvino.stages import StagePlan, plan_stages
+from placekit.errors import DeviceUnavailableError, ExecutionError, InvalidProblemError
+from placekit.io.model import ModelSource, read_model
+from placekit.placement import Placement
+from placekit.platform import Device, Platform
+from placekit.zoo import build
+
+Start: TypeAlias = Callable[..., Pipeline]
+BOTH = pytest.mark.parametrize("start", [start_threads, start_processes])
+
+
+@pytest.fixture
+def chain_plan(saved: Callable[[ov.Model], ModelSource]) -> StagePlan:
+    """Return four stages on two devices."""
+    return alternating_plan(saved(chain([2, 8])))
+
+
+@pytest.fixture
+def slow_plan(saved: Callable[[ov.Model], ModelSource]) -> StagePlan:
+    """Return two stages of which the second works for some milliseconds."""
+    return make_slow_plan(saved(slow_model()))
+
+
+@BOTH
+@pytest.mark.parametrize("make", ["make_convnet", "make_embedder"])
+def test_random_placements_give_the_models_outputs(
+    start: Start, make: str, saved: Callable[[ov.Model], ModelSource], request: pytest.FixtureRequest
+) -> None:
+    """Every sample of a random placement on three devices has the outputs of the whole model, in its order."""
+    source = saved(request.getfixturevalue(make)())
+    plan = random_plan(source, seed=5, devices=3)
+    samples = [[tensor.data.copy() for tensor in random_inputs(plan.model, seed)] for seed in range(6)]
+    with start(plan) as pipe:
+        results = list(pipe.stream(samples))
+    for inputs, outputs in zip(samples, results, strict=True):
+        for output, expected in zip(outputs.values(), whole(plan.model, inputs), strict=True):
+            np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-5)
+
+
+@BOTH
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", ["bert_base", pytest.param("mobilenet_v2", marks=pytest.mark.slow)])
+def test_zoo_models_run_as_pipelines(start: Start, name: str, tmp_path: Path) -> None:
+    """Real architectures with every op placed at random, dozens of stages, compute the same."""
+    small: dict[str, dict[str, Any]] = {
+        "mobilenet_v2": {"width_multiplier": 0.25, "image_size": 32, "classes": 10},
+        "bert_base": {"layers": 1, "width": 16, "heads": 2, "sequence": 8, "vocabulary": 50},
+    }
+    try:
+        build(name, tmp_path / "m.xml", **small[name])
+    except ImportError:
+        pytest.skip("the zoo extra is not installed")
+    plan = random_plan(read_model(tmp_path / "m.xml"), seed=1)
+    assert len(plan.stages) > 10
+    samples = [[tensor.data.copy() for tensor in random_inputs(plan.model, seed)] for seed in range(3)]
+    with start(plan) as pipe:
+        for inputs, outputs in zip(samples, pipe.stream(samples), strict=True):
+            for output, expected in zip(outputs.values(), whole(plan.model, inputs), strict=True):
+                np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
+@BOTH
+@pytest.mark.parametrize("queue_size", [1, 3])
+def test_every_future_gets_its_own_sample(start: Start, queue_size: int, chain_plan: StagePlan) -> None:
+    """Hundreds of samples in flight are not mixed up, whatever the queue size, though slots are used again."""
+    with start(chain_plan, queue_size=queue_size) as pipe:
+        futures = [pipe.submit([np.full((2, 8), i, dtype=np.float32)]) for i in range(300)]
+        for i, future in enumerate(futures):
+            np.testing.assert_array_equal(future.result(10)["y"], chain_value(np.full((2, 8), i, dtype=np.float32)))
+
+
+@BOTH
+def test_inputs_and_outputs_belong_to_the_caller(start: Start, chain_plan: StagePlan) -> None:
+    """An array that is changed after submit, and a result that later samples follow, keep their values."""
+    with start(chain_plan) as pipe:
+        array = np.zeros((2, 8), dtype=np.float32)
+        future = pipe.submit({"x": array})
+        array[:] = 100
+        first = future.result(10)["y"]
+        for _ in range(10):
+            pipe([array])
+        np.testing.assert_array_equal(first, chain_value(np.zeros((2, 8), dtype=np.float32)))
+        as_tensor = pipe([ov.Tensor(array)])["y"]
+        np.testing.assert_array_equal(as_tensor, chain_value(array))
+
+
+@BOTH
+def test_submit_waits_when_the_queues_are_full(start: Start, slow_plan: StagePlan) -> None:
+    """However fast samples come, no more are in flight than the queues and the stages hold."""
+    x = np.ones((256, 256), dtype=np.float32)
+    with start(slow_plan, queue_size=1) as pipe:
+        most = 0
+        futures: list[Future[Any]] = []
+        for _ in range(40):
+            futures.append(pipe.submit([x]))
+            most = max(most, pipe.num_in_flight)
+        # one slot after the source and after each of two stages
+        assert most <= 3
+        assert all(future.result(20) is not None for future in futures)
+        assert pipe.num_in_flight == 0
+
+
+@BOTH
+def test_close_finishes_what_was_submitted(start: Start, slow_plan: StagePlan) -> None:
+    """Close waits for every result, may be called again, leaves no thread, and later submits say that it is closed."""
+    before = num_own_threads()
+    pipe = start(slow_plan)
+    futures = [pipe.submit([np.ones((256, 256), dtype=np.float32)]) for _ in range(4)]
+    pipe.close()
+    pipe.close()
+    assert all(future.done() and future.exception() is None for future in futures)
+    assert num_own_threads() == before
+    with pytest.raises(ExecutionError, match="is closed"):
+        pipe.submit([np.ones((256, 256), dtype=np.float32)])
+
+
+@BOTH
+def test_cancelling_ends_at_once_and_every_future_with_it(start: Start, slow_plan: StagePlan) -> None:
+    """After ``close(cancel=True)``, or an exception in the with block, no future is left open."""
+    futures: list[Future[Any]] = []
+
+    def leave_early() -> None:
+        with start(slow_plan, queue_size=4) as pipe:
+            futures.extend(pipe.submit([np.ones((256, 256), dtype=np.float32)]) for _ in range(6))
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        leave_early()
+    assert all(future.done() for future in futures)
+    lost = [future.exception() for future in futures if future.exception() is not None]
+    assert lost
+    assert "was closed before this sample was done" in str(lost[0])
+
+
+@BOTH
+def test_wrong_inputs_are_named_and_do_no_harm(start: Start, chain_plan: StagePlan) -> None:
+    """A wrong type, shape, name or number is refused before it is queued, and the pipeline goes on."""
+    good = np.ones((2, 8), dtype=np.float32)
+    with start(chain_plan) as pipe:
+        with pytest.raises(InvalidProblemError, match=r"input 'x' has type float64 .* must have type f32"):
+            pipe([good.astype(np.float64)])
+        with pytest.raises(InvalidProblemError, match=r"shape \[3, 8\]"):
+            pipe([np.ones((3, 8), dtype=np.float32)])
+        with pytest.raises(InvalidProblemError, match="no input 'z'; inputs are x"):
+            pipe({"z": good})
+        with pytest.raises(InvalidProblemError, match="input 'x' is missing"):
+            pipe({})
+        with pytest.raises(InvalidProblemError, match="2 inputs given; it has 1"):
+            pipe([good, good])
+        np.testing.assert_array_equal(pipe([good])["y"], chain_value(good))
+
+
+@BOTH
+def test_wrong_parameters_and_missing_devices_are_named(start: Start, chain_plan: StagePlan) -> None:
+    """Queue sizes below 1, negative records and devices that are absent are errors that say so."""
+    with pytest.raises(InvalidProblemError, match="queue_size is 0; it must be >= 1"):
+        start(chain_plan, queue_size=0)
+    with pytest.raises(InvalidProblemError, match="record is -1"):
+        start(chain_plan, record=-1)
+
+
+@BOTH
+def test_cores_that_do_not_exist_are_refused(start: Start, saved: Callable[[ov.Model], ModelSource]) -> None:
+    """A device on a core that this process may not use is named, and nothing is left running."""
+    source = saved(chain([2, 8]))
+    platform = Platform((Device("far", "cpu", is_host=True, openvino="CPU", cores=(4095,), properties=F32),))
+    placed = np.zeros(source.graph.num_ops, dtype=np.int64)
+    plan = plan_stages(source, Placement(source.graph.op_names, ("far",), placed), platform)
+    before = num_own_threads()
+    with pytest.raises(DeviceUnavailableError, match="device 'far' needs cores 4095"):
+        start(plan)
+    assert num_own_threads() == before
+
+
+@BOTH
+def test_a_callback_must_not_wait_for_its_own_thread(start: Start, chain_plan: StagePlan) -> None:
+    """Submitting or closing in a future's callback raises instead of waiting forever."""
+    seen: list[BaseException] = []
+    good = np.ones((2, 8), dtype=np.float32)
+    with start(chain_plan) as pipe:
+
+        def call_back(_: Future[Any]) -> None:
+            for action in (lambda: pipe.submit([good]), pipe.close):
+                try:
+                    action()
+                except ExecutionError as error:
+                    seen.append(error)
+
+        for _ in range(20):  # until one is not done when the callback is added
+            pipe.submit([good]).add_done_callback(call_back)
+        assert wait_until(lambda: len(seen) >= 2)
+    assert "in a callback of a future" in str(seen[0])
+
+
+@BOTH
+def test_stage_times_are_recorded_in_order(start: Start, chain_plan: StagePlan) -> None:
+    """Start and end of every stage: an end is not before its start, a stage starts after the one before has ended."""
+    with start(chain_plan, record=7) as pipe:
+        for _ in range(20):
+            pipe([np.ones((2, 8), dtype=np.float32)])
+        times_s = pipe.stage_times_s
+    assert times_s.shape == (7, 4, 2)
+    assert (times_s[..., 1] >= times_s[..., 0]).all()
+    assert (times_s[:, 1:, 0] >= times_s[:, :-1, 1]).all()
+    assert (np.diff(times_s[:, 0, 0]) > 0).all()
+
+
+@BOTH
+def test_inputs_that_are_outputs_pass_through(start: Start, saved: Callable[[ov.Model], ModelSource]) -> None:
+    """An input that is an output too, beside a stage, comes back as it was."""
+    x = opset.parameter([2, 8], ov.Type.f32, name="x")
+    op0 = opset.add(x, opset.constant(1.0, ov.Type.f32), name="op0")
+    source = saved(ov.Model([opset.result(x, name="same"), opset.result(op0, name="more")], [x], "through"))
+    with start(alternating_plan(source)) as pipe:
+        for i in range(20):
+            value = np.full((2, 8), i, dtype=np.float32)
+            same, more = pipe([value]).values()
+            np.testing.assert_array_equal(same, value)
+            np.testing.assert_array_equal(more, value + 1)
+
+
+@BOTH
+def test_a_model_without_ops_is_a_pipeline_too(start: Start, saved: Callable[[ov.Model], ModelSource]) -> None:
+    """A model whose output is its input needs no stage, and no device."""
+    x = opset.parameter([2, 8], ov.Type.f32, name="x")
+    source = saved(ov.Model([opset.result(x, name="same")], [x], "nothing"))
+    with start(alternating_plan(source)) as pipe:
+        for i in range(20):
+            value = np.full((2, 8), i, dtype=np.float32)
+            (same,) = pipe([value]).values()
+            np.testing.assert_array_equal(same, value)
+
+
+@BOTH
+def test_a_stage_that_cannot_be_compiled_is_named(start: Start, chain_plan: StagePlan) -> None:
+    """A property that the device does not know fails at construction, with the stage's name."""
+    wrong = chain_plan.stages[2].device.replace(properties={"NO_SUCH_PROPERTY": "1"})
+    stages = tuple(
+        replace(stage, device=wrong) if stage.device.name == wrong.name else stage for stage in chain_plan.stages
+    )
+    before = num_own_threads()
+    with pytest.raises(ExecutionError, match=r"stage '\d:cpu\d'"):
+        start(replace(chain_plan, stages=stages))
+    assert num_own_threads() == before
+
+
+@pytest.mark.slow
+@BOTH
+def test_thousands_of_samples_through_many_stages(start: Start, chain_plan: StagePlan) -> None:
+    """Five thousand samples come back in order and right."""
+    with start(chain_plan) as pipe:
+        arrays = ([np.full((2, 8), i, dtype=np.float32)] for i in range(5000))
+        for i, outputs in enumerate(pipe.stream(arrays)):
+            assert (outputs["y"] == chain_value(np.float32(i) * np.ones((2, 8), dtype=np.float32))).all()

@@ -1,0 +1,119 @@
+"""What the tests of pipelines share: plans whose results are known, and ways to look at threads and processes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from numpy.typing import NDArray
+from openvino import opset13 as opset
+
+from placekit.cost_models.openvino.compiled_plan import compile_plan
+from placekit.cost_models.openvino.pipeline import Pipeline
+from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
+from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
+from placekit.cost_models.openvino.stages import StagePlan, plan_stages
+from placekit.io.model import ModelSource
+from placekit.placement import Placement
+from placekit.platform import Device, Platform
+
+F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}
+
+
+def start_threads(plan: StagePlan, **options: Any) -> Pipeline:
+    """Compile a plan and start a pipeline of threads."""
+    return ThreadPipeline(compile_plan(plan), **options)
+
+
+def start_processes(plan: StagePlan, **options: Any) -> Pipeline:
+    """Start a pipeline of processes."""
+    return ProcessPipeline(plan, **options)
+
+
+def virtual_platform(count: int = 2) -> Platform:
+    """Return CPUs that share all cores, so that the tests run on any machine."""
+    return Platform(tuple(Device(f"cpu{i}", "cpu", is_host=True, openvino="CPU", properties=F32) for i in range(count)))
+
+
+def placed_plan(source: ModelSource, device_of_op: Sequence[int] | NDArray[np.int64], devices: int = 2) -> StagePlan:
+    """Return the stages of a placement on the virtual platform."""
+    platform = virtual_platform(devices)
+    placement = Placement(source.graph.op_names, platform.device_names, np.asarray(device_of_op, dtype=np.int64))
+    return plan_stages(source, placement, platform)
+
+
+def random_plan(source: ModelSource, seed: int, devices: int = 2) -> StagePlan:
+    """Place every op at random."""
+    return placed_plan(source, np.random.default_rng(seed).integers(0, devices, source.graph.num_ops), devices)
+
+
+def chain(dims: Sequence[int | str], num_ops: int = 4) -> ov.Model:
+    """Return ``x -> op0 -> op1 -> ...``, alternately ``+ 1`` and ``* 2``."""
+    node = parameter = opset.parameter(ov.PartialShape(list(dims)), ov.Type.f32, name="x")
+    for index in range(num_ops):
+        make, value = (opset.add, 1.0) if index % 2 == 0 else (opset.multiply, 2.0)
+        node = make(node, opset.constant(value, ov.Type.f32), name=f"op{index}")
+    node.output(0).set_names({"y"})
+    return ov.Model([opset.result(node)], [parameter], "chain")
+
+
+def chain_value(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Compute what a chain of four ops computes."""
+    return ((x + 1) * 2 + 1) * 2
+
+
+def alternating_plan(source: ModelSource, devices: int = 2) -> StagePlan:
+    """Give the ops ``op0, op1, ...`` to the devices in turn, so that every op of a chain is a stage."""
+    names = source.graph.op_names
+    drawn = [int(name.removeprefix("op")) % devices if name.startswith("op") else 0 for name in names]
+    return placed_plan(source, drawn, devices)
+
+
+def slow_model() -> ov.Model:
+    """Return a quick op ``op0`` before forty matrix products, which take some milliseconds."""
+    rng = np.random.default_rng(0)
+    x = opset.parameter([256, 256], ov.Type.f32, name="x")
+    node: Any = opset.relu(x, name="op0")
+    for _ in range(40):
+        weight = opset.constant(rng.standard_normal((256, 256)).astype(np.float32) / 16)
+        node = opset.matmul(node, weight, False, False)
+    node = opset.tanh(node, name="op1")
+    node.output(0).set_names({"y"})
+    return ov.Model([opset.result(node)], [x], "slow")
+
+
+def make_slow_plan(source: ModelSource) -> StagePlan:
+    """Cut the slow model behind its quick op."""
+    return placed_plan(source, [0 if name == "op0" else 1 for name in source.graph.op_names])
+
+
+def whole(model: ov.Model, inputs: Sequence[Any]) -> list[NDArray[Any]]:
+    """Run the model in one piece."""
+    compiled = ov.Core().compile_model(model, "CPU", F32)
+    return [np.array(value) for value in compiled(list(inputs)).values()]
+
+
+def num_own_threads() -> int:
+    """Count the threads of pipelines."""
+    return sum(thread.name.startswith("placekit-") for thread in threading.enumerate())
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process runs; one that has ended and waits to be collected does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(is_so: Callable[[], bool], limit_s: float = 10.0) -> bool:
+    """Wait for a condition, and return whether it came true."""
+    end = time.perf_counter() + limit_s
+    while time.perf_counter() < end and not is_so():
+        time.sleep(0.01)
+    return is_so()
