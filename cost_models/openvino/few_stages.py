@@ -33,6 +33,9 @@ def few_stages(graph: OpGraph, device_of_op: NDArray[np.int64]) -> NDArray[np.in
     number of stages is the least possible: after the first turn they alternate, so only the first choice matters, and
     the longest alternation has to start on the device that 2. chooses.
 
+    With more devices the choice can be a poor one. The stages (level, device) of `run_order_stages`, where the level
+    rises with every change of device, are taken instead where they are fewer (2 of 6000 random placements).
+
     Parameters
     ----------
     graph
@@ -55,14 +58,33 @@ def few_stages(graph: OpGraph, device_of_op: NDArray[np.int64]) -> NDArray[np.in
     -----
     O(edges * devices) per turn at worst; a device is looked at again only after it got new work.
     """
-    return _Turns(graph, device_of_op).run()
+    works = np.array([op_type not in _BOUNDARY for op_type in graph.op_types])
+    turns = _Turns(graph, device_of_op, works).run()
+    levels = _levels(graph, device_of_op, works)
+    return levels if levels.max(initial=NO_STAGE) < turns.max(initial=NO_STAGE) else turns
+
+
+def _levels(graph: OpGraph, device_of_op: NDArray[np.int64], works: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """``[num_ops]`` stages (level, device), ``level(op) = max over its producers of (level + device differs)``."""
+    level = np.zeros(graph.num_ops, dtype=np.int64)
+    rank = np.empty(graph.num_ops, dtype=np.int64)
+    rank[graph.order] = np.arange(graph.num_ops)
+    crosses = device_of_op[graph.senders] != device_of_op[graph.receivers]
+    for edge in np.argsort(rank[graph.senders], kind="stable").tolist():
+        sender, receiver = graph.senders[edge], graph.receivers[edge]
+        if works[sender] and works[receiver]:
+            level[receiver] = max(level[receiver], level[sender] + crosses[edge])
+    stage = np.full(graph.num_ops, NO_STAGE, dtype=np.int64)
+    # numbered by level first: an edge between devices leads to a higher one
+    key = level * (device_of_op.max(initial=0) + 1) + device_of_op
+    _, stage[works] = np.unique(key[works], return_inverse=True)
+    return stage
 
 
 class _Turns:
     """The devices taking turns; see `few_stages`."""
 
-    def __init__(self, graph: OpGraph, device_of_op: NDArray[np.int64]) -> None:
-        works = [op_type not in _BOUNDARY for op_type in graph.op_types]
+    def __init__(self, graph: OpGraph, device_of_op: NDArray[np.int64], works: NDArray[np.bool_]) -> None:
         self._device: list[int] = device_of_op.tolist()
         self._consumers: list[list[int]] = [[] for _ in works]
         self._waits_for = [0] * len(works)

@@ -67,9 +67,23 @@ def test_stages_can_run_one_after_another(placed: tuple[OpGraph, NDArray[np.int6
 @examples(300)
 @given(placed=placed_graphs())
 def test_at_most_as_many_stages_as_levels_give(placed: tuple[OpGraph, NDArray[np.int64]]) -> None:
-    """Taking turns never needs more stages than cutting at every change of device."""
+    """Never more stages than cutting at every change of device."""
     graph, device_of_op = placed
     assert few_stages(graph, device_of_op).max() + 1 <= num_level_stages(graph, device_of_op)
+
+
+def test_levels_are_taken_where_the_turns_were_chosen_badly() -> None:
+    """Placements of which taking turns makes more stages than levels have (found by search) get the levels' number."""
+    for seed in (1246, 3408):
+        rng = np.random.default_rng(seed)
+        num_ops, num_devices = int(rng.integers(1, 30)), int(rng.integers(1, 6))
+        pairs = np.argwhere(np.triu(rng.random((num_ops, num_ops)) < rng.uniform(0.02, 0.5), 1))
+        names = [str(op) for op in rng.permutation(num_ops)]
+        graph = OpGraph.from_edges(sorted(names), [(names[a], names[b]) for a, b in pairs])
+        device_of_op = rng.integers(0, num_devices, num_ops)
+        stage = few_stages(graph, device_of_op)
+        assert stage.max() + 1 == num_level_stages(graph, device_of_op)
+        assert (stage[graph.senders] <= stage[graph.receivers]).all()
 
 
 @examples(300)
@@ -112,7 +126,7 @@ def test_parameters_and_results_have_no_stage() -> None:
 
 
 def test_a_device_waits_until_it_can_do_all_of_its_work() -> None:
-    """c of device 1 could run at once, but b of device 1 needs a: one turn for both, after a.
+    """Op c of device 1 could run at once, but b of device 1 needs a: one turn for both, after a.
 
     a0 -> b1, c1, and b1 -> d2 <- c1.
     """
