@@ -144,6 +144,11 @@ class Run:
             self._record()
         return evaluation
 
+    def count_evaluations(self, count: int) -> None:
+        """Add `count` placements that a batched twin of the judge scored, none of them better than those offered."""
+        self.evaluations += count
+        self._stale += count
+
     def raise_bound(self, bound: float, name: str) -> None:
         """Keep a proven lower bound (seconds) if it is better than the best so far.
 

@@ -1,0 +1,205 @@
+"""What every learned method does around its learner: environment, training, checkpoints, answers.
+
+A learned method is one subclass of `LearnedMethod` that says how to make its learner. Everything that `solve` and
+``placekit learn`` ask of it is here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from time import perf_counter
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from placekit.errors import InvalidProblemError
+from placekit.learned.checkpoint import Checkpoint, problem_digest, read_checkpoint, write_checkpoint
+from placekit.learned.environment import Environment
+from placekit.learned.journal import Journal
+from placekit.learned.training import Learner, Metrics, Training, TrainingParams, reinforce
+from placekit.method import Run
+from placekit.problem import Problem
+from placekit.solvers.params import read_params
+from placekit.stop import StopReason
+
+__all__ = ["LearnedMethod", "Session", "apply_weights", "offer_decoded", "seeded_learner"]
+
+
+@dataclass(frozen=True)
+class Session:
+    """What surrounds a training beside its parameters: files, and who watches.
+
+    Parameters
+    ----------
+    checkpoint
+        File to write every `checkpoint_every_s` seconds and at the end; None for none.
+    resume
+        Checkpoint of the same method, parameters and problem to go on from.
+    policy
+        Checkpoint whose transferable weights to begin with.
+    log_dir
+        Folder for the metrics of every update.
+    on_update
+        Called after every update.
+    checkpoint_every_s
+        Seconds between two checkpoints.
+    """
+
+    checkpoint: Path | None = None
+    resume: Path | None = None
+    policy: Path | None = None
+    log_dir: Path | None = None
+    on_update: Callable[[Metrics], None] | None = None
+    checkpoint_every_s: float = 30.0
+
+
+class LearnedMethod(ABC):
+    """A method that trains a policy on the problem at hand and answers with the best placement it met.
+
+    The single devices are offered first; then every improvement during training; at the end the policy's own answers
+    without randomness. A warm start is where the policy begins.
+
+    Parameters
+    ----------
+    params
+        Parameters of the method.
+    session
+        Files to read and write; nothing by default.
+    """
+
+    name: ClassVar[str]
+    params_type: ClassVar[type[TrainingParams]]
+    loop: ClassVar[Callable[..., StopReason]] = staticmethod(reinforce)
+
+    def __init__(self, params: TrainingParams | None = None, session: Session | None = None) -> None:
+        self.params = params or self.params_type()
+        self.session = session or Session()
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; it has no argument."""
+        if argument is not None:
+            raise InvalidProblemError(f"method {cls.name!r} takes no argument, but {argument!r} was given")
+        return cls(read_params(cls.params_type, cls.name, params))
+
+    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
+        """Return None: the environment scores every objective and every constraint."""
+        return None
+
+    @abstractmethod
+    def make_learner(self, environment: Environment) -> Learner:
+        """Return a fresh learner; weights may be drawn from torch's default generator, which is seeded."""
+
+    def run(self, run: Run) -> StopReason:
+        """Train until the run stops, the budget is spent, or nothing improves any more."""
+        session = self.session
+        environment = Environment(run.problem)
+        for actions in environment.homogeneous:
+            run.offer(environment.expand(actions[None])[0])
+        reason = run.should_stop()
+        if reason is not None:
+            return reason
+        learner = seeded_learner(self, environment, run.seed)
+        if session.policy is not None:
+            apply_weights(learner, read_checkpoint(session.policy), self.name, run.problem)
+        if run.warm_start is not None:
+            learner.prefer(run.warm_start.device_of_op)
+        training = Training.begin(learner, environment, self.params, run.seed)
+        if session.resume is not None:
+            checkpoint = read_checkpoint(session.resume)
+            training.restore(dict(checkpoint.check_resumable(self.name, asdict(self.params), run.problem)))
+            if environment.best is not None:
+                run.offer(environment.best)
+        with ExitStack() as stack:
+            watchers = [watcher for watcher in (session.on_update,) if watcher is not None]
+            if session.log_dir is not None:
+                watchers.append(stack.enter_context(Journal(session.log_dir)))
+            stack.callback(self._save, training)
+            reason = type(self).loop(training, run.should_stop, self._reporter(run, training, watchers))
+        offer_decoded(run, environment, learner)
+        run.info["updates"] = training.update
+        return reason
+
+    def _reporter(
+        self, run: Run, training: Training, watchers: list[Callable[[Metrics], None]]
+    ) -> Callable[[Metrics], None]:
+        """Return what to do after every update: tell the run, the watchers, and now and then the disk."""
+        environment = training.environment
+        told, saved_at = environment.evaluations, perf_counter()
+
+        def report(metrics: Metrics) -> None:
+            nonlocal told, saved_at
+            run.count_evaluations(environment.evaluations - told)
+            told = environment.evaluations
+            best = environment.best_objective
+            if best is not None and environment.best is not None and (run.objective is None or best < run.objective):
+                run.offer(environment.best)
+            for watcher in watchers:
+                watcher(metrics)
+            if perf_counter() - saved_at >= self.session.checkpoint_every_s:
+                self._save(training)
+                saved_at = perf_counter()
+
+        return report
+
+    def _save(self, training: Training) -> None:
+        if self.session.checkpoint is not None:
+            write_checkpoint(
+                self.session.checkpoint,
+                Checkpoint(
+                    method=self.name,
+                    params={field.name: getattr(self.params, field.name) for field in fields(self.params)},
+                    num_devices=training.environment.num_devices,
+                    problem=problem_digest(training.environment.problem),
+                    transferable=training.learner.transferable(),
+                    training=training.state(),
+                ),
+            )
+
+
+def seeded_learner(method: LearnedMethod, environment: Environment, seed: int) -> Learner:
+    """Return a fresh learner whose weights follow from `seed`; torch's global random state is left as it was."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        return method.make_learner(environment)
+
+
+def apply_weights(learner: Learner, checkpoint: Checkpoint, method: str, problem: Problem) -> None:
+    """Give `learner` the transferable weights of `checkpoint`; all others stay.
+
+    Raises
+    ------
+    InvalidProblemError
+        A policy of another method, for another number of devices, or whose weights have other shapes.
+    """
+    if checkpoint.method != method:
+        raise InvalidProblemError(f"the policy is of method {checkpoint.method!r}, not of {method!r}")
+    if checkpoint.num_devices != problem.platform.num_devices:
+        raise InvalidProblemError(
+            f"the policy chooses among {checkpoint.num_devices} devices; problem {problem.name!r} has "
+            f"{problem.platform.num_devices}"
+        )
+    weights: dict[str, Tensor] = dict(checkpoint.transferable)
+    policy: nn.Module = learner.policy
+    expected = policy.state_dict()
+    for name in learner.transferable():
+        if name not in weights or weights[name].shape != expected[name].shape:
+            found = tuple(weights[name].shape) if name in weights else "nothing"
+            raise InvalidProblemError(
+                f"the policy has {found} for weight {name!r}, of shape {tuple(expected[name].shape)}"
+            )
+    policy.load_state_dict(weights, strict=False)
+
+
+def offer_decoded(run: Run, environment: Environment, learner: Learner) -> None:
+    """Offer the learner's own answers, those that break no constraint."""
+    with torch.no_grad():
+        placements = learner.decode()
+    for placement, objective in zip(placements, environment.evaluate(placements).tolist(), strict=True):
+        if objective < float("inf"):
+            run.offer(placement)

@@ -1,0 +1,295 @@
+"""REINFORCE: one loop, from samples to an update, that every policy-gradient learner shares.
+
+====================== ================================================================
+metric                 meaning
+====================== ================================================================
+charts/episodic_return minus the mean cost of the update's samples; cost 1 = best single device
+charts/best_objective  best objective so far, seconds
+charts/evaluations     placements scored so far
+charts/SPS             placements scored per second since the start
+losses/policy_loss     minus the mean of advantage times log-probability
+losses/entropy         mean entropy of a decision, nats
+losses/grad_norm       norm of the gradient before clipping
+====================== ================================================================
+
+The tags are those of CleanRL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from placekit.errors import InvalidProblemError
+from placekit.learned.environment import Environment
+from placekit.stop import StopReason
+
+__all__ = ["Learner", "Metrics", "Rollout", "Training", "TrainingParams", "descend", "reinforce"]
+
+
+class Rollout(NamedTuple):
+    """A batch of placements and the decisions that made them.
+
+    Parameters
+    ----------
+    placements
+        ``[batch, num_ops]`` device indices.
+    row
+        ``[decisions]`` the placement that each decision belongs to.
+    log_probs
+        ``[decisions]`` log-probability of what was decided, with gradient.
+    entropies
+        ``[decisions]`` entropy of the distribution decided from, nats, with gradient.
+    """
+
+    placements: NDArray[np.int64]
+    row: Tensor
+    log_probs: Tensor
+    entropies: Tensor
+
+
+class Learner(Protocol):
+    """A policy for one problem: what the loop samples from and updates."""
+
+    policy: nn.Module
+    """Every weight that is trained. What carries over to other problems is `transferable`."""
+
+    def rollout(self, generator: torch.Generator) -> Rollout:
+        """Sample placements; all randomness comes from `generator`."""
+        ...
+
+    def advantages(self, rollout: Rollout, costs: Tensor) -> Tensor:
+        """``[decisions]`` how much better than usual each decision did, from costs ``[batch]``. No gradient."""
+        ...
+
+    def decode(self) -> NDArray[np.int64]:
+        """``[count, num_ops]`` the policy's own answers, without randomness."""
+        ...
+
+    def prefer(self, placement: NDArray[np.int64]) -> None:
+        """Begin near `placement` ``[num_ops]``: a warm start. Called at most once, before training."""
+        ...
+
+    def transferable(self) -> dict[str, Tensor]:
+        """Return the weights that mean something for another problem, by name in `policy`."""
+        ...
+
+    def memory(self) -> dict[str, Tensor]:
+        """Return what the learner remembers beside weights, such as a baseline; for checkpoints."""
+        ...
+
+    def remember(self, memory: dict[str, Tensor]) -> None:
+        """Take back what `memory` returned."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrainingParams:
+    """Parameters of the loop, common to all learners.
+
+    Parameters
+    ----------
+    updates
+        Updates after which training ends if no stop criterion ended it before: the default budget.
+    patience
+        Updates without a better placement after which it ends; 0 for no such end.
+    learning_rate
+        Step size of Adam.
+    max_grad_norm
+        Gradients are scaled down to this norm.
+    entropy_start, entropy_end, entropy_updates
+        Weight of the entropy bonus: from the first value to the second, in a line, over so many updates.
+
+    Raises
+    ------
+    InvalidProblemError
+        A value out of its range.
+    """
+
+    updates: int = 1000
+    patience: int = 0
+    learning_rate: float = 1e-3
+    max_grad_norm: float = 1.0
+    entropy_start: float = 0.0
+    entropy_end: float = 0.0
+    entropy_updates: int = 100
+
+    def __post_init__(self) -> None:
+        self.require("updates", "entropy_updates", least=1)
+        self.require("patience", "entropy_start", "entropy_end", least=0)
+        for name in ("learning_rate", "max_grad_norm"):
+            if not getattr(self, name) > 0:
+                raise InvalidProblemError(f"parameter {name!r} is {getattr(self, name)}; it must be > 0")
+
+    def require(self, *names: str, least: float) -> None:
+        """Raise InvalidProblemError for the first parameter of `names` that is below `least`."""
+        for name in names:
+            if not getattr(self, name) >= least:
+                raise InvalidProblemError(f"parameter {name!r} is {getattr(self, name)}; it must be >= {least:g}")
+
+    def entropy_weight(self, update: int) -> float:
+        """Return the weight of the entropy bonus at an update."""
+        share = min(1.0, update / self.entropy_updates)
+        return self.entropy_start + (self.entropy_end - self.entropy_start) * share
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What one update has to say; see the module docstring.
+
+    Parameters
+    ----------
+    update
+        Updates done.
+    values
+        Values by tag.
+    """
+
+    update: int
+    values: dict[str, float]
+
+
+@dataclass
+class Training:
+    """A training in progress: everything that an update changes, and so everything that a checkpoint keeps.
+
+    Parameters
+    ----------
+    learner, environment, params
+        Who learns, where, and how.
+    optimiser
+        Adam over the learner's weights.
+    generator
+        Source of all randomness.
+    update
+        Updates done.
+    stale
+        Updates since the best placement was found.
+    """
+
+    learner: Learner
+    environment: Environment
+    params: TrainingParams
+    optimiser: torch.optim.Optimizer
+    generator: torch.Generator
+    update: int = 0
+    stale: int = 0
+    _begun: float = field(default_factory=perf_counter)
+    _begun_evaluations: int = 0
+
+    @classmethod
+    def begin(cls, learner: Learner, environment: Environment, params: TrainingParams, seed: int) -> Training:
+        """Return a training that has not begun."""
+        optimiser = torch.optim.Adam(learner.policy.parameters(), lr=params.learning_rate)
+        generator = torch.Generator().manual_seed(seed)
+        begun = environment.evaluations
+        return cls(learner, environment, params, optimiser, generator, _begun_evaluations=begun)
+
+    def end(self) -> StopReason | None:
+        """Return why training is over by its own parameters; None if it is not."""
+        if self.update >= self.params.updates:
+            return StopReason.ITERATIONS
+        return StopReason.FINISHED if 0 < self.params.patience <= self.stale else None
+
+    def score(self, placements: NDArray[np.int64]) -> Tensor:
+        """``[batch]`` costs of the placements of one update; keeps `stale`."""
+        before = self.environment.best_objective
+        costs = self.environment.costs(placements)
+        self.stale = self.stale + 1 if self.environment.best_objective == before else 0
+        return torch.from_numpy(costs).float()
+
+    def metrics(self, costs: Tensor, **losses: float) -> Metrics:
+        """Return the metrics of the update that ends now."""
+        self.update += 1
+        scored = self.environment.evaluations - self._begun_evaluations
+        charts = {
+            "charts/episodic_return": -float(costs.mean()),
+            "charts/evaluations": float(self.environment.evaluations),
+            "charts/SPS": scored / max(perf_counter() - self._begun, 1e-9),
+        }
+        if self.environment.best_objective is not None:
+            charts["charts/best_objective"] = self.environment.best_objective
+        return Metrics(self.update, charts | {f"losses/{name}": value for name, value in losses.items()})
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that an update changes, as tensors and plain values."""
+        best = self.environment.best
+        return {
+            "policy": self.learner.policy.state_dict(),
+            "memory": self.learner.memory(),
+            "optimiser": self.optimiser.state_dict(),
+            "generator": self.generator.get_state(),
+            "update": self.update,
+            "stale": self.stale,
+            "evaluations": self.environment.evaluations,
+            "best": None if best is None else torch.from_numpy(best),
+            "best_objective": self.environment.best_objective,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take back what `state` returned: the next updates are those of an uninterrupted training, bit for bit."""
+        self.learner.policy.load_state_dict(state["policy"])
+        self.learner.remember(state["memory"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.generator.set_state(state["generator"])
+        self.update, self.stale = state["update"], state["stale"]
+        environment, best = self.environment, state["best"]
+        environment.best = None if best is None else best.numpy()
+        environment.best_objective = state["best_objective"]
+        environment.evaluations = self._begun_evaluations = state["evaluations"]
+
+
+def reinforce(
+    training: Training, should_stop: Callable[[], StopReason | None], on_update: Callable[[Metrics], None]
+) -> StopReason:
+    r"""Train by REINFORCE with an entropy bonus until told to stop.
+
+    Every update takes one step of Adam along
+
+    .. math:: \nabla \frac{1}{B} \sum_i A_i \log \pi(a_i) + \beta \frac{1}{n} \sum_i H_i
+
+    over the ``n`` decisions :math:`a_i` of ``B`` placements, with the learner's advantages :math:`A_i`.
+
+    Parameters
+    ----------
+    training
+        What to train, from where it stands.
+    should_stop
+        Asked before every update.
+    on_update
+        Called after every update.
+
+    References
+    ----------
+    Williams, "Simple statistical gradient-following algorithms for connectionist reinforcement learning", Machine
+    Learning 8, 1992.
+    """
+    learner = training.learner
+    while True:
+        reason = should_stop() or training.end()
+        if reason is not None:
+            return reason
+        rollout = learner.rollout(training.generator)
+        costs = training.score(rollout.placements)
+        advantages = learner.advantages(rollout, costs)
+        policy_loss = -(advantages * rollout.log_probs).sum() / len(costs)
+        entropy = rollout.entropies.mean()
+        loss = policy_loss - training.params.entropy_weight(training.update) * entropy
+        grad_norm = descend(training, loss)
+        on_update(training.metrics(costs, policy_loss=float(policy_loss), entropy=float(entropy), grad_norm=grad_norm))
+
+
+def descend(training: Training, loss: Tensor) -> float:
+    """Take one clipped step of the optimiser down the gradient of `loss`; return the norm before clipping."""
+    training.optimiser.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
+    norm = nn.utils.clip_grad_norm_(training.learner.policy.parameters(), training.params.max_grad_norm)
+    training.optimiser.step()
+    return float(norm)
