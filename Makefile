@@ -12,7 +12,7 @@ INSTALL := $(PIP) install --quiet -c constraints.txt
 # the order of `test` matters: the tests come last
 .NOTPARALLEL:
 
-.PHONY: help venv demo test test-slow lint format types tests smoke bench scaling clean
+.PHONY: help venv demo test test-slow lint format types tests smoke bench scaling makespan clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -70,6 +70,9 @@ bench: venv  ## measure start-up, reading, building and solving; appends rows to
 
 scaling: venv  ## measure how time and memory grow from 100 to 100,000 ops; rows that are there are kept, figure anew
 	$(BIN)/python -m placekit.benchmarks.scaling --resume
+
+makespan: venv  ## measure list schedulers, searches and exact methods for makespan; rows that are there are kept
+	$(BIN)/python -m placekit.benchmarks.makespan
 
 clean:  ## remove what was built; .venv stays
 	rm -rf build dist $(DEMO) *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

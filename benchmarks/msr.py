@@ -3,8 +3,6 @@
 Run by ``placekit bench msr FOLDER``. The folder holds workload files under ``throughput/`` and ``latency/``, and
 expert splits under ``experts/`` (``LAYER_expert.json``). Rows carry the case, what came out, and the circumstances;
 rows that a file already has can be skipped, so that a long run may be stopped at any time and continued.
-
-Quick methods are run several times and the fastest run counts; kernels are compiled before the first row.
 """
 
 from __future__ import annotations
@@ -14,25 +12,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from placekit.benchmarks.circumstances import circumstances, peak_bytes, reset_peak, resident_bytes
+from placekit.benchmarks.measure import measured_solve
 from placekit.benchmarks.rows import read_lines
 from placekit.errors import InvalidFileError, SolverUnavailableError
 from placekit.io.workload_json import read_workload
 from placekit.problem import Problem
-from placekit.result import Incumbent, Result
-from placekit.solve import solve
+from placekit.result import Incumbent
 from placekit.solvers.registry import get_method
 from placekit.stop import MaxRuntime, Stop, TargetGap
 
 __all__ = ["MsrCase", "Row", "msr_cases", "read_rows", "run_cases"]
 
 Row = dict[str, Any]
-
-QUICK_S = 1.0
-"""A solve that takes less is repeated."""
-REPETITIONS = 5
-MAX_TRACE = 200
-"""Lines of the trace that a row keeps, spread evenly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +71,9 @@ _THROUGHPUT = (
 _LATENCY = (
     ("none", "single", 60.0, None),
     ("none", "greedy", 60.0, None),
-    ("none", "split", 60.0, None),
+    ("none", "dp", 60.0, None),
+    ("none", "local-search", 60.0, None),
+    ("none", "cpsat", 60.0, None),
     ("none", "auto", 60.0, None),
     ("none", "auto", 600.0, 0.05),
 )
@@ -142,40 +135,8 @@ def _run(
 ) -> Row:
     limit = MaxRuntime(case.time_limit_s)
     stop: Stop = limit if case.gap is None else limit | TargetGap(case.gap)
-
-    def once() -> Result:
-        return solve(problem, case.method, stop=stop, seed=case.seed, params=params, on_progress=on_progress)
-
-    reset_peak()
-    before = resident_bytes()
-    result = once()
-    times = [result.runtime_s]
-    if result.runtime_s < QUICK_S:  # the first run may have loaded or compiled kernels
-        times = [once().runtime_s for _ in range(REPETITIONS)]
-    return {
-        "benchmark": "msr",
-        **asdict(case),
-        "num_ops": problem.graph.num_ops,
-        "num_edges": problem.graph.num_edges,
-        "objective_s": result.objective,
-        "bound_s": result.lower_bound,
-        "bound_name": result.bound_name,
-        "status": str(result.status),
-        "stop_reason": str(result.stop_reason),
-        "proven_gap": result.gap,
-        "runtime_s": min(times),
-        "runtimes_s": times,
-        "peak_bytes": peak_bytes(),
-        "resident_before_bytes": before,
-        "stages": result.info.get("stages"),
-        "trace": _thinned(result.trace),
-    } | circumstances()
-
-
-def _thinned(trace: Sequence[Incumbent]) -> list[list[float | None]]:
-    step = max(1, len(trace) // MAX_TRACE)
-    kept = [*trace[:-1:step], *trace[-1:]]
-    return [[line.time_s, line.objective, line.bound] for line in kept]
+    row = measured_solve(problem, case.method, stop, case.seed, params, on_progress)
+    return {"benchmark": "msr", **asdict(case), **row}
 
 
 def _objective(case: MsrCase) -> Any:

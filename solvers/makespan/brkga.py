@@ -43,7 +43,7 @@ from placekit.solvers.baselines import offer_single_devices
 from placekit.solvers.bounds import largest_op
 from placekit.solvers.makespan.construct import place_by_wish
 from placekit.solvers.makespan.sequence import SequenceProblem, sequence_problem
-from placekit.solvers.makespan.starts import known_starts, mean_rank_s, scattered
+from placekit.solvers.makespan.starts import known_starts, mean_rank_s, offer_list_schedules, scattered
 from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
@@ -126,6 +126,7 @@ class Brkga:
         flat = sequence_problem(run.problem, has_contention=run.problem.objective.contention)
         if not flat.allowed.any(axis=1).all():
             return StopReason.FINISHED
+        offer_list_schedules(run)
         return _Breeding(run, flat, self.params).breed()
 
 

@@ -12,7 +12,7 @@ from placekit.objectives import Makespan
 from placekit.placement import Placement
 from placekit.solvers.makespan.anneal import anneal
 from placekit.solvers.makespan.sequence import SequenceProblem, sequence_problem
-from placekit.solvers.makespan.starts import known_starts, mean_rank_s, redispatch, scattered
+from placekit.solvers.makespan.starts import known_starts, mean_rank_s, offer_list_schedules, redispatch, scattered
 from placekit.solvers.makespan.walk import empty_walk, load
 from placekit.stop import StopReason
 
@@ -67,7 +67,7 @@ class _Best:
 def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
     """Search from what `run` holds, and offer what is found; return why it ended.
 
-    1. Start from what is known (warm start, single devices) and from a list schedule by HEFT's rank.
+    1. Start from what is known (warm start, single devices, `heft`, `m-etf`) and from a list schedule by HEFT's rank.
     2. A cycle anneals (:mod:`placekit.solvers.makespan.anneal`) from the best schedule, at a random temperature, or
        with probability `fresh` from a list schedule with noise. Cycles grow longer, up to `steps` proposals per op.
     3. Between two cycles the best placement is also run by devices that never idle, in case they find a better order.
@@ -90,6 +90,7 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
     flat = sequence_problem(run.problem, has_contention=objective.contention)
     if not flat.allowed.any(axis=1).all():
         return StopReason.FINISHED
+    offer_list_schedules(run)
     best, rank_s = _Best(run, flat), mean_rank_s(flat)
     for device, sequence in known_starts(run, flat):
         best.consider(device, sequence)

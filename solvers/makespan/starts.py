@@ -1,4 +1,4 @@
-"""Where the makespan searches begin: what is known, and list schedules with noise."""
+"""Where the makespan searches begin: list schedules, what is known, and list schedules with noise."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from placekit.makespan.ranks import mean_time_s, mean_transfer_s, upward_rank
 from placekit.makespan.simulate import simulate, simulate_fifo, simulate_steps
 from placekit.method import Run
 from placekit.solvers.makespan.construct import construct, dispatch_order, place_by_wish
+from placekit.solvers.makespan.lists import Heft, MEtf
 from placekit.solvers.makespan.sequence import SequenceProblem
 
-__all__ = ["Start", "known_starts", "mean_rank_s", "redispatch", "respects", "scattered"]
+__all__ = ["Start", "known_starts", "mean_rank_s", "offer_list_schedules", "redispatch", "respects", "scattered"]
 
 Start = tuple[NDArray[np.int64], NDArray[np.int64]]
 """``[V]`` device of every op, and ``[V]`` a topological order."""
@@ -34,6 +35,12 @@ def respects(flat: SequenceProblem, device: NDArray[np.int64]) -> bool:
     used = np.bincount(device, weights=flat.instance.memory_bytes, minlength=flat.instance.num_devices)
     classes = np.arange(len(device_of_class))
     return bool(flat.allowed[classes, device_of_class].all() and (used <= flat.instance.limit_bytes).all())
+
+
+def offer_list_schedules(run: Run) -> None:
+    """Offer the schedules of `heft` and `m-etf`, so that no search ends worse than they do."""
+    for scheduler in (Heft(), MEtf()):
+        scheduler.run(run)
 
 
 def known_starts(run: Run, flat: SequenceProblem) -> Iterator[Start]:

@@ -46,7 +46,19 @@ def test_the_experts_split_is_a_case_where_there_is_one(workloads: Path) -> None
 def test_a_stopped_benchmark_goes_on_where_it_was(workloads: Path, tmp_path: Path) -> None:
     """Rows that are there are not made again, and half a line of a killed run does no harm."""
     rows = tmp_path / "rows.jsonl"
-    arguments = ["bench", "msr", str(workloads), "-o", str(rows), "--workload", "bert24_inf", "-m", "dp", "-m", "dpl"]
+    arguments = [
+        "bench",
+        "msr",
+        str(workloads),
+        "-o",
+        str(rows),
+        "--workload",
+        "throughput/layer_bert24_inf",
+        "-m",
+        "dp",
+        "-m",
+        "dpl",
+    ]
     first = CliRunner().invoke(app, arguments)
     assert first.exit_code == 0, first.output
     assert "2 cases, 0 already" in first.output

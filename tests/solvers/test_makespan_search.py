@@ -268,6 +268,20 @@ def test_search_stops_in_time(method: str) -> None:
     assert result.placement.step_of_op is not None
 
 
+@pytest.mark.parametrize("method", ["local-search", "brkga"])
+@pytest.mark.parametrize("contention", [False, True])
+def test_searches_start_from_the_list_schedules(method: str, contention: bool) -> None:
+    """Even without time to search, the answer is no worse than those of HEFT and m-ETF."""
+    problem = layered(300, transfer=3.0).replace(objective=Makespan(contention=contention))
+    quick = {"max_cycles": 1, "steps": 1} if method == "local-search" else {"patience": 1}
+    found = pk.solve(problem, method, params=quick).objective
+    assert found is not None
+    for listed in ("heft", "m-etf"):
+        value = pk.solve(problem, listed).objective
+        assert value is not None
+        assert found <= value
+
+
 def test_search_goes_on_from_steps() -> None:
     """A warm start with steps is kept in its order: the answer is no worse even if the devices' own order is."""
     problem = layered(30, transfer=2.0)

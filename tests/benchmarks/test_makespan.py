@@ -1,0 +1,66 @@
+"""The makespan benchmark: its cases, its rows and its table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placekit.benchmarks.makespan import (
+    Instance,
+    MakespanCase,
+    large_cases,
+    markdown_table,
+    read_rows,
+    run_case,
+    small_cases,
+)
+from placekit.benchmarks.rows import append_row
+from placekit.errors import InvalidFileError
+
+TINY = Instance("layered", 20, 2, True, 1.0)
+
+
+def row(objective_s: float | None, bound_s: float | None) -> dict[str, Any]:
+    """Return what the table reads of a row."""
+    return {"objective_s": objective_s, "bound_s": bound_s, "runtime_s": 2.0}
+
+
+def test_table_measures_every_method_against_the_best_bound() -> None:
+    """The bound of one method judges the others; an answer within 1 % counts, one without an answer does not."""
+    rows = {
+        MakespanCase(TINY, "heft", 1.0): row(2e-3, None),
+        MakespanCase(TINY, "lns", 1.0): row(1.005e-3, 0.5e-3),
+        MakespanCase(TINY, "cpsat", 1.0): row(None, 1e-3),
+    }
+    lines = markdown_table(rows).splitlines()
+    assert lines[2] == "| layered 20, 2 equal, 1 | 1 | 50.00%; 2 s | 0.50%; 2 s | none |"
+    assert lines[3] == "| within 1% |  | 0 of 1 | 1 of 1 | 0 of 1 |"
+
+
+def test_rows_survive_the_file(tmp_path: Path) -> None:
+    """A solved case is found again under the same case, with a proof for a tiny instance."""
+    case = MakespanCase(TINY, "cpsat", 20.0, 0.01)
+    path = tmp_path / "rows.jsonl"
+    append_row(path, run_case(case))
+    found = read_rows(path)
+    assert set(found) == {case}
+    assert found[case]["proven_gap"] <= 0.01
+
+
+def test_foreign_rows_are_named(tmp_path: Path) -> None:
+    """A row of another benchmark is an error that names the line."""
+    path = tmp_path / "rows.jsonl"
+    append_row(path, {"benchmark": "msr"})
+    with pytest.raises(InvalidFileError, match="line 1: no row of this benchmark"):
+        read_rows(path)
+
+
+def test_cases_are_what_the_tables_promise() -> None:
+    """Twenty instances of at most 250 ops and four large ones, each with every method once; all can be generated."""
+    for cases, count in ((small_cases(), 20), (large_cases(), 4)):
+        assert len(set(cases)) == len(cases)
+        instances = {case.instance for case in cases}
+        assert len(instances) == count
+        assert all(instance.problem().graph.num_ops <= instance.size for instance in instances)
