@@ -21,6 +21,8 @@ UPWARD = {
     ("placekit/__init__.py", "placekit.cost_models.analytic"),
     ("placekit/__init__.py", "placekit.cost_models.openvino.devices"),
     ("placekit/__init__.py", "placekit.cost_models.profiled"),
+    # what users run bundles with, under a short name
+    ("placekit/runtime.py", "placekit.cost_models.openvino"),
 }
 
 

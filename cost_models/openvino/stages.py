@@ -27,7 +27,7 @@ from placekit.platform import Device, Platform
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["CutTensor", "PlacedStage", "StagePlan", "plan_stages"]
+__all__ = ["CutTensor", "PlacedStage", "StagePlan", "cut_tensors", "plan_stages"]
 
 _STATEFUL = frozenset({"ReadValue", "Assign"})
 
@@ -188,7 +188,7 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
         output_keys=output_keys,
         input_names=tuple(parameter.get_friendly_name() for parameter in model.get_parameters()),
         output_names=_output_names(model),
-        cuts=_cuts(stages),
+        cuts=cut_tensors(stages),
         has_state=bool(stateful),
     )
 
@@ -236,7 +236,8 @@ def _output_names(model: openvino.Model) -> tuple[str, ...]:
     )
 
 
-def _cuts(stages: Sequence[PlacedStage]) -> tuple[CutTensor, ...]:
+def cut_tensors(stages: Sequence[PlacedStage]) -> tuple[CutTensor, ...]:
+    """Return the tensors between `stages`, by producing stage."""
     readers: dict[TensorKey, list[int]] = {}
     for index, stage in enumerate(stages):
         for key in stage.inputs:

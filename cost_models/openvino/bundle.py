@@ -1,0 +1,245 @@
+"""A placement as a folder that can be deployed: the model of every stage, and a manifest that says how they connect.
+
+::
+
+    bundle/
+      manifest.json     schema, devices, inputs, outputs, stages, tensors between them, queue size, hashes
+      0.xml  0.bin      the stages as OpenVINO IR, in an order in which they can run
+      1.xml  1.bin
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placekit.cost_models.openvino.bundle_manifest import Manifest, PortModel, StageModel, TensorModel
+from placekit.cost_models.openvino.devices import shared_core
+from placekit.cost_models.openvino.split import TensorKey
+from placekit.cost_models.openvino.stages import PlacedStage, StagePlan, cut_tensors
+from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError
+from placekit.io.atomic import write_json
+from placekit.io.reading import blaming, read_json, validated
+from placekit.platform import Device
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["MANIFEST", "read_bundle", "write_bundle"]
+
+MANIFEST = "manifest.json"
+"""Name of the file that makes a folder a bundle."""
+
+_CHUNK_BYTES = 1 << 20
+
+
+def write_bundle(plan: StagePlan, folder: str | Path, *, queue_size: int = 2) -> None:
+    """Write `plan` as a bundle.
+
+    The folder appears complete or not at all. A bundle that is there already is replaced.
+
+    Parameters
+    ----------
+    plan
+        The stages.
+    folder
+        Where to write; its parent must exist.
+    queue_size
+        Samples that fit between a stage and the next, unless the user of the bundle says otherwise.
+
+    Raises
+    ------
+    InvalidProblemError
+        A queue size below 1.
+    PlacekitError
+        The folder exists and is no bundle, or cannot be written.
+    """
+    if queue_size < 1:
+        raise InvalidProblemError(f"bundle of {plan.name!r}: queue_size is {queue_size}; it must be >= 1")
+    target = Path(folder).absolute()
+    try:
+        is_free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
+        if not is_free and not (target / MANIFEST).is_file():
+            raise PlacekitError(f"cannot write {folder}: it exists and is no bundle (it has no {MANIFEST})")
+        # beside the target, because a rename does not cross file systems
+        with tempfile.TemporaryDirectory(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent) as work:
+            new = Path(work) / "new"
+            new.mkdir()
+            _write_files(plan, new, queue_size)
+            _swap(new, target, Path(work) / "old")
+    except OSError as error:
+        raise PlacekitError(f"cannot write {folder}: {error.strerror or error}") from error
+
+
+def _swap(new: Path, target: Path, old: Path) -> None:
+    """Rename `new` to `target`; what was there goes to `old`, and comes back if that fails."""
+    if not target.exists():
+        new.rename(target)
+        return
+    target.rename(old)
+    try:
+        new.rename(target)
+    except BaseException:
+        old.rename(target)
+        raise
+
+
+def _write_files(plan: StagePlan, folder: Path, queue_size: int) -> None:
+    import openvino
+
+    from placekit import __version__
+
+    stages = []
+    for index, stage in enumerate(plan.stages):
+        paths = [folder / f"{index}{suffix}" for suffix in (".xml", ".bin")]
+        try:
+            openvino.save_model(stage.model, paths[0], compress_to_fp16=False)
+        except RuntimeError as error:  # a full disk
+            raise PlacekitError(f"stage {stage.name!r} cannot be written to {paths[0]}: {error}") from error
+        stages.append(StageModel.of(stage, {path.name: _digest(path) for path in paths if path.exists()}))
+    made_with = {"placekit": __version__, "openvino": openvino.__version__}
+    manifest = Manifest.of(plan, stages, queue_size, made_with)
+    write_json(folder / MANIFEST, manifest.model_dump(by_alias=True))
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def read_bundle(folder: str | Path) -> tuple[StagePlan, int]:
+    """Return the stages in a bundle, and its queue size.
+
+    The plan's whole model is put together again from the stages.
+
+    Raises
+    ------
+    InvalidFileError
+        No bundle, a manifest that contradicts itself or its files, or a file that is missing or not the one that was
+        written; the message has both hashes.
+    """
+    path = Path(folder) / MANIFEST
+    if not path.is_file():
+        raise InvalidFileError(f"{folder}: no bundle, it has no {MANIFEST}")
+    manifest = validated(Manifest, read_json(path), path)
+    with blaming(path):
+        devices = {each.name: Device(**each.model_dump()) for each in manifest.devices}
+    stages = tuple(_read_stage(path, index, entry, devices) for index, entry in enumerate(manifest.stages))
+    _check(path, manifest, stages)
+    plan = StagePlan(
+        name=manifest.model,
+        model=_join(path, manifest, stages),
+        stages=stages,
+        input_keys=tuple(each.key for each in manifest.inputs),
+        output_keys=tuple(each.key for each in manifest.outputs),
+        input_names=tuple(each.name for each in manifest.inputs),
+        output_names=tuple(each.name for each in manifest.outputs),
+        cuts=cut_tensors(stages),
+        has_state=any(_has_state(stage) for stage in stages),
+    )
+    return plan, manifest.queue_size
+
+
+def _read_stage(path: Path, index: int, entry: StageModel, devices: Mapping[str, Device]) -> PlacedStage:
+    if entry.device not in devices:
+        raise InvalidFileError(f"{path}: stage {entry.name!r} is on device {entry.device!r}, which it does not list")
+    model = _read_model(path, f"{index}.xml", entry)
+    return PlacedStage(
+        entry.name,
+        devices[entry.device],
+        model,
+        _keys(path, entry.name, entry.inputs, model.get_parameters()),
+        _keys(path, entry.name, entry.outputs, model.get_results()),
+        tuple(entry.op_names),
+    )
+
+
+def _read_model(path: Path, name: str, entry: StageModel) -> openvino.Model:
+    if name not in entry.files:
+        raise InvalidFileError(f"{path}: stage {entry.name!r} does not list its file {name}")
+    for file_name, digest in entry.files.items():
+        file = path.with_name(file_name)
+        try:
+            found = _digest(file)
+        except OSError as error:
+            raise InvalidFileError(f"{file}: cannot be read ({error.strerror}); its hash should be {digest}") from error
+        if found != digest:
+            raise InvalidFileError(f"{file}: has hash {found}, and the bundle was written with {digest}")
+    try:
+        return shared_core().read_model(path.with_name(name))
+    except RuntimeError as error:
+        raise InvalidFileError(f"{path.with_name(name)}: OpenVINO cannot read it: {error}") from error
+
+
+def _keys(path: Path, stage: str, ports: Sequence[PortModel], nodes: Sequence[Any]) -> tuple[TensorKey, ...]:
+    """Return the key of every input or output in the order of the file."""
+    key_of_node = {port.node: port.key for port in ports}
+    names = [node.get_friendly_name() for node in nodes]
+    if sorted(key_of_node) != sorted(names):
+        raise InvalidFileError(f"{path}: stage {stage!r} lists {sorted(key_of_node)}; its model has {sorted(names)}")
+    return tuple(key_of_node[name] for name in names)
+
+
+def _check(path: Path, manifest: Manifest, stages: Sequence[PlacedStage]) -> None:
+    """Raise unless everything that is read was written before, by one stage only."""
+    known = {each.key for each in manifest.inputs}
+    if len(known) != len(manifest.inputs):
+        raise InvalidFileError(f"{path}: two inputs are the same tensor")
+    names: set[str] = set()
+    for stage in stages:
+        for key in stage.inputs:
+            if key not in known:
+                raise InvalidFileError(f"{path}: stage {stage.name!r} needs {key}, which nothing before it gives")
+        twice = known.intersection(stage.outputs)
+        if twice or stage.name in names:
+            what = f"gives {min(twice)} again" if twice else "stands there twice"
+            raise InvalidFileError(f"{path}: stage {stage.name!r} {what}")
+        known |= set(stage.outputs)
+        names.add(stage.name)
+        if _has_state(stage) and len(stages) > 1:
+            raise InvalidFileError(f"{path}: stage {stage.name!r} keeps state, and is not the only stage")
+    for output in manifest.outputs:
+        if output.key not in known:
+            raise InvalidFileError(f"{path}: output {output.name!r} is {output.key}, which no stage gives")
+    if manifest.tensors != [TensorModel.of(cut) for cut in cut_tensors(stages)]:
+        raise InvalidFileError(f"{path}: tensors are not the ones between its stages")
+
+
+def _has_state(stage: PlacedStage) -> bool:
+    return bool(stage.model.get_variables())
+
+
+def _join(path: Path, manifest: Manifest, stages: Sequence[PlacedStage]) -> openvino.Model:
+    """Return the whole model: every stage's Parameters replaced by what other stages compute."""
+    from openvino import Model, PartialShape, Type
+    from openvino import opset13 as opset
+
+    if any(_has_state(stage) for stage in stages):  # the only one
+        return stages[0].model
+    parameters, value = [], {}
+    try:
+        for entry in manifest.inputs:
+            parameter = opset.parameter(PartialShape(entry.shape), getattr(Type, entry.type), name=entry.name)
+            parameter.output(0).set_names(set(entry.tensor_names))
+            parameters.append(parameter)
+            value[entry.key] = parameter.output(0)
+        for stage in stages:
+            part = stage.model.clone()
+            for parameter, key in zip(part.get_parameters(), stage.inputs, strict=True):
+                for target in parameter.output(0).get_target_inputs():
+                    target.replace_source_output(value[key])
+            for result, key in zip(part.get_results(), stage.outputs, strict=True):
+                value[key] = result.input(0).get_source_output()
+        results = [opset.result(value[each.key]) for each in manifest.outputs]
+        joined = Model(results, parameters, manifest.model)
+        joined.validate_nodes_and_infer_types()
+        # a clone, so that no output keeps the Results of the stages as consumers
+        return joined.clone()
+    except (AttributeError, RuntimeError) as error:  # an unknown type; a shape that is none or does not fit
+        raise InvalidFileError(f"{path}: inputs and stages do not fit together: {error}") from error

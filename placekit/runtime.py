@@ -1,0 +1,70 @@
+"""Run what ``placekit export`` wrote: a bundle as a callable pipeline, without any solver or framework.
+
+>>> from placekit import runtime
+>>> with runtime.load("bundle") as pipe:  # doctest: +SKIP
+...     scores = pipe([image])["scores"]  # one sample
+...     futures = [pipe.submit([each]) for each in images]  # many in flight
+...     results = [future.result() for future in futures]
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from placekit.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    from placekit.cost_models.openvino.pipeline import Pipeline
+
+__all__ = ["load"]
+
+
+def load(
+    folder: str | Path,
+    *,
+    executor: Literal["threads", "processes"] = "threads",
+    queue_size: int | None = None,
+    record: int = 0,
+) -> Pipeline:
+    """Return the pipeline in a bundle, compiled and ready.
+
+    Parameters
+    ----------
+    folder
+        The bundle.
+    executor
+        ``"threads"``, or ``"processes"`` for devices that share nothing but tensors.
+    queue_size
+        Samples that fit between a stage and the next; the bundle's own if None.
+    record
+        Number of last samples whose stage times are kept, see `Pipeline.stage_times_s`.
+
+    Raises
+    ------
+    UnknownNameError
+        Another executor.
+    InvalidFileError
+        No bundle, or one that was changed.
+    DeviceUnavailableError
+        A device or a core of the bundle that this machine does not have.
+    ExecutionError
+        A stage that cannot be compiled.
+    UnsupportedProblemError
+        Dynamic shapes in processes.
+    """
+    # here, so that the module can be looked at without OpenVINO, and used without the modules of the other executor
+    from placekit.cost_models.openvino.bundle import read_bundle
+
+    if executor not in ("threads", "processes"):
+        raise UnknownNameError(f"no executor {executor!r}; executors are threads, processes")
+    plan, own_queue_size = read_bundle(folder)
+    size = own_queue_size if queue_size is None else queue_size
+    if executor == "processes":
+        from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
+
+        return ProcessPipeline(plan, queue_size=size, record=record)
+    from placekit.cost_models.openvino.compiled_plan import compile_plan
+    from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
+
+    return ThreadPipeline(compile_plan(plan), queue_size=size, record=record)
