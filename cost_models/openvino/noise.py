@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +24,7 @@ class LoadReading:
     wall_s
         Seconds between start and end.
     own_cpu_s
-        CPU seconds of this process, all its threads together.
+        CPU seconds of the work itself: of this process, all its threads together, unless told otherwise.
     foreign_load
         Share of the watched cores' wall time that other load took, 0 to 1.
     source
@@ -51,6 +51,8 @@ class LoadMeter:
         Logical CPUs to watch; all that the system counts if empty.
     stat
         Where Linux keeps the busy times.
+    own_cpu_s
+        Tells the CPU seconds so far of the work that is measured; those of this process if None.
 
     Examples
     --------
@@ -60,19 +62,22 @@ class LoadMeter:
     True
     """
 
-    def __init__(self, cores: Sequence[int] = (), stat: Path = _STAT) -> None:
+    def __init__(
+        self, cores: Sequence[int] = (), stat: Path = _STAT, own_cpu_s: Callable[[], float] | None = None
+    ) -> None:
         self._cores = frozenset(cores)
         self._stat = stat
+        self._own_cpu_s = own_cpu_s or time.process_time
         self.reading = LoadReading(0.0, 0.0, 0.0, "starved")
 
     def __enter__(self) -> Self:
-        self._start = (time.perf_counter(), time.process_time(), self._busy_s())
+        self._start = (time.perf_counter(), self._own_cpu_s(), self._busy_s())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        wall_s, own_cpu_s = time.perf_counter() - self._start[0], time.process_time() - self._start[1]
+        wall_s, own_cpu_s = time.perf_counter() - self._start[0], self._own_cpu_s() - self._start[1]
         before, after = self._start[2], self._busy_s()
         if before is not None and after is not None and wall_s > 0:
             (busy_before_s, num_cores), (busy_after_s, _) = before, after

@@ -1,0 +1,97 @@
+"""One measurement at a time: a lock that all of placekit's timings on a machine share."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from placekit.errors import ProfileError
+
+__all__ = ["lock_path", "measuring"]
+
+_LOGGER = logging.getLogger(__name__)
+_POLL_S = 0.1
+
+
+def lock_path() -> Path:
+    """Return the lock file of this user: a name in the system's folder for temporary files, which outlives no boot."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number without a name
+        user = str(os.getuid()) if hasattr(os, "getuid") else "any"
+    return Path(tempfile.gettempdir()) / f"placekit-measuring-{user}.lock"
+
+
+@contextmanager
+def measuring(what: str, *, wait_s: float | None = None, path: Path | None = None) -> Iterator[None]:
+    """Hold the lock while the block runs; wait for whoever holds it, and say so in the log.
+
+    The operating system holds the lock for the process (``flock``) and lets go of it when the process ends, however it
+    ends: a file that a dead process left behind locks nothing. What stands in the file is for messages only. A
+    system without ``flock`` (Windows) is not locked, which is logged.
+
+    Parameters
+    ----------
+    what
+        What is measured, for the messages of others who wait.
+    wait_s
+        Longest time to wait; None for ever.
+    path
+        The lock file; `lock_path` if None.
+
+    Raises
+    ------
+    ProfileError
+        Somebody else still measures after `wait_s`, or the file cannot be opened.
+    """
+    path = path or lock_path()
+    try:
+        import fcntl
+    except ImportError:
+        _LOGGER.warning("this system has no file locks; nothing keeps other measurements away")
+        yield
+        return
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ProfileError(f"the lock file {path} of measurements cannot be opened: {error.strerror}") from error
+    try:
+        start = time.perf_counter()
+        is_told = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                holder = _holder(path)
+            waited_s = time.perf_counter() - start
+            if wait_s is not None and waited_s >= wait_s:
+                raise ProfileError(
+                    f"{what} cannot be measured: {holder} is being measured since before {waited_s:.0f} s, the longest "
+                    f"wait is {wait_s:g} s"
+                )
+            if not is_told:
+                _LOGGER.warning("%s waits: %s is being measured", what, holder)
+                is_told = True
+            time.sleep(_POLL_S)
+        os.ftruncate(file, 0)
+        os.write(file, json.dumps({"pid": os.getpid(), "what": what}).encode())
+        yield
+    finally:
+        os.close(file)  # and with it the lock; the file stays, as others may be waiting for this very file
+
+
+def _holder(path: Path) -> str:
+    """Return who holds the lock, as far as the file tells."""
+    try:
+        told = json.loads(path.read_text())
+        return f"{told['what']} (process {told['pid']})"
+    except (OSError, ValueError, KeyError, TypeError):  # just being written
+        return "something else"

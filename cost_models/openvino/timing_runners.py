@@ -1,0 +1,182 @@
+"""Contenders that run: one sample after the other, or a stream of samples."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.cost_models.openvino.timing_contenders import Contender, Placed, Whole
+from placekit.errors import ExecutionError
+from placekit.io.model import ModelSource
+
+if TYPE_CHECKING:
+    import openvino
+
+    from placekit.cost_models.openvino.pipeline import Pipeline
+    from placekit.cost_models.openvino.stages import StagePlan
+
+__all__ = ["RECORDED_SAMPLES", "Runner", "start_runner"]
+
+
+class Runner(Protocol):
+    """A contender that is ready to run, on inputs of its own."""
+
+    @property
+    def num_in_flight(self) -> int:
+        """Samples that are under way at once while it streams; 1 if it can only run one after another."""
+
+    def run(self) -> None:
+        """Run one sample, and wait for its outputs."""
+
+    def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
+        """Run samples as fast as possible until ``is_enough(number of samples begun)``.
+
+        Returns
+        -------
+        tuple[list[float], float]
+            When each sample was done, and when the last one was begun, in seconds of ``time.perf_counter``.
+        """
+
+    def stage_times_s(self) -> NDArray[np.float64]:
+        """``[num_samples, num_stages, 2]`` start and end of every stage for some of the last samples.
+
+        Seconds of ``time.perf_counter``; no samples if it does not know.
+        """
+
+    def close(self) -> None:
+        """End it."""
+
+
+RECORDED_SAMPLES = 64
+"""Samples whose stage times a runner keeps."""
+
+
+def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Runner:
+    """Load, cut and compile, and return what can be run.
+
+    Raises
+    ------
+    PlacekitError
+        Whatever keeps it from running.
+    """
+    from placekit.cost_models.openvino.inputs import random_inputs
+
+    if isinstance(contender, Whole):
+        model = source.load()
+        return _WholeRunner(contender, model, random_inputs(model, seed))
+    from placekit.cost_models.openvino.stages import plan_stages
+
+    plan = plan_stages(source, contender.placement, contender.platform)
+    inputs = random_inputs(plan.model, seed)
+    return _PipelineRunner(_pipeline(plan, contender), inputs)
+
+
+def _pipeline(plan: StagePlan, contender: Placed) -> Pipeline:
+    if contender.executor == "threads":
+        from placekit.cost_models.openvino.compiled_plan import compile_plan
+        from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
+
+        return ThreadPipeline(compile_plan(plan), queue_size=contender.queue_size, record=RECORDED_SAMPLES)
+    from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
+
+    return ProcessPipeline(plan, queue_size=contender.queue_size, record=RECORDED_SAMPLES)
+
+
+class _PipelineRunner:
+    """A pipeline of threads or processes."""
+
+    def __init__(self, pipe: Pipeline, inputs: list[openvino.Tensor]) -> None:
+        self._pipe, self._inputs = pipe, inputs
+        # what is in the queues besides what the stages work on
+        self.num_in_flight = max(2, 3 * len(pipe.plan.stages))
+
+    def run(self) -> None:
+        self._pipe(self._inputs)
+
+    def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
+        done_s: list[float] = []
+        begun, last = 0, None
+        while not is_enough(begun):
+            last = self._pipe.submit(self._inputs)
+            last.add_done_callback(lambda _: done_s.append(time.perf_counter()))
+            begun += 1
+        last_begun_s = time.perf_counter()
+        if last is not None:
+            last.result()  # results come in order; an error of any sample is everybody's
+            while len(done_s) < begun:  # the callback may still be on its way
+                time.sleep(0)
+        return done_s, last_begun_s
+
+    def stage_times_s(self) -> NDArray[np.float64]:
+        return self._pipe.stage_times_s
+
+    def close(self) -> None:
+        self._pipe.close(cancel=True)
+
+
+class _WholeRunner:
+    """A compiled model: one request for latency, as many as OpenVINO likes, each in a thread, for throughput."""
+
+    def __init__(self, contender: Whole, model: openvino.Model, inputs: list[openvino.Tensor]) -> None:
+        from placekit.cost_models.openvino.devices import shared_core
+
+        core = shared_core()
+        try:
+            one = core.compile_model(model, contender.target, dict(contender.latency_properties))
+            many = core.compile_model(model, contender.target, dict(contender.throughput_properties))
+            self.num_in_flight = max(1, int(many.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
+            self._one = _request(one, inputs)
+            self._many = [_request(many, inputs) for _ in range(self.num_in_flight)]
+        except RuntimeError as error:
+            raise ExecutionError(f"the model does not run on {contender.target!r}: {error}") from error
+
+    def run(self) -> None:
+        self._one.infer(share_outputs=True)
+
+    def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
+        lock = threading.Lock()
+        done_s: list[float] = []
+        failures: list[BaseException] = []
+        begun, last_begun_s = 0, time.perf_counter()
+
+        def work(request: openvino.InferRequest) -> None:
+            nonlocal begun, last_begun_s
+            while True:
+                with lock:
+                    if failures or is_enough(begun):
+                        return
+                    begun += 1
+                    last_begun_s = time.perf_counter()
+                try:
+                    request.infer(share_outputs=True)
+                except RuntimeError as error:
+                    failures.append(error)
+                    return
+                done_s.append(time.perf_counter())
+
+        workers = [threading.Thread(target=work, args=(request,)) for request in self._many]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        if failures:
+            raise ExecutionError(f"the whole model failed: {failures[0]}") from failures[0]
+        return sorted(done_s), last_begun_s
+
+    def stage_times_s(self) -> NDArray[np.float64]:
+        return np.zeros((0, 0, 2))
+
+    def close(self) -> None:
+        self._many.clear()
+
+
+def _request(compiled: openvino.CompiledModel, inputs: list[openvino.Tensor]) -> openvino.InferRequest:
+    request = compiled.create_infer_request()
+    for index, tensor in enumerate(inputs):
+        request.set_input_tensor(index, tensor)
+    return request
