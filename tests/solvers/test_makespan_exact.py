@@ -49,6 +49,18 @@ def test_cpsat_finds_the_optimum(problem: pk.Problem) -> None:
     assert result.lower_bound <= optimum * (1 + 1e-9)
 
 
+@given(SMALL)
+@examples(30)
+def test_adding_a_device_never_hurts_the_optimum(problem: pk.Problem) -> None:
+    """A second device of the first kind leaves the shortest schedule as it is, or shortens it."""
+    twin = problem.platform.devices[0].replace(name="one more")
+    wider = problem.replace(platform=problem.platform.replace(devices=(*problem.platform.devices, twin)))
+    before, after = (pk.solve(each, method="cpsat", stop=pk.MaxRuntime(20)).objective for each in (problem, wider))
+    if before is not None:
+        assert after is not None
+        assert after <= before * (1 + 2 * OPTIMALITY_TOLERANCE)
+
+
 @given(
     problems(
         max_ops=5, max_kinds=2, max_devices=3, objective=st.just(pk.Makespan(contention=True)), contiguity=NO_CONTIGUITY
