@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from placekit.errors import InvalidFileError, PlacekitError
 
@@ -26,9 +26,7 @@ def append_row(path: Path, row: Mapping[str, Any]) -> None:
     line = json.dumps(dict(row), allow_nan=False).encode() + b"\n"
     try:
         with path.open("a+b") as file:
-            file.seek(0)
-            content = file.read()
-            whole = content.rfind(b"\n") + 1
+            whole = _end_of_last_line(file)
             try:
                 file.truncate(whole)
                 file.write(line)
@@ -39,6 +37,19 @@ def append_row(path: Path, row: Mapping[str, Any]) -> None:
                 raise
     except OSError as error:
         raise PlacekitError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _end_of_last_line(file: IO[bytes]) -> int:
+    """Return where the last finished line ends, looking from the end: files of many rows grow large."""
+    end = file.seek(0, os.SEEK_END)
+    while end > 0:
+        begin = max(0, end - 65536)
+        file.seek(begin)
+        at = file.read(end - begin).rfind(b"\n")
+        if at >= 0:
+            return begin + at + 1
+        end = begin
+    return 0
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -1,74 +1,143 @@
-"""``placekit bench``: run a table of solves, one row each, resumable."""
+"""``placekit bench``: run the cases of a suite, one row each; what is done stays done."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-__all__ = ["Suite", "bench"]
+from placekit.cli.options import JsonOption
+from placekit.errors import InvalidProblemError
 
+if TYPE_CHECKING:
+    from placekit.benchmarks.plan import Job, Plan
+    from placekit.benchmarks.runner import SuiteProgress
+    from placekit.benchmarks.store import Store
 
-class Suite(StrEnum):
-    """The tables that can be run."""
+__all__ = ["bench"]
 
-    MSR = "msr"
+MSR = "msr"
 
 
 def bench(
-    suite: Annotated[Suite, typer.Argument(help="msr: the public workloads of Tarnawski et al. 2020.")],
-    folder: Annotated[Path, typer.Argument(help="Folder with the workloads.", exists=True, file_okay=False)],
-    rows: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Rows are appended here.")] = Path(
-        "msr.jsonl"
-    ),
+    suite: Annotated[
+        str, typer.Argument(help="quick, papers, scaling, or a suite file (.toml); msr: the tables of the workloads.")
+    ],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(help="Folder with the files that the suite names.", exists=True, file_okay=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Results go here (results/; of msr: file msr.jsonl)."),
+    ] = None,
     method: Annotated[list[str] | None, typer.Option("--method", "-m", help="Only this method; repeatable.")] = None,
-    workload: Annotated[str | None, typer.Option(metavar="TEXT", help="Only workloads whose path has this.")] = None,
+    workload: Annotated[str | None, typer.Option(metavar="TEXT", help="Only models whose name has this.")] = None,
     contiguity: Annotated[str | None, typer.Option(metavar="RULE", help="Only this contiguity.")] = None,
     most_s: Annotated[
         float | None, typer.Option("--most", metavar="SECONDS", help="Only cases with at most this time limit.")
     ] = None,
+    case: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this case; repeatable.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Run cases that already have a row, too.")] = False,
-    table: Annotated[bool, typer.Option("--table", help="Only print the table of the rows that are there.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Run cases that ended with an error again.")] = False,
+    workers: Annotated[int, typer.Option(metavar="N", help="Solves that run beside each other.")] = 1,
+    executor: Annotated[str, typer.Option(metavar="process|ray", help="Where they run.")] = "process",
+    table: Annotated[
+        bool, typer.Option("--table", help="msr: only print the table of the rows that are there.")
+    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Run a benchmark table; a row is written when its solve ends, and rows that exist are not made again."""
-    from placekit.benchmarks.msr import msr_cases, read_rows, run_cases
-    from placekit.benchmarks.msr_table import markdown_tables
-    from placekit.benchmarks.rows import append_row
-    from placekit.cli.console import check_writable
-    from placekit.cli.progress import SolveLine
+    """Run a benchmark suite; a row is written when its solve ends, and rows that exist are not made again."""
+    if suite == MSR:
+        from placekit.cli.bench_msr import MsrChoice, bench_msr
 
-    check_writable(rows)
-    known = read_rows(rows)
-    cases = [
-        case
-        for case in msr_cases(folder)
-        if (not method or case.method in method)
-        and (workload is None or workload in case.workload)
-        and (contiguity is None or case.contiguity == contiguity)
-        and (most_s is None or case.time_limit_s <= most_s)
-    ]
-    wanted = [] if table else [case for case in cases if again or case not in known]
-    if not table:
-        at_most_s = sum(case.time_limit_s for case in wanted)
-        print(f"{suite}: {len(cases)} cases, {len(cases) - len(wanted)} already in {rows}, at most {at_most_s:.0f} s")
-    for number, case in enumerate(wanted, 1):
-        with SolveLine(case.time_limit_s) as line:
-            for row in run_cases(folder, [case], line):
-                append_row(rows, row)
-                known[case] = row
-                print(_told(number, len(wanted), row), flush=True)
-    print()
-    print(markdown_tables({case: known[case] for case in cases if case in known}), end="")
+        if folder is None:
+            raise InvalidProblemError("bench msr needs the folder with the workloads")
+        rows = output or Path("msr.jsonl")
+        bench_msr(folder, MsrChoice(rows, method, workload, contiguity, most_s, again, table))
+        return
+    if table:
+        raise InvalidProblemError("--table goes with msr; for a suite there is: placekit report FOLDER")
+    from placekit.benchmarks.plan import make_plan
+    from placekit.benchmarks.store import Store
+    from placekit.benchmarks.suite import read_suite
+
+    store = Store(output or Path("results"))
+    chosen = read_suite(suite, folder)
+    with store.locked():
+        plan = make_plan(chosen, store.folder)
+        known = store.rows()
+        jobs = [
+            job
+            for job in plan.jobs
+            if (not method or job.case.method in method)
+            and (workload is None or workload in job.facts["model"])
+            and (contiguity is None or job.facts["contiguity"] == contiguity)
+            and (most_s is None or job.case.time_limit_s <= most_s)
+            and (not case or job.case.address in case)
+        ]
+        wanted = [job for job in jobs if again or _is_to_do(known.get(job.case.address), retry)]
+        if not as_json:
+            _announce(plan, jobs, wanted, store)
+        _run(wanted, store, executor, workers, is_quiet=as_json)
+        _finish(jobs, plan, store, as_json=as_json)
 
 
-def _told(number: int, of: int, row: dict[str, object]) -> str:
+def _is_to_do(row: dict[str, Any] | None, retry: bool) -> bool:
+    return row is None or (retry and row["error"] is not None)
+
+
+def _announce(plan: Plan, jobs: list[Job], wanted: list[Job], store: Store) -> None:
+    at_most_s = sum(job.case.time_limit_s for job in wanted)
+    known = len(jobs) - len(wanted)
+    print(
+        f"{plan.suite.name}: {len(jobs)} cases, {known} already in {store.path}, at most {at_most_s:.0f} s of solving"
+    )
+    for reason in plan.left_out:
+        print(f"left out: {reason}")
+
+
+def _run(wanted: list[Job], store: Store, executor: str, workers: int, *, is_quiet: bool) -> None:
+    from placekit.benchmarks.runner import run_jobs
+    from placekit.benchmarks.workers import make_executor
+    from placekit.cli.progress import StepBar
+
+    with StepBar() as bar:
+
+        def tell(progress: SuiteProgress) -> None:
+            bar(progress.num_done, progress.num_total, f"about {progress.remaining_s:.0f} s left")
+            if progress.row is not None and not is_quiet:
+                print(_told(progress, progress.row), flush=True)
+
+        if wanted:
+            run_jobs(wanted, store, lambda: make_executor(executor, workers), num_workers=workers, on_progress=tell)
+
+
+def _finish(jobs: list[Job], plan: Plan, store: Store, *, as_json: bool) -> None:
+    from placekit.cli.console import print_json
+
+    rows = store.rows()
+    mine = [rows[job.case.address] for job in jobs if job.case.address in rows]
+    failed = [row for row in mine if row["error"] is not None]
+    if as_json:
+        told = {"suite": plan.suite.name, "cases": len(jobs), "rows": len(mine), "failed": len(failed)}
+        print_json(told | {"left_out": list(plan.left_out), "files": {"rows": str(store.path)}})
+        return
+    print(f"{len(mine)} of {len(jobs)} cases have a row in {store.path}, {len(failed)} of them an error")
+    print(f"next: placekit report {store.folder}")
+
+
+def _told(progress: SuiteProgress, row: dict[str, Any]) -> str:
     from placekit.cli.units import format_share, format_time
+    from placekit.stop import relative_gap
 
-    objective, bound, gap, runtime = (row[name] for name in ("objective_s", "bound_s", "proven_gap", "runtime_s"))
-    told = f"{row['workload']} {row['contiguity']} {row['method']}"
-    return (
-        f"[{number}/{of}] {told}: {format_time(objective)}, bound {format_time(bound)}, "  # type: ignore[arg-type]  # rows are JSON
-        f"gap {format_share(gap)}, {row['status']}, {format_time(runtime)}"  # type: ignore[arg-type]  # rows are JSON
+    told = f"[{progress.num_done}/{progress.num_total}] {row['model']} {row['objective']} {row['contiguity']} "
+    told += f"{row['label']} seed {row['seed']}: "
+    if row["error"] is not None:
+        return told + f"error: {row['error']}"
+    gap = relative_gap(row["objective_s"], row["bound_s"])
+    return told + (
+        f"{format_time(row['objective_s'])}, bound {format_time(row['bound_s'])}, gap {format_share(gap)}, "
+        f"{row['status']}, {format_time(row['runtime_s'])}"
     )

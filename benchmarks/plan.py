@@ -1,0 +1,216 @@
+"""The plan of a suite: its cases, each with a content address, and what was left out and why."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placekit.benchmarks.suite import Suite
+from placekit.benchmarks.suite_problems import ProblemSpec, address_of, declared_problems, problem_address, settle
+from placekit.benchmarks.suite_schema import MethodEntry
+from placekit.errors import SolverUnavailableError
+from placekit.evaluate import evaluate
+from placekit.placement import Placement
+from placekit.problem import Problem
+from placekit.solvers.registry import get_method
+
+__all__ = ["Case", "Job", "Plan", "best_single_device", "make_plan"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything that decides the outcome of one solve, up to the code and the speed of the machine.
+
+    Parameters
+    ----------
+    problem
+        Address of the problem's content.
+    method, params
+        The method and its parameters.
+    file_hashes
+        Hash of the content of every parameter that is a file, by name.
+    warm_start
+        The method whose answer it starts from; None for a cold start.
+    seed, time_limit_s, gap, max_evaluations
+        The seed, and when to stop.
+    """
+
+    problem: str
+    method: str
+    params: Mapping[str, Any]
+    file_hashes: Mapping[str, str]
+    warm_start: str | None
+    seed: int
+    time_limit_s: float
+    gap: float | None = None
+    max_evaluations: int | None = None
+
+    @cached_property
+    def address(self) -> str:
+        """The content address: cases with the same address are the same solve."""
+        values = asdict(self)
+        return address_of(values | {"time_limit_s": float(self.time_limit_s)})
+
+
+@dataclass(frozen=True)
+class Job:
+    """A case with all that a worker needs to run it, on whichever machine.
+
+    Parameters
+    ----------
+    case, problem
+        What to solve, and how.
+    files
+        Path of every parameter that is a file, by name.
+    facts
+        What the row says about the case beside its fields: suite, model, label, size, ...
+    model_file
+        The model that can be executed; None where there is only a problem.
+    """
+
+    case: Case
+    problem: Problem
+    files: Mapping[str, str]
+    facts: Mapping[str, Any]
+    model_file: Path | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The jobs of a suite, without doubles, and a sentence for everything that was left out."""
+
+    suite: Suite
+    jobs: tuple[Job, ...]
+    left_out: tuple[str, ...]
+
+
+def make_plan(suite: Suite, results: Path) -> Plan:
+    """Make the problems of a suite (or read those that an earlier run made), and list its cases.
+
+    Left out are methods that are not installed, methods that do not support a problem, and parameter files that are
+    not there.
+
+    Parameters
+    ----------
+    suite
+        The suite.
+    results
+        The folder of results; problems and zoo models are kept there.
+
+    Raises
+    ------
+    PlacekitError
+        Anything in the suite that does not exist or is broken.
+    """
+    jobs: dict[str, Job] = {}
+    left_out: dict[str, None] = {}
+    for spec in declared_problems(suite, results):
+        problem, path = settle(spec, results)
+        of_problem = _facts(suite, spec, problem, path.relative_to(results))
+        for entry in suite.content.method:
+            if entry.objectives is not None and problem.objective.name not in entry.objectives:
+                continue
+            reason = _why_not(suite, spec, entry, problem)
+            if reason is not None:
+                left_out[reason] = None
+                continue
+            for job in _jobs(suite, spec, entry, problem, of_problem):
+                jobs.setdefault(job.case.address, job)
+    for reason in left_out:
+        logger.info("left out: %s", reason)
+    return Plan(suite, tuple(jobs.values()), tuple(left_out))
+
+
+def best_single_device(problem: Problem) -> tuple[str, float] | None:
+    """Return the single device that does best with everything on it, and its objective; None if none is feasible."""
+    best: tuple[str, float] | None = None
+    for kind in range(len(problem.platform.kinds)):
+        device = problem.platform.devices_of_kind(kind)[0]
+        found = evaluate(problem, Placement.of(problem, np.full(problem.graph.num_ops, device)))
+        if found.is_feasible and found.objective is not None and (best is None or found.objective < best[1]):
+            best = problem.platform.device_names[device], found.objective
+    return best
+
+
+def _facts(suite: Suite, spec: ProblemSpec, problem: Problem, path: Path) -> dict[str, Any]:
+    single = best_single_device(problem)
+    return {
+        "suite": suite.name,
+        "suite_source": suite.source,
+        "problem_file": path.as_posix(),
+        "problem_address": problem_address(problem),
+        "model": spec.model,
+        "platform": spec.platform,
+        "objective": problem.objective.name,
+        "variant": problem.objective.to_dict(),
+        "contiguity": str(problem.contiguity),
+        "num_ops": problem.graph.num_ops,
+        "num_edges": problem.graph.num_edges,
+        "num_devices": problem.platform.num_devices,
+        "single_device": None if single is None else single[0],
+        "single_device_s": None if single is None else single[1],
+    }
+
+
+def _files(suite: Suite, spec: ProblemSpec, entry: MethodEntry) -> dict[str, Path]:
+    return {name: suite.folder / text.replace("{model}", spec.model) for name, text in entry.files.items()}
+
+
+def _why_not(suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: Problem) -> str | None:
+    """Return why an entry cannot be run on a problem, or None."""
+    for path in _files(suite, spec, entry).values():
+        if not path.is_file():
+            return f"{entry.name} on {spec.model}: there is no file {path}"
+    files = {name: str(path) for name, path in _files(suite, spec, entry).items()}
+    for name, params in ((entry.name, dict(entry.params) | files), (entry.warm_start, {})):
+        if name is None:
+            continue
+        try:
+            method = get_method(name, params)
+        except SolverUnavailableError as error:
+            return str(error)
+        why_not = method.supports(problem)
+        if why_not is not None:
+            return f"{name} on {spec.model}, {problem.objective.name}, {problem.contiguity}: {why_not}"
+    return None
+
+
+def _jobs(
+    suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: Problem, facts: Mapping[str, Any]
+) -> Iterator[Job]:
+    files = _files(suite, spec, entry)
+    content, hashes = suite.content, {name: _hash(path) for name, path in files.items()}
+    for seed in entry.seeds or content.seeds:
+        case = Case(
+            problem=facts["problem_address"],
+            method=entry.name,
+            params=dict(entry.params),
+            file_hashes=hashes,
+            warm_start=entry.warm_start,
+            seed=seed,
+            time_limit_s=content.time_limit_s if entry.time_limit_s is None else entry.time_limit_s,
+            gap=content.gap if entry.gap is None else entry.gap,
+            max_evaluations=content.max_evaluations if entry.max_evaluations is None else entry.max_evaluations,
+        )
+        paths = {name: str(path) for name, path in files.items()}
+        yield Job(case, problem, paths, {**facts, "label": _label(entry)}, spec.model_file)
+
+
+def _label(entry: MethodEntry) -> str:
+    if entry.label is not None:
+        return entry.label
+    params = ", ".join(f"{name}={value}" for name, value in entry.params.items())
+    return entry.name + (f" ({params})" if params else "") + (f" from {entry.warm_start}" if entry.warm_start else "")
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,170 @@
+"""The durable runner: every case of a plan is solved once, whatever happens in between.
+
+It speaks only the Executor interface of :mod:`concurrent.futures`. Workers return rows, this process alone writes
+them, each before the next task is handed out. A row that is written is never made again; a case whose row was not yet
+written when the process died is simply still to do. A worker that dies (out of memory, a crash in native code) takes
+the pool with it: the cases that were running are then tried again one at a time, and the one that kills its worker
+when it is alone gets a row that says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from placekit.benchmarks.plan import Case, Job
+from placekit.benchmarks.solve_case import failed_row, solve_case
+from placekit.benchmarks.store import Store
+from placekit.stop import StopReason
+
+__all__ = ["SuiteProgress", "remaining_s", "run_jobs"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteProgress:
+    """How far a run is.
+
+    Parameters
+    ----------
+    num_done, num_total
+        Cases.
+    remaining_s
+        Estimated wall seconds to the end.
+    row
+        The row that was just written; None before the first.
+    """
+
+    num_done: int
+    num_total: int
+    remaining_s: float
+    row: dict[str, Any] | None = None
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    store: Store,
+    make_executor: Callable[[], Executor],
+    *,
+    num_workers: int = 1,
+    on_progress: Callable[[SuiteProgress], None] | None = None,
+) -> None:
+    """Solve `jobs`, and append a row for each to `store` (which must be locked).
+
+    Parameters
+    ----------
+    jobs
+        What to do: leave out what is done already.
+    store
+        Where the rows go.
+    make_executor
+        Makes an executor; called again after one broke.
+    num_workers
+        Jobs that are handed out at a time.
+    on_progress
+        Called at the start and after every row.
+
+    Raises
+    ------
+    PlacekitError
+        A row cannot be written.
+    KeyboardInterrupt
+        Ctrl-C; rows of solves that it cut short are not written.
+    """
+    run = _RunningSuite(jobs, store, num_workers, on_progress)
+    run.tell(None)
+    waiting, suspects = deque(jobs), deque[Job]()
+    while waiting or suspects:
+        batch = deque([suspects.popleft()]) if suspects else waiting
+        is_alone = batch is not waiting
+        running = run.drain(batch, make_executor(), 1 if is_alone else num_workers)
+        if len(running) == 1:
+            run.keep(failed_row(running[0], "the worker process died"))
+        elif running:
+            logger.warning("a worker died; %d cases are tried again one at a time", len(running))
+            suspects.extend(running)
+
+
+def remaining_s(waiting: Sequence[Case], done: Sequence[tuple[str, float, float]], num_workers: int) -> float:
+    """Return the wall seconds that `waiting` will take, from what cases of the same method took of their limits.
+
+    Parameters
+    ----------
+    waiting
+        The cases to come.
+    done
+        Method, time limit and runtime of those that ended. A method that did not yet run is expected to use its limit.
+    num_workers
+        Cases beside each other.
+    """
+    used: dict[str, list[float]] = {}
+    for method, limit_s, runtime_s in done:
+        used.setdefault(method, []).append(min(runtime_s / limit_s, 1.0) if limit_s > 0 else 0.0)
+    share = {method: sum(shares) / len(shares) for method, shares in used.items()}
+    total_s = sum(case.time_limit_s * share.get(case.method, 1.0) for case in waiting)
+    return total_s / num_workers
+
+
+class _RunningSuite:
+    """The state of a run: what is left, what was taken, and the store."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        store: Store,
+        num_workers: int,
+        on_progress: Callable[[SuiteProgress], None] | None,
+    ) -> None:
+        self._left = {job.case.address: job.case for job in jobs}
+        self._num_total = len(self._left)
+        self._store = store
+        self._num_workers = num_workers
+        self._on_progress = on_progress
+        self._done: list[tuple[str, float, float]] = []
+
+    def drain(self, batch: deque[Job], executor: Executor, in_flight: int) -> list[Job]:
+        """Run the batch; return the jobs that were running when the executor broke, none if it did not."""
+        running: dict[Future[dict[str, Any]], tuple[Job, float]] = {}
+        try:
+            while batch or running:
+                while batch and len(running) < in_flight:
+                    job = batch.popleft()
+                    try:
+                        running[executor.submit(solve_case, job)] = job, perf_counter()
+                    except BrokenExecutor:
+                        batch.appendleft(job)
+                        return [job for job, _ in running.values()] or [batch.popleft()]
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    job, begin = running[future]
+                    try:
+                        row = future.result()
+                    except BrokenExecutor:
+                        return [job for job, _ in running.values()]
+                    except Exception as error:  # what executors of clusters raise for a worker that died
+                        row = failed_row(job, f"{type(error).__name__}: {error}")
+                    del running[future]
+                    self._done.append((job.case.method, job.case.time_limit_s, perf_counter() - begin))
+                    if row.get("stop_reason") == StopReason.USER:
+                        raise KeyboardInterrupt  # a worker got it first; its row would be of a solve cut short
+                    self.keep(row)
+            return []
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    def keep(self, row: dict[str, Any]) -> None:
+        """Write a row, and tell."""
+        self._store.append(row)
+        del self._left[row["case"]]
+        self.tell(row)
+
+    def tell(self, row: dict[str, Any] | None) -> None:
+        """Report progress."""
+        if self._on_progress is not None:
+            left_s = remaining_s(tuple(self._left.values()), self._done, self._num_workers)
+            self._on_progress(SuiteProgress(self._num_total - len(self._left), self._num_total, left_s, row))

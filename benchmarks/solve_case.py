@@ -1,0 +1,140 @@
+"""One solve of a suite: a job in, a row out. Runs in a worker, in a process or on a machine of its own."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from placekit.benchmarks.circumstances import circumstances, peak_bytes, reset_peak
+from placekit.benchmarks.plan import Case, Job
+from placekit.method import Method
+from placekit.result import Incumbent, Result
+from placekit.solve import solve
+from placekit.solvers.registry import get_method
+from placekit.stop import MaxIterations, MaxRuntime, Stop, TargetGap
+
+__all__ = ["command_of", "failed_row", "solve_case", "stop_of", "time_to_best_s"]
+
+WARM_UP_S = 0.5
+"""Before a method's first case in a worker it may work this long for nothing: kernels are loaded, or even compiled."""
+MAX_TRACE = 200
+"""Lines of the trace that a row keeps."""
+_WARM: set[tuple[str, str, str]] = set()
+"""Method, objective and contiguity of what this worker has run before."""
+
+
+def solve_case(job: Job) -> dict[str, Any]:
+    """Solve a case and return its row; an error becomes a row, too, so that a long sweep goes on.
+
+    Parameters
+    ----------
+    job
+        The case, and all that it needs.
+    """
+    try:
+        return _solve(job)
+    except Exception as error:
+        return failed_row(job, f"{type(error).__name__}: {error}")
+
+
+def failed_row(job: Job, error: str) -> dict[str, Any]:
+    """Return the row of a case that gave no result."""
+    return _described(job) | {"error": error, "status": "error", "objective_s": None, "bound_s": None}
+
+
+def stop_of(case: Case) -> Stop:
+    """Return when the case stops."""
+    stop: Stop = MaxRuntime(case.time_limit_s)
+    if case.gap is not None:
+        stop = stop | TargetGap(case.gap)  # type: ignore[operator]  # every criterion of placekit.stop combines
+    if case.max_evaluations is not None:
+        stop = stop | MaxIterations(case.max_evaluations)  # type: ignore[operator]  # as above
+    return stop
+
+
+def time_to_best_s(trace: Sequence[Incumbent]) -> float | None:
+    """Return when the best objective was first reached, in seconds; None if there was none."""
+    best = min((line.objective for line in trace if line.objective is not None), default=None)
+    return next((line.time_s for line in trace if line.objective is not None and line.objective == best), None)
+
+
+def _solve(job: Job) -> dict[str, Any]:
+    case = job.case
+    start = None
+    if case.warm_start is not None:
+        start = solve(job.problem, case.warm_start, stop=stop_of(case), seed=case.seed)
+
+    def run(stop: Stop) -> Result:
+        method: Method = get_method(case.method, {**case.params, **job.files})
+        return solve(job.problem, method, stop=stop, seed=case.seed, warm_start=start)
+
+    kernels = (case.method, job.problem.objective.name, job.problem.contiguity)
+    if kernels not in _WARM:
+        run(MaxRuntime(min(WARM_UP_S, case.time_limit_s)))
+        _WARM.add(kernels)
+    reset_peak()
+    result = run(stop_of(case))
+    placement = result.placement
+    return _described(job) | {
+        "error": None,
+        "status": str(result.status),
+        "stop_reason": str(result.stop_reason),
+        "objective_s": result.objective,
+        "bound_s": result.lower_bound,
+        "bound_name": result.bound_name,
+        "runtime_s": result.runtime_s,
+        "time_to_best_s": time_to_best_s(result.trace),
+        "warm_start_s": None if start is None else start.runtime_s,
+        "warm_start_objective_s": None if start is None else start.objective,
+        "evaluations": result.evaluations,
+        "peak_bytes": peak_bytes(),
+        "violations": [violation.message for violation in result.violations[:5]],
+        "trace": _thinned(result.trace),
+        "device_of_op": None if placement is None else placement.device_of_op.tolist(),
+        "step_of_op": None if placement is None or placement.step_of_op is None else placement.step_of_op.tolist(),
+    }
+
+
+def _described(job: Job) -> dict[str, Any]:
+    return {
+        "schema": "placekit/row/1",
+        "case": job.case.address,
+        **job.facts,
+        **asdict(job.case),
+        "command": command_of(job),
+        **circumstances(),
+    }
+
+
+def command_of(job: Job) -> str:
+    """Return the commands that make the row again, run from the folder of results.
+
+    ``MODELS`` stands for the folder with the files that the suite names.
+    """
+    case, problem = job.case, str(job.facts["problem_file"])
+    if (
+        case.max_evaluations is not None or job.files
+    ):  # `solve` has no such option; where files lie is the user's matter
+        models = ["MODELS"] if job.files else []
+        again = ["-o", ".", "--again", "--case", case.address]
+        return shlex.join(["placekit", "bench", str(job.facts["suite_source"]), *models, *again])
+
+    def line(method: str, params: Mapping[str, Any], output: str, *more: str) -> str:
+        gap = [] if case.gap is None else ["--gap", f"{case.gap:g}"]
+        named = [f"--param={name}={value}" for name, value in params.items()]
+        limits = ["--seed", str(case.seed), "--time-limit", f"{case.time_limit_s:g}", *gap]
+        return shlex.join(["placekit", "solve", problem, "-m", method, *named, *limits, *more, "-o", output])
+
+    if case.warm_start is None:
+        return line(case.method, case.params, "again.json")
+    before = line(case.warm_start, {}, "start.json")
+    return f"{before} && {line(case.method, case.params, 'again.json', '--warm-start', 'start.json')}"
+
+
+def _thinned(trace: Sequence[Incumbent]) -> list[list[float | None]]:
+    """Return at most about `MAX_TRACE` lines, spread evenly; the first and the last are kept."""
+    step = max(1, len(trace) // MAX_TRACE)
+    kept = [*trace[:-1:step], *trace[-1:]]
+    return [[line.time_s, line.objective, line.bound] for line in kept]

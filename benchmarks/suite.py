@@ -1,0 +1,97 @@
+"""Suites: which methods run on which problems, with which seeds and limits. Read from TOML.
+
+See docs/suites.md for the format. Suites that come with placekit are known by their name, others by their path.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from placekit.benchmarks.suite_schema import SuiteModel
+from placekit.errors import InvalidFileError, UnknownNameError
+from placekit.io.reading import read_text, validated
+
+__all__ = ["Suite", "read_suite", "shipped_suites"]
+
+_FOLDER = Path(__file__).parent / "suites"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite, and where its files are.
+
+    Parameters
+    ----------
+    content
+        The suite file.
+    source
+        What to ask for to get it again: a shipped name, or the name of the file.
+    home
+        Where it lies, and the platform files that it names.
+    folder
+        Where the other files that it names lie: models, costs, parameters of methods.
+    """
+
+    content: SuiteModel
+    source: str
+    home: Path
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """Name of the suite."""
+        return self.content.name
+
+
+def shipped_suites() -> tuple[str, ...]:
+    """Return the names of the suites that come with placekit."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+def read_suite(source: str, folder: Path | None = None) -> Suite:
+    """Read a suite: the name of a shipped one, or the path of a TOML file.
+
+    Parameters
+    ----------
+    source
+        Name or path.
+    folder
+        Where the files that it names lie, but for platforms, which lie beside the suite. By default beside the suite,
+        too; for a shipped suite the current folder.
+
+    Raises
+    ------
+    UnknownNameError
+        Neither a shipped suite nor a ``.toml`` file.
+    InvalidFileError
+        The file is broken; the message names the place, the value and what is expected.
+    """
+    is_shipped = source in shipped_suites()
+    path = _FOLDER / f"{source}.toml" if is_shipped else Path(source)
+    if path.suffix != ".toml":
+        raise UnknownNameError(
+            f"no suite {source!r}; shipped suites are {', '.join(shipped_suites())}; others are files ending in .toml"
+        )
+    try:
+        data = tomllib.loads(read_text(path))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidFileError(f"{path}: not TOML: {error}") from error
+    content = validated(SuiteModel, data, path)
+    _check_names(content, path)
+    return Suite(
+        content, source if is_shipped else path.name, path.parent, folder or (Path() if is_shipped else path.parent)
+    )
+
+
+def _check_names(content: SuiteModel, path: Path) -> None:
+    """Refuse names of objectives that the suite does not have: their cases would be silently missing."""
+    known = {objective.name for objective in content.objective}
+    asked = [(entry.name or entry.file or "a model", entry.objectives) for entry in content.model]
+    asked += [(entry.name, entry.objectives) for entry in content.method]
+    for who, objectives in asked:
+        for name in objectives or ():
+            if known and name not in known:
+                there = ", ".join(sorted(known))
+                raise InvalidFileError(f"{path}: {who} names objective {name!r}; the suite has {there}")

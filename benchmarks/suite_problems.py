@@ -1,0 +1,326 @@
+"""From the models, platforms and objectives of a suite to problems.
+
+A problem is *declared* by hashes of everything that it is made from, so that it can be recognised without being made.
+The first run makes it and keeps it as ``problems/DECLARATION.problem.json`` in the folder of results; later runs read
+it from there. Costs are measured once, therefore, and a zoo model is built once; and rows refer to problems that are
+still there when the model files are not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placekit.benchmarks.suite import Suite
+from placekit.benchmarks.suite_schema import ModelEntry, ObjectiveEntry, PlatformEntry
+from placekit.contiguity import Contiguity
+from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
+from placekit.io.problem_json import problem_to_dict, read_problem, write_problem
+from placekit.objectives import Objective, get_objective
+from placekit.problem import Problem
+
+if TYPE_CHECKING:
+    from placekit.costs import CostTable
+    from placekit.io.model import ModelSource
+    from placekit.io.platform_toml import PlatformFile
+
+__all__ = ["ProblemSpec", "address_of", "declared_problems", "problem_address", "settle"]
+
+logger = logging.getLogger(__name__)
+
+ADDRESS_LENGTH = 16
+"""Hexadecimal digits of an address: 64 bits, enough for any number of cases."""
+
+
+@dataclass(frozen=True)
+class ProblemSpec:
+    """A problem that a suite asks for, not yet made.
+
+    Parameters
+    ----------
+    model, platform
+        What the report calls them; the platform is None where the model file has its own.
+    objective
+        What the suite calls the objective; None for the one of the problem file.
+    declaration
+        Hashes of what it is made from.
+    build
+        Makes it.
+    model_file
+        The model that can be executed; None where there is only a problem.
+    """
+
+    model: str
+    platform: str | None
+    objective: str | None
+    declaration: Mapping[str, Any]
+    build: Callable[[], Problem]
+    model_file: Path | None = None
+
+
+def address_of(value: Any) -> str:
+    """Return the address of a JSON value: the start of a hash of its canonical form."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:ADDRESS_LENGTH]
+
+
+def problem_address(problem: Problem) -> str:
+    """Return the address of a problem's content; where its costs come from does not matter, what they are does."""
+    document = problem_to_dict(problem)
+    document["costs"] = {key: value for key, value in document["costs"].items() if key != "provenance"}
+    return address_of(document)
+
+
+def settle(spec: ProblemSpec, results: Path) -> tuple[Problem, Path]:
+    """Return the problem of `spec`, and the file in the folder `results` where it is kept.
+
+    Raises
+    ------
+    PlacekitError
+        It cannot be made or written, or the file is broken.
+    """
+    path = results / "problems" / f"{address_of(spec.declaration)}.problem.json"
+    if path.is_file():
+        return read_problem(path), path
+    problem = spec.build()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_problem(problem, path)
+    return problem, path
+
+
+def declared_problems(suite: Suite, results: Path) -> Iterator[ProblemSpec]:
+    """Yield the problems of a suite: every model with every platform, objective and contiguity that it goes with.
+
+    Parameters
+    ----------
+    suite
+        The suite.
+    results
+        Zoo models are built below this folder.
+
+    Raises
+    ------
+    PlacekitError
+        A model file that is not there (and not optional), or an unknown objective, contiguity, family or zoo model.
+    """
+    source = _Sources(suite, results)
+    for entry in suite.content.model:
+        objectives = [
+            (name, objective, contiguity)
+            for name, objective, contiguity in _objectives(suite.content.objective)
+            if entry.objectives is None or name is None or name in entry.objectives
+        ]
+        if entry.family is not None:
+            yield from _generated(entry, objectives)
+        else:
+            for path, model_name, declared in source.files(entry):
+                yield from source.problems(path, model_name, declared, objectives)
+
+
+_Objectives = list[tuple[str | None, Objective | None, str | None]]
+
+
+def _objectives(entries: tuple[ObjectiveEntry, ...]) -> _Objectives:
+    """Return name, objective and contiguity; None for what the problem itself says."""
+    if not entries:
+        return [(None, None, None)]
+    found: _Objectives = []
+    for entry in entries:
+        objective = get_objective(entry.name, entry.params)
+        for contiguity in entry.contiguity or (None,):
+            if contiguity is not None and contiguity not in set(Contiguity):
+                raise UnknownNameError(f"no contiguity {contiguity!r}; it is one of {', '.join(Contiguity)}")
+            found.append((entry.name, objective, contiguity))
+    return found
+
+
+def _variant(objective: Objective | None, contiguity: str | None) -> dict[str, Any]:
+    return {
+        "objective": None if objective is None else {"name": objective.name, "params": objective.to_dict()},
+        "contiguity": contiguity,
+    }
+
+
+def _generated(entry: ModelEntry, objectives: _Objectives) -> Iterator[ProblemSpec]:
+    assert entry.family is not None
+    family, params = entry.family, dict(entry.params)
+    for seed in entry.seeds:
+        for name, objective, contiguity in objectives:
+            declaration = {"family": family, "params": params, "seed": seed} | _variant(objective, contiguity)
+            model = entry.name or f"{family}-{params.get('num_ops')}"
+            model = f"{model}-{seed}" if len(entry.seeds) > 1 else model
+            build = partial(_generate, family, params, seed, objective, contiguity)
+            yield ProblemSpec(model, None, name, declaration, build)
+
+
+def _generate(
+    family: str, params: dict[str, Any], seed: int, objective: Objective | None, contiguity: str | None
+) -> Problem:
+    from placekit.benchmarks.families import generate
+
+    try:
+        made = generate(family, seed=seed, objective=objective, **params)
+    except TypeError as error:
+        raise InvalidProblemError(f"family {family!r} cannot be made from {params}: {error}") from None
+    return made if contiguity is None else made.replace(contiguity=Contiguity(contiguity))
+
+
+class _Sources:
+    """Reads models and costs at most once per suite, and only when a problem has to be made."""
+
+    def __init__(self, suite: Suite, results: Path) -> None:
+        self._suite = suite
+        self._results = results
+        self._read_model = cache(self._read)
+        self._costs_of = cache(self._costs)
+
+    def files(self, entry: ModelEntry) -> Iterator[tuple[Path, str, dict[str, Any]]]:
+        """Yield path, name and declaration of the model files of an entry; zoo models get a path of their own."""
+        if entry.zoo is not None:
+            from placekit.zoo.registry import entry_of
+
+            values = {**entry_of(entry.zoo).settle(entry.params)}
+            for seed in entry.seeds:
+                declared = {"zoo": entry.zoo, "params": values, "seed": seed}
+                name = entry.name or entry.zoo
+                name = f"{name}-{seed}" if len(entry.seeds) > 1 else name
+                yield self._results / "models" / f"{entry.zoo}-{address_of(declared)}.xml", name, declared
+            return
+        assert entry.file is not None
+        folder = self._suite.folder
+        paths = sorted(folder.glob(entry.file)) if any(c in entry.file for c in "*?[") else [folder / entry.file]
+        paths = [path for path in paths if path.is_file()]
+        if not paths:
+            if not entry.optional:
+                raise InvalidFileError(f"suite {self._suite.name!r}: there is no file {entry.file} in {folder}")
+            logger.warning("suite %s: left out %s, which is not in %s", self._suite.name, entry.file, folder)
+        for path in paths:
+            name = path.stem.removesuffix(".problem").removesuffix(".workload")
+            yield path, entry.name if entry.name and len(paths) == 1 else name, {"file": _file_hash(path)}
+
+    def problems(
+        self, path: Path, model: str, declared: dict[str, Any], objectives: _Objectives
+    ) -> Iterator[ProblemSpec]:
+        """Yield the problems of one model file."""
+        from placekit.io.detect import kind_of_file
+
+        kind = kind_of_file(path)
+        if kind in ("problem", "workload"):
+            for name, objective, contiguity in objectives:
+                yield ProblemSpec(
+                    model,
+                    None,
+                    name,
+                    declared | _variant(objective, contiguity),
+                    partial(self._from_file, path, kind, objective, contiguity),
+                )
+            return
+        if kind != "model":
+            raise InvalidFileError(f"{path}: a {kind} file is no model of a suite")
+        zoo = json.dumps(declared) if "zoo" in declared else None
+        for platform in self._suite.content.platform or (PlatformEntry(name="default"),):
+            for name, objective, contiguity in objectives:
+                yield ProblemSpec(
+                    model,
+                    platform.name,
+                    name,
+                    declared | {"platform": self._declared(platform, model)} | _variant(objective, contiguity),
+                    partial(self._from_model, path, zoo, model, platform, objective, contiguity),
+                    path,
+                )
+
+    def _declared(self, platform: PlatformEntry, model: str) -> dict[str, Any]:
+        """Return what decides the platform and the costs; files count by their content."""
+        declared = platform.model_dump(exclude={"name"})
+        if platform.file is not None:
+            declared["file"] = _file_hash(self._suite.home / platform.file)
+        if platform.costs not in ("analytic", "profiled"):
+            declared["costs"] = _file_hash(self._costs_file(platform, model))
+        return declared
+
+    def _costs_file(self, platform: PlatformEntry, model: str) -> Path:
+        return self._suite.folder / platform.costs.replace("{model}", model)
+
+    @staticmethod
+    def _from_file(path: Path, kind: str, objective: Objective | None, contiguity: str | None) -> Problem:
+        from placekit.io.workload_json import read_workload
+
+        problem = read_problem(path) if kind == "problem" else read_workload(path)
+        if objective is not None:
+            problem = problem.replace(objective=objective, contiguity=contiguity)
+        return problem
+
+    def _from_model(
+        self,
+        path: Path,
+        zoo: str | None,
+        model: str,
+        platform: PlatformEntry,
+        objective: Objective | None,
+        contiguity: str | None,
+    ) -> Problem:
+        source = self._read_model(path, zoo)
+        devices, costs = self._costs_of(path, zoo, model, platform.name)
+        chosen = {} if objective is None else {"objective": objective}
+        return source.problem(devices.platform, costs, contiguity=contiguity, **chosen)
+
+    def _read(self, path: Path, zoo: str | None) -> ModelSource:
+        from placekit.io.model import read_model
+
+        if zoo is not None and not path.is_file():
+            from placekit.zoo import build
+
+            declared = json.loads(zoo)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return build(declared["zoo"], path, seed=declared["seed"], **declared["params"]).source
+        return read_model(path)
+
+    def _costs(self, path: Path, zoo: str | None, model: str, platform_name: str) -> tuple[PlatformFile, CostTable]:
+        entries = self._suite.content.platform or (PlatformEntry(name="default"),)
+        entry = next(each for each in entries if each.name == platform_name)
+        file = self._platform(entry)
+        source = self._read_model(path, zoo)
+        if entry.costs == "analytic":
+            from placekit.cost_models.analytic import Analytic
+
+            return file, Analytic.from_platform_file(file).cost_table(source, file.platform)
+        if entry.costs == "profiled":
+            from placekit.cost_models.profiled import Profiled
+
+            return file, Profiled().cost_table(source, file.platform)
+        from placekit.io.costs_json import read_costs
+
+        costs = read_costs(str(self._costs_file(entry, model)), source.graph)
+        return file, costs.for_kinds(file.platform.kinds)
+
+    def _platform(self, entry: PlatformEntry) -> PlatformFile:
+        from placekit.io.platform_toml import PlatformFile, read_platform
+
+        if entry.file is not None:
+            return read_platform(self._suite.home / entry.file)
+        from placekit.cost_models.openvino.devices import core_groups, default_platform, platform_from_devices
+
+        if entry.groups is not None:
+            return PlatformFile(core_groups(entry.groups, precision=entry.precision))
+        if entry.devices is not None:
+            return PlatformFile(platform_from_devices(entry.devices, precision=entry.precision))
+        return PlatformFile(default_platform(precision=entry.precision))
+
+
+def _file_hash(path: Path) -> str:
+    """Return the hash of a file's content, and for an IR of its weights, too."""
+    digest = hashlib.sha256()
+    weights = path.with_suffix(".bin")
+    for part in (path, weights) if path.suffix == ".xml" and weights.is_file() else (path,):
+        try:
+            with part.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise InvalidFileError(f"cannot read {part}: {error.strerror}") from error
+    return digest.hexdigest()

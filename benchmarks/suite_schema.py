@@ -1,0 +1,154 @@
+"""What a suite file looks like, as pydantic models: strict types, numbers in range, no unknown field."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+__all__ = ["MethodEntry", "ModelEntry", "ObjectiveEntry", "PlatformEntry", "SuiteModel"]
+
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Ratio = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Evaluations = Annotated[int, Field(ge=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, protected_namespaces=())
+
+
+class ModelEntry(_Strict):
+    """One ``[[model]]``: exactly one of `file`, `zoo` and `family`.
+
+    Attributes
+    ----------
+    name
+        What the report calls it; by default the name of the file, the zoo model or the instance.
+    file
+        IR, ONNX, workload or problem file, relative to the folder of models; may have wildcards.
+    optional
+        A `file` that may be absent: its cases are left out then.
+    zoo, family
+        A model of the zoo, or a family of generated problems; each with `params`, once per seed of `seeds`.
+    objectives
+        Names of the objectives that it takes part in; all by default.
+    """
+
+    name: Name | None = None
+    file: Name | None = None
+    optional: bool = False
+    zoo: Name | None = None
+    family: Name | None = None
+    params: dict[str, JsonValue] = {}
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)] = (0,)
+    objectives: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        given = [name for name in ("file", "zoo", "family") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"a model has exactly one of file, zoo and family; this one has {given or 'none'}")
+        if self.file is not None and (self.params or self.seeds != (0,)):
+            raise ValueError(f"model {self.file!r}: params and seeds go with zoo and family, not with a file")
+        return self
+
+
+class PlatformEntry(_Strict):
+    """One ``[[platform]]``, for models without devices of their own (IR, ONNX, zoo).
+
+    Attributes
+    ----------
+    name
+        What the report calls it.
+    file, devices, groups
+        A platform file (beside the suite), OpenVINO devices (``"CPU,GPU"``), or a number of core groups; at most one.
+        Without any: all of OpenVINO's devices, or two core groups where the CPU is the only one.
+    precision
+        Precision of the CPU for `devices` and `groups`.
+    costs
+        ``"analytic"``, ``"profiled"``, or a costs file, in which ``{model}`` stands for the name of the model.
+    """
+
+    name: Name
+    file: Name | None = None
+    devices: Name | None = None
+    groups: Annotated[int, Field(ge=1)] | None = None
+    precision: Name = "f32"
+    costs: Name = "profiled"
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        given = [name for name in ("file", "devices", "groups") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"platform {self.name!r} has {' and '.join(given)}; give one of them")
+        return self
+
+
+class ObjectiveEntry(_Strict):
+    """One ``[[objective]]``: its name, its variant, and the contiguity rules to combine it with."""
+
+    name: Name
+    params: dict[str, JsonValue] = {}
+    contiguity: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
+
+
+class MethodEntry(_Strict):
+    """One ``[[method]]``; what is not said here is what the suite says.
+
+    Attributes
+    ----------
+    name
+        A method of the registry, such as ``"ilp"`` or ``"single:GPU"``.
+    label
+        What the report calls it; by default made from the name, the parameters and the warm start.
+    params
+        Parameters by name.
+    files
+        Parameters that are files, relative to the folder of models; ``{model}`` stands for the name of the model.
+        Models for which a file is not there are left out.
+    warm_start
+        A method that runs before, with the same seed and limits; its answer is where this one starts.
+    seeds, time_limit_s, gap, max_evaluations
+        One case per seed, and when to stop.
+    objectives
+        Names of the objectives that it is run on; all that it supports by default.
+    """
+
+    name: Name
+    label: Name | None = None
+    params: dict[str, JsonValue] = {}
+    files: dict[str, Name] = {}
+    warm_start: Name | None = None
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)] | None = None
+    time_limit_s: Seconds | None = None
+    gap: Ratio | None = None
+    max_evaluations: Evaluations | None = None
+    objectives: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
+
+
+class SuiteModel(_Strict):
+    """A suite file.
+
+    Attributes
+    ----------
+    name, description
+        What it is called, and one line that says what it shows.
+    measure
+        True to execute the best placements of models for real, after all solves.
+    seeds, time_limit_s, gap, max_evaluations
+        What methods do that do not say otherwise.
+    """
+
+    name: Name
+    description: str = ""
+    measure: bool = False
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)] = (0,)
+    time_limit_s: Seconds = 60.0
+    gap: Ratio | None = None
+    max_evaluations: Evaluations | None = None
+    model: Annotated[tuple[ModelEntry, ...], Field(min_length=1, strict=False)]
+    platform: Annotated[tuple[PlatformEntry, ...], Field(strict=False)] = ()
+    objective: Annotated[tuple[ObjectiveEntry, ...], Field(strict=False)] = ()
+    method: Annotated[tuple[MethodEntry, ...], Field(min_length=1, strict=False)]

@@ -1,0 +1,191 @@
+"""Suites: what is refused, which cases come out, and what their addresses depend on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from placekit.benchmarks.plan import Plan, best_single_device, make_plan
+from placekit.benchmarks.suite import read_suite, shipped_suites
+from placekit.benchmarks.suite_problems import problem_address
+from placekit.errors import InvalidFileError, UnknownNameError
+from placekit.io.problem_json import read_problem, write_problem
+from placekit.problem import Problem
+
+TINY = """
+name = "tiny"
+time_limit_s = 5.0
+[[model]]
+family = "chains"
+params = { num_ops = 20, num_devices = 2 }
+[[objective]]
+name = "throughput"
+contiguity = ["acyclic", "none"]
+[[objective]]
+name = "makespan"
+[[method]]
+name = "random:20"
+seeds = [0, 1]
+[[method]]
+name = "heft"
+"""
+
+
+def plan_of(text: str, folder: Path, results: str = "results") -> Plan:
+    """Return the plan of a suite given as text."""
+    path = folder / "suite.toml"
+    path.write_text(text)
+    return make_plan(read_suite(str(path)), folder / results)
+
+
+def test_every_model_meets_every_objective_method_and_seed(tmp_path: Path) -> None:
+    """Two contiguities and another objective, two seeds; what a method does not support is left out and told."""
+    plan = plan_of(TINY, tmp_path)
+    found = [(j.facts["objective"], j.facts["contiguity"], j.case.method, j.case.seed) for j in plan.jobs]
+    assert found == [
+        ("throughput", "acyclic", "random:20", 0),
+        ("throughput", "acyclic", "random:20", 1),
+        ("throughput", "none", "random:20", 0),
+        ("throughput", "none", "random:20", 1),
+        ("makespan", "none", "random:20", 0),
+        ("makespan", "none", "random:20", 1),
+        ("makespan", "none", "heft", 0),
+    ]
+    assert len(plan.left_out) == 2
+    assert all("heft" in reason for reason in plan.left_out)
+
+
+def test_addresses_are_the_same_in_another_folder(tmp_path: Path) -> None:
+    """The address of a case depends on its content, not on where its files lie."""
+    first, second = (plan_of(TINY, tmp_path, results) for results in ("one", "two"))
+    assert [job.case.address for job in first.jobs] == [job.case.address for job in second.jobs]
+    assert len({job.case.address for job in first.jobs}) == len(first.jobs)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("num_ops = 20", "num_ops = 21"),
+        ("time_limit_s = 5.0", "time_limit_s = 6.0"),
+        ("time_limit_s = 5.0", "time_limit_s = 5.0\ngap = 0.1"),
+        ("time_limit_s = 5.0", "time_limit_s = 5.0\nmax_evaluations = 10"),
+        ('name = "random:20"', 'name = "random:20"\nwarm_start = "greedy"'),
+    ],
+)
+def test_whatever_decides_the_result_changes_the_address(tmp_path: Path, old: str, new: str) -> None:
+    """Another size, limit, gap, budget or warm start is another case."""
+    before, after = (plan_of(text, tmp_path).jobs[0].case.address for text in (TINY, TINY.replace(old, new)))
+    assert before != after
+
+
+def test_names_and_labels_do_not_change_the_address(tmp_path: Path) -> None:
+    """What the report calls a case decides nothing."""
+    renamed = TINY.replace('"tiny"', '"other"').replace('name = "random:20"', 'name = "random:20"\nlabel = "luck"')
+    before, after = (plan_of(text, tmp_path).jobs[0] for text in (TINY, renamed))
+    assert before.case.address == after.case.address
+    assert after.facts["label"] == "luck"
+
+
+def test_a_problem_is_made_once(tmp_path: Path) -> None:
+    """The second plan reads the problem files of the first, and gets the same problems."""
+    first = plan_of(TINY, tmp_path)
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "results" / "problems").iterdir()}
+    second = plan_of(TINY, tmp_path)
+    assert len(files) == 3
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "results" / "problems").iterdir()} == files
+    assert [job.problem for job in first.jobs] == [job.problem for job in second.jobs]
+
+
+def test_problem_address_survives_the_file_and_forgets_provenance(tmp_path: Path, diamond: Problem) -> None:
+    """Writing and reading keeps the address; where costs come from does not matter, what they are does."""
+    write_problem(diamond, tmp_path / "d.problem.json")
+    assert problem_address(read_problem(tmp_path / "d.problem.json")) == problem_address(diamond)
+    told = diamond.replace(costs=diamond.costs.replace(provenance={"source": "hearsay"}))
+    assert problem_address(told) == problem_address(diamond)
+    dearer = diamond.replace(costs=diamond.costs.replace(op_time_s=diamond.costs.op_time_s * 2))
+    assert problem_address(dearer) != problem_address(diamond)
+
+
+def test_files_of_the_folder(tmp_path: Path, diamond: Problem) -> None:
+    """Wildcards, parameter files with the model's name, and their content in the address."""
+    from placekit.io.placement_json import write_placement
+    from placekit.placement import Placement
+
+    write_problem(diamond, tmp_path / "d1.problem.json")
+    write_problem(diamond.replace(contiguity="none"), tmp_path / "d2.problem.json")
+    text = 'name = "files"\n[[model]]\nfile = "d*.problem.json"\n[[method]]\nname = "file"\n'
+    text += 'files = { path = "{model}.placement" }\n'
+    write_placement(Placement.of(diamond, [0, 0, 0, 0]), tmp_path / "d1.placement", problem=diamond)
+    plan = plan_of(text, tmp_path)
+    assert [job.facts["model"] for job in plan.jobs] == ["d1"]
+    assert plan.jobs[0].facts["objective"] == "throughput"  # the problem's own
+    assert "no file" in plan.left_out[0]
+    write_placement(Placement.of(diamond, [0, 1, 0, 0]), tmp_path / "d1.placement", problem=diamond)
+    assert plan_of(text, tmp_path).jobs[0].case.address != plan.jobs[0].case.address
+
+
+def test_best_single_device_is_the_best_feasible_one(diamond: Problem) -> None:
+    """Four ops of 1 s on an accelerator beat four of 4 s on the CPU; a memory of 3 bytes leaves only the CPU."""
+    assert best_single_device(diamond) == ("acc.0", 4.0)
+    devices = tuple(d if d.is_host else d.replace(memory_bytes=3.0) for d in diamond.platform.devices)
+    small = diamond.replace(platform=diamond.platform.replace(devices=devices))
+    assert best_single_device(small) == ("cpu.0", 16.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name = 3", "name is 3"),
+        (TINY.replace("family", "familly"), "familly is an unknown field"),
+        (
+            TINY.replace('family = "chains"', 'family = "chains"\nzoo = "resnet50"'),
+            "exactly one of file, zoo and family",
+        ),
+        (TINY.replace("5.0", "-1.0"), "time_limit_s is -1.0"),
+        (TINY.replace('name = "heft"', 'name = "heft"\nobjectives = ["latency"]'), "names objective 'latency'"),
+        ("name = ", "not TOML"),
+    ],
+)
+def test_broken_suites_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    """The message names the place, the value and what is expected."""
+    with pytest.raises(InvalidFileError, match=message):
+        plan_of(text, tmp_path)
+
+
+def test_unknown_names_are_errors(tmp_path: Path) -> None:
+    """A method, family, contiguity or suite that does not exist is no case that is left out."""
+    for old, new in (('"heft"', '"hefty"'), ('"chains"', '"chain"'), ('"none"', '"nun"')):
+        with pytest.raises(UnknownNameError, match=new.strip('"')):
+            plan_of(TINY.replace(old, new), tmp_path)
+    with pytest.raises(UnknownNameError, match="shipped suites are papers, quick, scaling"):
+        read_suite("swift")
+
+
+def test_a_missing_file_is_an_error_unless_it_is_optional(tmp_path: Path) -> None:
+    """``optional = true`` leaves the model out."""
+    text = 'name = "m"\n[[model]]\nfile = "absent.json"\n[[model]]\nfamily = "chains"\nparams = { num_ops = 20 }\n'
+    text += '[[method]]\nname = "greedy"\n'
+    with pytest.raises(InvalidFileError, match=r"there is no file absent\.json"):
+        plan_of(text, tmp_path)
+    assert len(plan_of(text.replace('"absent.json"', '"absent.json"\noptional = true'), tmp_path).jobs) == 1
+
+
+@pytest.mark.parametrize("name", shipped_suites())
+def test_shipped_suites_are_valid(name: str) -> None:
+    """Every shipped suite reads, says what it is, and names methods of the registry."""
+    from placekit.solvers.registry import METHODS
+
+    suite = read_suite(name)
+    assert suite.name == name
+    assert suite.content.description
+    for entry in suite.content.method:
+        assert entry.name.partition(":")[0] in METHODS
+    for platform in suite.content.platform:
+        assert platform.file is None or (suite.home / platform.file).is_file()
+
+
+def test_quick_takes_less_than_two_minutes_of_solving(tmp_path: Path) -> None:
+    """The limits of all its cases together stay below 110 seconds."""
+    plan = make_plan(read_suite("quick"), tmp_path)
+    assert sum(job.case.time_limit_s for job in plan.jobs) <= 110

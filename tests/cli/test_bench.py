@@ -1,0 +1,78 @@
+"""``placekit bench SUITE``: rows, resumption, selection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., Any]
+
+SUITE = """
+name = "two"
+time_limit_s = 5.0
+[[model]]
+family = "chains"
+params = { num_ops = 20, num_devices = 2 }
+[[method]]
+name = "greedy"
+[[method]]
+name = "random:30"
+seeds = [0, 1]
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """Return a suite of three cases."""
+    path = tmp_path / "two.toml"
+    path.write_text(SUITE)
+    return path
+
+
+def test_bench_writes_rows_and_continues(call: Call, suite: Path, tmp_path: Path) -> None:
+    """A part first, then the rest; the third run has nothing to do; every row can be made again by its command."""
+    done = call("bench", suite, "-m", "greedy")
+    assert done.returncode == 0, done.stderr
+    assert "1 cases, 0 already" in done.stdout
+    done = call("bench", suite)
+    assert "3 cases, 1 already" in done.stdout
+    assert "random:30 seed 1" in done.stdout
+    done = call("bench", suite, "--json")
+    assert json.loads(done.stdout)["rows"] == 3
+    rows = [json.loads(line) for line in (tmp_path / "results" / "rows.jsonl").read_text().splitlines()]
+    assert len(rows) == 3
+    command = rows[-1]["command"].split()
+    done = call(command[1], tmp_path / "results" / command[2], *command[3:], "--json")
+    assert json.loads(done.stdout)["objective"] == rows[-1]["objective_s"]
+
+
+def test_one_case_can_be_run_again(call: Call, suite: Path, tmp_path: Path) -> None:
+    """``--again --case ID`` adds a row for that case only, and the latest counts."""
+    call("bench", suite, "-o", "out")
+    rows = (tmp_path / "out" / "rows.jsonl").read_text().splitlines()
+    case = json.loads(rows[1])["case"]
+    done = call("bench", suite, "-o", "out", "--again", "--case", case, "--json")
+    assert json.loads(done.stdout)["cases"] == 1
+    again = (tmp_path / "out" / "rows.jsonl").read_text().splitlines()
+    assert len(again) == 4
+    assert json.loads(again[3])["objective_s"] == json.loads(rows[1])["objective_s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("swift",), "no suite 'swift'"),
+        (("msr",), "needs the folder with the workloads"),
+        (("quick", "--table"), "--table goes with msr"),
+        (("absent.toml",), "cannot read absent.toml"),
+    ],
+)
+def test_bad_usage_is_one_line(call: Call, arguments: tuple[str, ...], message: str) -> None:
+    """Exit code 2 and one line that says what is wrong."""
+    done = call("bench", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
