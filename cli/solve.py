@@ -20,7 +20,7 @@ from placekit.cli.options import (
     parse_params,
 )
 from placekit.cli.platforms import PlatformChoice
-from placekit.cli.task import TaskOptions, read_task, read_warm_start
+from placekit.cli.task import TaskOptions, read_placed, read_task
 from placekit.solvers.registry import METHODS
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def solve(
     choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls, order, contention)
     devices = PlatformChoice(device, platform, groups, precision)
     task = read_task(model, TaskOptions(choice, devices, costs, shape, pin, memory))
-    start = read_warm_start(warm_start, task.problem) if warm_start else None
+    start = read_placed(warm_start, task.problem.graph, task.problem.platform) if warm_start else None
     with SolveLine(time_limit) as line:
         result = solve_problem(
             task.problem, method, stop=stop, seed=seed, params=params, warm_start=start, on_progress=line

@@ -15,12 +15,14 @@ from placekit.errors import InvalidFileError, InvalidProblemError
 if TYPE_CHECKING:
     from placekit.cost_models.base import CostModel
     from placekit.costs import CostTable
+    from placekit.graph import OpGraph
     from placekit.io.model import ModelSource
     from placekit.io.platform_toml import PlatformFile
     from placekit.placement import Placement
+    from placekit.platform import Platform
     from placekit.problem import Problem
 
-__all__ = ["Task", "TaskOptions", "cost_table", "read_source", "read_task", "read_warm_start"]
+__all__ = ["Task", "TaskOptions", "cost_table", "read_placed", "read_source", "read_task"]
 
 
 @dataclass(frozen=True)
@@ -152,13 +154,13 @@ def _refuse_model_options(path: Path, kind: str, options: TaskOptions) -> None:
             raise InvalidProblemError(f"{option} go with a model; the {kind} file {path} has its own devices and costs")
 
 
-def read_warm_start(path: Path, problem: Problem) -> Placement:
-    """Read the placement to start from: a placement file of either shape, or a result file.
+def read_placed(path: Path, graph: OpGraph, platform: Platform) -> Placement:
+    """Read a placement of `graph` on `platform`: a placement file of either shape, or a result file.
 
     Raises
     ------
     PlacekitError
-        A file of another kind, a result without a placement, or ops and devices that are not the problem's.
+        A file of another kind, a result without a placement, or ops and devices that do not exist.
     """
     from placekit.io.detect import kind_of_file
     from placekit.io.placement_json import read_placement
@@ -168,11 +170,11 @@ def read_warm_start(path: Path, problem: Problem) -> Placement:
 
     kind = kind_of_file(path)
     if kind == "placement":
-        return read_placement(path).for_problem(problem)
+        return read_placement(path).for_model(graph, platform)
     if kind != "result":
-        raise InvalidFileError(f"{path}: a {kind} file is no warm start; give a placement or a result file")
+        raise InvalidFileError(f"{path}: a {kind} file places no ops; give a placement or a result file")
     found = read_result(path).placement
     if found is None:
-        raise InvalidFileError(f"{path}: this result has no placement to start from")
+        raise InvalidFileError(f"{path}: this result has no placement")
     with blaming(path):
-        return Placement.from_mapping(problem, found.as_dict())
+        return Placement.from_names(graph, platform, found.as_dict())

@@ -13,6 +13,8 @@ from placekit.errors import InvalidGraphError, InvalidProblemError
 from placekit.graph import frozen_array
 
 if TYPE_CHECKING:
+    from placekit.graph import OpGraph
+    from placekit.platform import Platform
     from placekit.problem import Problem
 
 __all__ = ["Placement", "Violation"]
@@ -133,22 +135,43 @@ class Placement(Mapping[str, str]):
         UnknownNameError
             A device that the platform does not have.
         """
+        return cls.from_names(problem.graph, problem.platform, devices, default, steps)
+
+    @classmethod
+    def from_names(
+        cls,
+        graph: OpGraph,
+        platform: Platform,
+        devices: Mapping[str, str],
+        default: str | None = None,
+        steps: Mapping[str, int] | None = None,
+    ) -> Self:
+        """Return the placement of `graph`'s ops on `platform`, without a problem; see `from_mapping`.
+
+        Raises
+        ------
+        InvalidProblemError
+            An op that is unknown or missing.
+        UnknownNameError
+            A device that the platform does not have.
+        """
         for name in (*devices, *(steps or ())):
-            if name not in problem.graph.op_index:
-                raise InvalidProblemError(f"placement names op {name!r}, which {problem.name!r} does not have")
-        index = {name: problem.platform.index(name) for name in {*devices.values(), *([default] if default else [])}}
+            if name not in graph.op_index:
+                raise InvalidProblemError(f"placement names op {name!r}, which {graph.name!r} does not have")
+        index = {name: platform.index(name) for name in {*devices.values(), *([default] if default else [])}}
         chosen = []
-        for name in problem.graph.op_names:
+        for name in graph.op_names:
             device = devices.get(name, default)
             if device is None:
                 raise InvalidProblemError(f"placement has no device for op {name!r}, and no default device")
             chosen.append(index[device])
+        names = graph.op_names, platform.device_names
         if steps is None:
-            return cls.of(problem, chosen)
-        for name in problem.graph.op_names:
+            return cls(*names, np.array(chosen, dtype=np.int64))
+        for name in graph.op_names:
             if name not in steps:
                 raise InvalidProblemError(f"placement has steps, but none for op {name!r}")
-        return cls.of(problem, chosen, [steps[name] for name in problem.graph.op_names])
+        return cls(*names, np.array(chosen, dtype=np.int64), np.array([steps[name] for name in graph.op_names]))
 
     def violations(self, problem: Problem) -> tuple[Violation, ...]:
         """Return every constraint of `problem` that this placement breaks; empty means feasible."""

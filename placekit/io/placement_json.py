@@ -11,10 +11,12 @@ from types import MappingProxyType
 from typing import Any
 
 from placekit.errors import InvalidFileError, UnknownNameError
+from placekit.graph import OpGraph
 from placekit.io.atomic import write_json
 from placekit.io.reading import MAX_NAME_LENGTH, blaming, read_json, validated
 from placekit.io.schemas import PlacementModel
 from placekit.placement import Placement
+from placekit.platform import Platform
 from placekit.problem import Problem
 
 __all__ = ["PlacementFile", "placement_to_dict", "read_placement", "write_placement"]
@@ -62,16 +64,26 @@ class PlacementFile:
             An op that the problem does not have or that the file does not place, or a device that the platform does
             not have.
         """
-        if self.model_hash is not None and self.model_hash != problem.graph.content_hash:
+        return self.for_model(problem.graph, problem.platform)
+
+    def for_model(self, graph: OpGraph, platform: Platform) -> Placement:
+        """Return the placement of `graph`'s ops on `platform`; see `for_problem`.
+
+        Raises
+        ------
+        InvalidFileError
+            As `for_problem`.
+        """
+        if self.model_hash is not None and self.model_hash != graph.content_hash:
             logger.warning(
                 "%s was made for another version of model %r (hash %s, this one has %s)",
                 self.path,
                 self.model_name,
                 self.model_hash,
-                problem.graph.content_hash,
+                graph.content_hash,
             )
         with blaming(self.path):
-            return Placement.from_mapping(problem, self.ops, self.default_device, self.steps)
+            return Placement.from_names(graph, platform, self.ops, self.default_device, self.steps)
 
 
 def write_placement(

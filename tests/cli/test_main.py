@@ -90,7 +90,7 @@ def test_no_command_is_a_usage_error(placekit: Call) -> None:
         (["solve", "diamond.problem.json", "-d", "CPU", "--groups", "2"], "-d and --groups"),
         (["solve", "diamond.problem.json", "--warm-start", "garbage.json"], "not JSON"),
         (["solve", "diamond.problem.json", "--warm-start", "plain.json"], "plain.json"),
-        (["solve", "diamond.problem.json", "--warm-start", "diamond.problem.json"], "no warm start"),
+        (["solve", "diamond.problem.json", "--warm-start", "diamond.problem.json"], "places no ops"),
         (["solve", "diamond.problem.json", "-o", "nowhere/out.json"], "there is no folder"),
         (["solve", "diamond.problem.json", "-o", "folder.json"], "it is a folder"),
         (["solve", "diamond.problem.json", "-o", "diamond.problem.json"], "would be overwritten"),
