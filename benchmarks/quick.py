@@ -7,7 +7,9 @@ Measured are
 
 1. ``start``: wall seconds of ``placekit --help``, best and median of five;
 2. ``read``: reading and building the problem of every workload found;
-3. ``solve``: ``ilp`` on it, under ``acyclic`` and ``none``, with a time limit: objective, bound, gap, seconds.
+3. ``judge``: makespans per second of random placements of 1,000 ops, in batches, and one by one through `evaluate`;
+4. ``instant``: the list schedulers, and ``mincut`` for two kinds, on generated graphs of 1,000 and 100,000 ops;
+5. ``solve``: ``ilp`` on it, under ``acyclic`` and ``none``, with a time limit: objective, bound, gap, seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,64 @@ def measure_start(repetitions: int = 5) -> dict[str, Any]:
         subprocess.run([sys.executable, "-m", "placekit.cli.main", "--help"], capture_output=True, check=True)
         times.append(time.perf_counter() - start)
     return {"benchmark": "start", "best_s": min(times), "median_s": statistics.median(times), "times_s": times}
+
+
+def measure_judge(family: str, num_ops: int = 1000, num_placements: int = 10_000) -> dict[str, Any]:
+    """Return how many random placements per second the makespan judge scores."""
+    import numba
+    import numpy as np
+
+    from placekit import Makespan, Placement, evaluate
+    from placekit.benchmarks.families import generate
+    from placekit.makespan.instance import instance_of
+    from placekit.makespan.simulate import batch_makespan
+
+    problem = generate(family, num_ops, num_devices=4, equal=False, objective=Makespan())
+    size = (num_placements, problem.graph.num_ops)
+    devices = np.random.default_rng(0).integers(problem.platform.num_devices, size=size)
+    instance = instance_of(problem)
+    batch_makespan(instance, devices[:10])  # compiles
+    best_s = min(_seconds(lambda: batch_makespan(instance, devices)) for _ in range(3))
+    one_by_one = [Placement.of(problem, row) for row in devices[:50]]
+    single_s = _seconds(lambda: [evaluate(problem, each) for each in one_by_one])
+    return {
+        "benchmark": "judge",
+        "family": family,
+        "num_ops": problem.graph.num_ops,
+        "num_edges": problem.graph.num_edges,
+        "threads": numba.get_num_threads(),
+        "placements_per_s": num_placements / best_s,
+        "evaluate_per_s": len(one_by_one) / single_s,
+    }
+
+
+def measure_instant(num_ops: int) -> Iterator[dict[str, Any]]:
+    """Yield a row for every method that answers large graphs at once, the better of two runs."""
+    from placekit import Makespan, SerialLatency, solve
+    from placekit.benchmarks.families import generate
+
+    schedulers = ("heft", "cpop", "peft", "critical-path", "m-topo", "m-etf", "m-sct")
+    makespan = generate("layered", num_ops, num_devices=4, equal=False, objective=Makespan())
+    serial = generate("layered", num_ops, num_devices=2, equal=False, objective=SerialLatency())
+    for problem, methods in ((makespan, schedulers), (serial, ("mincut",))):
+        for method in methods:
+            results = [solve(problem, method) for _ in range(2)]
+            yield {
+                "benchmark": "instant",
+                "objective": problem.objective.name,
+                "num_ops": problem.graph.num_ops,
+                "num_edges": problem.graph.num_edges,
+                "method": method,
+                "runtime_s": min(result.runtime_s for result in results),
+                "objective_s": results[0].objective,
+                "status": str(results[0].status),
+            }
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
 
 def measure_workload(path: Path, time_limit_s: float) -> Iterator[dict[str, Any]]:
@@ -85,6 +145,11 @@ def main() -> None:
             file.write(json.dumps(row | context) + "\n")
 
         keep(measure_start())
+        for family in ("transformer", "layered"):
+            keep(measure_judge(family))
+        for num_ops in (1_000, 100_000):
+            for row in measure_instant(num_ops):
+                keep(row)
         for path in workloads:
             for row in measure_workload(path, options.time_limit):
                 keep(row)
