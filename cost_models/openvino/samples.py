@@ -1,0 +1,85 @@
+"""Inputs of one sample, as people give them: arrays by name or in order, checked against the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from placekit.errors import InvalidProblemError
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["InputReader", "Inputs"]
+
+Inputs: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
+"""Inputs of one sample: arrays (or OpenVINO tensors) in the model's order, or by name."""
+
+
+class InputReader:
+    """Turns the inputs of a sample into tensors; an array that is contiguous is not copied.
+
+    Parameters
+    ----------
+    model
+        The model that the inputs are for. An input goes by its friendly name or by any name of its tensor.
+    name
+        Name of the model, for messages.
+    """
+
+    def __init__(self, model: openvino.Model, name: str) -> None:
+        self._name = name
+        self._ports = list(model.inputs)
+        self._names = [parameter.get_friendly_name() for parameter in model.get_parameters()]
+        self._input_of_name: dict[str, int] = {}
+        for index, port in enumerate(self._ports):
+            self._input_of_name |= dict.fromkeys((*port.get_names(), self._names[index]), index)
+
+    def read(self, inputs: Inputs) -> list[openvino.Tensor]:
+        """Return one tensor per input of the model, in its order.
+
+        Raises
+        ------
+        InvalidProblemError
+            A missing or unknown input, or one of another type or shape.
+        """
+        return [self._tensor(index, value) for index, value in enumerate(self._in_order(inputs))]
+
+    def _in_order(self, inputs: Inputs) -> list[Any]:
+        names = ", ".join(self._names)
+        if not isinstance(inputs, Mapping):
+            if len(inputs) != len(self._names):
+                raise InvalidProblemError(
+                    f"model {self._name!r}: {len(inputs)} inputs given, it has {len(self._names)}: {names}"
+                )
+            return list(inputs)
+        given: dict[int, Any] = {}
+        for name, value in inputs.items():
+            if name not in self._input_of_name:
+                raise InvalidProblemError(f"model {self._name!r}: no input {name!r}; inputs are {names}")
+            given[self._input_of_name[name]] = value
+        for index, name in enumerate(self._names):
+            if index not in given:
+                raise InvalidProblemError(f"model {self._name!r}: input {name!r} is missing; inputs are {names}")
+        return [given[index] for index in range(len(self._names))]
+
+    def _tensor(self, index: int, value: Any) -> openvino.Tensor:
+        from openvino import PartialShape, Tensor
+
+        expected, shape = self._ports[index].get_element_type(), self._ports[index].get_partial_shape()
+        if isinstance(value, Tensor):
+            tensor, kind = value, value.element_type.get_type_name()
+        else:
+            array = np.ascontiguousarray(value).reshape(np.shape(value))  # a scalar would become a vector
+            kind = array.dtype.name
+            # an empty array cannot be shared
+            tensor = Tensor(array, shared_memory=array.size > 0) if array.dtype.kind in "biuf" else None
+        if tensor is None or tensor.element_type != expected or not shape.compatible(PartialShape(list(tensor.shape))):
+            raise InvalidProblemError(
+                f"model {self._name!r}: input {self._names[index]!r} has type {kind} and shape "
+                f"{list(np.shape(value) if tensor is None else tensor.shape)}; it must have type "
+                f"{expected.get_type_name()} and shape {shape}"
+            )
+        return tensor
