@@ -1,0 +1,293 @@
+r"""Statistics over cases and seeds: scores, intervals, profiles, who beats whom, how soon.
+
+A *case* is a problem with an objective; a method has one run per seed on each. Runs without a placement have the
+objective infinity here. Scores are normalised per case: 0 is the best single device, 1 the best proven bound,
+
+.. math:: score = \frac{single - objective}{single - bound}
+
+so that cases of different sizes can be averaged. A placement that is worse than the single device has a negative
+score. Aggregates follow Agarwal et al.: the interquartile mean over all runs, percentile intervals from a bootstrap
+that is stratified by case, the share of pairs of runs in which one method beats the other.
+
+References
+----------
+Agarwal, Schwarzer, Castro, Courville, Bellemare, "Deep Reinforcement Learning at the Edge of the Statistical
+Precipice", NeurIPS 2021, arXiv 2108.13264, sections 4 and 5. Dolan, Moré, "Benchmarking optimization software with
+performance profiles", Mathematical Programming 91, 2002.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.errors import InvalidProblemError
+from placekit.stop import relative_gap
+
+__all__ = [
+    "Interval",
+    "anytime_gap",
+    "bootstrap_interval",
+    "interquartile_mean",
+    "normalised_score",
+    "performance_profile",
+    "probability_of_improvement",
+    "ratio_interval",
+    "time_to_gap_s",
+]
+
+Runs = Mapping[str, Sequence[float]]
+"""One value per run, by case."""
+Trace = Sequence[tuple[float, float | None, float | None]]
+"""Seconds, objective and bound of every line of a trace."""
+
+NUM_RESAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with a confidence interval.
+
+    Parameters
+    ----------
+    value
+        The estimate.
+    low, high
+        The interval; None where it cannot be known, because no case has more than one run.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def normalised_score(objective_s: float | None, single_s: float | None, bound_s: float | None) -> float | None:
+    """Return the score of a run: 0 for the best single device, 1 for the bound; None where there is no scale.
+
+    A run without a placement falls back to the single device: 0. Where the single device attains the bound, every
+    objective as good as it has score 1.
+
+    Parameters
+    ----------
+    objective_s, single_s, bound_s
+        Seconds: of the run, of the best feasible single device, and the best proven bound of the case; None for
+        unknown.
+
+    Examples
+    --------
+    >>> normalised_score(6.0, 10.0, 2.0), normalised_score(None, 10.0, 2.0), normalised_score(6.0, None, 2.0)
+    (0.5, 0.0, None)
+    """
+    if single_s is None or bound_s is None:
+        return None
+    if single_s <= bound_s:
+        return 1.0 if objective_s is None or objective_s <= single_s else None
+    return 0.0 if objective_s is None else (single_s - objective_s) / (single_s - bound_s)
+
+
+def interquartile_mean(values: Iterable[float]) -> float:
+    """Return the mean of the middle half: a quarter of the values, rounded down, is cut off at each end.
+
+    Raises
+    ------
+    InvalidProblemError
+        No values.
+
+    Examples
+    --------
+    >>> interquartile_mean([0, 1, 2, 3, 4, 5, 6, 700])
+    3.5
+    """
+    ordered = np.sort(np.fromiter(values, dtype=np.float64))
+    if not ordered.size:
+        raise InvalidProblemError("interquartile mean of 0 values; it needs at least 1")
+    cut = len(ordered) // 4
+    return float(ordered[cut : len(ordered) - cut].mean())
+
+
+def bootstrap_interval(
+    runs: Runs,
+    statistic: Callable[[Iterable[float]], float] = interquartile_mean,
+    *,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> Interval:
+    """Return a statistic of all runs, and its stratified bootstrap interval.
+
+    Every resample draws, for each case on its own, as many runs as there are, with replacement; the interval is that
+    of the percentiles of the statistic over `NUM_RESAMPLES` resamples. It speaks about the seeds, not about other
+    models.
+
+    Parameters
+    ----------
+    runs
+        Values by case; at least one.
+    statistic
+        What to estimate from all values together.
+    seed
+        Seed of the resampling.
+    confidence
+        Probability of the interval.
+
+    Notes
+    -----
+    O(resamples * runs log runs).
+    """
+    groups = [np.asarray(values, dtype=np.float64) for values in runs.values() if len(values)]
+    value = statistic(np.concatenate(groups) if groups else [])
+    if all(len(group) == 1 for group in groups):
+        return Interval(value, None, None)
+    rng = np.random.default_rng(seed)
+    drawn = np.concatenate(
+        [group[rng.integers(0, len(group), (NUM_RESAMPLES, len(group)))] for group in groups], axis=1
+    )
+    return _percentiles(value, np.array([statistic(sample) for sample in drawn]), confidence)
+
+
+def performance_profile(
+    objectives_s: Mapping[str, Runs], factors: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    """Return, per method, the share of cases in which it comes within each factor of the best objective of the case.
+
+    Several runs on a case share its weight. Cases that a method was not run on do not count for it; a run without a
+    placement is within no factor.
+
+    Parameters
+    ----------
+    objectives_s
+        Objectives by method and case, infinity without a placement.
+    factors
+        ``[N]`` factors, at least 1.
+
+    Returns
+    -------
+    dict[str, NDArray[np.float64]]
+        ``[N]`` shares by method.
+    """
+    best: dict[str, float] = {}
+    for runs in objectives_s.values():
+        for case, values in runs.items():
+            best[case] = min([best.get(case, math.inf), *values])
+    profile = {}
+    for method, runs in objectives_s.items():
+        shares = [
+            (np.asarray(values)[:, None] <= best[case] * factors * (1 + 1e-9)).mean(axis=0)
+            for case, values in runs.items()
+            if math.isfinite(best[case]) and len(values)
+        ]
+        profile[method] = np.mean(shares, axis=0) if shares else np.full(len(factors), np.nan)
+    return profile
+
+
+def probability_of_improvement(first: Runs, second: Runs) -> float | None:
+    """Return the probability that a run of the first method has the smaller objective than one of the second.
+
+    The mean, over the cases that both have, of the share of pairs of runs in which the first is smaller; ties count a
+    half (the Mann-Whitney statistic). None if they share no case.
+
+    Parameters
+    ----------
+    first, second
+        Objectives by case, infinity without a placement.
+
+    Examples
+    --------
+    >>> probability_of_improvement({"a": [1.0, 2.0], "b": [5.0]}, {"a": [2.0], "b": [4.0]})
+    0.375
+    """
+    shares = []
+    for case in first.keys() & second.keys():
+        one, two = np.asarray(first[case])[:, None], np.asarray(second[case])[None, :]
+        if one.size and two.size:
+            is_tie = (one == two) | np.isclose(one, two, rtol=1e-9, atol=0.0)
+            shares.append(float(np.mean((one < two) & ~is_tie) + 0.5 * np.mean(is_tie)))
+    return float(np.mean(sorted(shares))) if shares else None
+
+
+def ratio_interval(numerator: Runs, denominator: Runs, *, seed: int = 0, confidence: float = 0.95) -> Interval | None:
+    """Return the geometric mean over cases of the ratio of two methods' median values, with a bootstrap interval.
+
+    Parameters
+    ----------
+    numerator, denominator
+        Positive values (times, evaluations) by case; cases that only one has do not count.
+    seed
+        Seed of the resampling, which is stratified by case.
+    confidence
+        Probability of the interval.
+
+    Returns
+    -------
+    Interval or None
+        None if there is no case with positive values of both.
+    """
+    pairs = [
+        (np.asarray(numerator[case], dtype=np.float64), np.asarray(denominator[case], dtype=np.float64))
+        for case in sorted(numerator.keys() & denominator.keys())
+        if len(numerator[case]) and len(denominator[case])
+    ]
+    pairs = [
+        (up, down) for up, down in pairs if min(up.min(), down.min()) > 0 and math.isfinite(max(up.max(), down.max()))
+    ]
+    if not pairs:
+        return None
+    logs = [np.log(np.median(up)) - np.log(np.median(down)) for up, down in pairs]
+    value = float(np.exp(np.mean(logs)))
+    if all(len(up) == len(down) == 1 for up, down in pairs):
+        return Interval(value, None, None)
+    rng = np.random.default_rng(seed)
+    drawn = np.mean([_median_logs(up, rng) - _median_logs(down, rng) for up, down in pairs], axis=0)
+    return _percentiles(value, np.exp(drawn), confidence)
+
+
+def time_to_gap_s(trace: Trace, bound_s: float, gap: float) -> float | None:
+    """Return when the objective first came within `gap` of `bound_s`, in seconds; None if it never did.
+
+    Parameters
+    ----------
+    trace
+        The lines of the run's trace.
+    bound_s
+        The best proven bound of the case, whoever proved it.
+    gap
+        Relative gap, ``(objective - bound) / objective``.
+    """
+    for time_s, objective, _ in trace:
+        distance = relative_gap(objective, bound_s)
+        if distance is not None and distance <= gap:
+            return time_s
+    return None
+
+
+def anytime_gap(trace: Trace, bound_s: float, times_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``[N]`` relative gap of the best objective at each time; 1 as long as there is no placement.
+
+    Parameters
+    ----------
+    trace
+        The lines of the run's trace, in rising time.
+    bound_s
+        The best proven bound of the case.
+    times_s
+        ``[N]`` seconds.
+    """
+    found = [(time, relative_gap(objective, bound_s)) for time, objective, _ in trace if objective is not None]
+    if not found:
+        return np.ones(len(times_s))
+    gaps = np.array([1.0] + [gap for _, gap in found if gap is not None])
+    return gaps[np.searchsorted([time for time, _ in found], times_s, side="right")]
+
+
+def _median_logs(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    drawn = values[rng.integers(0, len(values), (NUM_RESAMPLES, len(values)))]
+    logs: NDArray[np.float64] = np.log(np.median(drawn, axis=1))
+    return logs
+
+
+def _percentiles(value: float, samples: NDArray[np.float64], confidence: float) -> Interval:
+    low, high = np.quantile(samples, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(value, float(low), float(high))

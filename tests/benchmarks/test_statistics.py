@@ -1,0 +1,143 @@
+"""Statistics against values computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import examples
+
+from placekit.benchmarks.statistics import (
+    anytime_gap,
+    bootstrap_interval,
+    interquartile_mean,
+    normalised_score,
+    performance_profile,
+    probability_of_improvement,
+    ratio_interval,
+    time_to_gap_s,
+)
+from placekit.errors import InvalidProblemError
+
+
+def test_score_is_zero_for_the_single_device_and_one_for_the_bound() -> None:
+    """Linear between them, negative beyond the single device, and nothing without a scale."""
+    assert normalised_score(10.0, 10.0, 2.0) == 0
+    assert normalised_score(2.0, 10.0, 2.0) == 1
+    assert normalised_score(8.0, 10.0, 2.0) == 0.25
+    assert normalised_score(18.0, 10.0, 2.0) == -1
+    assert normalised_score(None, 10.0, 2.0) == 0
+    assert normalised_score(8.0, 10.0, None) is None
+    assert normalised_score(8.0, None, 2.0) is None
+
+
+def test_score_where_the_single_device_is_optimal() -> None:
+    """Nothing can be won: reaching it scores 1, missing it has no scale."""
+    assert normalised_score(2.0, 2.0, 2.0) == 1
+    assert normalised_score(3.0, 2.0, 2.0) is None
+
+
+def test_interquartile_mean_cuts_a_quarter_at_each_end() -> None:
+    """Of five values one is cut at each end: (2 + 3 + 4) / 3; of three none."""
+    assert interquartile_mean([100, 4, 3, 2, -50]) == 3
+    assert interquartile_mean([1, 2, 6]) == 3
+    with pytest.raises(InvalidProblemError, match="0 values"):
+        interquartile_mean([])
+
+
+def test_bootstrap_resamples_within_cases() -> None:
+    """Two constant cases: every resample is the sample, so the interval is the value itself."""
+    interval = bootstrap_interval(
+        {"a": [0.0, 0.0, 0.0], "b": [1.0, 1.0, 1.0]}, lambda values: float(np.mean([*values]))
+    )
+    assert (interval.value, interval.low, interval.high) == (0.5, 0.5, 0.5)
+
+
+def test_bootstrap_interval_of_a_mean_is_that_of_theory() -> None:
+    """Two values 0 and 1 in one case: the mean of a resample is 0, 1/2 or 1 with 1/4, 1/2, 1/4."""
+    interval = bootstrap_interval({"a": [0.0, 1.0]}, lambda values: float(np.mean([*values])))
+    assert (interval.value, interval.low, interval.high) == (0.5, 0.0, 1.0)
+    narrow = bootstrap_interval({"a": [0.0, 1.0]}, lambda values: float(np.mean([*values])), confidence=0.4)
+    assert (narrow.low, narrow.high) == (0.5, 0.5)
+    many = bootstrap_interval({"a": list(range(100))}, lambda values: float(np.mean([*values])))
+    half = 1.96 * np.std(range(100)) / 10  # the mean of 100 draws is close to normal
+    assert many.high is not None
+    assert many.low is not None
+    assert many.low == pytest.approx(49.5 - half, abs=0.6)
+    assert many.high == pytest.approx(49.5 + half, abs=0.6)
+
+
+def test_one_run_per_case_has_no_interval() -> None:
+    """Without a second seed nothing is known about the spread; the same seed gives the same interval."""
+    single = bootstrap_interval({"a": [1.0], "b": [3.0]})
+    assert (single.value, single.low, single.high) == (2.0, None, None)
+    runs = {"a": [1.0, 2.0, 5.0]}
+    assert bootstrap_interval(runs, seed=3) == bootstrap_interval(runs, seed=3)
+
+
+def test_profile_counts_cases_within_a_factor_of_the_best() -> None:
+    """Case a: best 1 (x), y is twice that; case b: best 3 (y), x has no placement in one of two runs."""
+    objectives = {"x": {"a": [1.0], "b": [3.3, math.inf]}, "y": {"a": [2.0], "b": [3.0]}}
+    profile = performance_profile(objectives, np.array([1.0, 1.1, 2.0]))
+    assert profile["x"].tolist() == [0.5, 0.75, 0.75]
+    assert profile["y"].tolist() == [0.5, 0.5, 1.0]
+
+
+def test_profile_ignores_cases_that_nobody_solved_or_that_were_not_run() -> None:
+    """A method is judged by the cases that it was run on."""
+    objectives = {"x": {"a": [1.0], "b": [math.inf]}, "y": {"b": [math.inf]}}
+    profile = performance_profile(objectives, np.array([1.0]))
+    assert profile["x"].tolist() == [1.0]
+    assert np.isnan(profile["y"]).all()
+
+
+def test_probability_of_improvement_counts_pairs() -> None:
+    """Case a: of four pairs two wins and one tie, (2 + 1/2) / 4; case b: a loss to a run without a placement never."""
+    first = {"a": [1.0, 3.0], "b": [7.0], "only": [1.0]}
+    second = {"a": [2.0, 3.0], "b": [math.inf]}
+    assert probability_of_improvement(first, second) == pytest.approx((0.625 + 1.0) / 2)
+    assert probability_of_improvement(first, {"other": [1.0]}) is None
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.lists(st.integers(1, 5).map(float), min_size=1, max_size=4), min_size=1)
+)
+@examples(50)
+def test_probabilities_of_both_directions_sum_to_one(runs: dict[str, list[float]]) -> None:
+    """Against itself a method improves with 1/2; and P(x < y) + P(y < x) = 1."""
+    other = {case: [value + 1 for value in values] for case, values in runs.items()}
+    assert probability_of_improvement(runs, runs) == pytest.approx(0.5)
+    there, back = probability_of_improvement(runs, other), probability_of_improvement(other, runs)
+    assert there is not None
+    assert back is not None
+    assert there + back == pytest.approx(1.0)
+
+
+def test_ratio_is_the_geometric_mean_of_medians() -> None:
+    """Ratios 4 and 1: the geometric mean is 2; a case with zero seconds is left out."""
+    interval = ratio_interval({"a": [8.0], "b": [3.0], "c": [0.0]}, {"a": [2.0], "b": [3.0], "c": [1.0]})
+    assert interval is not None
+    assert interval.value == pytest.approx(2.0)
+    assert interval.low is None
+    spread = ratio_interval({"a": [1.0, 4.0]}, {"a": [2.0]})
+    assert spread is not None
+    assert [spread.value, spread.low, spread.high] == pytest.approx([1.25, 0.5, 2.0])
+    assert ratio_interval({"a": [1.0]}, {"b": [1.0]}) is None
+
+
+def test_time_to_gap_uses_the_best_bound_of_all() -> None:
+    """Bound 9: 10 is a gap of 10 %, reached after 2 s; 1 % is never reached."""
+    trace = [(0.5, None, 1.0), (1.0, 18.0, 1.0), (2.0, 10.0, 1.0)]
+    assert time_to_gap_s(trace, 9.0, 0.1) == 2.0
+    assert time_to_gap_s(trace, 9.0, 0.5) == 1.0
+    assert time_to_gap_s(trace, 9.0, 0.01) is None
+
+
+def test_anytime_gap_is_a_step_function() -> None:
+    """1 before the first placement, then the gap of the last line so far, at the moment of the line itself too."""
+    trace = [(0.5, None, 1.0), (1.0, 18.0, 1.0), (2.0, 10.0, 1.0)]
+    assert anytime_gap(trace, 9.0, np.array([0.7, 1.0, 1.5, 2.0, 99.0])).tolist() == [1.0, 0.5, 0.5, 0.1, 0.1]
+    assert anytime_gap([], 9.0, np.array([1.0])).tolist() == [1.0]
