@@ -96,7 +96,10 @@ METHODS: Mapping[str, MethodEntry] = MappingProxyType(
 
 
 def get_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
-    """Return the method called `name` (``"ilp"``, ``"single:GPU"``), made from `params`.
+    """Return the method called `name` (``"ilp"``, ``"single:GPU"``, ``"hsdag+lns"``), made from `params`.
+
+    Plus signs put methods in a row, see :mod:`placekit.solvers.composed`; parameters name their method then
+    (``"lns.patience"``).
 
     Raises
     ------
@@ -107,6 +110,12 @@ def get_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
     InvalidProblemError
         A parameter that it does not have.
     """
+    if "+" in name:
+        from placekit.solvers.composed import Composed, split_name  # it looks its parts up here
+
+        parts = split_name(name, METHODS)
+        if len(parts) > 1:
+            return cast("Method", Composed(parts, params or {}))
     base, _, argument = name.partition(":")
     if base not in METHODS:
         raise UnknownNameError(f"no method {base!r}; methods are {', '.join(METHODS)}")
