@@ -158,7 +158,8 @@ class Placement(Mapping[str, str]):
         for name in (*devices, *(steps or ())):
             if name not in graph.op_index:
                 raise InvalidProblemError(f"placement names op {name!r}, which {graph.name!r} does not have")
-        index = {name: platform.index(name) for name in {*devices.values(), *([default] if default else [])}}
+        used = dict.fromkeys((*devices.values(), *([default] if default else [])))  # no set: errors name the first
+        index = {name: platform.index(name) for name in used}
         chosen = []
         for name in graph.op_names:
             device = devices.get(name, default)

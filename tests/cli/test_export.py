@@ -1,0 +1,90 @@
+"""``placekit export``: from a model and a placement to a folder that runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placekit import runtime
+from placekit.io.model import read_model
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def platform_file(tmp_path: Path) -> Path:
+    """Return a platform of two CPUs that share all cores, so that the tests run on any machine."""
+    device = '[[device]]\nname = "{}"\nkind = "cpu"\nhost = true\nopenvino = "CPU"\n'
+    path = tmp_path / "two.toml"
+    path.write_text("".join(device.format(name) for name in ("left", "right")))
+    return path
+
+
+@pytest.fixture
+def placement_file(model_file: Path, tmp_path: Path) -> Path:
+    """Return a placement that gives one branch of the model to each device."""
+    ops = {name: "right" if "v1" in name or "u1" in name else "left" for name in read_model(model_file).graph.op_names}
+    path = tmp_path / "tiny.placement.json"
+    path.write_text(json.dumps(ops))
+    return path
+
+
+def test_a_bundle_runs(call: Call, model_file: Path, placement_file: Path, platform_file: Path) -> None:
+    """The folder is called after the model, the report names the stages, and the bundle computes."""
+    done = call("export", model_file, placement_file, "--platform", platform_file)
+    assert done.returncode == 0, done.stderr
+    for text in ("0:right", "1:left", "tiny.bundle", "1 tensor, 32 KiB"):
+        assert text in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    with runtime.load("tiny.bundle") as pipe:
+        assert pipe([np.zeros((1, 8, 32, 32), np.float32)]).popitem()[1].shape == (1, 8, 32, 32)
+
+
+def test_json_names_stages_and_files(call: Call, model_file: Path, placement_file: Path, platform_file: Path) -> None:
+    """One object: stages, bytes between them, queue size, and where the bundle is."""
+    done = call(
+        "export", model_file, placement_file, "--platform", platform_file, "-o", "b", "--queue-size", "3", "--json"
+    )
+    printed = json.loads(done.stdout)
+    assert [stage["device"] for stage in printed["stages"]] == ["right", "left"]
+    assert sum(stage["num_ops"] for stage in printed["stages"]) == 13
+    assert printed["cut_bytes"] == 4 * 8 * 32 * 32
+    assert (printed["queue_size"], printed["files"]) == (3, {"bundle": "b"})
+    assert json.loads(Path("b/manifest.json").read_text())["queue_size"] == 3
+
+
+def test_results_are_placements_too(call: Call, model_file: Path, platform_file: Path) -> None:
+    """The result that ``solve`` writes can be exported, at other shapes as well."""
+    solve = ("solve", model_file, "--platform", platform_file, "--costs", "costs.json")
+    assert call("profile", model_file, "--platform", platform_file, "-o", "costs.json").returncode == 0
+    assert call(*solve, "--method", "greedy").returncode == 0
+    shape = ("--shape", "image[2,8,16,16]")
+    assert call("export", model_file, "tiny.result.json", "--platform", platform_file, *shape).returncode == 0
+    with runtime.load("tiny.bundle") as pipe:
+        pipe([np.zeros((2, 8, 16, 16), np.float32)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["MODEL", "PLACEMENT", "-d", "CPU"], "no device 'left' on this platform"),
+        (["MODEL", "PLATFORM", "--platform", "PLATFORM"], "a platform file places no ops"),
+        (["MODEL", "PLACEMENT", "--platform", "PLATFORM", "-o", "."], "exists and is no bundle"),
+        (["MODEL", "PLACEMENT", "--platform", "PLATFORM", "--queue-size", "0"], "queue_size is 0; it must be >= 1"),
+        (["MODEL", "PLACEMENT", "--platform", "PLATFORM", "-o", "no/where"], "cannot write no/where"),
+    ],
+)
+def test_bad_input_is_one_line(
+    call: Call, model_file: Path, placement_file: Path, platform_file: Path, arguments: list[str], message: str
+) -> None:
+    """Exit code 2, and a line that says what is wrong."""
+    files = {"MODEL": model_file, "PLACEMENT": placement_file, "PLATFORM": platform_file}
+    done = call("export", *(files.get(each, each) for each in arguments))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
