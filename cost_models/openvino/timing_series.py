@@ -261,9 +261,10 @@ class Timings:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """Return what was kept."""
-        series = tuple(
-            Series(name, *(arrays[f"{at}.{column}"] for column in _COLUMNS)) for at, name in enumerate(meta["names"])
-        )
+        columns: list[dict[str, Any]] = [
+            {column: arrays[f"{at}.{column}"] for column in _COLUMNS} for at in range(len(meta["names"]))
+        ]
+        series = tuple(Series(name, **each) for name, each in zip(meta["names"], columns, strict=True))
         return cls(series, float(meta["max_foreign_load"]), float(meta["wall_s"]), is_cached=True)
 
 

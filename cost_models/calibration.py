@@ -1,0 +1,286 @@
+r"""Calibration: predictions that agree with measured splits.
+
+Op times are measured inside the whole model, undisturbed. In a pipeline stages share caches and memory with other
+stages, tensors come from another core, and every stage is called. A few measured placements tell how much that is:
+the seconds that a measured placement needs per sample are
+
+.. math:: \sum_k \alpha_k T_k + \gamma C + \beta B + o\,n
+
+with, on the device that is the bottleneck (in serial execution: on all of them), the op times :math:`T_k` of kind
+:math:`k`, the transfer times :math:`C` and the bytes :math:`B` that enter or leave, and the number of stages :math:`n`.
+The four sorts of parameters are fitted by non-negative least squares of the relative errors. A weak pull towards
+":math:`\alpha = \gamma = 1`, :math:`\beta = 0`, and the stage cost that was there before" decides what the splits leave
+open.
+
+Whether that helps is seen on placements that were not used: each one is predicted by the parameters that the others
+give. The differences between these parameters are their spread (jackknife).
+
+References
+----------
+Lawson and Hanson, "Solving Least Squares Problems", 1974, chapter 23 (NNLS). Efron, "The Jackknife, the Bootstrap and
+Other Resampling Plans", 1982, chapter 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.cost_models.stage_costs import STAGE_OVERHEAD, StageCosts, stage_overhead_s
+from placekit.costs import CostTable
+from placekit.errors import InvalidProblemError
+from placekit.graph import OpGraph, sum_by
+
+__all__ = ["LEAST_SPLITS", "Calibration", "MeasuredSplit", "Parameters", "calibrate"]
+
+LEAST_SPLITS = 4
+"""Measured placements that a calibration needs at least."""
+
+_PULL, _PULL_REST = 4e-3, 2e-2
+"""Weights of the pull towards no change of op times and of all else, relative to a measurement.
+
+So weak that it decides only what measurements do not. Op times make up most of a sample: where it cannot be told what
+was slow, it was rather they.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredSplit:
+    """One placement, and what it was measured to do.
+
+    Parameters
+    ----------
+    name
+        For messages and tables.
+    stages
+        What the cost table says of its stages.
+    sample_s
+        Measured seconds per sample: of a stream if the stages form a pipeline, else of a sample that runs alone.
+    is_serial
+        Whether the stages ran one after another.
+    busy_s
+        ``[num_stages]`` measured seconds of every stage; empty if not known. Tells which device is the bottleneck.
+
+    Raises
+    ------
+    InvalidProblemError
+        A time that is not positive and finite, or busy times of another number of stages.
+    """
+
+    name: str
+    stages: StageCosts
+    sample_s: float
+    is_serial: bool
+    busy_s: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.sample_s) and self.sample_s > 0):
+            raise InvalidProblemError(f"split {self.name!r}: measured {self.sample_s} s; it must be finite and > 0")
+        if len(self.busy_s) not in (0, self.stages.num_stages):
+            raise InvalidProblemError(
+                f"split {self.name!r}: {len(self.busy_s)} stages were measured, the placement has "
+                f"{self.stages.num_stages}"
+            )
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What the measurements say beyond the cost table.
+
+    Parameters
+    ----------
+    op_scale
+        ``[num_kinds]`` factor of the op times.
+    transfer_scale
+        Factor of the transfer times.
+    transfer_s_per_byte
+        Seconds per byte of a tensor that crosses, on top.
+    stage_overhead_s
+        Fixed seconds per stage.
+    """
+
+    op_scale: tuple[float, ...]
+    transfer_scale: float
+    transfer_s_per_byte: float
+    stage_overhead_s: float
+
+    def sample_s(self, split: MeasuredSplit) -> float:
+        """Return the predicted seconds per sample of a split."""
+        stages = split.stages
+        stage_s = (
+            np.asarray(self.op_scale)[stages.kind] * stages.op_time_s
+            + self.transfer_scale * stages.transfer_s
+            + self.transfer_s_per_byte * stages.moved_bytes
+            + self.stage_overhead_s
+        )
+        return float(stage_s.sum() if split.is_serial else sum_by(stages.device, stage_s, 0).max(initial=0.0))
+
+    def vector(self) -> NDArray[np.float64]:
+        """``[num_kinds + 3]`` the numbers, in the order of the fields."""
+        return np.array([*self.op_scale, self.transfer_scale, self.transfer_s_per_byte, self.stage_overhead_s])
+
+    @classmethod
+    def of_vector(cls, values: NDArray[np.float64]) -> Parameters:
+        """Return the parameters from their numbers."""
+        *scales, transfer, per_byte, overhead = values.tolist()
+        return cls(tuple(scales), transfer, per_byte, overhead)
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Fitted parameters, and how good they are.
+
+    Parameters
+    ----------
+    kinds
+        Names of the kinds of device.
+    parameters, spread
+        The parameters from all splits, and the standard error of each (jackknife).
+    before, after
+        ``[num_splits]`` relative error of the predicted seconds per sample of every split: as the costs were, and by
+        the parameters that the other splits give.
+    names
+        ``[num_splits]`` names of the splits.
+    """
+
+    kinds: tuple[str, ...]
+    parameters: Parameters
+    spread: Parameters
+    before: NDArray[np.float64]
+    after: NDArray[np.float64]
+    names: tuple[str, ...]
+
+    @property
+    def error_before(self) -> float:
+        """Mean absolute relative error before."""
+        return float(np.abs(self.before).mean())
+
+    @property
+    def error_after(self) -> float:
+        """Mean absolute relative error after, on splits that were held out."""
+        return float(np.abs(self.after).mean())
+
+    @property
+    def is_better(self) -> bool:
+        """Whether held-out splits are predicted better than before."""
+        return self.error_after < self.error_before
+
+    def apply(self, costs: CostTable, graph: OpGraph) -> CostTable:
+        """Return the table with the parameters put in, or as it was if predictions do not become better.
+
+        Either way the provenance says what was found, under ``"calibration"``. The stage cost, which has no
+        column, stands in the provenance, too, where :func:`~placekit.cost_models.stage_costs.predict` reads it.
+
+        Raises
+        ------
+        InvalidProblemError
+            A table of other kinds, or of another graph.
+        """
+        if costs.kinds != self.kinds or costs.num_tensors != graph.num_tensors:
+            raise InvalidProblemError(
+                f"calibration of kinds {', '.join(self.kinds)} does not fit costs of {', '.join(costs.kinds)} for "
+                f"{costs.num_tensors} tensors, graph {graph.name!r} has {graph.num_tensors}"
+            )
+        provenance = {**costs.provenance, "calibration": self.to_dict()}
+        if not self.is_better:
+            return costs.replace(provenance=provenance)
+        found = self.parameters
+        moved_s = found.transfer_s_per_byte * graph.tensor_bytes[:, None]
+        return costs.replace(
+            op_time_s=costs.op_time_s * np.asarray(found.op_scale),
+            transfer_time_s=costs.transfer_time_s * found.transfer_scale + moved_s,
+            provenance=provenance | {STAGE_OVERHEAD: found.stage_overhead_s},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return {
+            "applied": self.is_better,
+            **_told(self.kinds, self.parameters),
+            "standard_error": _told(self.kinds, self.spread),
+            "error_before": self.error_before,
+            "error_after": self.error_after,
+            "splits": {
+                name: {"error_before": before, "error_after": after}
+                for name, before, after in zip(self.names, self.before.tolist(), self.after.tolist(), strict=True)
+            },
+        }
+
+
+def _told(kinds: Sequence[str], parameters: Parameters) -> dict[str, Any]:
+    return {
+        "op_scale": dict(zip(kinds, parameters.op_scale, strict=True)),
+        "transfer_scale": parameters.transfer_scale,
+        "transfer_s_per_byte": parameters.transfer_s_per_byte,
+        "stage_overhead_s": parameters.stage_overhead_s,
+    }
+
+
+def calibrate(costs: CostTable, splits: Sequence[MeasuredSplit]) -> Calibration:
+    """Fit the parameters to measured splits.
+
+    Parameters
+    ----------
+    costs
+        The table that the splits' `StageCosts` were made from.
+    splits
+        At least `LEAST_SPLITS` measured placements.
+
+    Raises
+    ------
+    InvalidProblemError
+        Too few splits, or a split whose costs are all 0.
+    """
+    if len(splits) < LEAST_SPLITS:
+        raise InvalidProblemError(f"calibration: {len(splits)} splits; at least {LEAST_SPLITS} are needed")
+    start = Parameters((1.0,) * len(costs.kinds), 1.0, 0.0, stage_overhead_s(costs))
+    for split in splits:
+        if start.sample_s(split) <= 0:
+            raise InvalidProblemError(f"split {split.name!r}: all of its costs are 0, so they cannot be scaled")
+    found = _fit(splits, start)
+    held_out = [_fit([*splits[:at], *splits[at + 1 :]], start) for at in range(len(splits))]
+    vectors = np.array([each.vector() for each in held_out])
+    variance = (len(splits) - 1) / len(splits) * ((vectors - vectors.mean(axis=0)) ** 2).sum(axis=0)
+    return Calibration(
+        kinds=costs.kinds,
+        parameters=found,
+        spread=Parameters.of_vector(np.sqrt(variance)),
+        before=np.array([start.sample_s(each) / each.sample_s - 1 for each in splits]),
+        after=np.array([mine.sample_s(each) / each.sample_s - 1 for mine, each in zip(held_out, splits, strict=True)]),
+        names=tuple(each.name for each in splits),
+    )
+
+
+def _fit(splits: Sequence[MeasuredSplit], start: Parameters) -> Parameters:
+    """Return the parameters with the least squares of relative errors, none negative, pulled weakly to `start`."""
+    from scipy.optimize import nnls
+
+    measured_s = np.array([each.sample_s for each in splits])
+    rows = np.array([_row(each, len(start.op_scale)) for each in splits]) / measured_s[:, None]
+    # a unit of a parameter is what changes a typical prediction by as much as the others' units: else the pull, and the
+    # arithmetic, would weigh seconds per byte and factors alike
+    typical = rows.max(axis=0)
+    unit = np.where(typical > 0, 1 / np.where(typical > 0, typical, 1.0), 0.0)
+    is_open = unit > 0
+    goal = start.vector()[is_open] / unit[is_open]
+    is_scale = np.arange(len(typical)) < len(start.op_scale)
+    pull = np.where(is_scale, _PULL, _PULL_REST)[is_open]
+    matrix = np.concatenate([rows[:, is_open] * unit[is_open], np.diag(pull)])
+    values = start.vector()
+    values[is_open] = nnls(matrix, np.concatenate([np.ones(len(splits)), pull * goal]))[0] * unit[is_open]
+    return Parameters.of_vector(values)
+
+
+def _row(split: MeasuredSplit, num_kinds: int) -> NDArray[np.float64]:
+    """``[num_kinds + 3]`` what each parameter is multiplied with in the seconds per sample of `split`."""
+    stages = split.stages
+    used = np.ones(stages.num_stages, dtype=bool)
+    if not split.is_serial:
+        busy_s = split.busy_s if len(split.busy_s) else stages.op_time_s + stages.transfer_s
+        used = stages.device == int(np.argmax(np.bincount(stages.device, weights=busy_s)))
+    op_time_s = sum_by(stages.kind[used], stages.op_time_s[used], num_kinds)
+    return np.array([*op_time_s, stages.transfer_s[used].sum(), stages.moved_bytes[used].sum(), float(used.sum())])

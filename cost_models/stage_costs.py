@@ -1,0 +1,203 @@
+"""What the cost table says of a placement's stages, and what follows for latency and throughput.
+
+The judge (:mod:`placekit.evaluate`) knows devices; an executor runs stages. Here the same costs are added up per
+stage, the fixed cost of a stage that a calibration found comes on top, and the two ways of running are played through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.cost_models.openvino.few_stages import NO_STAGE, few_stages
+from placekit.costs import CostTable
+from placekit.errors import InvalidProblemError
+from placekit.graph import distinct, sum_by
+from placekit.placement import Placement
+from placekit.problem import Problem
+
+__all__ = ["STAGE_OVERHEAD", "Prediction", "StageCosts", "predict", "stage_costs", "stage_overhead_s"]
+
+STAGE_OVERHEAD = "stage_overhead_s"
+"""Key in the provenance of a cost table for the fixed seconds per stage."""
+
+
+@dataclass(frozen=True, eq=False)
+class StageCosts:
+    """The stages of a placement, in an order in which they can run, and what each is made of.
+
+    Parameters
+    ----------
+    device, kind
+        ``[num_stages]`` index of the device, and of its kind.
+    op_time_s, transfer_s
+        ``[num_stages]`` seconds of the ops, and of the tensors that enter or leave the device there, as the cost table
+        has them. A tensor that several stages of a device read enters with the first. The model's inputs and outputs
+        lie in host memory.
+    moved_bytes
+        ``[num_stages]`` bytes of these tensors, the model's inputs and outputs left out.
+    producers
+        For every stage, those that it waits for.
+    """
+
+    device: NDArray[np.int64]
+    kind: NDArray[np.int64]
+    op_time_s: NDArray[np.float64]
+    transfer_s: NDArray[np.float64]
+    moved_bytes: NDArray[np.float64]
+    producers: tuple[tuple[int, ...], ...]
+
+    @property
+    def num_stages(self) -> int:
+        """Number of stages."""
+        return len(self.device)
+
+
+def stage_costs(problem: Problem, placement: Placement) -> StageCosts:
+    """Add up the costs of `problem` per stage of `placement`.
+
+    Raises
+    ------
+    InvalidProblemError
+        A placement of other ops or devices, or an op on a device that cannot run it.
+
+    Notes
+    -----
+    O(ops + edges log edges), apart from `few_stages`.
+    """
+    graph, platform, costs = problem.graph, problem.platform, problem.costs
+    if placement.op_names != graph.op_names or placement.device_names != platform.device_names:
+        raise InvalidProblemError(f"the placement is not one of problem {problem.name!r}: other ops or devices")
+    device_of_op = placement.device_of_op
+    kind_of_op = platform.kind_of_device[device_of_op]
+    ops = np.arange(graph.num_ops)
+    lost = np.flatnonzero(~costs.supported[ops, kind_of_op])
+    if lost.size:
+        raise InvalidProblemError(
+            f"op {graph.op_names[lost[0]]!r} is placed on {placement.device_names[device_of_op[lost[0]]]!r}, which "
+            "cannot run it"
+        )
+    stage_of_op = few_stages(graph, device_of_op)
+    works = stage_of_op != NO_STAGE
+    num_stages = int(stage_of_op.max()) + 1
+    device = np.zeros(num_stages, dtype=np.int64)
+    device[stage_of_op[works]] = device_of_op[works]
+    op_time_s = sum_by(stage_of_op[works], costs.op_time_s[ops, kind_of_op][works], num_stages)
+    kind = platform.kind_of_device[device]
+    tensor, stage, is_inner = _touching(problem, stage_of_op, device)
+    producer, consumer = stage_of_op[graph.senders], stage_of_op[graph.receivers]
+    crossing = (producer != consumer) & (producer != NO_STAGE) & (consumer != NO_STAGE)
+    waits: list[set[int]] = [set() for _ in range(num_stages)]
+    for before, after in zip(producer[crossing].tolist(), consumer[crossing].tolist(), strict=True):
+        waits[after].add(before)
+    return StageCosts(
+        device=device,
+        kind=kind,
+        op_time_s=op_time_s,
+        transfer_s=sum_by(stage, costs.transfer_time_s[tensor, kind[stage]], num_stages),
+        moved_bytes=sum_by(stage, graph.tensor_bytes[tensor] * is_inner, num_stages),
+        producers=tuple(tuple(sorted(each)) for each in waits),
+    )
+
+
+def _touching(
+    problem: Problem, stage_of_op: NDArray[np.int64], device: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return every pair of a tensor and a device whose border it crosses: the tensor, the device's stage, is it a cut.
+
+    Host memory, where the model's inputs and outputs lie, counts as a device of its own.
+    """
+    graph = problem.graph
+    outside = len(problem.platform.devices)
+    device_of_stage = np.append(device, outside)  # NO_STAGE indexes the last
+    tensor = graph.consumed_tensor
+    source, target = stage_of_op[graph.tensor_producer[tensor]], stage_of_op[graph.consumers]
+    crossing = device_of_stage[source] != device_of_stage[target]
+    is_inner = (source != NO_STAGE) & (target != NO_STAGE)
+    ends = np.concatenate([source[crossing], target[crossing]])
+    tensors, inner = np.tile(tensor[crossing], 2), np.tile(is_inner[crossing], 2)
+    # per tensor and device the earliest stage; a tensor that is both a cut and an output counts as a cut
+    order = np.lexsort((~inner, ends, device_of_stage[ends], tensors))
+    order = order[ends[order] != NO_STAGE]
+    pair = tensors[order] * (outside + 1) + device_of_stage[ends[order]]
+    first = order[np.searchsorted(pair, distinct(pair))]
+    return tensors[first], ends[first], inner[first]
+
+
+def stage_overhead_s(costs: CostTable) -> float:
+    """Return the fixed seconds per stage that a calibration of `costs` found; 0 without one.
+
+    Raises
+    ------
+    InvalidProblemError
+        A provenance that has something else there.
+    """
+    value = costs.provenance.get(STAGE_OVERHEAD, 0.0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < np.inf:
+        raise InvalidProblemError(f"costs: {STAGE_OVERHEAD} is {value!r}; it must be seconds, finite and >= 0")
+    return float(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What a placement should do.
+
+    Parameters
+    ----------
+    stage_s
+        ``[num_stages]`` seconds of every stage.
+    start_s
+        ``[num_stages]`` when each stage begins for a sample that runs alone.
+    device_load_s
+        ``[num_devices]`` seconds of every device per sample.
+    latency_s, throughput_per_s
+        Seconds of a sample that runs alone; samples per second of a stream.
+    """
+
+    stage_s: NDArray[np.float64]
+    start_s: NDArray[np.float64]
+    device_load_s: NDArray[np.float64]
+    latency_s: float
+    throughput_per_s: float
+
+
+def predict(problem: Problem, placement: Placement, *, is_serial: bool) -> Prediction:
+    """Predict latency and throughput of `placement`.
+
+    Parameters
+    ----------
+    problem
+        Graph, platform and costs; a calibration in the costs' provenance counts.
+    placement
+        The placement.
+    is_serial
+        True where stages run one after another in one request; else they form a pipeline, in which stages of different
+        devices also overlap within a sample.
+
+    Raises
+    ------
+    InvalidProblemError
+        As `stage_costs`; or costs that are all 0, from which no throughput follows.
+    """
+    costs = stage_costs(problem, placement)
+    stage_s = costs.op_time_s + costs.transfer_s + stage_overhead_s(problem.costs)
+    load_s = sum_by(costs.device, stage_s, problem.platform.num_devices)
+    start_s, latency_s = _play(costs, stage_s, is_serial)
+    period_s = latency_s if is_serial else float(load_s.max(initial=0.0))
+    if period_s <= 0:
+        raise InvalidProblemError(f"problem {problem.name!r}: all costs are 0, so nothing can be predicted")
+    return Prediction(stage_s, start_s, load_s, latency_s, 1 / period_s)
+
+
+def _play(costs: StageCosts, stage_s: NDArray[np.float64], is_serial: bool) -> tuple[NDArray[np.float64], float]:
+    """Return when each stage begins, and when the last one ends."""
+    start_s = np.zeros(costs.num_stages)
+    free_s: dict[int, float] = {}
+    for stage in range(costs.num_stages):
+        unit = 0 if is_serial else int(costs.device[stage])
+        ready = [start_s[each] + stage_s[each] for each in costs.producers[stage]]
+        start_s[stage] = max([free_s.get(unit, 0.0), *ready])
+        free_s[unit] = start_s[stage] + stage_s[stage]
+    return start_s, max(free_s.values(), default=0.0)
