@@ -16,6 +16,7 @@ from placekit.cli.bench import bench
 from placekit.cli.devices import devices
 from placekit.cli.export import export
 from placekit.cli.profile import profile
+from placekit.cli.report import report
 from placekit.cli.show import show
 from placekit.cli.solve import solve
 from placekit.cli.zoo import zoo
@@ -37,7 +38,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (devices, profile, solve, export, show, zoo, bench):
+for command in (devices, profile, solve, export, show, zoo, bench, report):
     app.command()(command)
 
 

@@ -76,3 +76,15 @@ def test_bad_usage_is_one_line(call: Call, arguments: tuple[str, ...], message: 
     done = call("bench", *arguments)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+def test_report_writes_both_files(call: Call, suite: Path, tmp_path: Path) -> None:
+    """``report FOLDER`` writes HTML and Markdown, and says where."""
+    call("bench", suite, "-m", "greedy")
+    done = call("report", "results", "-o", "page.html", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["files"] == {"html": "page.html", "markdown": "page.md"}
+    assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+    done = call("report", "absent")
+    assert done.returncode == 2
+    assert "no rows" in done.stderr

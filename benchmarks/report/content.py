@@ -1,0 +1,179 @@
+"""What the report says, in order: sections of text, tables and pictures, rendered as HTML and as Markdown."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from placekit.benchmarks.report.details import Picture, pictures
+from placekit.benchmarks.report.figures import inline_svg, plot_anytime, plot_profile, plot_scores
+from placekit.benchmarks.report.groups import Group, objectives_of
+from placekit.benchmarks.report.tables import (
+    Table,
+    across_table,
+    case_table,
+    command_table,
+    improvement_table,
+    machine_table,
+    overview_table,
+    warm_start_table,
+)
+from placekit.benchmarks.store import Row
+from placekit.errors import InvalidFileError
+from placekit.plotting.canvas import figure_of
+
+__all__ = ["MAX_BYTES", "Section", "sections"]
+
+logger = logging.getLogger(__name__)
+
+MAX_BYTES = 2_600_000
+"""Pictures of single problems are left out once the pictures so far are this large: a page must stay below 3 MB."""
+
+
+@dataclass
+class Section:
+    """A part of the report.
+
+    Parameters
+    ----------
+    title
+        Its heading.
+    level
+        2 for a chapter, 3 for a part of one.
+    text
+        Paragraphs.
+    tables
+        Tables.
+    pictures
+        Figures.
+    is_appendix
+        True for what is looked up, not read: small print.
+    """
+
+    title: str
+    level: int = 2
+    text: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    pictures: tuple[Picture, ...] = field(default=())
+    is_appendix: bool = False
+
+    @property
+    def anchor(self) -> str:
+        """Its id on the page."""
+        return "".join(c if c.isalnum() else "-" for c in self.title.lower())
+
+
+def sections(groups: Sequence[Group], measured: Mapping[str, Row], results: Path) -> Iterator[Section]:
+    """Yield the sections of the report.
+
+    Parameters
+    ----------
+    groups
+        The rows, grouped by problem.
+    measured
+        What was measured for real, by case.
+    results
+        The folder of results, which has the problems.
+    """
+    contradictions = tuple(each for group in groups if (each := group.contradiction) is not None)
+    if contradictions:
+        told = ("A bound lies above an objective that was reached. One of them is wrong: do not trust these rows.",)
+        yield Section("Contradictions", text=told + contradictions)
+    yield Section(
+        "Overview",
+        text=(
+            "One line per problem: the best objective that any method found and the best bound that any method proved. "
+            "The gap is (best - bound) / best; 0 % is an optimum with its proof. The speedup is over the best single "
+            "device.",
+        ),
+        tables=(overview_table(groups),),
+    )
+    for objective, members in objectives_of(groups).items():
+        yield _across(objective, members)
+    warm = warm_start_table(groups)
+    if warm is not None:
+        yield Section(
+            "Warm against cold start",
+            text=(
+                "How long until a run is within 1 % of the best known objective of its problem, the time of the method "
+                "that made the warm start included; geometric mean over problems of the ratio of medians, with a "
+                "stratified bootstrap 95 % interval over seeds where there are several. Below 1 the warm start wins.",
+            ),
+            tables=(warm,),
+        )
+    yield from _problems(groups, measured, results)
+    yield Section(
+        "Machines and versions",
+        text=("Runtimes of rows from different machines, or made beside other load, do not compare.",),
+        tables=(machine_table(groups),),
+        is_appendix=True,
+    )
+    yield Section(
+        "How to make every row again",
+        text=(
+            "Run in the folder of results; same seed, same answer where the method is not cut off by its time limit. "
+            "MODELS stands for the folder with the files that the suite names.",
+        ),
+        tables=(command_table(groups),),
+        is_appendix=True,
+    )
+
+
+def _across(objective: str, groups: Sequence[Group]) -> Section:
+    """Return the comparison of methods over all problems of an objective."""
+    many = len(groups) > 1
+    drawn = [
+        Picture(
+            "Interquartile mean of scores, with 95 % intervals over seeds",
+            _svg(plot_scores(groups), objective, "scores"),
+        ),
+        Picture(
+            "Performance profile: higher and further left is better", _svg(plot_profile(groups), objective, "profile")
+        ),
+    ]
+    if any(group.bound_s is not None for group in groups):
+        drawn.append(Picture("Gap over time, median over runs", _svg(plot_anytime(groups), objective, "anytime")))
+    return Section(
+        f"Methods compared: {objective}",
+        text=(
+            f"Over {len(groups)} problem{'s' if many else ''}. A score is 0 for the best single device and 1 for the "
+            "best proven bound; the IQM is the mean of the middle half of all runs, with a bootstrap interval "
+            "(stratified by problem) where a method has several seeds. A method that was not run on all problems is "
+            "not comparable with the others by these means: see the number of problems.",
+        ),
+        tables=(across_table(groups), improvement_table(groups)),
+        pictures=tuple(drawn),
+    )
+
+
+def _svg(axes: object, objective: str, what: str) -> str:
+    return inline_svg(figure_of(axes), f"{what} {objective}")  # type: ignore[arg-type]  # the axes of a plot function
+
+
+def _problems(groups: Sequence[Group], measured: Mapping[str, Row], results: Path) -> Iterator[Section]:
+    yield Section(
+        "Every problem",
+        text=(
+            "Medians over seeds, with the range where runs differ. Bold: the best objective. The gap is to the best "
+            "bound of any method; “own bound” is what the method proved itself.",
+        ),
+    )
+    used = 0
+    for group in groups:
+        text: tuple[str, ...] = ()
+        drawn: tuple[Picture, ...] = ()
+        if used < MAX_BYTES:
+            try:
+                drawn = pictures(group, results)
+            except InvalidFileError as error:
+                logger.warning("no pictures of %s: %s", group.title, error)
+                text = (f"No pictures: {error}",)
+            size = sum(len(picture.svg) for picture in drawn)
+            if used + size > MAX_BYTES:
+                drawn, text = (), ("No pictures: the page would become too large.",)
+            used += size
+        else:
+            text = ("No pictures: the page would become too large.",)
+        yield Section(group.title, 3, text, (case_table(group, measured),), drawn)

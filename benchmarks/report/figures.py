@@ -1,0 +1,129 @@
+"""The figures of the report: how methods compare over all problems of an objective, and over time."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placekit.benchmarks.report.groups import Group, labels_of
+from placekit.benchmarks.report.tables import objectives_by_label
+from placekit.benchmarks.statistics import anytime_gap, bootstrap_interval, performance_profile
+from placekit.plotting.canvas import COLORS, axes_or_new
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["inline_svg", "plot_anytime", "plot_profile", "plot_scores"]
+
+_COLORS = (
+    "#3b6ea8", "#e08e45", "#4c9f70", "#c44e52", "#8172b3", "#8c6d46", "#d98cb3", "#7f7f7f", "#a8a13b", "#4bb3c3",
+)  # fmt: skip
+_STYLES = ("-", "--", ":", "-.")
+
+
+def style_of(label: str, labels: Sequence[str]) -> dict[str, Any]:
+    """Return colour and line style of a method: the same in every figure that has the same methods."""
+    at = list(labels).index(label)
+    return {"color": _COLORS[at % len(_COLORS)], "linestyle": _STYLES[at // len(_COLORS) % len(_STYLES)]}
+
+
+def plot_profile(groups: Sequence[Group], ax: Axes | None = None) -> Axes:
+    """Draw, per method, the share of problems in which it is within a factor of the best known objective."""
+    factors = np.concatenate([[1.0], 1 + np.geomspace(1e-4, 2.0, 120)])
+    profile = performance_profile(objectives_by_label(groups), factors)
+    ax = axes_or_new(ax, 7.2, 3.2)
+    for label, shares in profile.items():
+        ax.step((factors - 1) * 100 + 1e-2, shares * 100, where="post", label=label, **style_of(label, list(profile)))
+    ax.set_xscale("log")
+    ax.set_xlim(1e-2, 200)
+    ax.set_ylim(-2, 102)
+    ax.set_xlabel("worse than the best known by at most (%)")
+    ax.set_ylabel("problems (%)")
+    return _with_legend(ax)
+
+
+def plot_scores(groups: Sequence[Group], ax: Axes | None = None) -> Axes:
+    """Draw the interquartile mean of the normalised scores of every method, with its interval where there is one."""
+    labels = labels_of(groups)
+    found = []
+    for label in labels:
+        scores = {group.address: group.scores(label) for group in groups if group.scores(label)}
+        if scores:
+            found.append((label, bootstrap_interval(scores)))
+    found.sort(key=lambda each: each[1].value)
+    ax = axes_or_new(ax, 7.2, 0.9 + 0.24 * len(found))
+    for row, (label, estimate) in enumerate(found):
+        color = style_of(label, labels)["color"]
+        if estimate.low is not None and estimate.high is not None:
+            ax.plot([estimate.low, estimate.high], [row, row], color=color, linewidth=5, alpha=0.4)
+        ax.plot([estimate.value], [row], "|", color=color, markersize=11, markeredgewidth=2.5)
+    ax.axvline(0, color=COLORS["text"], linewidth=0.8)
+    ax.axvline(1, color=COLORS["bound"], linewidth=1.2, linestyle=":")
+    lowest = min((estimate.value if estimate.low is None else estimate.low for _, estimate in found), default=0.0)
+    ax.set_xlim(max(lowest - 0.05, -1.0), 1.05)  # a method that is far worse than one device needs no scale
+    ax.set_yticks(range(len(found)), [label for label, _ in found], fontsize=8)
+    ax.set_xlabel("interquartile mean of scores (0: best single device, 1: bound)")
+    return ax
+
+
+def plot_anytime(groups: Sequence[Group], ax: Axes | None = None) -> Axes:
+    """Draw the median gap to the best proven bound over time, per method; the time of a warm start is included."""
+    groups = [group for group in groups if group.bound_s is not None]
+    ends = [
+        row["runtime_s"] + (row["warm_start_s"] or 0.0) for g in groups for row in g.all_rows if row["error"] is None
+    ]
+    times_s = np.geomspace(1e-3, max([*ends, 1.0]), 160)
+    labels = labels_of(groups)
+    ax = axes_or_new(ax, 7.2, 3.2)
+    for label in labels:
+        curves = [
+            anytime_gap([(line[0], line[1], line[2]) for line in row["trace"]], group.bound_s, times_s - before)
+            for group in groups
+            for row in group.rows.get(label, ())
+            if row["error"] is None and group.bound_s is not None
+            for before in [row["warm_start_s"] or 0.0]
+        ]
+        if curves:
+            ax.step(
+                times_s, np.median(curves, axis=0) * 100 + 1e-3, where="post", label=label, **style_of(label, labels)
+            )
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_ylim(8e-4, 120)
+    ax.set_yticks([1e-3, 1e-2, 1e-1, 1, 10, 100], ["0", "0.01", "0.1", "1", "10", "100"])  # the lowest line is 0
+    ax.set_xlabel("time (s)")
+    ax.set_ylabel("median gap to the best bound (%)")
+    return _with_legend(ax)
+
+
+def inline_svg(figure: Figure, title: str) -> str:
+    """Return a figure as an ``<svg>`` element that scales to its column; `title` says what it shows.
+
+    Text stays text. Ids are made unique by the title, because all figures of a page share one space of names.
+    """
+    import matplotlib as mpl
+
+    buffer = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": title, "font.family": ["DejaVu Sans", "sans-serif"]}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, dpi=150)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    width = re.search(r'viewBox="0 0 ([\d.]+) ', text)
+    assert width is not None  # every figure of matplotlib has one
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    name = title.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+    salt = re.sub(r"\W+", "-", title)
+    text = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\1{salt}-", text)
+    return text.replace("<svg", f'<svg role="img" aria-label="{name}" style="max-width:{float(width[1]):.0f}pt"', 1)
+
+
+def _with_legend(ax: Axes) -> Axes:
+    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return ax

@@ -1,0 +1,188 @@
+"""Rows, grouped by problem and method: what all tables and figures are made from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from placekit.benchmarks.rows import read_lines
+from placekit.benchmarks.statistics import normalised_score
+from placekit.benchmarks.store import Row, Store
+from placekit.errors import InvalidFileError
+from placekit.objectives import get_objective
+from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.stop import relative_gap
+
+__all__ = ["Group", "group_rows", "labels_of", "objectives_of", "read_groups", "read_measured"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """All rows of one problem: a model on a platform under an objective and a contiguity.
+
+    Parameters
+    ----------
+    rows
+        The rows by method label, each method's by seed.
+    """
+
+    rows: Mapping[str, tuple[Row, ...]]
+
+    @cached_property
+    def all_rows(self) -> tuple[Row, ...]:
+        """Every row."""
+        return tuple(row for rows in self.rows.values() for row in rows)
+
+    @property
+    def address(self) -> str:
+        """Address of the problem."""
+        return str(self.all_rows[0]["problem_address"])
+
+    @property
+    def objective(self) -> str:
+        """Name of the objective."""
+        return str(self.all_rows[0]["objective"])
+
+    @property
+    def title(self) -> str:
+        """Model, platform, objective with its variant, contiguity."""
+        row = self.all_rows[0]
+        usual = get_objective(row["objective"]).to_dict()
+        variant = [f"{name} {value}" for name, value in row["variant"].items() if value != usual.get(name)]
+        at = f" on {row['platform']}" if row["platform"] else ""
+        return ", ".join([f"{row['model']}{at}: {row['objective']}", *variant, f"contiguity {row['contiguity']}"])
+
+    @property
+    def single_s(self) -> float | None:
+        """Objective of the best feasible single device; None if none is feasible."""
+        value: float | None = self.all_rows[0]["single_device_s"]
+        return value
+
+    @cached_property
+    def bound(self) -> tuple[float, str, str] | None:
+        """The best proven bound: seconds, its name, and the method that proved it; None if nobody proved one."""
+        proven = [
+            (row["bound_s"], row["bound_name"], row["shown"]) for row in self.all_rows if row["bound_s"] is not None
+        ]
+        return max(proven, key=lambda each: float(each[0]), default=None)
+
+    @property
+    def bound_s(self) -> float | None:
+        """Seconds of the best proven bound."""
+        return None if self.bound is None else self.bound[0]
+
+    @cached_property
+    def best(self) -> Row | None:
+        """The row with the best objective, of equal ones the one that was there first; None if nobody has one."""
+        found = [row for row in self.all_rows if row["objective_s"] is not None]
+        return min(found, key=lambda row: (row["objective_s"], _spent_s(row)), default=None)
+
+    @property
+    def best_s(self) -> float | None:
+        """The best objective."""
+        return None if self.best is None else self.best["objective_s"]
+
+    @property
+    def contradiction(self) -> str | None:
+        """A sentence if a bound lies above an objective: then one of them is wrong, and that is a bug."""
+        if self.bound is None or self.best is None or self.best_s is None:
+            return None
+        bound_s, name, method = self.bound
+        if bound_s <= self.best_s * (1 + 2 * OPTIMALITY_TOLERANCE):
+            return None
+        return f"{self.title}: {method} proves {bound_s!r} s ({name}), {self.best['shown']} reaches {self.best_s!r} s"
+
+    def objectives_s(self, label: str) -> list[float]:
+        """Return the objective of every run of a method; infinity without a placement."""
+        return [math.inf if row["objective_s"] is None else row["objective_s"] for row in self.rows.get(label, ())]
+
+    def gaps(self, label: str) -> list[float]:
+        """Return the gap of every run to the best proven bound, where both are known."""
+        found = [relative_gap(row["objective_s"], self.bound_s) for row in self.rows.get(label, ())]
+        return [gap for gap in found if gap is not None]
+
+    def scores(self, label: str) -> list[float]:
+        """Return the normalised score of every run; empty where there is no scale."""
+        rows = self.rows.get(label, ())
+        found = [normalised_score(row["objective_s"], self.single_s, self.bound_s) for row in rows]
+        return [score for score in found if score is not None]
+
+
+def read_groups(results: Path) -> tuple[Group, ...]:
+    """Read the rows of a folder of results, grouped.
+
+    Raises
+    ------
+    InvalidFileError
+        No rows, or a line that is none.
+    """
+    store = Store(results)
+    rows = store.rows()
+    if not rows:
+        raise InvalidFileError(f"{store.path}: no rows; placekit bench SUITE -o {results} makes some")
+    try:
+        return group_rows(rows.values())
+    except KeyError as error:
+        raise InvalidFileError(f"{store.path}: a row lacks {error}") from None
+
+
+def read_measured(results: Path) -> dict[str, Row]:
+    """Read what was measured for real, by case; empty if nothing was."""
+    return {row["case"]: row for _, row in read_lines(results / "measured.jsonl")}
+
+
+def group_rows(rows: Iterable[Row]) -> tuple[Group, ...]:
+    """Group rows by problem, in order of first appearance; each row gets the label that is shown as ``shown``.
+
+    A method that ran on one problem with several limits is shown once per limit.
+    """
+    by_problem: dict[str, list[Row]] = {}
+    for row in rows:
+        by_problem.setdefault(row["problem_address"], []).append(row)
+    limits: dict[str, set[str]] = {}
+    for members in by_problem.values():
+        of_problem: dict[str, set[str]] = {}
+        for row in members:
+            of_problem.setdefault(row["label"], set()).add(_limit(row))
+        for label, found in of_problem.items():
+            if len(found) > 1:
+                limits.setdefault(label, set()).update(found)
+    groups = []
+    for members in by_problem.values():
+        by_label: dict[str, list[Row]] = {}
+        for row in sorted(members, key=lambda each: each["seed"]):
+            shown = f"{row['label']} ({_limit(row)})" if row["label"] in limits else row["label"]
+            by_label.setdefault(shown, []).append({**row, "shown": shown})
+        order = {row["label"]: at for at, row in reversed(list(enumerate(members)))}
+        names = sorted(by_label, key=lambda name: (order[by_label[name][0]["label"]], name))
+        groups.append(Group({name: tuple(by_label[name]) for name in names}))
+    return tuple(groups)
+
+
+def labels_of(groups: Iterable[Group]) -> list[str]:
+    """Return the labels of all methods in order of first appearance."""
+    return list(dict.fromkeys(label for group in groups for label in group.rows))
+
+
+def objectives_of(groups: Iterable[Group]) -> dict[str, list[Group]]:
+    """Return the groups by the name of their objective: only those are compared across models."""
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(group.objective, []).append(group)
+    return found
+
+
+def _spent_s(row: Row) -> float:
+    """Return when a run had its best placement, with the time of its warm start."""
+    return (row["time_to_best_s"] or 0.0) + (row["warm_start_s"] or 0.0)
+
+
+def _limit(row: Mapping[str, Any]) -> str:
+    parts = [f"{row['time_limit_s']:g} s"]
+    parts += [f"gap {row['gap']:g}"] if row["gap"] is not None else []
+    parts += [f"{row['max_evaluations']} evaluations"] if row["max_evaluations"] is not None else []
+    return ", ".join(parts)

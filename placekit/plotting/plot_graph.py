@@ -1,0 +1,115 @@
+"""Figure: the computation graph from left to right, every op in the colour of its device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.plotting.canvas import COLORS, axes_or_new
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from placekit.graph import OpGraph
+    from placekit.placement import Placement
+    from placekit.problem import Problem
+
+__all__ = ["DEVICE_COLORS", "layered_positions", "plot_graph"]
+
+DEVICE_COLORS = (
+    "#3b6ea8", "#4c9f70", "#c44e52", "#8172b3", "#ccb974", "#64b5cd", "#8c6d46", "#d98cb3", "#5f7f3f", "#7f7f7f",
+)  # fmt: skip
+"""One colour per device, repeated if there are more devices."""
+
+_SWEEPS = 6
+_RASTER_OVER = 1500
+"""Graphs of more ops and edges than this are drawn as pixels: as vectors they would fill megabytes."""
+
+
+def plot_graph(problem: Problem, placement: Placement, ax: Axes | None = None) -> Axes:
+    """Draw ops as dots in layers from inputs to outputs; tensors that cross devices stand out.
+
+    The area of a dot grows with the time of its op on its device.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    placement
+        A placement of its ops.
+    ax
+        Axes to draw on; those of a new figure if None.
+    """
+    from matplotlib.collections import LineCollection
+    from matplotlib.lines import Line2D
+
+    graph, names = problem.graph, problem.platform.device_names
+    x, y = layered_positions(graph)
+    width = float(np.ptp(y)) + 1.0
+    ax = axes_or_new(ax, width_in=11.0, height_in=float(np.clip(0.6 + 0.16 * width, 1.8, 5.0)))
+    device = placement.device_of_op
+    ends = np.stack([x[graph.senders], y[graph.senders], x[graph.receivers], y[graph.receivers]], axis=1)
+    crossing = device[graph.senders] != device[graph.receivers]
+    is_large = graph.num_ops + graph.num_edges > _RASTER_OVER
+    for chosen, color, line_width in ((~crossing, "#b8b8b8", 0.5), (crossing, COLORS["transfer"], 1.0)):
+        lines = LineCollection(list(ends[chosen].reshape(-1, 2, 2)), colors=color, linewidths=line_width, zorder=1)
+        ax.add_collection(lines, autolim=False)
+        lines.set_rasterized(is_large)
+    times = problem.costs.op_time_s[np.arange(graph.num_ops), problem.platform.kind_of_device[device]]
+    area = 8.0 + 60.0 * np.sqrt(times / max(float(times.max()), 1e-300))
+    area *= min(1.0, 60.0 / (float(np.ptp(x)) + 1.0)) * 0.7 + 0.3
+    colors = np.array([DEVICE_COLORS[d % len(DEVICE_COLORS)] for d in range(len(names))])[device]
+    dots = ax.scatter(x, y, s=area, c=colors.tolist(), linewidths=0.3, edgecolors="white", zorder=2)
+    dots.set_rasterized(is_large)
+    ax.set_xlim(x.min() - 0.8, x.max() + 0.8)
+    ax.set_ylim(y.max() + 0.8, y.min() - 0.8)
+    ax.axis("off")
+    used = np.unique(device).tolist()
+    handles = [
+        Line2D([], [], marker="o", linestyle="", color=DEVICE_COLORS[d % len(DEVICE_COLORS)], label=names[d])
+        for d in used
+    ]
+    if crossing.any():
+        handles.append(Line2D([], [], color=COLORS["transfer"], label="crosses devices"))
+    ax.legend(handles=handles, frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return ax
+
+
+def layered_positions(graph: OpGraph) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return ``[num_ops]`` coordinates of every op: its layer, and its place across the layer.
+
+    The layer is the longest path from an input; ops without inputs stand just before their first consumer. Within a
+    layer ops are ordered by the mean place of their neighbours, a few sweeps in both directions (Sugiyama, Tagawa and
+    Toda, 1981), and set one unit apart around the middle. O(sweeps * (ops log ops + edges)).
+    """
+    senders, receivers = graph.senders, graph.receivers
+    layer = np.zeros(graph.num_ops, dtype=np.int64)
+    rank = np.empty(graph.num_ops, dtype=np.int64)
+    rank[graph.order] = np.arange(graph.num_ops)
+    along = np.argsort(rank[senders], kind="stable")
+    for u, v in zip(senders[along].tolist(), receivers[along].tolist(), strict=True):
+        layer[v] = max(layer[v], layer[u] + 1)
+    first_use = np.full(graph.num_ops, np.iinfo(np.int64).max)
+    np.minimum.at(first_use, senders, layer[receivers])
+    is_source = np.bincount(receivers, minlength=graph.num_ops) == 0
+    layer = np.where(is_source & (first_use < np.iinfo(np.int64).max), np.maximum(first_use - 1, 0), layer)
+    place = _centred(layer, rank.astype(np.float64))
+    for sweep in range(_SWEEPS):
+        here, there = (receivers, senders) if sweep % 2 == 0 else (senders, receivers)
+        total = np.bincount(here, weights=place[there], minlength=graph.num_ops)
+        degree = np.bincount(here, minlength=graph.num_ops)
+        wanted = np.where(degree > 0, total / np.maximum(degree, 1), place)
+        place = _centred(layer, wanted + 1e-9 * rank)
+    return layer.astype(np.float64), place
+
+
+def _centred(layer: NDArray[np.int64], key: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``[num_ops]`` places in every layer in the order of `key`, one unit apart around 0."""
+    order = np.lexsort((key, layer))
+    sizes = np.bincount(layer)
+    begins = np.cumsum(sizes) - sizes
+    place = np.empty(len(layer))
+    place[order] = np.arange(len(layer)) - begins[layer[order]]
+    return place - (sizes[layer] - 1) / 2

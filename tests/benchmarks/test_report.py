@@ -1,0 +1,320 @@
+"""The report: what it says about rows, and what the page is made of."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from concurrent.futures import ThreadPoolExecutor
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placekit.benchmarks.plan import make_plan
+from placekit.benchmarks.report.details import best_result
+from placekit.benchmarks.report.figures import inline_svg
+from placekit.benchmarks.report.groups import Group, group_rows, read_groups
+from placekit.benchmarks.report.tables import (
+    across_table,
+    case_table,
+    command_table,
+    improvement_table,
+    overview_table,
+    warm_start_table,
+)
+from placekit.benchmarks.report.write import write_report
+from placekit.benchmarks.runner import run_jobs
+from placekit.benchmarks.store import Store
+from placekit.benchmarks.suite import read_suite
+from placekit.errors import InvalidFileError
+from placekit.io.problem_json import read_problem
+from placekit.plotting.canvas import figure_of, new_figure
+from placekit.plotting.plot_graph import layered_positions, plot_graph
+from placekit.problem import Problem
+
+SUITE = """
+name = "reported <&>"
+time_limit_s = 5.0
+seeds = [0, 1]
+[[model]]
+family = "chains"
+params = { num_ops = 30, num_devices = 2 }
+seeds = [0, 1]
+[[objective]]
+name = "throughput"
+[[objective]]
+name = "makespan"
+[[method]]
+name = "single"
+seeds = [0]
+[[method]]
+name = "random:100"
+[[method]]
+name = "greedy"
+seeds = [0]
+[[method]]
+name = "random:100"
+warm_start = "greedy"
+[[method]]
+name = "auto"
+seeds = [0]
+time_limit_s = 1.0
+objectives = ["throughput"]
+"""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of results: four problems, up to five methods."""
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "suite.toml").write_text(SUITE)
+    plan = make_plan(read_suite(str(folder / "suite.toml")), folder / "results")
+    store = Store(folder / "results")
+    with store.locked():
+        run_jobs(plan.jobs, store, lambda: ThreadPoolExecutor(1))
+    return store.folder
+
+
+def row(method: str, objective_s: float | None, bound_s: float | None = None, **changes: Any) -> dict[str, Any]:
+    """Return a row of one problem whose best single device takes 10 s."""
+    values: dict[str, Any] = {
+        "case": f"{method}-{changes}",
+        "problem_address": "p",
+        "model": "m",
+        "platform": None,
+        "objective": "throughput",
+        "variant": {"overlap": True, "schedule": "1f1b"},
+        "contiguity": "none",
+        "label": method,
+        "method": method,
+        "params": {},
+        "file_hashes": {},
+        "warm_start": None,
+        "seed": 0,
+        "time_limit_s": 60.0,
+        "gap": None,
+        "max_evaluations": None,
+        "num_ops": 3,
+        "num_devices": 2,
+        "single_device_s": 10.0,
+        "objective_s": objective_s,
+        "bound_s": bound_s,
+        "bound_name": None if bound_s is None else "a bound",
+        "status": "unknown" if objective_s is None else "feasible",
+        "error": None,
+        "time_to_best_s": 1.0,
+        "warm_start_s": None,
+        "runtime_s": 2.0,
+        "evaluations": 7,
+        "trace": [] if objective_s is None else [[1.0, objective_s, None]],
+        "command": "placekit solve",
+    }
+    return values | changes
+
+
+def only(*rows: dict[str, Any]) -> Group:
+    """Return the one group of some rows."""
+    (group,) = group_rows(rows)
+    return group
+
+
+def test_gap_and_score_are_to_the_best_bound_of_all_methods() -> None:
+    """X reaches 6 s without a bound; y proves 2 s: the gap of x is 4/6, its score (10 - 6) / (10 - 2)."""
+    group = only(row("x", 6.0), row("y", 8.0, 2.0), row("z", None, 1.0))
+    assert group.bound == (2.0, "a bound", "y")
+    assert group.gaps("x") == [pytest.approx(4 / 6)]
+    assert group.scores("x") == [0.5]
+    assert group.scores("z") == [0.0]
+    assert group.objectives_s("z") == [math.inf]
+    table = case_table(group, {})
+    assert [line[0] for line in table.rows] == ["x", "y", "z"]
+    assert table.best == {0}
+    assert table.rows[0][:5] == ("x", "feasible", "6000", "66.7 %", "0.500")
+    assert overview_table([group]).rows[0][1:3] == ("x", "y")
+
+
+def test_the_title_says_what_differs_from_the_usual_objective() -> None:
+    """Overlap is not the default, the schedule is."""
+    assert only(row("x", 6.0)).title == "m: throughput, overlap True, contiguity none"
+
+
+def test_seeds_are_summarised_and_limits_told_apart() -> None:
+    """Two seeds are one line with a range; the same method with another limit is another line."""
+    group = only(row("x", 6.0), row("x", 4.0, seed=1), row("x", 3.0, time_limit_s=5.0))
+    lines = case_table(group, {}).rows
+    assert [(line[0], line[2], line[-1]) for line in lines] == [
+        ("x (5 s)", "3000", "1/1"),
+        ("x (60 s)", "5000 (4000 to 6000)", "2/2"),
+    ]
+
+
+def test_a_bound_above_an_objective_is_shouted_about() -> None:
+    """Then one of them is wrong."""
+    assert only(row("x", 6.0), row("y", 6.0, 6.0)).contradiction is None
+    told = only(row("x", 6.0), row("y", 8.0, 7.0)).contradiction
+    assert told is not None
+    assert "y proves 7.0 s (a bound), x reaches 6.0 s" in told
+
+
+def test_errors_and_missing_placements_are_counted_apart() -> None:
+    """Neither is hidden, and neither counts as a win."""
+    failed = row("x", None, seed=1, error="ValueError: no", status="error", trace=[])
+    group = only(row("x", 6.0, 2.0), failed, row("x", None, seed=2))
+    line = dict(zip(across_table([group]).columns, across_table([group]).rows[0], strict=True))
+    assert (line["runs"], line["no placement"], line["errors"], line["runs there"]) == ("3", "1", "1", "1/3")
+    assert line["best of all"] == "33.3 %"
+
+
+def test_probability_of_improvement_has_one_row_and_column_per_method() -> None:
+    """X beats y on the only problem that both have."""
+    table = improvement_table([only(row("x", 6.0), row("y", 8.0))])
+    assert table.rows == (("x", "", "1.00"), ("y", "0.00", ""))
+
+
+def test_warm_start_counts_the_time_of_what_made_it() -> None:
+    """Cold there after 8 s; warm after 1 s and 3 s for the start: half the time."""
+    cold = row("x", 6.0, 2.0, trace=[[8.0, 6.0, 2.0]])
+    warm = row("x", 6.0, 2.0, warm_start="g", label="x from g", warm_start_s=3.0, trace=[[1.0, 6.0, 2.0]])
+    table = warm_start_table([only(cold, warm)])
+    assert table is not None
+    assert table.rows == (("x from g", "throughput", "1", "1/1", "1/1", "0.500", "1.0000"),)
+    assert warm_start_table([only(cold)]) is None
+
+
+def test_measured_times_are_shown_with_their_error() -> None:
+    """A column appears as soon as one row was measured."""
+    group = only(row("x", 6.0), row("y", 8.0))
+    case = group.rows["x"][0]["case"]
+    measured = {case: {"measured_s": 7.0, "measured_iqr_s": 0.5, "prediction_error": 0.1, "error": None}}
+    table = case_table(group, measured)
+    assert table.columns[-1].startswith("measured")
+    assert [line[-1] for line in table.rows] == ["7000 ± 500 (10 %)", "-"]
+
+
+class Page(HTMLParser):
+    """Collects tags, links and ids, and checks that tags are closed."""
+
+    VOID = ("meta", "link", "br", "image", "use", "path")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Take a tag."""
+        self.found.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Take a tag without content."""
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        """Leave a tag."""
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_else(results: Path) -> None:
+    """Well formed, unique ids, links that lead somewhere, no script, nothing from the network, below 3 MB."""
+    html, markdown = write_report(results)
+    text = html.read_text()
+    assert html.stat().st_size < 3e6
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    tags = [tag for tag, _ in page.found]
+    assert "script" not in tags
+    assert tags.count("svg") >= 4 * 3
+    ids = [attrs["id"] for _, attrs in page.found if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    for _, attrs in page.found:
+        for name in ("href", "xlink:href", "src"):
+            link = attrs.get(name)
+            if link is not None:
+                assert link.startswith(("#", "data:")), link
+                assert not link.startswith("#") or link[1:] in ids, link
+        for reference in re.findall(r"url\(#([^)]+)\)", " ".join(str(value) for value in attrs.values())):
+            assert reference in ids
+    assert "reported &lt;&amp;&gt;" in text
+    assert "nan" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL).replace("tenant", "")
+    assert markdown.read_text().startswith("# placekit: reported <&>")
+    for word in ("Overview", "Methods compared: makespan", "Warm against cold start", "random:100 from greedy"):
+        assert word in text
+        assert word in markdown.read_text()
+
+
+def test_every_row_has_its_command(results: Path) -> None:
+    """One line per row, with the case, so that every number can be made again."""
+    groups = read_groups(results)
+    rows = [row for group in groups for row in group.all_rows]
+    assert len(command_table(groups).rows) == len(rows) == len(Store(results).rows())
+    assert all(line[-1].startswith("placekit ") for line in command_table(groups).rows)
+
+
+def test_the_best_result_is_judged_again(results: Path) -> None:
+    """The row's placement on the kept problem has the row's objective; a row that lies is refused."""
+    group = next(group for group in read_groups(results) if group.objective == "makespan")
+    assert group.best is not None
+    problem = read_problem(results / group.best["problem_file"])
+    result = best_result(group, group.best, problem)
+    assert result.objective == group.best["objective_s"]
+    assert result.schedule is not None
+    with pytest.raises(InvalidFileError, match="the judge says"):
+        best_result(group, {**group.best, "objective_s": group.best["objective_s"] * 0.9}, problem)
+    with pytest.raises(InvalidFileError, match="another number"):
+        best_result(group, {**group.best, "device_of_op": [0]}, problem)
+
+
+def test_a_missing_problem_file_costs_the_pictures_only(results: Path, tmp_path: Path) -> None:
+    """Tables come from rows alone."""
+    (tmp_path / "rows.jsonl").write_bytes((results / "rows.jsonl").read_bytes())
+    html, _ = write_report(tmp_path)
+    assert "No pictures: cannot read" in html.read_text()
+
+
+def test_no_rows_is_an_error(tmp_path: Path) -> None:
+    """The message says what makes some; a row that lacks a field is named."""
+    with pytest.raises(InvalidFileError, match="no rows; placekit bench"):
+        write_report(tmp_path)
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"schema": "placekit/row/1", "case": "c"}) + "\n")
+    with pytest.raises(InvalidFileError, match="a row lacks 'problem_address'"):
+        write_report(tmp_path)
+
+
+def test_svg_ids_of_two_figures_differ() -> None:
+    """The same drawing twice on a page shares no id, and its title is safe in an attribute."""
+    texts = []
+    for title in ("one", 'two "<&'):
+        figure = new_figure(2, 1)
+        figure.subplots().plot([0, 1], [1, 0])
+        texts.append(inline_svg(figure, title))
+    ids = [set(re.findall(r'\bid="([^"]+)"', text)) for text in texts]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+    assert 'aria-label="two &quot;&lt;&amp;"' in texts[1]
+
+
+def test_layers_follow_the_longest_path(diamond: Problem) -> None:
+    """The diamond has three layers; its two middle ops stand beside each other."""
+    x, y = layered_positions(diamond.graph)
+    assert x.tolist() == [0, 1, 1, 2]
+    assert sorted(y.tolist()) == [-0.5, 0, 0, 0.5]
+
+
+def test_graph_figure_colours_ops_and_marks_cuts(diamond: Problem) -> None:
+    """Ops on two devices: two colours; both cut edges stand out; the devices are in the legend."""
+    from placekit.placement import Placement
+
+    axes = plot_graph(diamond, Placement.of(diamond, [1, 1, 2, 1]))
+    dots = axes.collections[-1]
+    assert len(np.unique(dots.get_facecolor(), axis=0)) == 2
+    assert [len(lines.get_paths()) for lines in axes.collections[:2]] == [2, 2]
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["acc.0", "acc.1", "crosses devices"]
+    assert figure_of(axes).get_figwidth() > 5
