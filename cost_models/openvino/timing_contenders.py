@@ -19,7 +19,7 @@ from placekit.platform import Device, Platform
 
 __all__ = ["EXECUTORS", "Contender", "Executor", "Placed", "Whole", "baselines", "on_one_device", "singles"]
 
-Executor: TypeAlias = Literal["threads", "processes"]
+Executor: TypeAlias = Literal["serial", "threads", "processes"]
 EXECUTORS: tuple[Executor, ...] = get_args(Executor)
 """Ways of running a placement."""
 

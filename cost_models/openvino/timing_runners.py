@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.cost_models.openvino.compiled_plan import compile_plan
+from placekit.cost_models.openvino.devices import shared_core
+from placekit.cost_models.openvino.inputs import random_inputs
+from placekit.cost_models.openvino.pipeline import Pipeline
+from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
+from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
+from placekit.cost_models.openvino.serial import SerialExecutor, StageTime
+from placekit.cost_models.openvino.stages import StagePlan, plan_stages
 from placekit.cost_models.openvino.timing_contenders import Contender, Placed, Whole
 from placekit.errors import ExecutionError
 from placekit.io.model import ModelSource
 
 if TYPE_CHECKING:
     import openvino
-
-    from placekit.cost_models.openvino.pipeline import Pipeline
-    from placekit.cost_models.openvino.stages import StagePlan
 
 __all__ = ["RECORDED_SAMPLES", "Runner", "start_runner"]
 
@@ -64,27 +70,48 @@ def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Ru
     PlacekitError
         Whatever keeps it from running.
     """
-    from placekit.cost_models.openvino.inputs import random_inputs
-
     if isinstance(contender, Whole):
         model = source.load()
         return _WholeRunner(contender, model, random_inputs(model, seed))
-    from placekit.cost_models.openvino.stages import plan_stages
-
     plan = plan_stages(source, contender.placement, contender.platform)
     inputs = random_inputs(plan.model, seed)
+    if contender.executor == "serial":
+        return _SerialRunner(SerialExecutor(compile_plan(plan)), inputs)
     return _PipelineRunner(_pipeline(plan, contender), inputs)
 
 
 def _pipeline(plan: StagePlan, contender: Placed) -> Pipeline:
     if contender.executor == "threads":
-        from placekit.cost_models.openvino.compiled_plan import compile_plan
-        from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
-
         return ThreadPipeline(compile_plan(plan), queue_size=contender.queue_size, record=RECORDED_SAMPLES)
-    from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
-
     return ProcessPipeline(plan, queue_size=contender.queue_size, record=RECORDED_SAMPLES)
+
+
+class _SerialRunner:
+    """Stages one after another."""
+
+    num_in_flight = 1
+
+    def __init__(self, executor: SerialExecutor, inputs: list[openvino.Tensor]) -> None:
+        self._executor, self._inputs = executor, inputs
+        self._recorded: deque[tuple[StageTime, ...]] = deque(maxlen=RECORDED_SAMPLES)
+
+    def run(self) -> None:
+        self._recorded.append(self._executor.run_traced(self._inputs)[1])
+
+    def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
+        done_s: list[float] = []
+        begun_s = time.perf_counter()
+        while not is_enough(len(done_s)):
+            begun_s = time.perf_counter()
+            self.run()
+            done_s.append(time.perf_counter())
+        return done_s, begun_s
+
+    def stage_times_s(self) -> NDArray[np.float64]:
+        return np.array([[(stage.start_s, stage.end_s) for stage in sample] for sample in self._recorded])
+
+    def close(self) -> None:
+        self._executor.close()
 
 
 class _PipelineRunner:
@@ -123,8 +150,6 @@ class _WholeRunner:
     """A compiled model: one request for latency, as many as OpenVINO likes, each in a thread, for throughput."""
 
     def __init__(self, contender: Whole, model: openvino.Model, inputs: list[openvino.Tensor]) -> None:
-        from placekit.cost_models.openvino.devices import shared_core
-
         core = shared_core()
         try:
             one = core.compile_model(model, contender.target, dict(contender.latency_properties))

@@ -20,6 +20,7 @@ from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.timing import Timing, TimingSettings
 from placekit.cost_models.openvino.timing_contenders import (
+    EXECUTORS,
     Contender,
     Placed,
     Whole,
@@ -212,11 +213,11 @@ def test_baselines_use_the_platform_s_cores_and_precision() -> None:
 
 def test_unknown_executor_is_named(source: ModelSource, platform: Platform) -> None:
     """The message lists the executors."""
-    with pytest.raises(UnknownNameError, match="executors are threads, processes"):
+    with pytest.raises(UnknownNameError, match="executors are serial, threads, processes"):
         Placed("x", on_one_device(source.graph, platform, 0), platform, "rayon")  # type: ignore[arg-type]  # that is the point
 
 
-@pytest.mark.parametrize("executor", ["threads", "processes"])
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_placement_is_measured_against_single_devices(
     source: ModelSource, platform: Platform, tmp_path: Path, executor: Any
 ) -> None:
