@@ -130,15 +130,16 @@ class LearnedMethod(ABC):
     ) -> Callable[[Metrics], None]:
         """Return what to do after every update: tell the run, the watchers, and now and then the disk."""
         environment = training.environment
-        told, saved_at = environment.evaluations, perf_counter()
+        told, saved_at, offered = environment.evaluations, perf_counter(), run.objective
 
         def report(metrics: Metrics) -> None:
-            nonlocal told, saved_at
+            nonlocal told, saved_at, offered
             run.count_evaluations(environment.evaluations - told)
             told = environment.evaluations
             best = environment.best_objective
-            if best is not None and environment.best is not None and (run.objective is None or best < run.objective):
+            if best is not None and environment.best is not None and (offered is None or best < offered):
                 run.offer(environment.best)
+                offered = best
             for watcher in watchers:
                 watcher(metrics)
             if perf_counter() - saved_at >= self.session.checkpoint_every_s:

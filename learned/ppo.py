@@ -1,7 +1,7 @@
 """Proximal policy optimisation: the loop of REINFORCE, with several clipped steps for every batch of samples.
 
-It writes the metrics of :mod:`placekit.learned.training`, and ``losses/clipfrac``, the share of decisions whose ratio of
-new to old probability was clipped, and ``losses/approx_kl``, an estimate of how far the policy has moved.
+It writes the metrics of :mod:`placekit.learned.training`, and ``losses/clipfrac``, the share of decisions whose ratio
+of new to old probability was clipped, and ``losses/approx_kl``, an estimate of how far the policy has moved.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def ppo(
             entropy = entropies.mean()
             grad_norm = descend(training, policy_loss - params.entropy_weight(training.update) * entropy)
         losses = {
-            "policy_loss": float(policy_loss),
-            "entropy": float(entropy),
+            "policy_loss": policy_loss.item(),
+            "entropy": entropy.item(),
             "grad_norm": grad_norm,
             "clipfrac": float((ratio != clipped).float().mean()),
             "approx_kl": float((ratio - 1 - change).mean().detach()),
         }
-        on_update(training.metrics(costs, **losses))
+        on_update(training.metrics(costs, losses))

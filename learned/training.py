@@ -33,6 +33,8 @@ from placekit.stop import StopReason
 
 __all__ = ["Learner", "Metrics", "Rollout", "Training", "TrainingParams", "descend", "reinforce"]
 
+_LEAST_PATIENCE = 4
+
 
 class Rollout(NamedTuple):
     """A batch of placements and the decisions that made them.
@@ -58,8 +60,10 @@ class Rollout(NamedTuple):
 class Learner(Protocol):
     """A policy for one problem: what the loop samples from and updates."""
 
-    policy: nn.Module
-    """Every weight that is trained. What carries over to other problems is `transferable`."""
+    @property
+    def policy(self) -> nn.Module:
+        """Every weight that is trained. What carries over to other problems is `transferable`."""
+        ...
 
     def rollout(self, generator: torch.Generator) -> Rollout:
         """Sample placements; all randomness comes from `generator`."""
@@ -99,7 +103,8 @@ class TrainingParams:
     updates
         Updates after which training ends if no stop criterion ended it before: the default budget.
     patience
-        Updates without a better placement after which it ends; 0 for no such end.
+        Updates without a better placement after which it ends, or fewer for a problem of few groups: as many as it has
+        groups, and `_LEAST_PATIENCE` more. 0 for no such end.
     learning_rate
         Step size of Adam.
     max_grad_norm
@@ -196,7 +201,8 @@ class Training:
         """Return why training is over by its own parameters; None if it is not."""
         if self.update >= self.params.updates:
             return StopReason.ITERATIONS
-        return StopReason.FINISHED if 0 < self.params.patience <= self.stale else None
+        patience = min(self.params.patience, self.environment.num_groups + _LEAST_PATIENCE)
+        return StopReason.FINISHED if self.params.patience and self.stale >= patience else None
 
     def score(self, placements: NDArray[np.int64]) -> Tensor:
         """``[batch]`` costs of the placements of one update; keeps `stale`."""
@@ -205,7 +211,7 @@ class Training:
         self.stale = self.stale + 1 if self.environment.best_objective == before else 0
         return torch.from_numpy(costs).float()
 
-    def metrics(self, costs: Tensor, **losses: float) -> Metrics:
+    def metrics(self, costs: Tensor, losses: dict[str, float]) -> Metrics:
         """Return the metrics of the update that ends now."""
         self.update += 1
         scored = self.environment.evaluations - self._begun_evaluations
@@ -282,8 +288,8 @@ def reinforce(
         policy_loss = -(advantages * rollout.log_probs).sum() / len(costs)
         entropy = rollout.entropies.mean()
         loss = policy_loss - training.params.entropy_weight(training.update) * entropy
-        grad_norm = descend(training, loss)
-        on_update(training.metrics(costs, policy_loss=float(policy_loss), entropy=float(entropy), grad_norm=grad_norm))
+        losses = {"policy_loss": policy_loss.item(), "entropy": entropy.item(), "grad_norm": descend(training, loss)}
+        on_update(training.metrics(costs, losses))
 
 
 def descend(training: Training, loss: Tensor) -> float:

@@ -90,6 +90,21 @@ METHODS: Mapping[str, MethodEntry] = MappingProxyType(
         "m-topo": MethodEntry("placekit.solvers.makespan.lists:MTopo", "heuristic", "none"),
         "m-etf": MethodEntry("placekit.solvers.makespan.lists:MEtf", "heuristic", "none"),
         "m-sct": MethodEntry("placekit.solvers.makespan.lists:MSct", "heuristic", "none"),
+        "hsdag": MethodEntry(
+            "placekit.learned.hsdag.method:Hsdag",
+            "learned",
+            "best of what a policy met while it learned",
+            ("torch", "torch_geometric"),
+            "learned",
+        ),
+        "policy": MethodEntry(
+            "placekit.learned.policy:TrainedPolicy",
+            "learned",
+            "best of a few samples of a trained policy",
+            ("torch",),
+            "learned",
+            argument="PATH",
+        ),
         "file": MethodEntry("placekit.solvers.expert:FilePlacement", "baseline", "none", argument="PATH"),
     }
 )

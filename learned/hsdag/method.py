@@ -1,0 +1,36 @@
+"""HSDAG as a method: ``placekit solve --method hsdag``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, cast
+
+from placekit.errors import InvalidProblemError
+from placekit.learned.environment import Environment
+from placekit.learned.hsdag.learner import HsdagLearner
+from placekit.learned.hsdag.params import FIDELITIES, HsdagParams
+from placekit.learned.method import LearnedMethod
+
+__all__ = ["Hsdag"]
+
+
+class Hsdag(LearnedMethod):
+    """Trains HSDAG on the problem; see :mod:`placekit.learned.hsdag.learner`.
+
+    Budget without a stop criterion: `HsdagParams.updates`, or `HsdagParams.patience` without a better placement.
+    """
+
+    name: ClassVar[str] = "hsdag"
+    params_type = HsdagParams
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; the parameter ``fidelity`` sets the defaults of the others."""
+        fidelity = params.get("fidelity", "placekit")
+        if fidelity not in FIDELITIES:
+            raise InvalidProblemError(f"hsdag: fidelity is {fidelity!r}; it must be one of {', '.join(FIDELITIES)}")
+        return super().from_params(argument, {**FIDELITIES[fidelity], **params})
+
+    def make_learner(self, environment: Environment) -> HsdagLearner:
+        """Return a fresh learner."""
+        return HsdagLearner(environment, cast("HsdagParams", self.params))

@@ -1,0 +1,146 @@
+"""The networks of HSDAG: node encoder, edge scorer, pooling, and the policy head.
+
+Shapes
+------
+``N`` nodes or groups, ``E`` undirected edges, ``H`` hidden width, ``F`` feature width, ``D`` devices.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv
+
+__all__ = ["Dropout", "EdgeScorer", "Encoder", "Pooling", "mlp"]
+
+
+class Dropout(nn.Module):
+    """Dropout that draws from a generator of its own, so that a training can be repeated exactly.
+
+    Parameters
+    ----------
+    rate
+        Share of the values that become zero.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+        self.generator: torch.Generator | None = None
+        """Where randomness comes from; None switches the dropout off."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return `values`, some of them zero and the others scaled up; unchanged without a generator."""
+        if self.generator is None or self.rate == 0:
+            return values
+        kept = torch.rand(values.shape, generator=self.generator) >= self.rate
+        return values * kept / (1 - self.rate)
+
+
+def mlp(width_in: int, hidden: int, width_out: int, dropout: float, *, is_last_active: bool = False) -> nn.Sequential:
+    """Return two linear layers with a normalised ReLU between them, and another behind them if `is_last_active`."""
+    layers: list[nn.Module] = [
+        nn.Linear(width_in, hidden),
+        nn.LayerNorm(hidden),
+        nn.ReLU(),
+        Dropout(dropout),
+        nn.Linear(hidden, width_out),
+    ]
+    if is_last_active:
+        layers += [nn.LayerNorm(width_out), nn.ReLU(), Dropout(dropout)]
+    return nn.Sequential(*layers)
+
+
+class Encoder(nn.Module):
+    """Graph convolutions with a residual connection: ``LN(h + GCN(...))``.
+
+    Parameters
+    ----------
+    width
+        Hidden width.
+    layers
+        Number of convolutions.
+    dropout
+        Rate behind each of them.
+    """
+
+    def __init__(self, width: int, layers: int, dropout: float) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList(GCNConv(width, width) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, hidden: Tensor, both_ways: Tensor) -> Tensor:
+        """Return ``[N, H]`` from ``[N, H]`` along directed edges ``[2, 2 E]``."""
+        found = hidden
+        for convolution in self.convolutions:
+            found = self.dropout(torch.relu(convolution(found, both_ways)))
+        normed: Tensor = self.norm(hidden + found)
+        return normed
+
+
+class EdgeScorer(nn.Module):
+    """Score of an edge from its ends: ``sigmoid(MLP(h_u * h_v))``, the same for (u, v) and (v, u).
+
+    Parameters
+    ----------
+    width
+        Hidden width.
+    dropout
+        Rate inside.
+    """
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.network = mlp(width, width, 1, dropout)
+
+    def forward(self, hidden: Tensor, edges: Tensor) -> Tensor:
+        """Return ``[E]`` from ``[N, H]`` and ``[2, E]``."""
+        scores: Tensor = torch.sigmoid(self.network(hidden[edges[0]] * hidden[edges[1]]).squeeze(1))
+        return scores
+
+
+class Pooling(nn.Module):
+    """Embedding of a group: a normalised sum over its members, scaled by the mean score of its edges.
+
+    The scale is the only path by which gradients reach the edge scorer.
+
+    Parameters
+    ----------
+    width
+        Hidden width.
+    scales_by_count
+        True to multiply by the number of edges inside the group as well, as the released code does.
+    """
+
+    def __init__(self, width: int, *, scales_by_count: bool) -> None:
+        super().__init__()
+        self.before, self.after = nn.Linear(width, width), nn.Linear(width, width)
+        self.norm_before, self.norm_after = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.scales_by_count = scales_by_count
+
+    def forward(self, hidden: Tensor, group: Tensor, num_groups: int, inside: Tensor, scores: Tensor) -> Tensor:
+        """Return ``[num_groups, H]``.
+
+        Parameters
+        ----------
+        hidden
+            ``[N, H]`` embeddings of the members.
+        group
+            ``[N]`` group of every member.
+        num_groups
+            Number of groups.
+        inside
+            ``[edges inside groups]`` group of each such edge.
+        scores
+            ``[edges inside groups]`` its score.
+        """
+        members = self.norm_before(hidden + self.before(hidden))
+        total = hidden.new_zeros(num_groups, hidden.shape[1]).index_add(0, group, members)
+        pooled: Tensor = self.norm_after(total + self.after(total))
+        count = hidden.new_zeros(num_groups).index_add(0, inside, torch.ones_like(scores))
+        score = hidden.new_zeros(num_groups).index_add(0, inside, scores)
+        scale = torch.where(count > 0, score / count.clamp_min(1), torch.ones_like(count))
+        if self.scales_by_count:
+            scale = scale * count.clamp_min(1)
+        return pooled * scale[:, None]

@@ -1,0 +1,172 @@
+"""The parameters of HSDAG, and the three forms in which it is compared: paper, released, placekit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from placekit.errors import InvalidProblemError
+from placekit.learned.hsdag.coarsen import COARSENINGS
+from placekit.learned.training import TrainingParams
+
+__all__ = ["FIDELITIES", "HsdagParams"]
+
+_RETURNS = ("advantage", "step", "buffer")
+
+
+@dataclass(frozen=True)
+class HsdagParams(TrainingParams):
+    """Parameters of `Hsdag`. The defaults are those of the fidelity ``"placekit"``.
+
+    Parameters
+    ----------
+    fidelity
+        Which form: sets the defaults of all other parameters, see `FIDELITIES`.
+    coarsening
+        Which ops form a node: ``"classes"``, ``"chains"`` or ``"only-parents"``
+        (:mod:`placekit.learned.hsdag.coarsen`).
+    hidden
+        Hidden width.
+    dropout
+        Rate in the networks, while sampling; 0 for none.
+    levels
+        How often the graph is parsed; 0 for until nothing changes, which leaves one group per connected component.
+    min_groups
+        Parsing ends with a level that has no more groups than this.
+    scales_by_count
+        True to scale the embedding of a group by the number of its edges.
+    steps
+        Steps of an episode: the state is renewed after each, and all of them make one update.
+    samples
+        Placements drawn at every step, per level if `is_multilevel`.
+    is_multilevel
+        True to draw from the groups of every level, the nodes included; False to draw from the last level only.
+    deviations
+        `is_multilevel`: how many groups leave the preferred device in a placement, about, at first and at any level.
+        0 leaves the scale of the logits to the network.
+    has_residual
+        True to add logits per node that are trained for this problem alone.
+    noise
+        Deviation of the noise on the log scores of edges while sampling, so that groups vary.
+    imitation
+        Weight of the log-likelihood of the best placement so far (self-imitation, Oh et al., ICML 2018).
+    returns
+        ``"advantage"``: standardised, within samples of one level; ``"step"``: ``discount**t / cost`` at step t, as in
+        the paper; ``"buffer"``: one discounted sum, counted from the last step, for all steps, as released.
+    discount
+        See `returns`.
+    excludes_single
+        True to give placements on a single device next to no reward.
+    without
+        Feature groups to leave out, separated by commas (:mod:`placekit.learned.features`).
+
+    Raises
+    ------
+    InvalidProblemError
+        A value out of its range.
+    """
+
+    updates: int = 400
+    patience: int = 60
+    learning_rate: float = 1e-3
+    entropy_start: float = 0.01
+    entropy_end: float = 0.001
+    fidelity: str = "placekit"
+    coarsening: str = "classes"
+    hidden: int = 64
+    dropout: float = 0.0
+    levels: int = 3
+    min_groups: int = 2
+    scales_by_count: bool = False
+    steps: int = 4
+    samples: int = 32
+    is_multilevel: bool = True
+    deviations: float = 3.0
+    has_residual: bool = True
+    noise: float = 1.0
+    imitation: float = 0.1
+    returns: str = "advantage"
+    discount: float = 1.0
+    excludes_single: bool = False
+    without: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, choices in (
+            ("fidelity", tuple(FIDELITIES)),
+            ("coarsening", COARSENINGS),
+            ("returns", _RETURNS),
+        ):
+            if getattr(self, name) not in choices:
+                raise InvalidProblemError(
+                    f"hsdag: {name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}"
+                )
+        self.require("hidden", "min_groups", "steps", "samples", least=1)
+        self.require("levels", "deviations", "noise", "imitation", "discount", least=0)
+        if not 0 <= self.dropout < 1:
+            raise InvalidProblemError(f"hsdag: dropout is {self.dropout}; it must be at least 0 and below 1")
+        if self.returns != "advantage" and self.samples != 1:
+            raise InvalidProblemError(f"hsdag: returns {self.returns!r} need samples = 1, not {self.samples}")
+
+    @property
+    def without_groups(self) -> tuple[str, ...]:
+        """The feature groups to leave out."""
+        return tuple(name.strip() for name in self.without.split(",") if name.strip())
+
+
+_PUBLISHED: Mapping[str, Any] = MappingProxyType(
+    {
+        "patience": 0,
+        "max_grad_norm": 1e9,
+        "entropy_start": 0.0,
+        "entropy_end": 0.0,
+        "hidden": 128,
+        "dropout": 0.2,
+        "scales_by_count": True,
+        "steps": 20,
+        "samples": 1,
+        "is_multilevel": False,
+        "deviations": 0.0,
+        "has_residual": False,
+        "noise": 0.0,
+        "imitation": 0.0,
+    }
+)
+
+FIDELITIES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "placekit": {},
+        "paper": {
+            **_PUBLISHED,
+            "updates": 100,
+            "learning_rate": 1e-4,
+            "coarsening": "chains",
+            "levels": 1,
+            "returns": "step",
+            "discount": 0.95,  # the paper names none; this is the released one
+            "without": "bytes,flops,times",
+        },
+        "released": {
+            **_PUBLISHED,
+            "updates": 25,
+            "learning_rate": 1e-3,
+            "coarsening": "only-parents",
+            "levels": 0,
+            "returns": "buffer",
+            "discount": 0.95,
+            "excludes_single": True,
+            "without": "degree,fractal,shape,bytes,flops,times",
+        },
+    }
+)
+"""What each form sets beside the defaults.
+
+``paper``: the equations and table 6 as published. ``released``: what the released code does, defects included: parsing
+until nothing changes, so that a connected graph always ends as one group; single devices without reward, so that this
+group is never worth anything; one return for all steps. (Its dropout inside the edge scorer, which scores the two
+directions of an edge apart and so may tear the graph into a few groups, is not repeated; nor is the placement of ops by
+the wrong index.) ``placekit``: groups on several levels, drawn from at once; many samples per update with a baseline of
+their own; an entropy bonus; logits of bounded size; the answer of the policy without randomness.
+"""

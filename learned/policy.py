@@ -1,0 +1,109 @@
+"""A trained policy as a method: ``placekit solve --method policy:policy.pt``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+
+from placekit.errors import InvalidFileError, InvalidProblemError
+from placekit.learned.checkpoint import Checkpoint, read_checkpoint
+from placekit.learned.environment import Environment
+from placekit.learned.method import LearnedMethod, apply_weights, offer_decoded, seeded_learner
+from placekit.method import Run
+from placekit.problem import Problem
+from placekit.solvers.params import read_params
+from placekit.solvers.registry import get_method
+from placekit.stop import StopReason
+
+__all__ = ["PolicyParams", "TrainedPolicy"]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyParams:
+    """Parameters of `TrainedPolicy`.
+
+    Parameters
+    ----------
+    rollouts
+        Batches of samples beside the policy's own answer; 0 for that answer alone.
+    """
+
+    rollouts: int = 1
+
+    def __post_init__(self) -> None:
+        if self.rollouts < 0:
+            raise InvalidProblemError(f"policy: rollouts is {self.rollouts}; it must be >= 0")
+
+
+class TrainedPolicy:
+    """Applies the policy of a checkpoint to a problem, which need not be the one it was trained on: no weight changes.
+
+    Parameters
+    ----------
+    path
+        Policy file of any learned method.
+    params
+        Parameters.
+
+    Raises
+    ------
+    InvalidFileError
+        A file that is no policy.
+    """
+
+    name: ClassVar[str] = "policy"
+
+    def __init__(self, path: Path, params: PolicyParams | None = None) -> None:
+        self.path = path
+        self.params = params or PolicyParams()
+        self.checkpoint = read_checkpoint(path)
+        self.method = _method_of(self.checkpoint, path)
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; ``policy:PATH`` names the file."""
+        if argument is None:
+            raise InvalidProblemError("method 'policy' needs a file: policy:PATH")
+        return cls(Path(argument), read_params(PolicyParams, cls.name, params))
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None if the policy chooses among as many devices as the problem has."""
+        expected, found = self.checkpoint.num_devices, problem.platform.num_devices
+        if expected != found:
+            return f"the policy chooses among {expected} devices, the problem has {found}"
+        return self.method.supports(problem)
+
+    def run(self, run: Run) -> StopReason:
+        """Offer the policy's own answers, then the best of its samples."""
+        environment = Environment(run.problem)
+        learner = seeded_learner(self.method, environment, run.seed)
+        apply_weights(learner, self.checkpoint, self.method.name, run.problem)
+        if run.warm_start is not None:
+            learner.prefer(run.warm_start.device_of_op)
+        offer_decoded(run, environment, learner)
+        generator = torch.Generator().manual_seed(run.seed)
+        for _ in range(self.params.rollouts):
+            reason = run.should_stop()
+            if reason is not None:
+                return reason
+            before = environment.evaluations
+            with torch.no_grad():
+                environment.evaluate(learner.rollout(generator).placements)
+            run.count_evaluations(environment.evaluations - before)
+            if environment.best is not None:
+                run.offer(environment.best)
+        return StopReason.FINISHED
+
+
+def _method_of(checkpoint: Checkpoint, path: Path) -> LearnedMethod:
+    try:
+        method = get_method(checkpoint.method, checkpoint.params)
+    except InvalidProblemError as error:
+        raise InvalidFileError(f"{path}: {error}") from None
+    if not isinstance(method, LearnedMethod):
+        raise InvalidFileError(f"{path}: a policy of {checkpoint.method!r}, which is no learned method")
+    return method
