@@ -13,12 +13,16 @@ from typing import Annotated
 import typer
 
 from placekit.cli.bench import bench
+from placekit.cli.calibrate import calibrate
 from placekit.cli.devices import devices
+from placekit.cli.explain import explain
 from placekit.cli.export import export
+from placekit.cli.learn import learn
 from placekit.cli.profile import profile
 from placekit.cli.report import report
 from placekit.cli.show import show
 from placekit.cli.solve import solve
+from placekit.cli.time import time
 from placekit.cli.zoo import zoo
 from placekit.errors import JudgeDisagreementError, PlacekitError
 
@@ -38,7 +42,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (devices, profile, solve, export, show, zoo, bench, report):
+for command in (devices, profile, calibrate, solve, learn, time, export, show, zoo, bench, report, explain):
     app.command()(command)
 
 

@@ -10,11 +10,14 @@ from placekit.cli.console import diagnostics
 from placekit.cli.units import format_share, format_time
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import RenderableType
 
+    from placekit.learned.training import Metrics
     from placekit.result import Incumbent
 
-__all__ = ["SHOWN_AFTER_S", "SolveLine", "StepBar"]
+__all__ = ["SHOWN_AFTER_S", "LearnLine", "SolveLine", "StepBar"]
 
 SHOWN_AFTER_S = 2.0
 """Work that ends sooner shows nothing."""
@@ -74,6 +77,33 @@ class SolveLine(_LiveLine):
         text = (
             f"solving  best {format_time(best)}  bound {format_time(bound)}  "
             f"gap {format_share(relative_gap(best, bound))}  {elapsed_s:.0f} s{limit}  (Ctrl-C: take the best)"
+        )
+        return Text(text, overflow="ellipsis", no_wrap=True)
+
+
+class LearnLine(SolveLine):
+    """The best and the mean of a running training, its entropy and its speed."""
+
+    def __init__(self, time_limit_s: float | None = None) -> None:
+        super().__init__(time_limit_s)
+        self._metrics: Mapping[str, float] = {}
+        self._update = 0
+
+    def take(self, metrics: Metrics) -> None:
+        """Take the newest metrics; the training calls this after every update."""
+        self._metrics, self._update = metrics.values, metrics.update
+
+    def render(self, elapsed_s: float) -> RenderableType:
+        """Return the line."""
+        from rich.text import Text
+
+        values = self._metrics
+        if not values:
+            return super().render(elapsed_s)
+        text = (
+            f"update {self._update}  best {format_time(values.get('charts/best_objective'))}  "
+            f"mean cost {-values['charts/episodic_return']:.3f}  entropy {values['losses/entropy']:.3f}  "
+            f"{values['charts/SPS']:.0f} evaluations/s  {elapsed_s:.0f} s  (Ctrl-C: take the best)"
         )
         return Text(text, overflow="ellipsis", no_wrap=True)
 

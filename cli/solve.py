@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from placekit.result import Result
     from placekit.stop import Stop
 
-__all__ = ["EXIT_INFEASIBLE", "EXIT_NO_ANSWER", "exit_code", "solve"]
+__all__ = ["EXIT_INFEASIBLE", "EXIT_NO_ANSWER", "exit_code", "report", "solve"]
 
 EXIT_INFEASIBLE = 3
 """Proven: no placement satisfies the constraints."""
@@ -125,7 +125,7 @@ def solve(
     if as_json:
         print_json(result.to_dict() | {"files": written})
     else:
-        show_parts(_report(task, result, written))
+        show_parts(report(task, result, written))
     raise typer.Exit(exit_code(result))
 
 
@@ -145,7 +145,8 @@ def exit_code(result: Result) -> int:
     return EXIT_INFEASIBLE if result.status is Status.INFEASIBLE else EXIT_NO_ANSWER
 
 
-def _report(task: Task, result: Result, written: Mapping[str, str]) -> Iterator[RenderableType]:
+def report(task: Task, result: Result, written: Mapping[str, str]) -> Iterator[RenderableType]:
+    """Return what to tell of a result: the task, loads, bound and gap, single devices, and the files by kind."""
     from placekit.cli.comparison import single_device_table
     from placekit.cli.render import fact_lines, result_lines
 

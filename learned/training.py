@@ -33,7 +33,7 @@ from placekit.stop import StopReason
 
 __all__ = ["Learner", "Metrics", "Rollout", "Training", "TrainingParams", "descend", "reinforce"]
 
-_LEAST_PATIENCE = 4
+_LEAST_PATIENCE = 2
 
 
 class Rollout(NamedTuple):
@@ -101,7 +101,8 @@ class TrainingParams:
     Parameters
     ----------
     updates
-        Updates after which training ends if no stop criterion ended it before: the default budget.
+        Updates after which training ends if no stop criterion ended it before: the default budget. 0 applies
+        a policy without training it.
     patience
         Updates without a better placement after which it ends, or fewer for a problem of few groups: as many as it has
         groups, and `_LEAST_PATIENCE` more. 0 for no such end.
@@ -127,8 +128,8 @@ class TrainingParams:
     entropy_updates: int = 100
 
     def __post_init__(self) -> None:
-        self.require("updates", "entropy_updates", least=1)
-        self.require("patience", "entropy_start", "entropy_end", least=0)
+        self.require("entropy_updates", least=1)
+        self.require("updates", "patience", "entropy_start", "entropy_end", least=0)
         for name in ("learning_rate", "max_grad_norm"):
             if not getattr(self, name) > 0:
                 raise InvalidProblemError(f"parameter {name!r} is {getattr(self, name)}; it must be > 0")

@@ -1,0 +1,150 @@
+"""``placekit learn``: train a policy on a problem, keep it, and write what it found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from placekit.cli.objectives import ObjectiveChoice
+from placekit.cli.options import (
+    DevicesOption,
+    GroupsOption,
+    JsonOption,
+    ParamOption,
+    PlatformOption,
+    PrecisionOption,
+    SeedOption,
+    ShapeOption,
+    parse_params,
+)
+from placekit.cli.platforms import PlatformChoice
+from placekit.cli.task import TaskOptions, read_placed, read_task
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from placekit.cli.files import OutputFiles
+    from placekit.learned.method import LearnedMethod
+    from placekit.stop import Stop
+
+__all__ = ["learn"]
+
+
+def learn(
+    model: Annotated[
+        Path, typer.Argument(help="Model (.xml, .onnx), problem or workload (.json).", show_default=False)
+    ],
+    method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="A learned method.")] = "hsdag",
+    objective: Annotated[
+        str | None, typer.Option(metavar="NAME", help="throughput, offload-latency, makespan or serial-latency.")
+    ] = None,
+    contiguity: Annotated[
+        str | None, typer.Option(metavar="RULE", help="none, convex or acyclic; default: the objective's.")
+    ] = None,
+    costs: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Costs of a model: a file, 'analytic', or 'profiled' (default).")
+    ] = None,
+    device: DevicesOption = None,
+    platform: PlatformOption = None,
+    groups: GroupsOption = None,
+    precision: PrecisionOption = None,
+    shape: ShapeOption = None,
+    episodes: Annotated[int | None, typer.Option(metavar="N", help="Stop after so many updates.")] = None,
+    time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after this time.")] = None,
+    evaluations: Annotated[int | None, typer.Option(metavar="N", help="Stop after scoring so many placements.")] = None,
+    seed: SeedOption = 0,
+    param: ParamOption = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Trained policy to begin with; --episodes 0 only applies it."),
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Checkpoint to go on from, and to write unless --policy-out.")
+    ] = None,
+    policy_out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the policy and checkpoint goes (STEM.policy.pt).")
+    ] = None,
+    log_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for metrics.jsonl and TensorBoard events.")
+    ] = None,
+    warm_start: Annotated[Path | None, typer.Option(metavar="FILE", help="Placement or result to begin near.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Placement file; the result goes beside it.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a policy on a model; write the policy, its best placement and the result."""
+    from placekit.cli.console import check_writable, print_json, show_parts
+    from placekit.cli.files import OutputFiles
+    from placekit.cli.progress import LearnLine
+    from placekit.cli.solve import exit_code, report
+    from placekit.learned.method import Session
+    from placekit.solve import solve as solve_problem
+
+    learner = _method(method, parse_params(param), episodes)
+    files = OutputFiles.of(model, output)
+    kept = policy_out or resume or _policy_file(files)
+    check_writable(kept)
+    task = read_task(
+        model,
+        TaskOptions(
+            ObjectiveChoice(objective, contiguity), PlatformChoice(device, platform, groups, precision), costs, shape
+        ),
+    )
+    start = read_placed(warm_start, task.problem.graph, task.problem.platform) if warm_start else None
+    with LearnLine(time_limit) as line:
+        learner.session = Session(kept, resume, policy, log_dir, line.take)
+        result = solve_problem(
+            task.problem,
+            learner,
+            stop=_stop(time_limit, evaluations),
+            seed=seed,
+            warm_start=start,
+            on_progress=line,
+        )
+    written = files.write(result, task.problem) | {"policy": str(kept)}
+    if as_json:
+        print_json(result.to_dict() | {"files": written})
+    else:
+        show_parts(report(task, result, written))
+    raise typer.Exit(exit_code(result))
+
+
+def _policy_file(files: OutputFiles) -> Path:
+    """Return ``STEM.policy.pt`` beside the result."""
+    return files.result.with_name(files.result.name.removesuffix(".result.json") + ".policy.pt")
+
+
+def _method(name: str, params: Mapping[str, object], episodes: int | None) -> LearnedMethod:
+    """Return the learned method called `name`.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        A method that does not learn.
+    """
+    from placekit.errors import UnsupportedProblemError
+    from placekit.learned.method import LearnedMethod
+    from placekit.solvers.registry import METHODS, get_method
+
+    method = get_method(name, params)
+    if not isinstance(method, LearnedMethod):
+        learned = ", ".join(key for key, entry in METHODS.items() if entry.family == "learned" and not entry.argument)
+        raise UnsupportedProblemError(f"method {name!r} does not learn; learned methods are {learned}")
+    if episodes is not None:
+        method.params = replace(method.params, updates=episodes, patience=0)
+    return method
+
+
+def _stop(time_limit_s: float | None, evaluations: int | None) -> Stop | None:
+    from placekit.stop import AnyOf, MaxIterations, MaxRuntime
+
+    criteria: list[Stop] = []
+    if time_limit_s is not None:
+        criteria.append(MaxRuntime(time_limit_s))
+    if evaluations is not None:
+        criteria.append(MaxIterations(evaluations))
+    return AnyOf(tuple(criteria)) if criteria else None
