@@ -70,7 +70,8 @@ def wire(plan: StagePlan, queue_size: int) -> Wiring:
     """Return the wiring of a plan.
 
     A tensor that skips stages waits while the samples before it pass them, so its ring grows with the number of stages
-    that it skips; one slot more than `queue_size` per device is always enough to keep all devices busy.
+    that it skips. It ends at one slot per device, as many samples as can be worked on at once, and `queue_size` more,
+    so that memory does not grow with the number of stages.
 
     Parameters
     ----------

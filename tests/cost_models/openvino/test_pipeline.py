@@ -263,6 +263,21 @@ def test_a_model_without_ops_is_a_pipeline_too(start: Start, saved: Callable[[ov
 
 
 @BOTH
+def test_a_stage_that_fails_is_named(start: Start, saved: Callable[[ov.Model], ModelSource]) -> None:
+    """What OpenVINO refuses when a stage runs ends the sample, and later submits, with the stage's name."""
+    x = opset.parameter([2, 8], ov.Type.f32, name="x")
+    total = opset.reduce_sum(opset.relu(x, name="op0"), opset.constant(1), False, name="op1")
+    plan = alternating_plan(saved(ov.Model([opset.result(opset.exp(total, name="op2"))], [x], "sums")))
+    # a plan that lies: the last stage is handed the tensor before the sum, of another shape
+    stages = (*plan.stages[:2], replace(plan.stages[2], inputs=plan.stages[1].inputs))
+    ones = np.ones((2, 8), dtype=np.float32)
+    with start(replace(plan, stages=stages)) as pipe:
+        for _ in range(2):
+            with pytest.raises(ExecutionError, match="stage '2:cpu0' failed on device 'cpu0'"):
+                pipe([ones])
+
+
+@BOTH
 def test_a_stage_that_cannot_be_compiled_is_named(start: Start, chain_plan: StagePlan) -> None:
     """A property that the device does not know fails at construction, with the stage's name."""
     wrong = chain_plan.stages[2].device.replace(properties={"NO_SUCH_PROPERTY": "1"})

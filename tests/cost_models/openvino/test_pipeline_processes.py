@@ -19,6 +19,7 @@ import pytest
 from numpy.typing import NDArray
 from pipelines import F32, alternating_plan, chain, is_alive, make_slow_plan, slow_model, wait_until
 
+from placekit.cost_models.openvino import pipeline_processes
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
@@ -39,8 +40,8 @@ def test_processes_refuse_dynamic_shapes(saved: Callable[[ov.Model], ModelSource
         ProcessPipeline(alternating_plan(saved(chain(["?", 8]))))
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_worker_is_noticed_within_a_second(slow_plan: StagePlan, victim: int) -> None:
+@pytest.mark.parametrize(("victim", "how"), [(0, signal.SIGKILL), (1, signal.SIGSEGV)])
+def test_a_killed_worker_is_noticed_within_a_second(slow_plan: StagePlan, victim: int, how: signal.Signals) -> None:
     """Every future ends with device, process and signal, or with a right result; no process stays."""
     x = np.ones((256, 256), dtype=np.float32)
     with ProcessPipeline(slow_plan) as pipe:
@@ -48,14 +49,27 @@ def test_a_killed_worker_is_noticed_within_a_second(slow_plan: StagePlan, victim
         processes = [process.pid for process in pipe._processes]
         futures = [pipe.submit([x]) for _ in range(4)]
         start = time.perf_counter()
-        os.kill(processes[victim], signal.SIGKILL)
-        message = rf"device 'cpu{victim}' \(process {processes[victim]}\) was killed by SIGKILL while"
+        os.kill(processes[victim], how)
+        message = rf"device 'cpu{victim}' \(process {processes[victim]}\) was killed by {how.name} while"
         with pytest.raises(ExecutionError, match=message):
             list(pipe.stream([x] for _ in range(1000)))
         assert time.perf_counter() - start < 1.0
         for future in futures:
             if future.exception(1) is None:
                 np.testing.assert_array_equal(future.result()["y"], expected)
+    assert not any(is_alive(process) for process in processes)
+
+
+def test_a_worker_that_hangs_is_ended_by_close(slow_plan: StagePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close gives a worker that does not answer a while, then kills it; no future stays open."""
+    monkeypatch.setattr(pipeline_processes, "_EXIT_WAIT_S", 0.3)
+    with ProcessPipeline(slow_plan) as pipe:
+        processes = [process.pid for process in pipe._processes]
+        os.kill(processes[1], signal.SIGSTOP)
+        future = pipe.submit([np.ones((256, 256), dtype=np.float32)])
+        pipe.close(cancel=True)
+        with pytest.raises(ExecutionError, match="was closed before this sample was done"):
+            future.result(1)
     assert not any(is_alive(process) for process in processes)
 
 
