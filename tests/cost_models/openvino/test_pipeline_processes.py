@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -112,7 +113,8 @@ def test_random_kills_lose_no_acknowledged_result(slow_plan: StagePlan, num_samp
     samples = [rng.standard_normal((256, 256)).astype(np.float32) for _ in range(num_samples)]
     acknowledged: dict[int, NDArray[Any]] = {}
     processes: list[int] = []
-    before = len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+    gc.collect()  # pipelines of other tests, kept by their tracebacks
+    num_descriptors, num_threads = len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
     for kills_left in range(num_kills, -1, -1):
         todo = [i for i in range(num_samples) if i not in acknowledged]
         at = int(rng.integers(max(1, len(todo) // (kills_left + 1)))) if kills_left else num_samples
@@ -140,7 +142,8 @@ def test_random_kills_lose_no_acknowledged_result(slow_plan: StagePlan, num_samp
         acknowledged |= dict(zip(todo, results, strict=False))
     assert len(acknowledged) == num_samples
     assert not any(is_alive(process) for process in processes)
-    assert (len(list(Path("/proc/self/fd").iterdir())), threading.active_count()) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= num_descriptors
+    assert threading.active_count() <= num_threads
     request = ov.Core().compile_model(slow_plan.model, "CPU", F32)
     for i, value in acknowledged.items():
         np.testing.assert_allclose(value, request([samples[i]])[0], rtol=1e-4, atol=1e-5)
