@@ -12,13 +12,17 @@ import typer
 from placekit.errors import InvalidProblemError
 
 __all__ = [
+    "BurstOption",
+    "CostsOption",
     "DevicesOption",
+    "ExecutorOption",
     "GroupsOption",
     "JsonOption",
     "ModelArgument",
     "ParamOption",
     "PlatformOption",
     "PrecisionOption",
+    "RoundsOption",
     "SeedOption",
     "ShapeOption",
     "parse_pairs",
@@ -44,6 +48,19 @@ ShapeOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of every random choice.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of tables.")]
+CostsOption = Annotated[
+    str | None, typer.Option("--costs", metavar="FILE", help="Costs: a file, 'analytic', or 'profiled' (default).")
+]
+ExecutorOption = Annotated[
+    str,
+    typer.Option(
+        "--executor", metavar="NAME", help="threads or processes (a pipeline); serial (one stage after another)."
+    ),
+]
+BurstOption = Annotated[
+    float, typer.Option("--burst", metavar="SECONDS", help="How long each contender streams in a round.")
+]
+RoundsOption = Annotated[int, typer.Option("--rounds", metavar="N", help="Undisturbed rounds to measure.")]
 ParamOption = Annotated[
     list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="Set a parameter; can be repeated.")
 ]

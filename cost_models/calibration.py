@@ -23,8 +23,8 @@ Other Resampling Plans", 1982, chapter 3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -145,6 +145,8 @@ class Calibration:
         the parameters that the other splits give.
     names
         ``[num_splits]`` names of the splits.
+    circumstances
+        How and when the splits were measured, for the provenance (JSON values).
     """
 
     kinds: tuple[str, ...]
@@ -153,6 +155,7 @@ class Calibration:
     before: NDArray[np.float64]
     after: NDArray[np.float64]
     names: tuple[str, ...]
+    circumstances: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def error_before(self) -> float:
@@ -199,6 +202,7 @@ class Calibration:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON values."""
         return {
+            **self.circumstances,
             "applied": self.is_better,
             **_told(self.kinds, self.parameters),
             "standard_error": _told(self.kinds, self.spread),
@@ -220,7 +224,9 @@ def _told(kinds: Sequence[str], parameters: Parameters) -> dict[str, Any]:
     }
 
 
-def calibrate(costs: CostTable, splits: Sequence[MeasuredSplit]) -> Calibration:
+def calibrate(
+    costs: CostTable, splits: Sequence[MeasuredSplit], circumstances: Mapping[str, Any] | None = None
+) -> Calibration:
     """Fit the parameters to measured splits.
 
     Parameters
@@ -229,6 +235,8 @@ def calibrate(costs: CostTable, splits: Sequence[MeasuredSplit]) -> Calibration:
         The table that the splits' `StageCosts` were made from.
     splits
         At least `LEAST_SPLITS` measured placements.
+    circumstances
+        How and when they were measured, for the provenance (JSON values).
 
     Raises
     ------
@@ -252,6 +260,7 @@ def calibrate(costs: CostTable, splits: Sequence[MeasuredSplit]) -> Calibration:
         before=np.array([start.sample_s(each) / each.sample_s - 1 for each in splits]),
         after=np.array([mine.sample_s(each) / each.sample_s - 1 for mine, each in zip(held_out, splits, strict=True)]),
         names=tuple(each.name for each in splits),
+        circumstances=dict(circumstances or {}),
     )
 
 

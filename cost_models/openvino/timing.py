@@ -20,7 +20,7 @@ from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.openvino.machine import cpu_name
 from placekit.cost_models.openvino.noise import LoadMeter
 from placekit.cost_models.openvino.timing_contenders import Contender
-from placekit.cost_models.openvino.timing_lock import measuring
+from placekit.cost_models.openvino.timing_lock import lock_path, measuring
 from placekit.cost_models.openvino.timing_process import TimedProcess, tree_cpu_s
 from placekit.cost_models.openvino.timing_series import Series, Timings
 from placekit.cost_models.openvino.timing_worker import Burst, Order
@@ -147,7 +147,7 @@ class Timing:
         kept = self._kept(key)
         if kept is not None:
             return kept
-        with measuring(f"model {source.name!r}", path=self.lock):
+        with measuring(f"model {source.name!r}", path=self.lock or lock_path()):
             timings = self._measure(source, contenders, progress)
         if self.cache and not timings.is_noisy and not any(series.error for series in timings.series):
             self.cache.store(key, *timings.to_arrays())

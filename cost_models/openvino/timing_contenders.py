@@ -17,11 +17,35 @@ from placekit.graph import OpGraph
 from placekit.placement import Placement
 from placekit.platform import Device, Platform
 
-__all__ = ["EXECUTORS", "Contender", "Executor", "Placed", "Whole", "baselines", "on_one_device", "singles"]
+__all__ = [
+    "EXECUTORS",
+    "Contender",
+    "Executor",
+    "Placed",
+    "Whole",
+    "baselines",
+    "executor_named",
+    "on_one_device",
+    "singles",
+]
 
 Executor: TypeAlias = Literal["serial", "threads", "processes"]
 EXECUTORS: tuple[Executor, ...] = get_args(Executor)
 """Ways of running a placement."""
+
+
+def executor_named(name: str) -> Executor:
+    """Return the executor called `name`.
+
+    Raises
+    ------
+    UnknownNameError
+        There is none; the message lists those that there are.
+    """
+    for executor in EXECUTORS:
+        if executor == name:
+            return executor
+    raise UnknownNameError(f"no executor {name!r}; executors are {', '.join(EXECUTORS)}")
 
 
 @dataclass(frozen=True)
@@ -52,8 +76,7 @@ class Placed:
     queue_size: int = 2
 
     def __post_init__(self) -> None:
-        if self.executor not in EXECUTORS:
-            raise UnknownNameError(f"no executor {self.executor!r}; executors are {', '.join(EXECUTORS)}")
+        executor_named(self.executor)
 
     @property
     def cores(self) -> tuple[int, ...]:

@@ -1,0 +1,113 @@
+"""``placekit calibrate``: fit costs to a handful of measured splits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from placekit.cli.options import (
+    BurstOption,
+    CostsOption,
+    DevicesOption,
+    ExecutorOption,
+    GroupsOption,
+    JsonOption,
+    ModelArgument,
+    PlatformOption,
+    PrecisionOption,
+    RoundsOption,
+    SeedOption,
+    ShapeOption,
+)
+from placekit.cli.platforms import PlatformChoice
+from placekit.cli.task import cost_table, read_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from placekit.cost_models.calibration import Calibration
+
+__all__ = ["calibrate"]
+
+
+def calibrate(
+    model: ModelArgument,
+    costs: CostsOption = None,
+    executor: ExecutorOption = "threads",
+    device: DevicesOption = None,
+    platform: PlatformOption = None,
+    groups: GroupsOption = None,
+    precision: PrecisionOption = None,
+    shape: ShapeOption = None,
+    rounds: RoundsOption = 7,
+    burst: BurstOption = 0.6,
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Begin no round after this time.")] = 90.0,
+    seed: SeedOption = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Costs file to write (default STEM.costs.json)."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure a few splits of a model, fit its costs to them, and say whether predictions become better."""
+    from placekit.cli.console import check_writable, print_json, show_parts
+    from placekit.cli.progress import StepBar
+    from placekit.cli.time import flag_lines
+    from placekit.cost_models.calibration import calibrate as fit
+    from placekit.cost_models.openvino.measured_splits import measure_splits
+    from placekit.cost_models.openvino.timing import Timing, TimingSettings
+    from placekit.cost_models.openvino.timing_contenders import executor_named
+    from placekit.cost_models.splits import calibration_splits
+    from placekit.io.costs_json import write_costs
+
+    how = executor_named(executor)
+    target = output or Path(f"{model.stem}.costs.json")
+    check_writable(target)
+    is_serial = how == "serial"
+    settings = TimingSettings(
+        rounds=rounds,
+        max_rounds=2 * rounds,
+        warm_up_s=burst / 2,
+        latency_s=burst if is_serial else 0.0,
+        throughput_s=0.0 if is_serial else burst,
+        time_limit_s=time_limit,
+        seed=seed,
+    )
+    source = read_source(model, shape)
+    chosen = PlatformChoice(device, platform, groups, precision).resolve()
+    problem = source.problem(chosen.platform, cost_table(source, chosen, costs))
+    with StepBar() as bar:
+        measured = measure_splits(
+            source, problem, calibration_splits(problem), how, Timing(settings, cache=None), progress=bar
+        )
+    found = fit(problem.costs, measured.splits, measured.circumstances())
+    write_costs(found.apply(problem.costs, source.graph), source.graph, target)
+    if as_json:
+        print_json({"model": source.name} | found.to_dict() | {"files": {"costs": str(target)}})
+    else:
+        show_parts([*_report(found, target), *flag_lines(measured.timings)])
+
+
+def _report(found: Calibration, target: Path) -> Iterator[RenderableType]:
+    from placekit.cli.render import fact_lines, plain_table
+
+    table = plain_table("split", "error before", "after, held out")
+    for name, before, after in zip(found.names, found.before.tolist(), found.after.tolist(), strict=True):
+        table.add_row(name, f"{before:+.1%}", f"{after:+.1%}")
+    yield table
+    yield ""
+    facts = {"mean error": f"{found.error_before:.1%} before, {found.error_after:.1%} after on held-out splits"}
+    if found.is_better:
+        values, spread = found.parameters, found.spread
+        for kind, scale, error in zip(found.kinds, values.op_scale, spread.op_scale, strict=True):
+            facts[f"ops, {kind}"] = f"x {scale:.3f} +- {error:.3f}"
+        facts["transfers"] = f"x {values.transfer_scale:.3f} +- {spread.transfer_scale:.3f}"
+        facts["moving"] = f"+ {values.transfer_s_per_byte * 1e9:.3g} +- {spread.transfer_s_per_byte * 1e9:.2g} s/GB"
+        facts["a stage"] = f"+ {values.stage_overhead_s * 1e6:.3g} +- {spread.stage_overhead_s * 1e6:.2g} us"
+    else:
+        facts["verdict"] = "predictions do not become better, so the costs stay as they were"
+    yield fact_lines(facts | {"wrote costs": str(target)})

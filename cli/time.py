@@ -1,0 +1,192 @@
+"""``placekit time``: run a placement for real, and compare it with single devices and with its prediction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from placekit.cli.options import (
+    BurstOption,
+    CostsOption,
+    DevicesOption,
+    ExecutorOption,
+    GroupsOption,
+    JsonOption,
+    ModelArgument,
+    PlatformOption,
+    PrecisionOption,
+    RoundsOption,
+    SeedOption,
+    ShapeOption,
+)
+from placekit.cli.platforms import PlatformChoice
+from placekit.cli.task import cost_table, read_placed, read_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rich.console import RenderableType
+
+    from placekit.cost_models.openvino.time_placement import PlacementTiming
+    from placekit.cost_models.openvino.timing_series import Timings
+
+__all__ = ["flag_lines", "time"]
+
+_MAX_STAGES = 20
+
+
+def time(
+    model: ModelArgument,
+    placement: Annotated[Path, typer.Argument(help="Placement or result (.json) of this model.", show_default=False)],
+    executor: ExecutorOption = "threads",
+    costs: CostsOption = None,
+    device: DevicesOption = None,
+    platform: PlatformOption = None,
+    groups: GroupsOption = None,
+    precision: PrecisionOption = None,
+    shape: ShapeOption = None,
+    queue_size: Annotated[int, typer.Option(metavar="N", help="Samples that fit between a stage and the next.")] = 2,
+    rounds: RoundsOption = 9,
+    burst: BurstOption = 0.6,
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Begin no round after this time.")] = 90.0,
+    baselines: Annotated[
+        bool, typer.Option("--baselines/--no-baselines", help="Time AUTO, MULTI and all cores as one device, too.")
+    ] = True,
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Use measurements that were kept, and keep.")
+    ] = True,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Chrome trace, measured beside predicted (Perfetto).")
+    ] = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a placement for real: latency, throughput, every stage, against single devices and the prediction."""
+    from placekit.cli.console import check_writable, print_json, show_parts
+    from placekit.cli.progress import StepBar
+    from placekit.cost_models.cache import ProfileCache
+    from placekit.cost_models.openvino.time_placement import time_placement
+    from placekit.cost_models.openvino.timing import Timing, TimingSettings
+    from placekit.cost_models.openvino.timing_contenders import executor_named
+    from placekit.io.atomic import write_json
+
+    how = executor_named(executor)
+    if trace is not None:
+        check_writable(trace)
+    # as many again, where other load disturbs
+    settings = TimingSettings(
+        rounds=rounds,
+        max_rounds=2 * rounds,
+        warm_up_s=burst / 2,
+        latency_s=burst / 2,
+        throughput_s=burst,
+        time_limit_s=time_limit,
+        seed=seed,
+    )
+    source = read_source(model, shape)
+    chosen = PlatformChoice(device, platform, groups, precision).resolve()
+    placed = read_placed(placement, source.graph, chosen.platform)
+    problem = source.problem(chosen.platform, cost_table(source, chosen, costs))
+    with StepBar() as bar:
+        timed = time_placement(
+            source,
+            problem,
+            placed,
+            executor=how,
+            queue_size=queue_size,
+            with_baselines=baselines,
+            timing=Timing(settings, ProfileCache() if cache else None),
+            progress=bar,
+        )
+    files = {}
+    if trace is not None:
+        write_json(trace, timed.trace())
+        files["trace"] = str(trace)
+    if as_json:
+        print_json({"model": source.name} | timed.to_dict() | {"files": files})
+    else:
+        from placekit.cli.facts import model_facts
+        from placekit.cli.render import fact_lines
+
+        show_parts([fact_lines(model_facts(source)), "", *_report(timed, files)])
+
+
+def _report(timed: PlacementTiming, files: Mapping[str, str]) -> Iterator[RenderableType]:
+    from placekit.cli.render import fact_lines, plain_table
+    from placekit.cli.units import format_ms
+
+    told = timed.to_dict()
+    table = plain_table("", "latency ms", "IQR", "samples/s", "IQR", "speedup")
+    for each in told["contenders"]:
+        if each["error"] is not None:
+            table.add_row(each["name"], "-", "-", "-", "-", "-")
+            continue
+        table.add_row(
+            each["name"],
+            format_ms(each["latency_s"]),
+            format_ms(each["latency_s_iqr"], 2),
+            _number(each["throughput_per_s"]),
+            _number(each["throughput_per_s_iqr"], 2),
+            _times(each["speedup_of_placement"]),
+        )
+    yield table
+    for each in told["contenders"]:
+        if each["error"] is not None:
+            yield f"{each['name']} did not run: {' '.join(str(each['error']).split())[:200]}"
+    yield ""
+    yield _stages(told["stages"])
+    if len(told["stages"]) > _MAX_STAGES:
+        yield f"and {len(told['stages']) - _MAX_STAGES} more"
+    yield ""
+    yield fact_lines(dict(_facts(timed, told)) | {f"wrote {kind}": name for kind, name in files.items()})
+    yield from flag_lines(timed.timings)
+
+
+def flag_lines(timings: Timings) -> Iterator[RenderableType]:
+    """Return why not to believe the numbers; under other load that alone, as all else follows from it."""
+    flags = timings.flags()
+    if timings.is_noisy:
+        yield f"NOISY: {flags[0]}"
+    else:
+        yield from (f"note: {flag}" for flag in flags)
+
+
+def _stages(rows: list[dict[str, Any]]) -> RenderableType:
+    from placekit.cli.render import plain_table
+    from placekit.cli.units import format_ms
+
+    table = plain_table("stage", "measured ms", "predicted ms", "error")
+    for row in rows[:_MAX_STAGES]:
+        table.add_row(
+            row["name"], format_ms(row["measured_s"]), format_ms(row["predicted_s"]), _percent(row["prediction_error"])
+        )
+    return table
+
+
+def _facts(timed: PlacementTiming, told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    from placekit.cli.units import format_count, format_time
+
+    kept = ", from the cache" if timed.timings.is_cached else ""
+    yield "executor", f"{timed.executor}, {format_count(told['rounds'], 'round')}{kept}"
+    if told["best_single_device"] is not None:
+        spread = f" (IQR {_number(told['speedup_iqr'], 2)})" if told["speedup_iqr"] is not None else ""
+        yield "speedup", f"{_times(told['speedup'])}{spread} over {told['best_single_device']} alone"
+    for name, unit in (("throughput", "per_s"), ("latency", "s")):
+        measured, predicted = told[f"{name}_{unit}"], told[f"predicted_{name}_{unit}"]
+        error = told["prediction_error" if name == "throughput" else "latency_prediction_error"]
+        shown = [f"{_number(x)} samples/s" if name == "throughput" else format_time(x) for x in (measured, predicted)]
+        yield name, f"{shown[0]} measured, {shown[1]} predicted ({_percent(error)})"
+
+
+def _number(value: float | None, digits: int = 4) -> str:
+    return "-" if value is None else f"{value:.{digits}g}"
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}x"
+
+
+def _percent(error: float | None) -> str:
+    return "-" if error is None else f"{error:+.1%}"

@@ -1,0 +1,104 @@
+"""``placekit time`` and ``placekit calibrate`` on a small model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placekit.io.costs_json import read_costs
+from placekit.io.model import read_model
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def platform_file(tmp_path: Path) -> Path:
+    """Return a platform of two CPUs that share all cores, so that the tests run on any machine."""
+    device = (
+        '[[device]]\nname = "{}"\nkind = "cpu"\nhost = true\nopenvino = "CPU"\n'
+        'properties = {{INFERENCE_NUM_THREADS = "1", INFERENCE_PRECISION_HINT = "f32"}}\n'
+    )
+    path = tmp_path / "two.toml"
+    path.write_text("".join(device.format(name) for name in ("left", "right")))
+    return path
+
+
+@pytest.fixture
+def placement_file(model_file: Path, tmp_path: Path) -> Path:
+    """Return a placement that gives one branch of the model to each device."""
+    ops = {name: "right" if "v1" in name or "u1" in name else "left" for name in read_model(model_file).graph.op_names}
+    path = tmp_path / "tiny.placement.json"
+    path.write_text(json.dumps(ops))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure at once, whatever else is measured: these numbers do not matter."""
+    monkeypatch.setattr("placekit.cost_models.openvino.timing.lock_path", lambda: tmp_path / "lock")
+
+
+def test_time_reports_placement_singles_and_stages(
+    call: Call, model_file: Path, placement_file: Path, platform_file: Path
+) -> None:
+    """The table has every contender, the stages stand with their predictions, and a trace is written."""
+    arguments = ("--platform", platform_file, "--rounds", "3", "--burst", "0.02", "--no-cache")
+    done = call("time", model_file, placement_file, *arguments, "--no-baselines", "--trace", "t.json")
+    assert done.returncode == 0, done.stderr
+    for text in ("placement", "single left", "single right", "0:right", "1:left", "samples/s measured", "t.json"):
+        assert text in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    events = json.loads(Path("t.json").read_text())["traceEvents"]
+    assert {event["cat"] for event in events if event["ph"] == "X"} == {"measured", "predicted"}
+
+
+def test_time_as_json_has_the_promised_keys(
+    call: Call, model_file: Path, placement_file: Path, platform_file: Path
+) -> None:
+    """Medians with spread, speedup over the best single device, baselines, predictions with their errors."""
+    done = call(
+        "time", model_file, placement_file, "--platform", platform_file, "--rounds", "3", "--burst", "0.02",
+        "--executor", "serial", "--costs", "analytic", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    for key in ("latency_s", "throughput_per_s", "speedup"):
+        assert printed[key] > 0
+        assert printed[f"{key}_iqr"] >= 0
+    for key in ("predicted_latency_s", "predicted_throughput_per_s", "prediction_error", "latency_prediction_error"):
+        assert isinstance(printed[key], float)
+    assert printed["best_single_device"] in ("left", "right")
+    assert [stage["device"] for stage in printed["stages"]] == ["right", "left"]
+    names = [each["name"] for each in printed["contenders"]]
+    assert names[:5] == ["placement", "single left", "single right", "AUTO:CPU", "MULTI:CPU"]
+    assert printed["executor"] == "serial"
+
+
+def test_unknown_executor_is_refused_before_anything_is_measured(
+    call: Call, model_file: Path, placement_file: Path
+) -> None:
+    """The message lists the executors."""
+    for command in (("time", model_file, placement_file), ("calibrate", model_file)):
+        done = call(*command, "--executor", "rayon")
+        assert done.returncode == 2
+        assert "no executor 'rayon'; executors are" in done.stderr
+
+
+def test_calibrate_says_whether_it_helps(call: Call, model_file: Path, platform_file: Path) -> None:
+    """The costs file carries what was found; analytic costs of a tiny model can only become better."""
+    done = call(
+        "calibrate", model_file, "--platform", platform_file, "--costs", "analytic", "--rounds", "3",
+        "--burst", "0.02", "--executor", "serial", "-o", "c.json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for text in ("all on left", "held-out splits", "c.json"):
+        assert text in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    told = read_costs("c.json", read_model(model_file).graph).provenance["calibration"]
+    assert told["executor"] == "serial"
+    assert told["applied"] == (told["error_after"] < told["error_before"])
+    assert told["standard_error"]["op_scale"].keys() == {"cpu"}
