@@ -6,7 +6,7 @@ import atexit
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.pipeline_flow import Flow, wire
+from placekit.cost_models.openvino.samples import InputReader, Inputs
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.cost_models.openvino.stages import StagePlan
 from placekit.errors import ExecutionError, InvalidProblemError, UnsupportedProblemError
@@ -21,10 +22,7 @@ from placekit.errors import ExecutionError, InvalidProblemError, UnsupportedProb
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["Outputs", "Pipeline", "Samples"]
-
-Samples: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
-"""Inputs of one sample: arrays (or OpenVINO tensors) in the model's order, or by input name."""
+__all__ = ["Outputs", "Pipeline"]
 
 Outputs: TypeAlias = dict[str, NDArray[Any]]
 """Outputs of one sample by name, in the model's order."""
@@ -74,9 +72,7 @@ class Pipeline(ABC):
         for stage in plan.stages:
             self._ports |= dict(zip(stage.outputs, stage.model.outputs, strict=True))
         self._rings: dict[TensorKey, list[openvino.Tensor | None]] = {}
-        self._input_of_name: dict[str, int] = {}
-        for index, (name, port) in enumerate(zip(plan.input_names, plan.model.inputs, strict=True)):
-            self._input_of_name |= dict.fromkeys((name, *port.get_names()), index)
+        self._reader = InputReader(plan.model, plan.name)
         for port in (*plan.model.inputs, *plan.model.outputs):
             if port.get_element_type().get_type_name() == "string":
                 raise UnsupportedProblemError(f"model {plan.name!r}: {port.get_any_name()!r} is a tensor of strings")
@@ -129,7 +125,7 @@ class Pipeline(ABC):
         with self._lock:
             return np.array(self._recorded).reshape(-1, len(self.plan.stages), 2)
 
-    def submit(self, inputs: Samples) -> Future[Outputs]:
+    def submit(self, inputs: Inputs) -> Future[Outputs]:
         """Put a sample in, and return its result to come; waits while the first queue is full.
 
         The future cannot be cancelled. A callback that is added to it runs in the pipeline's thread for results; it
@@ -147,7 +143,7 @@ class Pipeline(ABC):
         ExecutionError
             The pipeline is closed, or a stage has failed.
         """
-        arrays = self._checked(inputs)
+        tensors = self._reader.read(inputs)
         self._refuse_own_thread("submit")
         future: Future[Outputs] = Future()
         future.set_running_or_notify_cancel()
@@ -158,8 +154,8 @@ class Pipeline(ABC):
                     self._may_submit.wait()
                     self._raise_if_over()
                 sample = self._flow.done[self._wiring.source]
-            for key, array in zip(self.plan.input_keys, arrays, strict=True):
-                self._fill(key, sample, array)
+            for key, tensor in zip(self.plan.input_keys, tensors, strict=True):
+                self._fill(key, sample, tensor)
             with self._lock:  # the sample counts from here on; an interrupt before leaves only a slot half filled
                 self._raise_if_over()
                 self._flow.take(self._source_owner)
@@ -167,11 +163,11 @@ class Pipeline(ABC):
                 self._announce(self._wiring.source)
         return future
 
-    def __call__(self, inputs: Samples) -> Outputs:
+    def __call__(self, inputs: Inputs) -> Outputs:
         """Run one sample and return its outputs; see `submit`."""
         return self.submit(inputs).result()
 
-    def stream(self, samples: Iterable[Samples]) -> Iterator[Outputs]:
+    def stream(self, samples: Iterable[Inputs]) -> Iterator[Outputs]:
         """Run many samples, and give their outputs in the same order while later ones are running.
 
         No more results are kept waiting than the pipeline holds samples.
@@ -277,51 +273,10 @@ class Pipeline(ABC):
         ring = self._rings[key]
         ring[sample % len(ring)] = tensor
 
-    def _checked(self, inputs: Samples) -> list[Any]:
-        """Return one numpy array or OpenVINO tensor per input."""
-        where, names = f"pipeline of {self.plan.name!r}", self.plan.input_names
-        if isinstance(inputs, Mapping):
-            given: dict[int, Any] = {}
-            for name, value in inputs.items():
-                if name not in self._input_of_name:
-                    raise InvalidProblemError(f"{where}: no input {name!r}; inputs are {', '.join(names)}")
-                given[self._input_of_name[name]] = value
-            missing = [name for index, name in enumerate(names) if index not in given]
-            if missing:
-                raise InvalidProblemError(f"{where}: input {missing[0]!r} is missing")
-            values = [given[index] for index in range(len(names))]
-        else:
-            values = list(inputs)
-            if len(values) != len(names):
-                raise InvalidProblemError(f"{where}: {len(values)} inputs given; it has {len(names)}")
-        ports = self.plan.model.inputs
-        return [self._checked_one(*each) for each in zip(names, ports, values, strict=True)]
-
-    def _checked_one(self, name: str, port: Any, value: Any) -> Any:
-        from openvino import PartialShape, Tensor
-
-        expected = port.get_element_type()
-        if isinstance(value, Tensor):
-            fits, shape, kind = value.element_type == expected, tuple(value.shape), value.element_type.get_type_name()
-        else:
-            value = np.asarray(value)
-            shape, kind = value.shape, value.dtype.name
-            fits = value.dtype.kind in "biuf" and Tensor(np.empty(0, dtype=value.dtype)).element_type == expected
-        if not fits or not port.get_partial_shape().compatible(PartialShape(list(shape))):
-            raise InvalidProblemError(
-                f"pipeline of {self.plan.name!r}: input {name!r} has type {kind} and shape {list(shape)}; "
-                f"it must have type {expected.get_type_name()} and shape {port.get_partial_shape()}"
-            )
-        return value
-
-    def _fill(self, key: TensorKey, sample: int, value: Any) -> None:
+    def _fill(self, key: TensorKey, sample: int, tensor: openvino.Tensor) -> None:
         """Copy an input into its slot; one of dynamic shape gets a tensor of its own."""
         from openvino import Tensor
 
         if self._is_dynamic(key):
-            self._put(key, sample, Tensor(self._ports[key].get_element_type(), list(value.shape)))
-        slot = self._tensor(key, sample)
-        if isinstance(value, Tensor):
-            value.copy_to(slot)
-        else:
-            np.copyto(slot.data, value, casting="no")
+            self._put(key, sample, Tensor(tensor.element_type, tensor.shape))
+        tensor.copy_to(self._tensor(key, sample))

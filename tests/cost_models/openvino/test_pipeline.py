@@ -176,7 +176,7 @@ def test_wrong_inputs_are_named_and_do_no_harm(start: Start, chain_plan: StagePl
             pipe({"z": good})
         with pytest.raises(InvalidProblemError, match="input 'x' is missing"):
             pipe({})
-        with pytest.raises(InvalidProblemError, match="2 inputs given; it has 1"):
+        with pytest.raises(InvalidProblemError, match="2 inputs given, it has 1"):
             pipe([good, good])
         np.testing.assert_array_equal(pipe([good])["y"], chain_value(good))
 
