@@ -1,0 +1,321 @@
+r"""Does a placement compute what the model computes on one device? Compared at every tensor between stages.
+
+The same seeded inputs go through the model on one device and through the stages. Comparing outputs alone would miss
+errors where outputs saturate (a softmax that is one-hot whatever goes in), so every tensor that leaves a stage is
+compared, with the value that the whole model has there: a *probe*, the model with these tensors as outputs. The
+model's outputs are compared with those of the model itself as well, because a probe is fused differently.
+
+Errors are in units of the tensor's spread. What is allowed depends on the lowest precision that any device computes
+in:
+
+==========  ==========================  ==================================================================
+precision   tolerance                   why
+==========  ==========================  ==================================================================
+f32         largest difference 1e-5     sums in another order: at most 3e-6 in random placements of the zoo
+f16         root mean square 0.4        0.005 in BERT, 0.3 in a random Inception-v3
+bf16        root mean square 1          0.03 in BERT, 0.6 in a random Inception-v3
+==========  ==========================  ==================================================================
+
+In f16 and bf16 rounding errors grow from layer to layer, in some networks with random weights until little is left
+(two unrelated tensors differ by 1.4). There the check finds gross errors only; whether the *split* is right is
+checked with the same stages in f32 (`in_f32`), and whether the *accuracy* is good enough is a question about the
+model's task that no tolerance answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.cost_models.openvino.compiled_plan import CompiledPlan
+from placekit.cost_models.openvino.counters import compile_properties
+from placekit.cost_models.openvino.devices import require_device, shared_core
+from placekit.cost_models.openvino.inputs import random_inputs
+from placekit.cost_models.openvino.machine import running_on
+from placekit.cost_models.openvino.serial import SerialExecutor
+from placekit.cost_models.openvino.split import TensorKey
+from placekit.cost_models.openvino.stages import StagePlan
+from placekit.cost_models.openvino.tensor_errors import relative_errors
+from placekit.errors import DeviceUnavailableError, ExecutionError, OutputMismatchError, UnsupportedProblemError
+from placekit.platform import Device
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["TOLERANCES", "OutputCheck", "TensorCheck", "check_outputs", "check_placement", "in_f32"]
+
+TOLERANCES: Mapping[str, float] = {"f32": 1e-5, "f16": 0.4, "bf16": 1.0}
+"""Error allowed in units of a tensor's spread, by precision: the largest one in f32, else the root mean square."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCheck:
+    """One tensor, compared.
+
+    Parameters
+    ----------
+    name
+        ``"op:port"`` of a tensor between stages, or the name of an output.
+    stage
+        Name of the stage that wrote it; empty for an output of the whole placement.
+    max_error, rms_error
+        Largest and root mean square difference in units of the spread, see `relative_errors`.
+    tolerance
+        Error allowed.
+    judges_rms
+        Whether the root mean square error is held against the tolerance, not the largest one.
+    """
+
+    name: str
+    stage: str
+    max_error: float
+    rms_error: float
+    tolerance: float
+    judges_rms: bool = False
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the error is within the tolerance."""
+        return (self.rms_error if self.judges_rms else self.max_error) <= self.tolerance
+
+    def __str__(self) -> str:
+        where = f"tensor {self.name!r} of stage {self.stage!r}" if self.stage else f"output {self.name!r}"
+        by = f"{self.rms_error:.2g} (root mean square)" if self.judges_rms else f"{self.max_error:.2g}"
+        return f"{where} differs by {by} of its spread; the tolerance is {self.tolerance:g}"
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """What a comparison found.
+
+    Parameters
+    ----------
+    reference
+        Name of the device that ran the whole model.
+    precision
+        The lowest precision that was computed in, which the tolerance is for.
+    cuts
+        Every tensor that leaves a stage, in topological order.
+    outputs
+        Every output of the model, in its order.
+    """
+
+    reference: str
+    precision: str
+    cuts: tuple[TensorCheck, ...]
+    outputs: tuple[TensorCheck, ...]
+
+    @property
+    def max_relative_error(self) -> float:
+        """Largest error of any tensor; 0 if there is none."""
+        return max((each.max_error for each in (*self.cuts, *self.outputs)), default=0.0)
+
+    @property
+    def first_mismatch(self) -> TensorCheck | None:
+        """The first tensor in topological order that differs; None if all are equal."""
+        return next((each for each in (*self.cuts, *self.outputs) if not each.is_equal), None)
+
+    def require_equal(self) -> None:
+        """Raise unless all tensors are equal.
+
+        Raises
+        ------
+        OutputMismatchError
+            Names the first tensor that differs, its error and the tolerance.
+        """
+        first = self.first_mismatch
+        if first is not None:
+            number = sum(not each.is_equal for each in (*self.cuts, *self.outputs))
+            total = len(self.cuts) + len(self.outputs)
+            raise OutputMismatchError(
+                f"{first} ({self.precision}, compared with the whole model on {self.reference}; {number} of {total} "
+                "tensors differ)"
+            )
+
+
+def in_f32(plan: StagePlan) -> StagePlan:
+    """Return the same stages on the same devices computing in f32, for checking the split apart from the precision."""
+    stages = []
+    for stage in plan.stages:
+        properties = {**stage.device.properties, "INFERENCE_PRECISION_HINT": "f32"}
+        stages.append(replace(stage, device=stage.device.replace(properties=properties)))
+    return replace(plan, stages=tuple(stages))
+
+
+def check_placement(
+    compiled: CompiledPlan,
+    *,
+    reference: Device | None = None,
+    inputs: Sequence[openvino.Tensor] | None = None,
+    seed: int = 0,
+    tolerance: float | None = None,
+    core: openvino.Core | None = None,
+) -> OutputCheck:
+    """Run the stages one after another, and compare every tensor that leaves one with the whole model on one device.
+
+    Parameters
+    ----------
+    compiled
+        The stages, compiled.
+    reference
+        Device of the whole model; None for the first of the plan that computes in f32, else the first.
+    inputs
+        One tensor per input of the model; None for `random_inputs` with `seed`.
+    seed
+        Seed of the inputs.
+    tolerance
+        Largest error allowed; None for what the precision allows, see `TOLERANCES`.
+    core
+        OpenVINO core; the shared one if None.
+
+    Returns
+    -------
+    OutputCheck
+        What differs by how much; `OutputCheck.require_equal` turns it into an error.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        Inputs of strings, or of unknown shape without `inputs`.
+    ExecutionError
+        The model or a stage that does not run.
+    DeviceUnavailableError
+        A reference that this machine does not have.
+    """
+    plan, core = compiled.plan, core or shared_core()
+    inputs = random_inputs(plan.model, seed) if inputs is None else inputs
+    with SerialExecutor(compiled) as executor:
+        found = executor.run_tensors(inputs)
+    precisions = [_precision(stage.compiled) for stage in compiled.stages]
+    whole = _Whole(plan, reference, precisions, core)
+    rank = {op.get_friendly_name(): at for at, op in enumerate(plan.model.get_ordered_ops())}
+    stage_of = {key: stage.name for stage in plan.stages for key in sorted(stage.outputs, key=lambda k: rank[k[0]])}
+    cuts = [
+        whole.check(f"{key[0]}:{key[1]}", stage, expected, _array(found[key]), tolerance)
+        for (key, stage), expected in zip(stage_of.items(), whole.run(tuple(stage_of), inputs), strict=True)
+    ]
+    outputs = [
+        whole.check(name, "", expected, _array(found[key]), tolerance)
+        for key, name, expected in zip(plan.output_keys, plan.output_names, whole.run(None, inputs), strict=True)
+    ]
+    return OutputCheck(whole.device.name, whole.precision, tuple(cuts), tuple(outputs))
+
+
+def check_outputs(
+    plan: StagePlan,
+    run: Callable[[Sequence[openvino.Tensor]], Mapping[str, NDArray[Any]]],
+    *,
+    precisions: Sequence[str],
+    reference: Device | None = None,
+    inputs: Sequence[openvino.Tensor] | None = None,
+    seed: int = 0,
+    tolerance: float | None = None,
+    core: openvino.Core | None = None,
+) -> OutputCheck:
+    """Compare only the outputs, of whatever runs the placement: HETERO, a pipeline.
+
+    Parameters
+    ----------
+    plan
+        The stages, for the whole model and the names of its outputs.
+    run
+        Takes one tensor per input and returns the outputs by name.
+    precisions
+        What its devices compute in.
+    reference, inputs, seed, tolerance, core
+        As for `check_placement`, which also lists what is raised.
+    """
+    inputs = random_inputs(plan.model, seed) if inputs is None else inputs
+    whole = _Whole(plan, reference, precisions, core or shared_core())
+    found = run(inputs)
+    checks = [
+        whole.check(name, "", expected, np.asarray(found[name]), tolerance)
+        for name, expected in zip(plan.output_names, whole.run(None, inputs), strict=True)
+    ]
+    return OutputCheck(whole.device.name, whole.precision, (), tuple(checks))
+
+
+class _Whole:
+    """The whole model on one device, and the lowest precision among it and what it is compared with."""
+
+    def __init__(
+        self, plan: StagePlan, reference: Device | None, precisions: Sequence[str], core: openvino.Core
+    ) -> None:
+        self._plan, self._core = plan, core
+        exact = (each for each in plan.devices if each.properties.get("INFERENCE_PRECISION_HINT") == "f32")
+        cpu = Device("CPU", "CPU", openvino="CPU", properties={"INFERENCE_PRECISION_HINT": "f32"})
+        self.device = reference or next(exact, next(iter(plan.devices), cpu))
+        self._target = self.device.openvino or ""
+        if not self._target:
+            raise DeviceUnavailableError(f"device {self.device.name!r} names no OpenVINO device, so it cannot run")
+        require_device(self._target, core)
+        # compiled in advance, because its precision decides on the tolerance
+        self._model = self._compile(plan.model)
+        self.precision = max((*precisions, _precision(self._model)), key=lambda each: TOLERANCES.get(each, 0.0))
+
+    def _compile(self, model: openvino.Model) -> openvino.CompiledModel:
+        try:
+            properties = compile_properties(self._target, self.device.properties)
+            return self._core.compile_model(model, self._target, properties)
+        except RuntimeError as error:
+            raise ExecutionError(f"model {self._plan.name!r} does not run on {self.device.name!r}: {error}") from error
+
+    def check(
+        self, name: str, stage: str, expected: NDArray[Any], found: NDArray[Any], tolerance: float | None
+    ) -> TensorCheck:
+        """Compare one tensor; a `tolerance` that is given is for the largest error."""
+        errors = relative_errors(expected, found)
+        if tolerance is not None:
+            return TensorCheck(name, stage, *errors, tolerance)
+        if self.precision in {"f16", "bf16"}:
+            return TensorCheck(name, stage, *errors, TOLERANCES[self.precision], judges_rms=True)
+        return TensorCheck(name, stage, *errors, TOLERANCES["f32"] if expected.dtype.kind == "f" else 0.0)
+
+    def run(self, keys: Sequence[TensorKey] | None, inputs: Sequence[openvino.Tensor]) -> list[NDArray[Any]]:
+        """Return the tensors of `keys`, or the model's outputs, of the whole model."""
+        if keys is not None and not keys:
+            return []
+        compiled = self._model if keys is None else self._compile(_probe(self._plan.model, keys))
+        request = compiled.create_infer_request()
+        for index, tensor in enumerate(inputs):
+            request.set_input_tensor(index, tensor)
+        with running_on(self.device.cores):
+            try:
+                request.infer(share_outputs=True)
+            except RuntimeError as error:
+                raise ExecutionError(f"model {self._plan.name!r} fails on {self.device.name!r}: {error}") from error
+        return [_array(request.get_output_tensor(index)) for index in range(len(compiled.outputs))]
+
+
+def _probe(model: openvino.Model, keys: Sequence[TensorKey]) -> openvino.Model:
+    """Return `model` with the tensors of `keys` as its outputs."""
+    from openvino import Model
+    from openvino import opset13 as opset
+
+    work = model.clone()
+    nodes = {op.get_friendly_name(): op for op in work.get_ops()}
+    results = [opset.result(nodes[name].output(port)) for name, port in keys]
+    return Model(results, work.get_sinks(), work.get_parameters(), f"{model.get_friendly_name()}.probe")
+
+
+def _precision(compiled: openvino.CompiledModel) -> str:
+    """Return what a compiled model computes in; f32 if it does not say."""
+    try:
+        return str(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
+    except (RuntimeError, AttributeError):
+        return "f32"
+
+
+def _array(tensor: openvino.Tensor) -> NDArray[Any]:
+    """Return a copy of a tensor's numbers; numpy has no bf16, so it becomes f32."""
+    kind = tensor.element_type.get_type_name()
+    if kind == "string":
+        raise UnsupportedProblemError("tensors of strings cannot be compared")
+    if kind == "bf16":
+        upper: NDArray[np.uint32] = tensor.data.view(np.uint16).astype(np.uint32) << 16
+        return upper.view(np.float32)
+    return np.array(tensor.data)
