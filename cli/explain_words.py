@@ -1,0 +1,163 @@
+"""An explanation in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from placekit.cli.units import format_bytes, format_count, format_share, format_time
+from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.stop import relative_gap
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from placekit.explain import Explanation, Move, WhatIf
+
+__all__ = ["explanation_parts", "sentences"]
+
+MAX_CUTS = 5
+
+
+def explanation_parts(found: Explanation) -> Iterator[RenderableType]:
+    """Yield the paragraphs of an explanation, each under its heading."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for at, (heading, lines) in enumerate(sentences(found).items()):
+        if at:
+            yield ""
+        yield Text(heading, style="bold")
+        for line in lines:
+            yield Padding(Text(line), (0, 0, 0, 2))
+
+
+def sentences(found: Explanation) -> dict[str, list[str]]:
+    """Return the sentences of an explanation by heading."""
+    return {
+        "what decides": _bottleneck(found),
+        "cut tensors": _cuts(found),
+        "single moves": _moves(found),
+        "constraints": _constraints(found),
+        "what more would bring": _more(found),
+    }
+
+
+def _bottleneck(found: Explanation) -> list[str]:
+    load, total = found.bottleneck, found.objective_s
+    gap = relative_gap(total, found.bound_s)
+    how_good = "no bound is known" if gap is None else f"gap {format_share(gap)} to the best bound known"
+    if gap is not None and gap <= OPTIMALITY_TOLERANCE:
+        how_good = "proven to be the best possible"
+    lines = [f"{found.problem_name}: {found.objective_name} {format_time(total)}, {how_good}."]
+    parts = f"{format_time(load.compute_s)} of ops and {format_time(load.transfer_s)} of transfers"
+    if found.objective_name == "throughput":
+        lines.append(f"{load.device} is the bottleneck: {format_time(load.load_s)} per sample, {parts}.")
+        idle = [each for each in found.loads if each.num_ops and each.device != load.device]
+        if idle and total > 0:
+            least = min(idle, key=lambda each: each.load_s)
+            lines.append(
+                f"{least.device} is the least busy of the others, at {format_share(least.load_s / total)} of that."
+            )
+    else:
+        share = format_share(load.load_s / total) if total > 0 else "all"
+        lines.append(f"{load.device} is the busiest device: {format_time(load.load_s)} ({share} of it), {parts}.")
+    unused = [each.device for each in found.loads if not each.num_ops]
+    if unused:
+        lines.append(f"Without any op: {', '.join(unused)}.")
+    return lines
+
+
+def _cuts(found: Explanation) -> list[str]:
+    if not found.cuts:
+        return ["No tensor crosses devices."]
+    total = sum(cut.cost_s for cut in found.cuts)
+    lines = [
+        f"{format_count(len(found.cuts), 'tensor')} cross devices; moving them costs all devices together "
+        f"{format_time(total)}, {found.bottleneck.device} {format_time(sum(c.bottleneck_cost_s for c in found.cuts))}."
+    ]
+    for cut in found.cuts[:MAX_CUTS]:
+        size = f" ({format_bytes(cut.num_bytes)})" if cut.num_bytes else ""
+        lines.append(
+            f"{cut.op}{size} from {cut.source} to {', '.join(cut.targets)}: {format_time(cut.cost_s)}, "
+            f"of it {format_time(cut.bottleneck_cost_s)} on {found.bottleneck.device}"
+        )
+    if len(found.cuts) > MAX_CUTS:
+        lines.append(f"and {len(found.cuts) - MAX_CUTS} more")
+    return lines
+
+
+def _moves(found: Explanation) -> list[str]:
+    if found.num_moves == 0:
+        return ["No op can move: all are pinned, or there is one device."]
+    scored = f"{found.num_moves_tried} of {found.num_moves} moves were scored"
+    if not found.moves:
+        return [f"No single move keeps the placement feasible ({scored})."]
+    best = found.moves[0]
+    if best.change_s < 0:
+        first = f"A single move would help: {_moved(best)} ({scored})."
+    elif best.change_s == 0:
+        first = f"The move that hurts least costs nothing: {_moved(best)} ({scored})."
+    else:
+        first = f"Every single move hurts; the least: {_moved(best)} ({scored})."
+    lines = [first, *(f"then {_moved(move)}" for move in found.moves[1:])]
+    if found.off_bottleneck is not None and found.off_bottleneck not in found.moves:
+        lines.append(f"Away from {found.bottleneck.device} the least harmful: {_moved(found.off_bottleneck)}")
+    return lines
+
+
+def _moved(move: Move) -> str:
+    what = move.op if move.num_ops == 1 else f"{move.op} and {move.num_ops - 1} more"
+    sign = "-" if move.change_s < 0 else "+"
+    return f"{what} from {move.source} to {move.target}, {sign}{format_time(abs(move.change_s))}"
+
+
+def _constraints(found: Explanation) -> list[str]:
+    limited = [load for load in found.loads if load.memory_limit_bytes]
+    lines = []
+    if limited:
+        fullest = max(limited, key=lambda load: load.memory_bytes / (load.memory_limit_bytes or 1.0))
+        share = fullest.memory_bytes / (fullest.memory_limit_bytes or 1.0)
+        lines.append(
+            f"{fullest.device} is the fullest device: {format_bytes(fullest.memory_bytes)} of "
+            f"{format_bytes(fullest.memory_limit_bytes)} ({format_share(share)})."
+        )
+    dropped = [each for each in found.what_ifs if each.constraint is not None]
+    lines += [_answer(found, each) for each in dropped]
+    if dropped and not found.binding:
+        lines.append("None of them was found to bind.")
+    return lines or ["There are none, or they were not asked about."]
+
+
+def _more(found: Explanation) -> list[str]:
+    asked = [each for each in found.what_ifs if each.constraint is None]
+    if not asked:
+        return ["Not asked about (--time-limit 0)."]
+    lines = [_answer(found, each) for each in asked]
+    now = found.unchanged
+    if now is not None and now.objective_s is not None:
+        gain = found.objective_s - now.objective_s
+        found_on = (
+            f"found {format_time(now.objective_s)}"
+            if gain > OPTIMALITY_TOLERANCE * found.objective_s
+            else "found nothing better"
+        )
+        lines.append(f"Searching on without any change {found_on} ({now.method}, {format_time(now.time_s)}).")
+    lines.append("Each was solved anew from this placement; what so short a search did not find may still exist.")
+    return lines
+
+
+def _answer(found: Explanation, what_if: WhatIf) -> str:
+    change = what_if.change[0].upper() + what_if.change[1:]
+    if what_if.objective_s is None:
+        return f"{change}: no method supports that."
+    gain_s = found.gain_s(what_if)
+    took = f"{what_if.method}, {format_time(what_if.time_s)}"
+    if gain_s > 0:
+        share = format_share(gain_s / found.objective_s)
+        return f"{change}: {format_time(what_if.objective_s)}, {format_time(gain_s)} ({share}) better ({took})."
+    proven = relative_gap(found.objective_s, what_if.bound_s)
+    if proven is not None and proven <= OPTIMALITY_TOLERANCE:
+        return f"{change}: nothing better, and there is nothing better ({took}, proven)."
+    at_best = "" if what_if.bound_s is None else f"; it could not go below {format_time(what_if.bound_s)}"
+    return f"{change}: nothing better was found ({took}){at_best}."
