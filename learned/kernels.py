@@ -1,19 +1,21 @@
-"""Compiled judges of whole batches: what placements cost without a clock, and how far they are from feasible.
+"""Compiled judges of whole batches: what placements cost, and how far they are from feasible.
 
-Both take a :class:`~placekit.makespan.instance.MakespanInstance`, whose flat arrays fit every objective, and placements
-``[batch, num_ops]``. Rows are independent, so the answer does not depend on the number of threads.
+All of them take a :class:`~placekit.makespan.instance.MakespanInstance`, whose flat arrays fit every objective, and
+placements ``[batch, num_ops]``. They run on one thread: a batch takes less time than a team of threads needs to wake up
+on a machine that does other work.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from placekit.compiled import njit, prange
+from placekit.compiled import njit
+from placekit.makespan.kernels import dispatch
 
-__all__ = ["batch_infeasibility", "batch_loads", "batch_subgraphs"]
+__all__ = ["batch_infeasibility", "batch_loads", "batch_makespans", "batch_subgraphs"]
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True)
 def batch_loads(instance, pass_of_op, devices, work, moved):  # type: ignore[no-untyped-def]  # compiled
     """Sum the op times and the transfer times of every device, once per device and tensor.
 
@@ -33,7 +35,7 @@ def batch_loads(instance, pass_of_op, devices, work, moved):  # type: ignore[no-
     O(B (V + E)).
     """
     num_ops, num_devices = devices.shape[1], len(instance.kind)
-    for row in prange(devices.shape[0]):
+    for row in range(devices.shape[0]):
         device = devices[row]
         stamp = np.full(num_devices, -1, dtype=np.int64)
         for op in range(num_ops):
@@ -52,7 +54,7 @@ def batch_loads(instance, pass_of_op, devices, work, moved):  # type: ignore[no-
                 moved[row, one_pass, source] += instance.transfer_s[tensor, instance.kind[source]]
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True)
 def batch_subgraphs(instance, devices, count):  # type: ignore[no-untyped-def]  # compiled
     """Count the distinct (level, device) pairs, the subgraphs of :mod:`placekit.objectives.serial_latency`.
 
@@ -70,7 +72,7 @@ def batch_subgraphs(instance, devices, count):  # type: ignore[no-untyped-def]  
     O(B (V + E + levels * D)): a level is below V.
     """
     num_ops, num_devices = devices.shape[1], len(instance.kind)
-    for row in prange(devices.shape[0]):
+    for row in range(devices.shape[0]):
         device = devices[row]
         level = np.zeros(num_ops, dtype=np.int64)
         highest = 0
@@ -86,6 +88,33 @@ def batch_subgraphs(instance, devices, count):  # type: ignore[no-untyped-def]  
                 seen[level[op], device[op]] = True
                 total += 1
         count[row] = total
+
+
+@njit(cache=True, nogil=True)
+def batch_makespans(instance, devices, priority, rule, has_contention, makespan):  # type: ignore[no-untyped-def]
+    """Run :func:`placekit.makespan.kernels.dispatch` for every row.
+
+    Parameters
+    ----------
+    instance : MakespanInstance
+        The problem.
+    devices : int64[B, V]
+        Device of every op, each supported there.
+    priority : float64[V]
+        Priorities for all rows; read with the rule `BY_PRIORITY` only.
+    rule, has_contention
+        As for `dispatch`.
+    makespan : float64[B]
+        Receives the makespans in seconds.
+
+    Notes
+    -----
+    O(B (V + E) log V).
+    """
+    num_ops = devices.shape[1]
+    start, finish, step = np.empty(num_ops), np.empty(num_ops), np.empty(num_ops, dtype=np.int64)
+    for row in range(devices.shape[0]):
+        makespan[row] = dispatch(instance, devices[row], priority, rule, has_contention, start, finish, step)
 
 
 @njit(cache=True, nogil=True)
@@ -115,7 +144,7 @@ def _escaping_ops(senders, receivers, device, d):  # type: ignore[no-untyped-def
     return (~inside & behind & before).sum()
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True)
 def batch_infeasibility(instance, leader, senders, receivers, rule, devices, degree):  # type: ignore[no-untyped-def]
     """Say how far placements are from feasible: 0 exactly where the judge's general constraints hold.
 
@@ -145,7 +174,7 @@ def batch_infeasibility(instance, leader, senders, receivers, rule, devices, deg
     """
     num_ops, num_devices = devices.shape[1], len(instance.kind)
     total_bytes = instance.memory_bytes.sum()
-    for row in prange(devices.shape[0]):
+    for row in range(devices.shape[0]):
         device = devices[row]
         misplaced = 0
         used = np.zeros(num_devices)

@@ -12,10 +12,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.learned.kernels import batch_loads, batch_subgraphs
+from placekit.learned.kernels import batch_loads, batch_makespans, batch_subgraphs
 from placekit.makespan.instance import instance_of
+from placekit.makespan.kernels import BY_PRIORITY, FIFO
 from placekit.makespan.ranks import mean_time_s, mean_transfer_s, upward_rank
-from placekit.makespan.simulate import batch_makespan
 from placekit.objectives import Makespan, SerialLatency, Throughput
 from placekit.problem import Problem
 
@@ -98,12 +98,14 @@ def _throughput(problem: Problem, objective: Throughput) -> Reward:
 
 def _makespan(problem: Problem, objective: Makespan) -> Reward:
     instance = instance_of(problem)
-    priority = None
+    rule, priority = FIFO, np.empty(0)
     if objective.order == "upward-rank":
-        priority = -upward_rank(instance, mean_time_s(instance), mean_transfer_s(instance))
+        rule, priority = BY_PRIORITY, -upward_rank(instance, mean_time_s(instance), mean_transfer_s(instance))
 
     def reward(placements: NDArray[np.int64]) -> NDArray[np.float64]:
-        return batch_makespan(instance, placements, priority, has_contention=objective.contention)
+        makespan = np.empty(len(placements))
+        batch_makespans(instance, placements, priority, rule, objective.contention, makespan)
+        return makespan
 
     return reward
 

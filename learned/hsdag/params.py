@@ -154,6 +154,7 @@ FIDELITIES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "learning_rate": 1e-3,
             "coarsening": "only-parents",
             "levels": 0,
+            "min_groups": 1,
             "returns": "buffer",
             "discount": 0.95,
             "excludes_single": True,

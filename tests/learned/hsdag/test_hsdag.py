@@ -1,0 +1,186 @@
+"""HSDAG: finds a known optimum, repeats itself, keeps to masks, has the right gradient; its three forms."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from strategies import examples, problems
+
+import placekit as pk
+from placekit.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.learned.environment import Environment
+from placekit.learned.hsdag.coarsen import COARSENINGS, coarse_nodes
+from placekit.learned.hsdag.learner import HsdagLearner
+from placekit.learned.hsdag.method import Hsdag
+from placekit.learned.hsdag.params import HsdagParams
+from placekit.learned.hsdag.parsing import parse
+
+
+def learner_of(problem: pk.Problem, **params: object) -> HsdagLearner:
+    """Return a small learner with seeded weights."""
+    method = Hsdag.from_params(None, {"hidden": 8, **params})
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        return method.make_learner(Environment(problem))
+
+
+@pytest.mark.parametrize(("objective", "optimum"), [(pk.SerialLatency(), 15.0), (pk.Makespan(), 12.5)])
+def test_the_optimum_of_the_toy_is_found(toy: pk.Problem, objective: pk.Objective, optimum: float) -> None:
+    """It is what enumeration finds, and the policy's own answer is as good."""
+    problem = toy.replace(objective=objective)
+    environment = Environment(problem)
+    every = np.array(list(itertools.product(range(2), repeat=6)))
+    assert environment.evaluate(every).min() == optimum
+    result = pk.solve(problem, "hsdag", params={"updates": 60, "hidden": 16, "patience": 0}, seed=1)
+    assert result.objective == optimum
+    assert result.evaluations > 60
+
+
+def test_same_seed_same_answer(toy: pk.Problem) -> None:
+    """Placement, trace and number of evaluations; torch's global state is left alone."""
+    before = torch.random.get_rng_state()
+    first, second = (pk.solve(toy, "hsdag", params={"updates": 4, "hidden": 8}, seed=7) for _ in range(2))
+    assert first.placement == second.placement
+    assert [line.objective for line in first.trace] == [line.objective for line in second.trace]
+    assert first.evaluations == second.evaluations
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize("fidelity", ["placekit", "paper", "released"])
+def test_the_gradient_is_the_derivative_of_the_log_probability(toy: pk.Problem, fidelity: str) -> None:
+    """Autograd through pooling, scores and heads equals central differences, for the weights of every part."""
+    learner = learner_of(toy, fidelity=fidelity, dropout=0.0, noise=0.0)
+    policy = learner.policy.double()
+    learner.features = learner.features.double()
+    with torch.no_grad():
+        for weight in policy.parameters():  # zeros at the start would hide the gradient
+            weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
+
+    def log_probability() -> torch.Tensor:
+        levels, _ = learner.parse_and_decide(learner.features, None)
+        return torch.stack([level.log_probs[:, 0].sum() for level in levels]).sum()
+
+    policy.zero_grad()
+    log_probability().backward()  # type: ignore[no-untyped-call]  # torch has no types here
+    step, checked = 1e-6, 0
+    for name, weight in policy.named_parameters():
+        if weight.grad is None:
+            continue
+        at = int(weight.grad.abs().argmax())
+        flat = weight.data.view(-1)
+        values = []
+        for change in (step, -2 * step):
+            flat[at] += change
+            values.append(float(log_probability().detach()))
+        flat[at] += step
+        numeric = (values[0] - values[1]) / (2 * step)
+        assert numeric == pytest.approx(float(weight.grad.view(-1)[at]), rel=1e-4, abs=1e-6), name
+        checked += float(weight.grad.abs().max()) > 1e-9
+    assert checked > 10
+
+
+@given(problems(max_ops=6, max_devices=3))
+@examples(25)
+def test_masks_are_never_violated(problem: pk.Problem) -> None:
+    """Samples and decoded answers of every form keep to support, pins and colocation."""
+    try:
+        environment = Environment(problem)
+    except UnsupportedProblemError:
+        return
+    for fidelity in ("placekit", "paper", "released"):
+        learner = learner_of(problem, fidelity=fidelity, steps=2)
+        placements = np.concatenate([learner.rollout(torch.Generator().manual_seed(0)).placements, learner.decode()])
+        assert environment.op_mask[np.arange(problem.graph.num_ops), placements].all()
+        assert all(np.array_equal(row, row[environment._leader]) for row in placements)
+
+
+@given(problems(max_ops=8, max_devices=3))
+@examples(60)
+def test_nodes_keep_classes_together_and_a_device_each(problem: pk.Problem) -> None:
+    """Whatever the rule, a node is a union of classes that have a device in common."""
+    try:
+        environment = Environment(problem)
+    except UnsupportedProblemError:
+        return
+    for rule in COARSENINGS:
+        nodes = coarse_nodes(problem, environment.mask, rule)
+        assert environment.coarsened(nodes).mask.any()
+
+
+def test_coarsening_follows_the_paper_or_the_released_code(diamond: pk.Problem) -> None:
+    """A fork is no chain for the paper; the released code lets both branches join it."""
+    chain = pk.OpGraph.from_edges(list("abcd"), [("a", "b"), ("b", "c"), ("b", "d")])
+    problem = pk.Problem(
+        chain, pk.Platform.of(cpu=2), pk.CostTable(("cpu",), np.ones((4, 1)), np.ones((2, 1)), np.ones(4))
+    )
+    mask = np.ones((4, 2), dtype=bool)
+    assert coarse_nodes(problem, mask, "chains").tolist() == [0, 0, 1, 2]
+    assert coarse_nodes(problem, mask, "only-parents").tolist() == [0, 0, 0, 0]
+    assert coarse_nodes(diamond, np.ones((4, 3), dtype=bool), "only-parents").tolist() == [0, 0, 0, 1]
+    apart = np.array([[True, False], [False, True], [True, True], [True, True]])
+    assert coarse_nodes(problem, apart, "chains").tolist() == [0, 1, 2, 3]
+
+
+def test_parsing_joins_nodes_along_their_best_edges() -> None:
+    """Scores 0.9, 0.1, 0.8 on a line of four make two pairs; nodes without a common device stay apart."""
+    edges = np.array([[0, 1, 2], [1, 2, 3]])
+    scores = np.array([0.9, 0.1, 0.8], dtype=np.float32)
+    level = parse(edges, scores, np.ones((4, 2), dtype=bool))
+    assert level.group_of_node.tolist() == [0, 0, 1, 1]
+    assert level.is_inside.tolist() == [True, False, True]
+    assert level.edges.tolist() == [[0], [1]]
+    mask = np.array([[True, False], [False, True], [True, True], [True, True]])
+    assert parse(edges, scores, mask).group_of_node.tolist() == [0, 1, 2, 2]
+    lonely = parse(np.zeros((2, 0), dtype=np.int64), np.zeros(0, dtype=np.float32), mask)
+    assert lonely.group_of_node.tolist() == [0, 1, 2, 3]
+
+
+def test_released_parsing_collapses_to_one_group_and_learns_nothing(toy: pk.Problem) -> None:
+    """A connected graph always ends as one group, so that every placement is a single device, without reward."""
+    for seed in range(8):
+        learner = learner_of(toy, fidelity="released")
+        rollout = learner.rollout(torch.Generator().manual_seed(seed))
+        assert len(rollout.log_probs) == 20  # one decision per step
+        assert (rollout.placements == rollout.placements[:, :1]).all()
+        weights = learner.advantages(rollout, torch.ones(20))
+        assert weights.max() < 1e-8
+    result = pk.solve(toy, "hsdag", params={"fidelity": "released", "updates": 2})
+    assert result.objective == 21.0
+
+
+def test_returns_of_paper_and_released_differ(toy: pk.Problem) -> None:
+    """Per step and discounted from the first, or one sum for all steps, discounted from the last."""
+    costs = torch.full((20,), 2.0)
+    paper = learner_of(toy, fidelity="paper")
+    weights = paper.advantages(paper.rollout(torch.Generator()), costs)
+    assert weights[0] == 0.5
+    assert weights[-1] == pytest.approx(0.5 * 0.95**19)
+    released = learner_of(toy, fidelity="released", excludes_single=False)
+    weights = released.advantages(released.rollout(torch.Generator()), costs)
+    assert weights.tolist() == pytest.approx([0.5 * (1 - 0.95**20) / 0.05] * 20)
+
+
+def test_a_warm_start_is_where_the_policy_begins(toy: pk.Problem) -> None:
+    """The first decoded answer is the placement that was preferred."""
+    learner = learner_of(toy)
+    assert learner.decode().tolist()[0] == [1] * 6
+    learner.prefer(np.array([0, 1, 1, 0, 0, 1]))
+    assert learner.decode().tolist()[0] == [0, 1, 1, 0, 0, 1]
+
+
+def test_wrong_parameters_are_named() -> None:
+    """Choices and ranges."""
+    with pytest.raises(InvalidProblemError, match="fidelity is 'mine'; it must be one of placekit, paper, released"):
+        Hsdag.from_params(None, {"fidelity": "mine"})
+    with pytest.raises(InvalidProblemError, match="coarsening is 'none'"):
+        HsdagParams(coarsening="none")
+    with pytest.raises(InvalidProblemError, match="dropout is 1"):
+        HsdagParams(dropout=1.0)
+    with pytest.raises(InvalidProblemError, match="returns 'step' need samples = 1, not 32"):
+        HsdagParams(returns="step")
+    with pytest.raises(InvalidProblemError, match="takes no argument"):
+        Hsdag.from_params("x", {})
