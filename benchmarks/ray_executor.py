@@ -47,8 +47,8 @@ class RayExecutor(Executor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Start ``fn(*args, **kwargs)`` somewhere on the cluster; Ray does not repeat it if it fails."""
-        task = self._ray.remote(num_cpus=self._cpus_per_task, max_retries=0)(fn)
-        reference = task.remote(*args, **kwargs)
+        task = self._ray.remote(num_cpus=self._cpus_per_task, max_retries=0)(_call)  # Ray refuses built-in functions
+        reference = task.remote(fn, *args, **kwargs)
         future: Future[T] = reference.future()
         self._references[future] = reference
         future.add_done_callback(lambda done: self._references.pop(done, None))
@@ -64,3 +64,7 @@ class RayExecutor(Executor):
             self._ray.wait(pending, num_returns=len(pending))
         if self._is_mine:
             self._ray.shutdown()
+
+
+def _call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return fn(*args, **kwargs)

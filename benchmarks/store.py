@@ -31,6 +31,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder / "rows.jsonl"
+        self.measured_path = folder / "measured.jsonl"
 
     def rows(self) -> dict[str, Row]:
         """Return the latest row of every case, by the case's address.
@@ -44,6 +45,21 @@ class Store:
         for number, row in read_lines(self.path):
             if row.get("schema") != "placekit/row/1" or not isinstance(row.get("case"), str):
                 raise InvalidFileError(f"{self.path}, line {number}: no row of a suite")
+            found[row["case"]] = row
+        return found
+
+    def measured(self) -> dict[str, Row]:
+        """Return what was measured for real, by the case's address.
+
+        Raises
+        ------
+        InvalidFileError
+            A line that is no such row.
+        """
+        found: dict[str, Row] = {}
+        for number, row in read_lines(self.measured_path):
+            if row.get("schema") != "placekit/measured/1":
+                raise InvalidFileError(f"{self.measured_path}, line {number}: no row of a measurement")
             found[row["case"]] = row
         return found
 

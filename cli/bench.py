@@ -81,6 +81,8 @@ def bench(
         if not as_json:
             _announce(plan, jobs, wanted, store)
         _run(wanted, store, executor, workers, is_quiet=as_json)
+        if chosen.content.measure:
+            _measure(jobs, store, is_quiet=as_json)
         _finish(jobs, plan, store, as_json=as_json)
 
 
@@ -112,6 +114,16 @@ def _run(wanted: list[Job], store: Store, executor: str, workers: int, *, is_qui
 
         if wanted:
             run_jobs(wanted, store, lambda: make_executor(executor, workers), num_workers=workers, on_progress=tell)
+
+
+def _measure(jobs: list[Job], store: Store, *, is_quiet: bool) -> None:
+    from placekit.benchmarks.execute import measure_jobs
+    from placekit.cli.progress import StepBar
+
+    with StepBar() as bar:
+        count = measure_jobs(jobs, store, on_step=bar)
+    if not is_quiet:
+        print(f"measured {count} placements, rows in {store.measured_path}")
 
 
 def _finish(jobs: list[Job], plan: Plan, store: Store, *, as_json: bool) -> None:

@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from placekit.benchmarks.rows import read_lines
 from placekit.benchmarks.statistics import normalised_score
 from placekit.benchmarks.store import Row, Store
 from placekit.errors import InvalidFileError
@@ -17,7 +16,7 @@ from placekit.objectives import get_objective
 from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.stop import relative_gap
 
-__all__ = ["Group", "group_rows", "labels_of", "objectives_of", "read_groups", "read_measured"]
+__all__ = ["Group", "group_rows", "labels_of", "objectives_of", "read_groups"]
 
 
 @dataclass(frozen=True)
@@ -128,11 +127,6 @@ def read_groups(results: Path) -> tuple[Group, ...]:
         return group_rows(rows.values())
     except KeyError as error:
         raise InvalidFileError(f"{store.path}: a row lacks {error}") from None
-
-
-def read_measured(results: Path) -> dict[str, Row]:
-    """Read what was measured for real, by case; empty if nothing was."""
-    return {row["case"]: row for _, row in read_lines(results / "measured.jsonl")}
 
 
 def group_rows(rows: Iterable[Row]) -> tuple[Group, ...]:

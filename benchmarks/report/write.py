@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from placekit.benchmarks.report.content import Section, sections
-from placekit.benchmarks.report.groups import Group, read_groups, read_measured
+from placekit.benchmarks.report.groups import Group, read_groups
 from placekit.benchmarks.report.tables import Table
+from placekit.benchmarks.store import Store
 from placekit.io.atomic import write_text
 
 __all__ = ["render_html", "render_markdown", "write_report"]
@@ -32,7 +33,7 @@ def write_report(results: Path, output: Path | None = None) -> tuple[Path, Path]
         A file cannot be written.
     """
     groups = read_groups(results)
-    parts = tuple(sections(groups, read_measured(results), results))
+    parts = tuple(sections(groups, Store(results).measured(), results))
     page = output or results / "report.html"
     title, subtitle = _title(groups)
     write_text(page, render_html(title, subtitle, parts))
