@@ -89,14 +89,14 @@ def owners_of(plan: StagePlan) -> list[int]:
     return [*(names.index(stage.device.name) for stage in plan.stages), len(names), len(names) + 1]
 
 
-@examples(150)
+@examples(60)
 @given(plan=plans(), queue_size=st.integers(1, 3), turns=st.lists(st.integers(0, 4), max_size=200))
 def test_no_slot_is_overwritten_and_nothing_stands_still(plan: StagePlan, queue_size: int, turns: list[int]) -> None:
     """In any order of turns: inputs are there and stay, samples come out in order, and somebody can always go on."""
     owners = owners_of(plan)
     machine = Machine(wire(plan, queue_size), owners)
     workers = sorted(set(owners))
-    for turn in [*turns, *range(500)]:
+    for turn in [*turns, *range(300)]:
         owner = workers[turn % len(workers)]
         if owner in machine.working:
             machine.end(owner)
@@ -104,7 +104,7 @@ def test_no_slot_is_overwritten_and_nothing_stands_still(plan: StagePlan, queue_
             machine.start(owner)
         if not machine.working:
             assert any(machine.flow.has_work(each) for each in workers)  # no deadlock
-    assert len(machine.finished) >= 10
+    assert len(machine.finished) >= 5
     assert machine.finished == list(range(len(machine.finished)))
 
 
@@ -121,7 +121,7 @@ def test_without_readers_the_source_is_stopped(plan: StagePlan, queue_size: int)
     assert queue_size <= machine.flow.done[machine.wiring.source] <= sum(machine.wiring.depth)
 
 
-@examples(100)
+@examples(60)
 @given(plan=plans(), queue_size=st.integers(1, 4))
 def test_rings_are_as_deep_as_asked_and_bounded(plan: StagePlan, queue_size: int) -> None:
     """Between `queue_size` and that plus the number of devices; whoever is read knows its readers."""
