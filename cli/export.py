@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from placekit.cli.options import (
 )
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.task import read_placed, read_source
+from placekit.errors import InvalidProblemError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["export"]
 
 _MAX_STAGES = 20
+_KINDS = {".json": "affinities", ".py": "loader", ".xml": "model", ".bin": "weights"}
 
 
 def export(
@@ -40,32 +42,52 @@ def export(
     groups: GroupsOption = None,
     precision: PrecisionOption = None,
     shape: ShapeOption = None,
-    queue_size: Annotated[int, typer.Option(metavar="N", help="Samples that fit between a stage and the next.")] = 2,
+    queue_size: Annotated[
+        int | None, typer.Option(metavar="N", help="Bundle: samples that fit between a stage and the next (2).")
+    ] = None,
+    hetero: Annotated[
+        bool, typer.Option("--hetero", help="Write op affinities for OpenVINO's HETERO and a script that loads them.")
+    ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder to write (default STEM.bundle).")
+        Path | None,
+        typer.Option("--output", "-o", metavar="PATH", help="Default: STEM.bundle, a folder; STEM.hetero.json."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a placed model as a bundle: a folder that placekit.runtime.load runs as a pipeline."""
+    """Write a placed model to deploy it: a bundle that placekit.runtime.load runs, or affinities for HETERO."""
     from placekit.cli.console import print_json, show_parts
     from placekit.cost_models.openvino.bundle import write_bundle
+    from placekit.cost_models.openvino.sidecar import write_sidecar
     from placekit.cost_models.openvino.stages import plan_stages
 
-    folder = output or Path(f"{model.stem}.bundle")
+    if hetero and queue_size is not None:
+        raise InvalidProblemError("--queue-size goes with a bundle, not with --hetero")
+    target = output or Path(f"{model.stem}.hetero.json" if hetero else f"{model.stem}.bundle")
+    _refuse_overwriting(target, (model, placement))
     source = read_source(model, shape)
     devices = PlatformChoice(device, platform, groups, precision).resolve().platform
-    plan = plan_stages(source, read_placed(placement, source.graph, devices), devices)
-    write_bundle(plan, folder, queue_size=queue_size)
-    if as_json:
-        print_json(_document(plan, queue_size) | {"files": {"bundle": str(folder)}})
+    placed = read_placed(placement, source.graph, devices)
+    plan = plan_stages(source, placed, devices)
+    if hetero:
+        written = {_KINDS[path.suffix]: str(path) for path in write_sidecar(source, placed, devices, target)}
     else:
-        show_parts(_report(source, plan, folder))
+        write_bundle(plan, target, queue_size=2 if queue_size is None else queue_size)
+        written = {"bundle": str(target)}
+    if as_json:
+        print_json(_document(plan) | {"files": written})
+    else:
+        show_parts(_report(source, plan, written))
 
 
-def _document(plan: StagePlan, queue_size: int) -> dict[str, Any]:
+def _refuse_overwriting(target: Path, inputs: Iterable[Path]) -> None:
+    for path in inputs:
+        if target.exists() and path.exists() and target.samefile(path):
+            raise InvalidProblemError(f"-o {target}: it is an input; it would be overwritten")
+
+
+def _document(plan: StagePlan) -> dict[str, Any]:
     return {
         "model": plan.name,
-        "queue_size": queue_size,
         "cut_bytes": plan.cut_bytes,
         "stages": [
             {
@@ -80,7 +102,7 @@ def _document(plan: StagePlan, queue_size: int) -> dict[str, Any]:
     }
 
 
-def _report(source: ModelSource, plan: StagePlan, folder: Path) -> Iterator[RenderableType]:
+def _report(source: ModelSource, plan: StagePlan, written: Mapping[str, str]) -> Iterator[RenderableType]:
     from placekit.cli.render import fact_lines, plain_table
     from placekit.cli.units import format_bytes, format_count
 
@@ -94,9 +116,5 @@ def _report(source: ModelSource, plan: StagePlan, folder: Path) -> Iterator[Rend
     if len(plan.stages) > _MAX_STAGES:
         yield f"and {len(plan.stages) - _MAX_STAGES} more"
     yield ""
-    yield fact_lines(
-        {
-            "between": f"{format_count(len(plan.cuts), 'tensor')}, {format_bytes(plan.cut_bytes)} per sample",
-            "wrote bundle": str(folder),
-        }
-    )
+    between = f"{format_count(len(plan.cuts), 'tensor')}, {format_bytes(plan.cut_bytes)} per sample"
+    yield fact_lines({"between": between} | {f"wrote {kind}": path for kind, path in written.items()})

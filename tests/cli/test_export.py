@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,7 +56,7 @@ def test_json_names_stages_and_files(call: Call, model_file: Path, placement_fil
     assert [stage["device"] for stage in printed["stages"]] == ["right", "left"]
     assert sum(stage["num_ops"] for stage in printed["stages"]) == 13
     assert printed["cut_bytes"] == 4 * 8 * 32 * 32
-    assert (printed["queue_size"], printed["files"]) == (3, {"bundle": "b"})
+    assert printed["files"] == {"bundle": "b"}
     assert json.loads(Path("b/manifest.json").read_text())["queue_size"] == 3
 
 
@@ -69,6 +71,19 @@ def test_results_are_placements_too(call: Call, model_file: Path, platform_file:
         pipe([np.zeros((2, 8, 16, 16), np.float32)])
 
 
+def test_affinities_for_hetero(call: Call, model_file: Path, tmp_path: Path) -> None:
+    """With ``--hetero``: the device of every op, and a script that compiles the model with them."""
+    ops = read_model(model_file).graph.op_names
+    (tmp_path / "all.json").write_text(json.dumps(dict.fromkeys(ops, "CPU")))
+    done = call("export", model_file, "all.json", "-d", "CPU", "--hetero", "--json")
+    assert done.returncode == 0, done.stderr
+    files = json.loads(done.stdout)["files"]
+    assert files == {"affinities": "tiny.hetero.json", "loader": "tiny.hetero.py"}
+    assert json.loads(Path(files["affinities"]).read_text()) == dict.fromkeys(ops, "CPU")
+    loaded = subprocess.run([sys.executable, files["loader"]], check=True, capture_output=True, text=True)
+    assert "CPU" in loaded.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -77,6 +92,9 @@ def test_results_are_placements_too(call: Call, model_file: Path, platform_file:
         (["MODEL", "PLACEMENT", "--platform", "PLATFORM", "-o", "."], "exists and is no bundle"),
         (["MODEL", "PLACEMENT", "--platform", "PLATFORM", "--queue-size", "0"], "queue_size is 0; it must be >= 1"),
         (["MODEL", "PLACEMENT", "--platform", "PLATFORM", "-o", "no/where"], "cannot write no/where"),
+        (["MODEL", "PLACEMENT", "--platform", "PLATFORM", "--hetero"], "HETERO"),
+        (["MODEL", "PLACEMENT", "--hetero", "--queue-size", "2"], "--queue-size goes with a bundle"),
+        (["MODEL", "PLACEMENT", "--hetero", "-o", "tiny.placement.json"], "it is an input; it would be overwritten"),
     ],
 )
 def test_bad_input_is_one_line(
