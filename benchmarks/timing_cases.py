@@ -26,7 +26,7 @@ from placekit.cost_models.calibration import calibrate
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.measured_splits import measure_splits
 from placekit.cost_models.openvino.timing import Timing, TimingSettings
-from placekit.cost_models.openvino.timing_contenders import Contender, Executor, Placed, baselines, singles
+from placekit.cost_models.openvino.timing_contenders import Contender, Executor, Placed, baselines, is_serial, singles
 from placekit.cost_models.openvino.timing_series import Timings
 from placekit.cost_models.profiled import Profiled
 from placekit.cost_models.splits import split_placement
@@ -263,8 +263,8 @@ def _prediction(case: TimingCase, source: ModelSource, problem: Problem, progres
     placements: dict[str, Placement] = {}
     for name, pattern, shares in _SPLITS:
         placements[name] = split_placement(problem, pattern, shares)
-    is_serial = case.executor == "serial"
-    settings = _settings(case, rounds=4, stream_s=0.0 if is_serial else 0.6, alone_s=0.6 if is_serial else 0.0)
+    alone_s = 0.6 if is_serial(case.executor) else 0.0
+    settings = _settings(case, rounds=4, stream_s=0.6 - alone_s, alone_s=alone_s)
     measured = measure_splits(
         source, problem, placements, case.executor, Timing(settings, cache=None), progress=progress
     )

@@ -60,20 +60,19 @@ def calibrate(
     from placekit.cost_models.calibration import calibrate as fit
     from placekit.cost_models.openvino.measured_splits import measure_splits
     from placekit.cost_models.openvino.timing import Timing, TimingSettings
-    from placekit.cost_models.openvino.timing_contenders import executor_named
+    from placekit.cost_models.openvino.timing_contenders import executor_named, is_serial
     from placekit.cost_models.splits import calibration_splits
     from placekit.io.costs_json import write_costs
 
     how = executor_named(executor)
     target = output or Path(f"{model.stem}.costs.json")
     check_writable(target)
-    is_serial = how == "serial"
     settings = TimingSettings(
         rounds=rounds,
         max_rounds=2 * rounds,
         warm_up_s=burst / 2,
-        latency_s=burst if is_serial else 0.0,
-        throughput_s=0.0 if is_serial else burst,
+        latency_s=burst if is_serial(how) else 0.0,
+        throughput_s=0.0 if is_serial(how) else burst,
         time_limit_s=time_limit,
         seed=seed,
     )

@@ -54,7 +54,9 @@ CostsOption = Annotated[
 ExecutorOption = Annotated[
     str,
     typer.Option(
-        "--executor", metavar="NAME", help="threads or processes (a pipeline); serial (one stage after another)."
+        "--executor",
+        metavar="NAME",
+        help="threads or processes (a pipeline); serial or hetero (one stage after another).",
     ),
 ]
 BurstOption = Annotated[

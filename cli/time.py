@@ -29,8 +29,12 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from placekit.cost_models.openvino.output_check import OutputCheck
     from placekit.cost_models.openvino.time_placement import PlacementTiming
     from placekit.cost_models.openvino.timing_series import Timings
+    from placekit.io.model import ModelSource
+    from placekit.placement import Placement
+    from placekit.platform import Platform
 
 __all__ = ["flag_lines", "time"]
 
@@ -53,6 +57,9 @@ def time(
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Begin no round after this time.")] = 90.0,
     baselines: Annotated[
         bool, typer.Option("--baselines/--no-baselines", help="Time AUTO, MULTI and all cores as one device, too.")
+    ] = True,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Compare outputs and every cut tensor with one device first.")
     ] = True,
     cache: Annotated[
         bool, typer.Option("--cache/--no-cache", help="Use measurements that were kept, and keep.")
@@ -89,6 +96,7 @@ def time(
     chosen = PlatformChoice(device, platform, groups, precision).resolve()
     placed = read_placed(placement, source.graph, chosen.platform)
     problem = source.problem(chosen.platform, cost_table(source, chosen, costs))
+    checked = _checked(source, placed, chosen.platform, seed) if check else None
     with StepBar() as bar:
         timed = time_placement(
             source,
@@ -105,20 +113,39 @@ def time(
         write_json(trace, timed.trace())
         files["trace"] = str(trace)
     if as_json:
-        print_json({"model": source.name} | timed.to_dict() | {"files": files})
+        error = checked and {"max_relative_error": checked.max_relative_error, "check_precision": checked.precision}
+        unchecked = {"max_relative_error": None, "check_precision": None}
+        print_json({"model": source.name} | timed.to_dict() | (error or unchecked) | {"files": files})
     else:
         from placekit.cli.facts import model_facts
         from placekit.cli.render import fact_lines
 
-        show_parts([fact_lines(model_facts(source)), "", *_report(timed, files)])
+        show_parts([fact_lines(model_facts(source)), "", *_report(timed, checked, files)])
 
 
-def _report(timed: PlacementTiming, files: Mapping[str, str]) -> Iterator[RenderableType]:
+def _checked(source: ModelSource, placement: Placement, platform: Platform, seed: int) -> OutputCheck:
+    """Compare what the stages compute with what the model computes on one device.
+
+    Raises
+    ------
+    OutputMismatchError
+        They compute something else.
+    """
+    from placekit.cost_models.openvino.compiled_plan import compile_plan
+    from placekit.cost_models.openvino.output_check import check_placement
+    from placekit.cost_models.openvino.stages import plan_stages
+
+    found = check_placement(compile_plan(plan_stages(source, placement, platform)), seed=seed)
+    found.require_equal()
+    return found
+
+
+def _report(timed: PlacementTiming, checked: OutputCheck | None, files: Mapping[str, str]) -> Iterator[RenderableType]:
     from placekit.cli.render import fact_lines, plain_table
     from placekit.cli.units import format_ms
 
     told = timed.to_dict()
-    table = plain_table("", "latency ms", "IQR", "samples/s", "IQR", "speedup")
+    table = plain_table("", "latency ms", "IQR", "samples/s", "IQR", "over it")
     for each in told["contenders"]:
         if each["error"] is not None:
             table.add_row(each["name"], "-", "-", "-", "-", "-")
@@ -140,7 +167,7 @@ def _report(timed: PlacementTiming, files: Mapping[str, str]) -> Iterator[Render
     if len(told["stages"]) > _MAX_STAGES:
         yield f"and {len(told['stages']) - _MAX_STAGES} more"
     yield ""
-    yield fact_lines(dict(_facts(timed, told)) | {f"wrote {kind}": name for kind, name in files.items()})
+    yield fact_lines(dict(_facts(timed, told, checked)) | {f"wrote {kind}": name for kind, name in files.items()})
     yield from flag_lines(timed.timings)
 
 
@@ -165,7 +192,7 @@ def _stages(rows: list[dict[str, Any]]) -> RenderableType:
     return table
 
 
-def _facts(timed: PlacementTiming, told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(timed: PlacementTiming, told: Mapping[str, Any], checked: OutputCheck | None) -> Iterator[tuple[str, str]]:
     from placekit.cli.units import format_count, format_time
 
     kept = ", from the cache" if timed.timings.is_cached else ""
@@ -178,6 +205,12 @@ def _facts(timed: PlacementTiming, told: Mapping[str, Any]) -> Iterator[tuple[st
         error = told["prediction_error" if name == "throughput" else "latency_prediction_error"]
         shown = [f"{_number(x)} samples/s" if name == "throughput" else format_time(x) for x in (measured, predicted)]
         yield name, f"{shown[0]} measured, {shown[1]} predicted ({_percent(error)})"
+    if checked is not None:
+        count = format_count(len(checked.cuts) + len(checked.outputs), "tensor")
+        yield (
+            "outputs",
+            f"equal to {checked.reference}: {count}, largest error {checked.max_relative_error:.2g} of spread",
+        )
 
 
 def _number(value: float | None, digits: int = 4) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from placekit.cost_models.base import Progress
 from placekit.cost_models.calibration import MeasuredSplit
 from placekit.cost_models.openvino.timing import Timing
-from placekit.cost_models.openvino.timing_contenders import Executor, Placed
+from placekit.cost_models.openvino.timing_contenders import Executor, Placed, is_serial
 from placekit.cost_models.openvino.timing_series import Series, Timings
 from placekit.cost_models.stage_costs import stage_costs
 from placekit.errors import InvalidProblemError
@@ -93,12 +93,12 @@ def measure_splits(
             stages = stage_costs(problem, placement)
             busy_s = series.stage_busy_s
             known = busy_s if len(busy_s) == stages.num_stages else busy_s[:0]
-            splits.append(MeasuredSplit(name, stages, sample_s, executor == "serial", known))
+            splits.append(MeasuredSplit(name, stages, sample_s, is_serial(executor), known))
     return MeasuredSplits(tuple(splits), timings, executor)
 
 
 def _sample_s(series: Series, executor: Executor) -> float | None:
-    estimate = series.latency if executor == "serial" else series.throughput
-    if estimate is None:
-        return None
-    return estimate.median if executor == "serial" else 1 / estimate.median
+    latency, throughput = series.latency, series.throughput
+    if is_serial(executor):
+        return None if latency is None else latency.median
+    return None if throughput is None else 1 / throughput.median

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.base import Progress
 from placekit.cost_models.openvino.timing import Timing
-from placekit.cost_models.openvino.timing_contenders import Contender, Executor, Placed, baselines, singles
+from placekit.cost_models.openvino.timing_contenders import Contender, Executor, Placed, baselines, is_serial, singles
 from placekit.cost_models.openvino.timing_series import Estimate, Series, Timings
 from placekit.cost_models.openvino.timing_trace import predicted_stage_times, timing_trace
 from placekit.cost_models.stage_costs import Prediction, StageCosts, predict, stage_costs
@@ -49,11 +49,6 @@ class PlacementTiming:
     stages: StageCosts
     prediction: Prediction
     device_names: tuple[str, ...]
-
-    @property
-    def is_serial(self) -> bool:
-        """Whether stages ran one after another."""
-        return self.executor == "serial"
 
     @property
     def placed(self) -> Series:
@@ -135,8 +130,12 @@ class PlacementTiming:
     def trace(self) -> dict[str, Any]:
         """Return what was measured of the last samples, and what was predicted for as many, as a Chrome trace."""
         measured_s = self.placed.stage_times_s
-        num_samples = max(1, len(measured_s))
-        predicted_s = predicted_stage_times(self.stages, self.prediction.stage_s, num_samples, is_serial=self.is_serial)
+        predicted_s = predicted_stage_times(
+            self.stages,
+            self.prediction.stage_s,
+            max(1, len(measured_s)),
+            is_serial=is_serial(self.executor),
+        )
         return timing_trace(self.stage_names, self.device_names, measured_s, predicted_s)
 
 
@@ -193,6 +192,6 @@ def time_placement(
         executor=executor,
         singles=dict(zip(platform.device_names, (each.name for each in alone), strict=True)),
         stages=stages,
-        prediction=predict(problem, placement, is_serial=executor == "serial"),
+        prediction=predict(problem, placement, is_serial=is_serial(executor)),
         device_names=tuple(platform.device_names[each] for each in stages.device.tolist()),
     )

@@ -25,11 +25,12 @@ __all__ = [
     "Whole",
     "baselines",
     "executor_named",
+    "is_serial",
     "on_one_device",
     "singles",
 ]
 
-Executor: TypeAlias = Literal["serial", "threads", "processes"]
+Executor: TypeAlias = Literal["serial", "hetero", "threads", "processes"]
 EXECUTORS: tuple[Executor, ...] = get_args(Executor)
 """Ways of running a placement."""
 
@@ -46,6 +47,11 @@ def executor_named(name: str) -> Executor:
         if executor == name:
             return executor
     raise UnknownNameError(f"no executor {name!r}; executors are {', '.join(EXECUTORS)}")
+
+
+def is_serial(executor: Executor) -> bool:
+    """Return whether `executor` runs stages one after another, one sample at a time; the others are pipelines."""
+    return executor in ("serial", "hetero")
 
 
 @dataclass(frozen=True)
@@ -152,9 +158,13 @@ def on_one_device(graph: OpGraph, platform: Platform, device: int) -> Placement:
 
 
 def singles(graph: OpGraph, platform: Platform, executor: Executor, queue_size: int = 2) -> tuple[Placed, ...]:
-    """Return every device alone, under the same executor as the placement."""
+    """Return every device alone, under the same executor as the placement.
+
+    HETERO has nothing to cut there: the whole model runs as one stage.
+    """
+    how: Executor = "serial" if executor == "hetero" else executor
     return tuple(
-        Placed(f"single {device.name}", on_one_device(graph, platform, index), platform, executor, queue_size)
+        Placed(f"single {device.name}", on_one_device(graph, platform, index), platform, how, queue_size)
         for index, device in enumerate(platform.devices)
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.compiled_plan import compile_plan
 from placekit.cost_models.openvino.devices import shared_core
+from placekit.cost_models.openvino.hetero import HeteroExecutor
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.pipeline import Pipeline
 from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
@@ -77,6 +79,8 @@ def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Ru
     inputs = random_inputs(plan.model, seed)
     if contender.executor == "serial":
         return _SerialRunner(SerialExecutor(compile_plan(plan)), inputs)
+    if contender.executor == "hetero":
+        return _HeteroRunner(HeteroExecutor(plan), inputs)
     return _PipelineRunner(_pipeline(plan, contender), inputs)
 
 
@@ -86,17 +90,14 @@ def _pipeline(plan: StagePlan, contender: Placed) -> Pipeline:
     return ProcessPipeline(plan, queue_size=contender.queue_size, record=RECORDED_SAMPLES)
 
 
-class _SerialRunner:
-    """Stages one after another."""
+class _OneByOne(ABC):
+    """What runs one sample after another."""
 
     num_in_flight = 1
 
-    def __init__(self, executor: SerialExecutor, inputs: list[openvino.Tensor]) -> None:
-        self._executor, self._inputs = executor, inputs
-        self._recorded: deque[tuple[StageTime, ...]] = deque(maxlen=RECORDED_SAMPLES)
-
+    @abstractmethod
     def run(self) -> None:
-        self._recorded.append(self._executor.run_traced(self._inputs)[1])
+        """Run one sample."""
 
     def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
         done_s: list[float] = []
@@ -107,8 +108,35 @@ class _SerialRunner:
             done_s.append(time.perf_counter())
         return done_s, begun_s
 
+
+class _SerialRunner(_OneByOne):
+    """Stages one after another."""
+
+    def __init__(self, executor: SerialExecutor, inputs: list[openvino.Tensor]) -> None:
+        self._executor, self._inputs = executor, inputs
+        self._recorded: deque[tuple[StageTime, ...]] = deque(maxlen=RECORDED_SAMPLES)
+
+    def run(self) -> None:
+        self._recorded.append(self._executor.run_traced(self._inputs)[1])
+
     def stage_times_s(self) -> NDArray[np.float64]:
         return np.array([[(stage.start_s, stage.end_s) for stage in sample] for sample in self._recorded])
+
+    def close(self) -> None:
+        self._executor.close()
+
+
+class _HeteroRunner(_OneByOne):
+    """One model that OpenVINO cuts; it does not tell when its parts run."""
+
+    def __init__(self, executor: HeteroExecutor, inputs: list[openvino.Tensor]) -> None:
+        self._executor, self._inputs = executor, inputs
+
+    def run(self) -> None:
+        self._executor(self._inputs)
+
+    def stage_times_s(self) -> NDArray[np.float64]:
+        return np.zeros((0, 0, 2))
 
     def close(self) -> None:
         self._executor.close()

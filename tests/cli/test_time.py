@@ -49,7 +49,8 @@ def test_time_reports_placement_singles_and_stages(
     arguments = ("--platform", platform_file, "--rounds", "3", "--burst", "0.02", "--no-cache")
     done = call("time", model_file, placement_file, *arguments, "--no-baselines", "--trace", "t.json")
     assert done.returncode == 0, done.stderr
-    for text in ("placement", "single left", "single right", "0:right", "1:left", "samples/s measured", "t.json"):
+    texts = ("placement", "single left", "single right", "0:right", "1:left", "samples/s measured", "t.json")
+    for text in (*texts, "equal to right: 3 tensors"):
         assert text in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
     events = json.loads(Path("t.json").read_text())["traceEvents"]
@@ -76,6 +77,20 @@ def test_time_as_json_has_the_promised_keys(
     names = [each["name"] for each in printed["contenders"]]
     assert names[:5] == ["placement", "single left", "single right", "AUTO:CPU", "MULTI:CPU"]
     assert printed["executor"] == "serial"
+    assert 0 <= printed["max_relative_error"] < 1e-5
+
+
+def test_placement_that_computes_something_else_is_an_error(
+    call: Call, model_file: Path, placement_file: Path, platform_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is timed that is wrong: the error names the tensor."""
+    from placekit.cost_models.openvino import output_check
+
+    monkeypatch.setattr(output_check, "TOLERANCES", {"f32": -1.0})
+    arguments = ("--platform", platform_file, "--costs", "analytic")
+    done = call("time", model_file, placement_file, *arguments)
+    assert done.returncode == 2
+    assert "of stage '0:right' differs by" in done.stderr
 
 
 def test_unknown_executor_is_refused_before_anything_is_measured(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino as ov
 import pytest
 
 from placekit.cost_models.cache import ProfileCache
@@ -30,9 +31,10 @@ from placekit.cost_models.openvino.timing_contenders import (
 )
 from placekit.cost_models.openvino.timing_lock import measuring
 from placekit.cost_models.openvino.timing_process import TimedProcess, tree_cpu_s
+from placekit.cost_models.openvino.timing_runners import start_runner
 from placekit.cost_models.openvino.timing_series import Estimate, Series, Timings
-from placekit.cost_models.openvino.timing_worker import Burst, Order, steady_rate
-from placekit.errors import ExecutionError, InvalidProblemError, ProfileError, UnknownNameError
+from placekit.cost_models.openvino.timing_worker import Burst, Order, run_burst, steady_rate
+from placekit.errors import ExecutionError, InvalidProblemError, ProfileError, UnknownNameError, UnsupportedProblemError
 from placekit.io.model import ModelSource
 from placekit.placement import Placement
 from placekit.platform import Device, Platform
@@ -213,11 +215,11 @@ def test_baselines_use_the_platform_s_cores_and_precision() -> None:
 
 def test_unknown_executor_is_named(source: ModelSource, platform: Platform) -> None:
     """The message lists the executors."""
-    with pytest.raises(UnknownNameError, match="executors are serial, threads, processes"):
+    with pytest.raises(UnknownNameError, match="executors are serial, hetero, threads, processes"):
         Placed("x", on_one_device(source.graph, platform, 0), platform, "rayon")  # type: ignore[arg-type]  # that is the point
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", [each for each in EXECUTORS if each != "hetero"])
 def test_placement_is_measured_against_single_devices(
     source: ModelSource, platform: Platform, tmp_path: Path, executor: Any
 ) -> None:
@@ -244,6 +246,30 @@ def test_placement_is_measured_against_single_devices(
     assert "NOWHERE" in (nowhere.error or "")
     assert "starting placement" in labels
     assert labels[-1] == "rounds"
+
+
+def test_hetero_runs_where_openvino_can_tell_devices_apart(
+    source: ModelSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPU plugin under two names stands for two devices; a runner has one sample under way, and no stage times."""
+    core = ov.Core()
+    for name in ("CPUA", "CPUB"):
+        core.register_plugin("openvino_intel_cpu_plugin", name)
+    monkeypatch.setattr("placekit.cost_models.openvino.hetero.shared_core", lambda: core)
+    platform = Platform(tuple(Device(name, "cpu", openvino=name) for name in ("CPUA", "CPUB")))
+    runner = start_runner(source, Placed("it", halves(source, platform), platform, "hetero"))
+    burst = run_burst(runner, Order("throughput", 0.0))
+    assert burst.throughput_per_s > 0
+    assert burst.stage_times_s.size == 0
+    assert runner.num_in_flight == 1
+    runner.close()
+    assert all(each.executor == "serial" for each in singles(source.graph, platform, "hetero"))
+
+
+def test_core_groups_are_no_hetero_devices(source: ModelSource, platform: Platform) -> None:
+    """The executor's own error comes through, with its type."""
+    with pytest.raises(UnsupportedProblemError, match=r"it: .*A"):
+        TimedProcess(source, Placed("it", halves(source, platform), platform, "hetero"))
 
 
 def test_measurement_is_kept_by_content(
