@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +13,12 @@ from placekit.cost_models.openvino.counters import compile_properties
 from placekit.cost_models.openvino.devices import require_device, shared_core
 from placekit.cost_models.openvino.stages import PlacedStage, StagePlan
 from placekit.errors import DeviceUnavailableError, ExecutionError
+from placekit.platform import Device
 
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["CompiledPlan", "CompiledStage", "compile_plan"]
+__all__ = ["CompiledPlan", "CompiledStage", "compile_plan", "require_devices"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -81,14 +83,25 @@ def compile_plan(
         A stage that its device cannot compile; the message names the stage, and the op where the device can tell.
     """
     core = core or shared_core()
-    for device in plan.devices:
-        if device.openvino is None:
-            raise DeviceUnavailableError(f"device {device.name!r} names no OpenVINO device, so it cannot run a stage")
-        require_device(device.openvino, core)
+    require_devices(plan.devices, core)
     stages = tuple(_compile(stage, core, cache_dir) for stage in plan.stages)
     compiled = CompiledPlan(plan, stages)
     _LOGGER.debug("compiled %d stages of %r in %.3f s", len(stages), plan.name, compiled.compile_s)
     return compiled
+
+
+def require_devices(devices: Iterable[Device], core: openvino.Core) -> None:
+    """Raise unless every device is one of OpenVINO's that this machine has.
+
+    Raises
+    ------
+    DeviceUnavailableError
+        As `compile_plan`.
+    """
+    for device in devices:
+        if device.openvino is None:
+            raise DeviceUnavailableError(f"device {device.name!r} names no OpenVINO device, so it cannot run a stage")
+        require_device(device.openvino, core)
 
 
 def _compile(stage: PlacedStage, core: openvino.Core, cache_dir: str | Path | None) -> CompiledStage:

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 
-from placekit.cost_models.openvino.devices import require_device
+from placekit.cost_models.openvino.compiled_plan import require_devices
+from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.pipeline import Pipeline
 from placekit.cost_models.openvino.pipeline_memory import SharedMemory, lay_out, make_inbox, read_nodes, send_nodes
 from placekit.cost_models.openvino.pipeline_stage import check_cores
@@ -71,8 +73,7 @@ class ProcessPipeline(Pipeline):
         if os.name != "posix":
             raise DeviceUnavailableError("pipelines of processes need a POSIX system; use threads here")
         check_cores(plan.devices)
-        for device in plan.devices:
-            require_device(device.openvino or device.name)
+        require_devices(plan.devices, shared_core())
         self._layout = lay_out(len(plan.devices), self._num_times, self._wiring, self._ports)
         self._memory_fd = SharedMemory.create(self._layout)
         self._open = {self._memory_fd}  # descriptors to close at the end
@@ -99,11 +100,16 @@ class ProcessPipeline(Pipeline):
         for node, stage in enumerate(self.plan.stages):
             path = folder / f"{node}.xml"
             save_model(stage.model, path, compress_to_fp16=False)
-            names = [[each.get_friendly_name() for each in ops] for ops in (
-                stage.model.get_parameters(), stage.model.get_results()
-            )]  # fmt: skip
             files.append(
-                StageFile(node, stage.name, str(path), stage.inputs, stage.outputs, tuple(names[0]), tuple(names[1]))
+                StageFile(
+                    node=node,
+                    name=stage.name,
+                    path=str(path),
+                    inputs=stage.inputs,
+                    outputs=stage.outputs,
+                    input_names=tuple(each.get_friendly_name() for each in stage.model.get_parameters()),
+                    output_names=tuple(each.get_friendly_name() for each in stage.model.get_results()),
+                )
             )
         return files
 
@@ -144,11 +150,8 @@ class ProcessPipeline(Pipeline):
             # only the worker may hold these ends, else their closing would tell nothing
             self._close_descriptors(report_end, lifeline_end)
             assert process.stdin is not None
-            try:
+            with suppress(BrokenPipeError), process.stdin:  # if it has ended already, `_await_ready` reports that
                 pickle.dump(task, process.stdin)
-                process.stdin.close()
-            except BrokenPipeError:  # it has ended already, which `_await_ready` reports
-                continue
         self._close_descriptors(*(reader for reader, _ in self._inboxes[:-1]))
 
     def _close_descriptors(self, *descriptors: int) -> None:

@@ -205,6 +205,15 @@ def test_cores_that_do_not_exist_are_refused(start: Start, saved: Callable[[ov.M
 
 
 @BOTH
+def test_devices_without_an_openvino_name_are_refused(start: Start, chain_plan: StagePlan) -> None:
+    """A device that OpenVINO does not know cannot run a stage, whatever it is called."""
+    unknown = Device("CPU", "cpu", is_host=True)
+    stages = tuple(replace(stage, device=unknown) for stage in chain_plan.stages)
+    with pytest.raises(DeviceUnavailableError, match="device 'CPU' names no OpenVINO device"):
+        start(replace(chain_plan, stages=stages))
+
+
+@BOTH
 def test_a_callback_must_not_wait_for_its_own_thread(start: Start, chain_plan: StagePlan) -> None:
     """Submitting or closing in a future's callback raises instead of waiting forever."""
     seen: list[BaseException] = []
