@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
+from strategies import examples, problems
 
 import placekit as pk
 from placekit.cost_models.calibration import Calibration, MeasuredSplit, Parameters, calibrate
@@ -20,7 +21,6 @@ from placekit.graph import OpGraph
 from placekit.io.costs_json import read_costs, write_costs
 from placekit.placement import Placement
 from placekit.platform import Device, Platform
-from tests.strategies import examples, problems
 
 
 def chain(num_ops: int = 40, *, kinds: tuple[str, ...] = ("fast", "slow"), transfer: bool = False) -> pk.Problem:
