@@ -97,6 +97,27 @@ METHODS: Mapping[str, MethodEntry] = MappingProxyType(
             ("torch", "torch_geometric"),
             "learned",
         ),
+        "gdp": MethodEntry(
+            "placekit.learned.gdp.method:Gdp",
+            "learned",
+            "best of what a policy met while it learned",
+            ("torch",),
+            "learned",
+        ),
+        "placeto": MethodEntry(
+            "placekit.learned.placeto.method:Placeto",
+            "learned",
+            "best of what a policy met while it learned",
+            ("torch",),
+            "learned",
+        ),
+        "rnn": MethodEntry(
+            "placekit.learned.rnn.method:Rnn",
+            "learned",
+            "best of what a policy met while it learned",
+            ("torch",),
+            "learned",
+        ),
         "policy": MethodEntry(
             "placekit.learned.policy:TrainedPolicy",
             "learned",

@@ -1,0 +1,1 @@
+"""GDP: a graph network and segment-recurrent attention that place the whole graph at once."""

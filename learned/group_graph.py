@@ -1,0 +1,132 @@
+r"""The graph of groups as tensors: what the policies that place groups of ops read.
+
+To the means of the op features (:mod:`placekit.learned.features`) come columns of the group as a whole, all in units of
+the mean time of a group on its fastest device, so that they mean the same in every problem:
+
+* per device, :math:`\log(10^{-3} + t)` of the group's seconds;
+* :math:`\log(10^{-3} + c)` of the seconds that its outputs, and its inputs, take to leave or enter the slowest device;
+* the logarithm of its number of ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from placekit.graph import distinct
+from placekit.learned.environment import Environment
+from placekit.learned.features import group_means, op_features
+from placekit.problem import Problem
+
+__all__ = ["GroupGraph", "group_graph", "wanted_actions"]
+
+_LEAST = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class GroupGraph:
+    """Groups, their features, and the edges between them.
+
+    Parameters
+    ----------
+    features
+        ``[num_groups, num_features]`` float32.
+    senders, receivers
+        ``[num_edges]`` distinct edges between different groups.
+    order
+        ``[num_groups]`` groups by the topological rank of their first op.
+    mask
+        ``[num_groups, num_devices]`` where each group may go.
+    """
+
+    features: Tensor
+    senders: Tensor
+    receivers: Tensor
+    order: Tensor
+    mask: Tensor
+
+    @property
+    def num_groups(self) -> int:
+        """Number of groups."""
+        return len(self.features)
+
+    @property
+    def num_features(self) -> int:
+        """Columns of `features`."""
+        return self.features.shape[1]
+
+    @property
+    def num_devices(self) -> int:
+        """Columns of `mask`."""
+        return self.mask.shape[1]
+
+    @property
+    def group_columns(self) -> Tensor:
+        """``[num_groups, num_devices + 3]`` the columns of the groups as wholes."""
+        return self.features[:, -(self.num_devices + 3) :]
+
+    def masked(self, logits: Tensor) -> Tensor:
+        """Return log-probabilities ``[..., num_groups, num_devices]`` of `logits` with no weight outside the mask."""
+        return torch.log_softmax(logits.masked_fill(~self.mask, -torch.inf), dim=-1)
+
+
+def group_graph(environment: Environment, without: Collection[str] = ()) -> GroupGraph:
+    """Return the groups of `environment` as tensors.
+
+    Parameters
+    ----------
+    environment
+        Whose groups.
+    without
+        Feature groups to switch off, see :func:`~placekit.learned.features.op_features`.
+    """
+    problem, group = environment.problem, environment.group_of_op
+    means = group_means(op_features(problem, without), group)
+    own = _group_columns(problem, group, environment.num_groups)
+    if "times" in without:
+        own = np.zeros_like(own)
+    senders, receivers = group[problem.graph.senders], group[problem.graph.receivers]
+    crossing = senders != receivers
+    keys = distinct(senders[crossing] * environment.num_groups + receivers[crossing])
+    rank = np.empty(len(group), dtype=np.int64)
+    rank[problem.graph.order] = np.arange(len(group))
+    first = np.full(environment.num_groups, len(group))
+    np.minimum.at(first, group, rank)
+    return GroupGraph(
+        features=torch.from_numpy(np.concatenate([means, own], axis=1)),
+        senders=torch.from_numpy(keys // environment.num_groups),
+        receivers=torch.from_numpy(keys % environment.num_groups),
+        order=torch.from_numpy(np.argsort(first)),
+        mask=torch.from_numpy(environment.mask),
+    )
+
+
+def _group_columns(problem: Problem, group: NDArray[np.int64], num_groups: int) -> NDArray[np.float32]:
+    graph, costs = problem.graph, problem.costs
+    times = np.zeros((num_groups, problem.platform.num_devices))
+    np.add.at(times, group, costs.op_time_s[:, problem.platform.kind_of_device])
+    slowest = costs.transfer_time_s.max(axis=1, initial=0.0)
+    moved = np.zeros((2, num_groups))
+    producer, reader = group[graph.tensor_producer], group[graph.consumers]
+    tensor = graph.consumed_tensor
+    crossing = np.flatnonzero(producer[tensor] != reader)
+    np.add.at(moved[0], producer[np.unique(tensor[crossing])], slowest[np.unique(tensor[crossing])])
+    entering = distinct(tensor[crossing] * num_groups + reader[crossing])
+    np.add.at(moved[1], entering % num_groups, slowest[entering // num_groups])
+    unit = times.min(axis=1).mean()
+    unit = unit if unit > 0 else 1.0
+    relative = np.log(_LEAST + np.concatenate([times, moved.T], axis=1) / unit)
+    return np.concatenate([relative, np.log(np.bincount(group))[:, None]], axis=1).astype(np.float32)
+
+
+def wanted_actions(environment: Environment, placement: NDArray[np.int64]) -> Tensor:
+    """``[num_groups]`` the device of each group's first op in `placement` ``[num_ops]``, where the mask allows it."""
+    first = np.unique(environment.group_of_op, return_index=True)[1]
+    wanted = placement[first]
+    allowed = environment.mask[np.arange(environment.num_groups), wanted]
+    return torch.from_numpy(np.where(allowed, wanted, environment.mask.argmax(axis=1)))

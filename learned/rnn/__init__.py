@@ -1,0 +1,1 @@
+"""HDP, the placer of groups by a sequence-to-sequence network ("RNN-based" in comparisons)."""
