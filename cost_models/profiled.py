@@ -245,6 +245,8 @@ class Profiled:
 
     def _profile(self, source: ModelSource, device: Device, key: str, progress: Progress | None) -> KindProfile:
         """Return the measurement from the cache, or make it and keep it."""
+        from placekit.cost_models.openvino.timing_lock import measuring
+
         stored = self.cache.load(key) if self.cache else None
         if stored is not None:
             profile = KindProfile.from_arrays(*stored, source.graph.num_ops)
@@ -252,7 +254,8 @@ class Profiled:
                 _LOGGER.warning("cache entry %s does not fit the model and is measured again", key)
             elif profile.meta["foreign_load"] <= self.max_foreign_load:
                 return replace(profile, meta={**profile.meta, "noisy": False, "cached": True})
-        profile = self._measure(source, device, progress)
+        with measuring(f"model {source.name!r} on {device.name!r}"):
+            profile = self._measure(source, device, progress)
         if self.cache and not profile.meta["noisy"]:
             self.cache.store(key, profile.to_arrays(), profile.meta)
         return profile
