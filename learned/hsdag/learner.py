@@ -106,6 +106,8 @@ class HsdagLearner:
         self.policy = HsdagPolicy(features.shape[1], environment.num_devices, len(features), params)
         best = int(np.argmin(environment.single_devices))
         self.preferred = torch.from_numpy(coarse.homogeneous[best].copy())
+        self.annealed_over = min(params.anneal_updates, len(features))
+        self.episode = 0
         self._blocks: list[slice] = []
 
     def rollout(self, generator: torch.Generator) -> Rollout:
@@ -132,6 +134,7 @@ class HsdagLearner:
         if self.params.imitation and self.environment.best is not None:
             actions.append(best)
             parts.append(_decisions(*imitated, num_rows))
+        self.episode += 1
         row, log_probs, entropies = (torch.cat(part) for part in zip(*parts, strict=True))
         placements = torch.cat(actions).numpy()[:, self.nodes]
         return Rollout(placements, row, log_probs, entropies)
@@ -218,7 +221,7 @@ class HsdagLearner:
         params, num_groups, num_devices = self.params, len(mask), mask.shape[1]
         logits = self.policy.head(self.policy.output(hidden))
         own = self.policy.residual * _RESIDUAL_SCALE
-        if params.deviations:
+        if params.deviations and not self.annealed_over:
             own = own + _START * (2 * nn.functional.one_hot(self.preferred, num_devices) - 1)
         members = torch.from_numpy(group)
         size = torch.bincount(members, minlength=num_groups)
@@ -226,6 +229,8 @@ class HsdagLearner:
         if params.deviations:
             # so that about `deviations` groups leave a device that every group prefers, however many there are
             scale = max(math.log(num_groups * (num_devices - 1) / params.deviations), 1.0) if num_devices > 1 else 1.0
+            if self.annealed_over:
+                scale *= min(1.0, (self.episode + 1) / self.annealed_over)
             logits = scale * torch.tanh(logits)
         logits = logits.masked_fill(~torch.from_numpy(mask), -torch.inf)
         return Decisions(group, torch.log_softmax(logits, dim=1))
@@ -241,18 +246,20 @@ class HsdagLearner:
         chosen = placement[self.leader]
         can = self.mask[np.arange(len(chosen)), chosen]
         self.preferred = torch.where(torch.from_numpy(can), torch.from_numpy(chosen), self.preferred)
+        self.annealed_over = 0
 
     def transferable(self) -> dict[str, Tensor]:
         """Return all weights but the residual logits, which belong to the nodes of one graph."""
         return {name: value for name, value in self.policy.state_dict().items() if name != "residual"}
 
     def memory(self) -> dict[str, Tensor]:
-        """Return the preferred devices."""
-        return {"preferred": self.preferred}
+        """Return the preferred devices, and how far the annealing is."""
+        return {"preferred": self.preferred, "annealing": torch.tensor([self.episode, self.annealed_over])}
 
     def remember(self, memory: dict[str, Tensor]) -> None:
         """Take back what `memory` returned."""
         self.preferred = memory["preferred"]
+        self.episode, self.annealed_over = memory["annealing"].tolist()
 
 
 def _decisions(level: Decisions, chosen: Tensor, first_row: int) -> tuple[Tensor, Tensor, Tensor]:

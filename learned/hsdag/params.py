@@ -44,8 +44,12 @@ class HsdagParams(TrainingParams):
     is_multilevel
         True to draw from the groups of every level, the nodes included; False to draw from the last level only.
     deviations
-        `is_multilevel`: how many groups leave the preferred device in a placement, about, at first and at any level.
-        0 leaves the scale of the logits to the network.
+        How many groups of a level leave the preferred device in a placement, about: bounds the logits. 0 leaves their
+        scale to the network.
+    anneal_updates
+        Updates over which the bound rises from next to nothing, where every device is as likely as any other, to its
+        final value; as many as there are nodes where those are fewer. 0, or a warm start: begin near the best single
+        device, or near the warm start, with the final bound.
     has_residual
         True to add logits per node that are trained for this problem alone.
     noise
@@ -84,6 +88,7 @@ class HsdagParams(TrainingParams):
     samples: int = 32
     is_multilevel: bool = True
     deviations: float = 3.0
+    anneal_updates: int = 100
     has_residual: bool = True
     noise: float = 1.0
     imitation: float = 0.1
@@ -104,7 +109,7 @@ class HsdagParams(TrainingParams):
                     f"hsdag: {name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}"
                 )
         self.require("hidden", "min_groups", "steps", "samples", least=1)
-        self.require("levels", "deviations", "noise", "imitation", "discount", least=0)
+        self.require("levels", "deviations", "anneal_updates", "noise", "imitation", "discount", least=0)
         if not 0 <= self.dropout < 1:
             raise InvalidProblemError(f"hsdag: dropout is {self.dropout}; it must be at least 0 and below 1")
         if self.returns != "advantage" and self.samples != 1:
