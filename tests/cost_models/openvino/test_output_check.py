@@ -12,6 +12,7 @@ import pytest
 from openvino import opset13 as opset
 from pipelines import alternating_plan, chain, placed_plan, random_plan, virtual_platform
 
+from placekit.benchmarks.openvino_outputs import corrupt_stage
 from placekit.cost_models.openvino.compiled_plan import compile_plan
 from placekit.cost_models.openvino.output_check import (
     TOLERANCES,
@@ -22,24 +23,12 @@ from placekit.cost_models.openvino.output_check import (
     in_f32,
 )
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
-from placekit.cost_models.openvino.stages import StagePlan
 from placekit.cost_models.openvino.tensor_errors import relative_errors
 from placekit.errors import DeviceUnavailableError, OutputMismatchError, UnsupportedProblemError
 from placekit.io.model import ModelSource
 from placekit.platform import Device
 
 Saved = Callable[[ov.Model], ModelSource]
-
-
-def corrupted(plan: StagePlan, stage: int, by: float = 1.0) -> StagePlan:
-    """Return the plan with a stage that adds something to its first real output."""
-    model = plan.stages[stage].model.clone()
-    result = next(each for each in model.get_results() if each.get_output_element_type(0) == ov.Type.f32)
-    wrong = opset.add(result.input(0).get_source_output(), opset.constant(np.float32(by)))
-    result.input(0).replace_source_output(wrong.output(0))
-    stages = list(plan.stages)
-    stages[stage] = replace(stages[stage], model=model)
-    return replace(plan, stages=tuple(stages))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -64,7 +53,7 @@ def test_a_random_placement_is_equal(saved: Saved, make_convnet: Callable[[], ov
 @pytest.mark.parametrize("stage", range(4))
 def test_a_corrupted_stage_is_named(saved: Saved, stage: int) -> None:
     """The first tensor that differs is the corrupted one, not those that it spoils."""
-    plan = corrupted(alternating_plan(saved(chain([2, 8]))), stage, by=0.01)
+    plan = corrupt_stage(alternating_plan(saved(chain([2, 8]))), stage, by=0.01)
     check = check_placement(compile_plan(plan))
     assert [each.is_equal for each in check.cuts] == [index < stage for index in range(4)]
     message = rf"tensor 'op{stage}:0' of stage '{stage}:cpu{stage % 2}' differs by .* spread; the tolerance is 1e-05"
@@ -79,7 +68,7 @@ def test_an_error_that_the_output_hides_is_found(saved: Saved) -> None:
     model = ov.Model([opset.result(opset.softmax(large, 1, name="softmax"))], [x], "saturated")
     source = saved(model)
     plan = placed_plan(source, [int(name == "softmax") for name in source.graph.op_names])
-    check = check_placement(compile_plan(corrupted(plan, 0, by=3.0)))
+    check = check_placement(compile_plan(corrupt_stage(plan, 0, by=3.0)))
     assert all(each.is_equal for each in check.outputs)
     assert check.first_mismatch is not None
     assert check.first_mismatch.name == "large:0"
@@ -100,10 +89,10 @@ def test_lower_precision_has_a_wider_tolerance(saved: Saved, make_convnet: Calla
     check.require_equal()
     assert 1e-4 < check.max_relative_error < 0.2
     with pytest.raises(OutputMismatchError, match=r"\(root mean square\) of its spread; the tolerance is 1 \(bf16"):
-        check_placement(compile_plan(corrupted(mixed, 0, by=20.0))).require_equal()
+        check_placement(compile_plan(corrupt_stage(mixed, 0, by=20.0))).require_equal()
     # the same stages in f32 are as exact as ever, and show a small corruption, too
     assert check_placement(compile_plan(in_f32(mixed))).max_relative_error <= 1e-5
-    assert check_placement(compile_plan(in_f32(corrupted(mixed, 0, by=0.01)))).first_mismatch is not None
+    assert check_placement(compile_plan(in_f32(corrupt_stage(mixed, 0, by=0.01)))).first_mismatch is not None
 
 
 def test_outputs_of_a_pipeline_are_compared(saved: Saved, make_convnet: Callable[[], ov.Model]) -> None:
