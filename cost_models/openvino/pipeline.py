@@ -6,7 +6,7 @@ import atexit
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -63,7 +63,7 @@ class Pipeline(ABC):
         self._source_owner, self._sink_owner = len(devices), len(devices) + 1
         self._owners = [devices.index(stage.device.name) for stage in plan.stages]
         self._owners += [self._source_owner, self._sink_owner]
-        self._flow = Flow(self._wiring, self._owners)
+        self._flow = Flow(self._wiring, self._owners, self._takers())
         # no stage is ever further ahead of the sink than this, so that its times are read before they are overwritten
         self._num_times = sum(self._wiring.depth) + 1
         self._times_s: NDArray[np.float64] = np.zeros((len(plan.stages), self._num_times, 2))
@@ -84,6 +84,10 @@ class Pipeline(ABC):
         self._error: ExecutionError | None = None
         self._is_closing = self._is_closed = False
         self._collector = threading.Thread(target=self._run_collector, name=f"placekit-{plan.name}-out", daemon=True)
+
+    @abstractmethod
+    def _takers(self) -> Collection[int]:
+        """Return the owners that work in this process."""
 
     @abstractmethod
     def _collect(self) -> None:

@@ -18,7 +18,7 @@ older sample, of which there is none, so that the first stage that ``n`` has not
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -121,17 +121,19 @@ class Flow:
         The pipeline.
     owner_of_node
         ``[num_stages + 2]`` worker of each node; only its own nodes are ever given to a worker.
+    takers
+        Workers that `take` from here. Where each keeps its own copy, the work of the others must not pile up in it.
 
     Notes
     -----
     A step costs O(neighbours of the node * log nodes).
     """
 
-    def __init__(self, wiring: Wiring, owner_of_node: Sequence[int]) -> None:
+    def __init__(self, wiring: Wiring, owner_of_node: Sequence[int], takers: Collection[int]) -> None:
         self.wiring = wiring
         self.done = [0] * len(wiring.producers)
         self._owner = owner_of_node
-        self._ready: dict[int, list[tuple[int, int]]] = {owner: [] for owner in owner_of_node}
+        self._ready: dict[int, list[tuple[int, int]]] = {owner: [] for owner in takers}
         self._is_taken = [False] * len(wiring.producers)  # in a heap of `_ready`, or being worked on
         self._offer(wiring.source)
 
@@ -164,8 +166,9 @@ class Flow:
         return changed
 
     def _offer(self, node: int) -> bool:
-        if self._is_taken[node] or not self.may_start(node):
+        heap = self._ready.get(self._owner[node])
+        if heap is None or self._is_taken[node] or not self.may_start(node):
             return False
         self._is_taken[node] = True
-        heapq.heappush(self._ready[self._owner[node]], (self.done[node], node))
+        heapq.heappush(heap, (self.done[node], node))
         return True

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -92,6 +93,9 @@ class ProcessPipeline(Pipeline):
             self._end()
             raise
         self._start()
+
+    def _takers(self) -> Collection[int]:
+        return self._source_owner, self._sink_owner
 
     def _write_stages(self, folder: Path) -> list[StageFile]:
         from openvino import save_model

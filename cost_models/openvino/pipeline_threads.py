@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection
 from contextlib import ExitStack
 
 from placekit.cost_models.openvino.compiled_plan import CompiledPlan
@@ -65,6 +66,9 @@ class ThreadPipeline(Pipeline):
         for worker in self._workers:
             worker.start()
         self._start()
+
+    def _takers(self) -> Collection[int]:
+        return set(self._owners)
 
     def _make_rings(self) -> None:
         from openvino import Tensor

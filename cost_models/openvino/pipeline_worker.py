@@ -102,7 +102,7 @@ def main() -> None:
         memory = SharedMemory(task.memory, task.layout)
         rings = {key: memory.ring(key) for stage in task.stages for key in (*stage.inputs, *stage.outputs)}
         report.send(("ready", ""))
-        flow = Flow(task.wiring, task.owner_of_node)
+        flow = Flow(task.wiring, task.owner_of_node, {task.owner})
         while True:
             while (work := flow.take(task.owner)) is None:
                 for node in read_nodes(task.inboxes[task.owner]):

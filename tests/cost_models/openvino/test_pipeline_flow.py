@@ -51,7 +51,7 @@ class Machine:
     owners: list[int]
 
     def __post_init__(self) -> None:
-        self.flow = Flow(self.wiring, self.owners)
+        self.flow = Flow(self.wiring, self.owners, set(self.owners))
         self.slots: dict[tuple[int, int], int] = {}
         self.working: dict[int, tuple[int, int]] = {}
         self.finished: list[int] = []
@@ -137,13 +137,33 @@ def test_rings_are_as_deep_as_asked_and_bounded(plan: StagePlan, queue_size: int
 def test_a_worker_takes_the_oldest_sample_first() -> None:
     """Of two stages on one device the later one, whose sample is older, goes first."""
     plan = plan_of([[-1], [0]], [0, 0], [1])
-    flow = Flow(wire(plan, 2), owners_of(plan))
+    flow = Flow(wire(plan, 2), owners_of(plan), (0, 1))
     for _ in range(2):
         assert flow.take(1) is not None
         flow.finish(2)
     assert flow.take(0) == (0, 0)
     flow.finish(0)
     assert flow.take(0) == (1, 0)
+
+
+@examples(30)
+@given(plan=plans(), queue_size=st.integers(1, 3))
+def test_copies_that_tell_each_other_keep_going_and_do_not_grow(plan: StagePlan, queue_size: int) -> None:
+    """One copy per worker, every step told to the neighbours' workers: nothing stands still, and nothing piles up."""
+    owners = owners_of(plan)
+    wiring = wire(plan, queue_size)
+    copies = {owner: Flow(wiring, owners, {owner}) for owner in set(owners)}
+    num_results = 0
+    for _ in range(60):
+        for owner, copy in copies.items():
+            if (task := copy.take(owner)) is not None:
+                num_results += task[0] == wiring.sink
+                neighbours = (*wiring.consumers[task[0]], *wiring.producers[task[0]])
+                for each in {owner} | {owners[node] for node in neighbours}:
+                    copies[each].finish(task[0])
+    assert num_results >= 5
+    for owner, copy in copies.items():
+        assert sum(map(len, copy._ready.values())) <= owners.count(owner)
 
 
 def test_a_tensor_that_skips_stages_has_a_deeper_ring() -> None:
