@@ -28,8 +28,10 @@ __all__ = ["MAX_BYTES", "Section", "sections"]
 
 logger = logging.getLogger(__name__)
 
-MAX_BYTES = 2_600_000
-"""Pictures of single problems are left out once the pictures so far are this large: a page must stay below 3 MB."""
+MAX_BYTES = 2_500_000
+"""Pictures of a problem are left out where the page would become larger than this: it must stay below 3 MB."""
+_CELL_BYTES = 25
+"""Bytes around the text of a cell."""
 
 
 @dataclass
@@ -160,20 +162,18 @@ def _problems(groups: Sequence[Group], measured: Mapping[str, Row], results: Pat
             "bound of any method; “own bound” is what the method proved itself.",
         ),
     )
-    used = 0
+    # the longest table of all is to come, and counts, too
+    used = sum(len(cell) + _CELL_BYTES for row in command_table(groups).rows for cell in row)
     for group in groups:
         text: tuple[str, ...] = ()
         drawn: tuple[Picture, ...] = ()
-        if used < MAX_BYTES:
-            try:
-                drawn = pictures(group, results)
-            except InvalidFileError as error:
-                logger.warning("no pictures of %s: %s", group.title, error)
-                text = (f"No pictures: {error}",)
-            size = sum(len(picture.svg) for picture in drawn)
-            if used + size > MAX_BYTES:
-                drawn, text = (), ("No pictures: the page would become too large.",)
-            used += size
-        else:
-            text = ("No pictures: the page would become too large.",)
+        try:
+            drawn = pictures(group, results)
+        except InvalidFileError as error:
+            logger.warning("no pictures of %s: %s", group.title, error)
+            text = (f"No pictures: {error}",)
+        size = sum(len(picture.svg) for picture in drawn)
+        if used + size > MAX_BYTES:
+            drawn, size, text = (), 0, ("No pictures: the page would become too large.",)
+        used += size
         yield Section(group.title, 3, text, (case_table(group, measured),), drawn)

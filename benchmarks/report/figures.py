@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import html
 import io
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placekit.benchmarks.report.groups import Group, labels_of
 from placekit.benchmarks.report.tables import objectives_by_label
@@ -38,7 +41,8 @@ def plot_profile(groups: Sequence[Group], ax: Axes | None = None) -> Axes:
     profile = performance_profile(objectives_by_label(groups), factors)
     ax = axes_or_new(ax, 7.2, 3.2)
     for label, shares in profile.items():
-        ax.step((factors - 1) * 100 + 1e-2, shares * 100, where="post", label=label, **style_of(label, list(profile)))
+        steps = _corners((factors - 1) * 100 + 1e-2, shares * 100)
+        ax.step(*steps, where="post", label=label, **style_of(label, list(profile)))
     ax.set_xscale("log")
     ax.set_xlim(1e-2, 200)
     ax.set_ylim(-2, 102)
@@ -89,9 +93,8 @@ def plot_anytime(groups: Sequence[Group], ax: Axes | None = None) -> Axes:
             for before in [row["warm_start_s"] or 0.0]
         ]
         if curves:
-            ax.step(
-                times_s, np.median(curves, axis=0) * 100 + 1e-3, where="post", label=label, **style_of(label, labels)
-            )
+            steps = _corners(times_s, np.median(curves, axis=0) * 100 + 1e-3)
+            ax.step(*steps, where="post", label=label, **style_of(label, labels))
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_ylim(8e-4, 120)
@@ -104,13 +107,14 @@ def plot_anytime(groups: Sequence[Group], ax: Axes | None = None) -> Axes:
 def inline_svg(figure: Figure, title: str) -> str:
     """Return a figure as an ``<svg>`` element that scales to its column; `title` says what it shows.
 
-    Text stays text. Ids are made unique by the title, because all figures of a page share one space of names.
+    Text stays text. Ids are made unique by the title, because all figures of a page share one space of names; those
+    that nothing refers to are dropped. Coordinates are rounded to 1/100 point.
     """
     import matplotlib as mpl
 
     buffer = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": title, "font.family": ["DejaVu Sans", "sans-serif"]}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, dpi=150)
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, dpi=120)
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
@@ -118,10 +122,21 @@ def inline_svg(figure: Figure, title: str) -> str:
     assert width is not None  # every figure of matplotlib has one
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
-    name = title.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
-    salt = re.sub(r"\W+", "-", title)
-    text = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\1{salt}-", text)
+    referred = re.findall(r'xlink:href="#([^"]+)"|url\(#([^)]+)\)', text)
+    salt = "f" + hashlib.sha256(title.encode()).hexdigest()[:8]
+    short = {name: f"{salt}-{at}" for at, name in enumerate(dict.fromkeys(one or other for one, other in referred))}
+    text = re.sub(r' id="([^"]+)"', lambda old: f' id="{short[old[1]]}"' if old[1] in short else "", text)
+    text = re.sub(r'(xlink:href="#|url\(#)([^")]+)', lambda old: old[1] + short[old[2]], text)
+    text = re.sub(r">\s*\n\s*<", "><", text)
+    text = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(?<=\d\.\d\d)\d+", "", tag[0]), text)  # not in texts
+    name = html.escape(title, quote=True)
     return text.replace("<svg", f'<svg role="img" aria-label="{name}" style="max-width:{float(width[1]):.0f}pt"', 1)
+
+
+def _corners(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the points of a step function at which it changes, and its last one."""
+    kept = np.append(np.diff(y, prepend=np.nan)[:-1] != 0, True)
+    return x[kept], y[kept]
 
 
 def _with_legend(ax: Axes) -> Axes:

@@ -24,7 +24,9 @@ DEVICE_COLORS = (
 """One colour per device, repeated if there are more devices."""
 
 _SWEEPS = 6
-_RASTER_OVER = 1500
+_LEVELS = 6
+"""Sizes of dots."""
+_RASTER_OVER = 2000
 """Graphs of more ops and edges than this are drawn as pixels: as vectors they would fill megabytes."""
 
 
@@ -42,7 +44,6 @@ def plot_graph(problem: Problem, placement: Placement, ax: Axes | None = None) -
     ax
         Axes to draw on; those of a new figure if None.
     """
-    from matplotlib.collections import LineCollection
     from matplotlib.lines import Line2D
 
     graph, names = problem.graph, problem.platform.device_names
@@ -50,19 +51,23 @@ def plot_graph(problem: Problem, placement: Placement, ax: Axes | None = None) -
     width = float(np.ptp(y)) + 1.0
     ax = axes_or_new(ax, width_in=11.0, height_in=float(np.clip(0.6 + 0.16 * width, 1.8, 5.0)))
     device = placement.device_of_op
-    ends = np.stack([x[graph.senders], y[graph.senders], x[graph.receivers], y[graph.receivers]], axis=1)
     crossing = device[graph.senders] != device[graph.receivers]
-    is_large = graph.num_ops + graph.num_edges > _RASTER_OVER
+    if graph.num_ops + graph.num_edges > _RASTER_OVER:
+        ax.set_rasterization_zorder(3)  # edges and dots together are one image
     for chosen, color, line_width in ((~crossing, "#b8b8b8", 0.5), (crossing, COLORS["transfer"], 1.0)):
-        lines = LineCollection(list(ends[chosen].reshape(-1, 2, 2)), colors=color, linewidths=line_width, zorder=1)
-        ax.add_collection(lines, autolim=False)
-        lines.set_rasterized(is_large)
+        # one path with gaps for all edges of a kind: as vectors a path of its own for each would be five times as large
+        gap = np.full(int(chosen.sum()), np.nan)
+        along = np.stack([x[graph.senders[chosen]], x[graph.receivers[chosen]], gap], axis=1).ravel()
+        across = np.stack([y[graph.senders[chosen]], y[graph.receivers[chosen]], gap], axis=1).ravel()
+        ax.plot(along, across, color=color, linewidth=line_width, zorder=1)
     times = problem.costs.op_time_s[np.arange(graph.num_ops), problem.platform.kind_of_device[device]]
-    area = 8.0 + 60.0 * np.sqrt(times / max(float(times.max()), 1e-300))
-    area *= min(1.0, 60.0 / (float(np.ptp(x)) + 1.0)) * 0.7 + 0.3
-    colors = np.array([DEVICE_COLORS[d % len(DEVICE_COLORS)] for d in range(len(names))])[device]
-    dots = ax.scatter(x, y, s=area, c=colors.tolist(), linewidths=0.3, edgecolors="white", zorder=2)
-    dots.set_rasterized(is_large)
+    level = np.ceil(_LEVELS * np.sqrt(times / max(float(times.max()), 1e-300))).astype(np.int64)
+    shrink = min(1.0, 60.0 / (float(np.ptp(x)) + 1.0)) * 0.7 + 0.3
+    colors = np.array([DEVICE_COLORS[d % len(DEVICE_COLORS)] for d in range(len(names))])
+    for size in np.unique(level).tolist():  # the same shape for all dots of a size, for the same reason
+        at = level == size
+        area = (8.0 + 60.0 * size / _LEVELS) * shrink
+        ax.scatter(x[at], y[at], s=area, c=colors[device[at]].tolist(), linewidths=0, clip_on=False, zorder=2)
     ax.set_xlim(x.min() - 0.8, x.max() + 0.8)
     ax.set_ylim(y.max() + 0.8, y.min() - 0.8)
     ax.axis("off")

@@ -299,6 +299,17 @@ def test_svg_ids_of_two_figures_differ() -> None:
     assert 'aria-label="two &quot;&lt;&amp;"' in texts[1]
 
 
+def test_svg_rounds_coordinates_but_no_text() -> None:
+    """What a figure says stays as it is; paths have two digits behind the point."""
+    figure = new_figure(2, 1)
+    axes = figure.subplots()
+    axes.plot([0, 1 / 3, 1], [1, 0, 1])
+    axes.set_title("1.23456 ms")
+    text = inline_svg(figure, "rounded")
+    assert "1.23456 ms" in text
+    assert not re.search(r' d="[^"]*\d\.\d{3}', text)
+
+
 def test_layers_follow_the_longest_path(diamond: Problem) -> None:
     """The diamond has three layers; its two middle ops stand beside each other."""
     x, y = layered_positions(diamond.graph)
@@ -311,10 +322,24 @@ def test_graph_figure_colours_ops_and_marks_cuts(diamond: Problem) -> None:
     from placekit.placement import Placement
 
     axes = plot_graph(diamond, Placement.of(diamond, [1, 1, 2, 1]))
-    dots = axes.collections[-1]
-    assert len(np.unique(dots.get_facecolor(), axis=0)) == 2
-    assert [len(lines.get_paths()) for lines in axes.collections[:2]] == [2, 2]
+    colors = np.concatenate([np.asarray(dots.get_facecolor()) for dots in axes.collections])
+    assert len(colors) == 4
+    assert len(np.unique(colors, axis=0)) == 2
+    ends = [np.asarray(line.get_xdata(), dtype=float) for line in axes.lines]
+    assert [int(np.isnan(each).sum()) for each in ends] == [2, 2]  # a gap behind every edge: two inside, two across
     legend = axes.get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["acc.0", "acc.1", "crosses devices"]
     assert figure_of(axes).get_figwidth() > 5
+
+
+def test_the_page_stays_below_its_limit(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pictures of a problem would not fit they are left out, and the page says so; tables stay."""
+    from placekit.benchmarks.report import content
+
+    full, _ = write_report(results, tmp_path / "full.html")
+    monkeypatch.setattr(content, "MAX_BYTES", 60_000)
+    small, _ = write_report(results, tmp_path / "small.html")
+    assert small.stat().st_size < full.stat().st_size
+    assert "No pictures: the page would become too large." in small.read_text()
+    assert small.read_text().count("<tr") == full.read_text().count("<tr")
