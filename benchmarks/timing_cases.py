@@ -188,7 +188,7 @@ def _speedup(case: TimingCase, source: ModelSource, problem: Problem, progress: 
     ]
     settings = _settings(case, rounds=7, stream_s=0.8, alone_s=0.3)
     timings = Timing(settings, cache=None).measure(source, contenders, progress=progress)
-    best = timings.best(tuple(each.name for each in alone))
+    best = timings.best(each.name for each in alone)
     prediction = predict(problem, placement, is_serial=False)
     rate = timings["threads"].throughput
     return {

@@ -78,6 +78,9 @@ def cost_facts(costs: CostTable) -> dict[str, str]:
     spreads = [spread for k in range(len(costs.kinds)) if (spread := median_spread(costs, k)) is not None]
     if spreads:
         parts.append(f"median spread {format_share(max(spreads))}")
+    calibration = told.get("calibration")
+    if isinstance(calibration, Mapping) and calibration.get("applied"):
+        parts.append(f"calibrated for {calibration.get('executor', 'one executor')}")
     if told.get("noisy"):
         parts.append("NOISY: other load disturbed the measurement")
     facts = {"costs": ", ".join(parts)}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from placekit.cost_models.base import Progress
 from placekit.cost_models.openvino.timing import Timing
 from placekit.cost_models.openvino.timing_contenders import Contender, Executor, Placed, baselines, is_serial, singles
-from placekit.cost_models.openvino.timing_series import Estimate, Series, Timings
+from placekit.cost_models.openvino.timing_series import Estimate, Quantity, Series, Timings
 from placekit.cost_models.openvino.timing_trace import predicted_stage_times, timing_trace
 from placekit.cost_models.stage_costs import Prediction, StageCosts, predict, stage_costs
 from placekit.io.model import ModelSource
@@ -58,7 +58,7 @@ class PlacementTiming:
     @property
     def best_single_device(self) -> str | None:
         """The device that does best alone, by throughput; None if no device can run all of the model."""
-        best = self.timings.best(tuple(self.singles.values()))
+        best = self.timings.best(self.singles.values())
         return next((device for device, name in self.singles.items() if name == best), None)
 
     @property
@@ -66,7 +66,7 @@ class PlacementTiming:
         """``[num_stages]`` names, as in the plan."""
         return tuple(f"{index}:{device}" for index, device in enumerate(self.device_names))
 
-    def speedup(self, quantity: str = "throughput") -> Estimate | None:
+    def speedup(self, quantity: Quantity = "throughput") -> Estimate | None:
         """Return how many times the placement is as good as the best single device; None without one."""
         best = self.best_single_device
         return None if best is None else self.timings.ratio(PLACEMENT, self.singles[best], quantity)

@@ -81,7 +81,9 @@ def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Ru
         return _SerialRunner(SerialExecutor(compile_plan(plan)), inputs)
     if contender.executor == "hetero":
         return _HeteroRunner(HeteroExecutor(plan), inputs)
-    return _PipelineRunner(_pipeline(plan, contender), inputs)
+    # in every stage one, and between any two what the queue holds
+    num_in_flight = len(plan.stages) * (contender.queue_size + 1)
+    return _PipelineRunner(_pipeline(plan, contender), inputs, num_in_flight)
 
 
 def _pipeline(plan: StagePlan, contender: Placed) -> Pipeline:
@@ -145,10 +147,9 @@ class _HeteroRunner(_OneByOne):
 class _PipelineRunner:
     """A pipeline of threads or processes."""
 
-    def __init__(self, pipe: Pipeline, inputs: list[openvino.Tensor]) -> None:
+    def __init__(self, pipe: Pipeline, inputs: list[openvino.Tensor], num_in_flight: int) -> None:
         self._pipe, self._inputs = pipe, inputs
-        # what is in the queues besides what the stages work on
-        self.num_in_flight = max(2, 3 * len(pipe.plan.stages))
+        self.num_in_flight = max(2, num_in_flight)
 
     def run(self) -> None:
         self._pipe(self._inputs)

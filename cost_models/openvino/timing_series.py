@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from placekit.cost_models.openvino.timing_worker import Burst
 from placekit.errors import UnknownNameError
 
-__all__ = ["Estimate", "Series", "Timings"]
+__all__ = ["Estimate", "Quantity", "Series", "Timings"]
+
+Quantity: TypeAlias = Literal["throughput", "latency"]
 
 MAX_SPREAD = 0.1
 """Interquartile range over median from which on a number is flagged as spread out."""
@@ -201,7 +203,7 @@ class Timings:
                 return each
         raise UnknownNameError(f"no contender {name!r}; contenders are {', '.join(s.name for s in self.series)}")
 
-    def ratio(self, name: str, other: str, quantity: str = "throughput") -> Estimate | None:
+    def ratio(self, name: str, other: str, quantity: Quantity = "throughput") -> Estimate | None:
         """Return how many times `name` is as good as `other`: median and spread over rounds that both ran.
 
         Parameters
@@ -218,7 +220,7 @@ class Timings:
         ratios = np.array([mine[each] / theirs[each] for each in both])
         return Estimate.of(1 / ratios if quantity == "latency" else ratios)
 
-    def best(self, names: Mapping[str, Any] | tuple[str, ...], quantity: str = "throughput") -> str | None:
+    def best(self, names: Iterable[str], quantity: Quantity = "throughput") -> str | None:
         """Return the contender among `names` with the best median; None if none of them was measured."""
         found = {name: getattr(self[name], quantity) for name in names}
         known = {name: estimate.median for name, estimate in found.items() if estimate is not None}
@@ -268,7 +270,7 @@ class Timings:
         return cls(series, float(meta["max_foreign_load"]), float(meta["wall_s"]), is_cached=True)
 
 
-def _by_round(series: Series, quantity: str) -> dict[int, float]:
+def _by_round(series: Series, quantity: Quantity) -> dict[int, float]:
     if quantity == "throughput":
         return dict(zip(series.round.tolist(), series.throughput_per_s.tolist(), strict=True))
     rounds = np.unique(series.latency_round).tolist()
