@@ -94,8 +94,10 @@ def _random_devices(graph: OpGraph, kind: int | str, num_devices: int, rng: np.r
     return device_of_op
 
 
-def corrupt_stage(plan: StagePlan, stage: int, by: float = 1.0) -> StagePlan:
-    """Return the plan with a stage that adds `by` to one of its f32 outputs.
+def corrupt_stage(plan: StagePlan, stage: int, by: float = 0.1) -> StagePlan:
+    """Return the plan with a stage of which one f32 output is ``(1 + by) * value + by``.
+
+    Both, because adding alone vanishes in a tensor of large numbers, and scaling alone in one of zeros.
 
     Raises
     ------
@@ -107,7 +109,8 @@ def corrupt_stage(plan: StagePlan, stage: int, by: float = 1.0) -> StagePlan:
 
     model = plan.stages[stage].model.clone()
     result = next(each for each in model.get_results() if each.get_output_element_type(0) == Type.f32)
-    wrong = opset.add(result.input_value(0), opset.constant(np.float32(by)))
+    scaled = opset.multiply(result.input_value(0), opset.constant(np.float32(1 + by)))
+    wrong = opset.add(scaled, opset.constant(np.float32(by)))
     result.input(0).replace_source_output(wrong.output(0))
     stages = list(plan.stages)
     stages[stage] = replace(stages[stage], model=model)
