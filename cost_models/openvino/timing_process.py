@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 from placekit import errors
 from placekit.cost_models.openvino.timing_contenders import Contender
 from placekit.cost_models.openvino.timing_worker import Burst, Failure, Job, Order, Ready
-from placekit.errors import ExecutionError, PlacekitError
+from placekit.errors import DeviceUnavailableError, ExecutionError, PlacekitError
 from placekit.io.model import ModelSource
 
 __all__ = ["TimedProcess", "tree_cpu_s"]
@@ -46,9 +46,13 @@ class TimedProcess:
         The contender's own error, from loading, cutting or compiling.
     ExecutionError
         The process ended or was killed because it did not answer in time.
+    DeviceUnavailableError
+        No POSIX system.
     """
 
     def __init__(self, source: ModelSource, contender: Contender, *, seed: int = 0, timeout_s: float = 120.0) -> None:
+        if os.name != "posix":
+            raise DeviceUnavailableError(f"{contender.name}: timing in processes of their own needs a POSIX system")
         self.name = contender.name
         self._timeout_s = timeout_s
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
@@ -108,12 +112,13 @@ class TimedProcess:
         return answer
 
     def _ended(self) -> ExecutionError:
-        """Return the error of a process that has ended by itself."""
+        """Return the error of a process that answers no more."""
         try:
             status = self._process.wait(_EXIT_WAIT_S)
+            how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         except subprocess.TimeoutExpired:
-            status = 0
-        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+            self._process.kill()
+            how = "closed its connection and was killed"
         self._stderr.seek(0)
         lines = self._stderr.read().decode(errors="replace").strip().splitlines()[-_STDERR_LINES:]
         return ExecutionError(f"{self.name}: its process {how}{': ' if lines else ''}{' | '.join(lines)}")

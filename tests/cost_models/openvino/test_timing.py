@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -324,6 +325,34 @@ def test_process_that_hangs_is_killed(source: ModelSource) -> None:
             process.burst(Order("latency", 0.0))
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)
+
+
+def test_killed_contender_leaves_no_process_behind(source: ModelSource, platform: Platform) -> None:
+    """The workers of a pipeline of processes end with the process that is timed."""
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("children of other processes are only listed on Linux")
+    with TimedProcess(source, Placed("it", halves(source, platform), platform, "processes")) as process:
+        workers = children(process.pid)
+        assert len(workers) == 2
+        os.kill(process.pid, signal.SIGKILL)
+        with pytest.raises(ExecutionError, match="SIGKILL"):
+            process.burst(Order("latency", 0.0))
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def children(pid: int) -> list[int]:
+    """Return the living children of a process."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(entry.read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has ended meanwhile
+            continue
+        found += [int(entry.parent.name)] if parent == pid else []
+    return found
 
 
 def test_cpu_time_of_children_counts() -> None:

@@ -12,7 +12,7 @@ import pytest
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.measured_splits import measure_splits
-from placekit.cost_models.openvino.time_placement import PLACEMENT, time_placement
+from placekit.cost_models.openvino.time_placement import PLACEMENT, PlacementTiming, time_placement
 from placekit.cost_models.openvino.timing import Timing, TimingSettings
 from placekit.cost_models.openvino.timing_trace import predicted_stage_times, timing_trace
 from placekit.cost_models.splits import split_placement
@@ -124,6 +124,22 @@ def test_measured_splits_carry_what_calibration_needs(
     assert split.sample_s >= split.busy_s.max() * 0.5
     assert len(split.busy_s) == 2
     assert measured.circumstances()["executor"] == executor
+
+
+def test_example_on_the_page_about_timing_runs(
+    problem: tuple[ModelSource, Problem], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The Python of docs/timing.md does what it says."""
+    monkeypatch.setenv("PLACEKIT_CACHE", str(tmp_path))
+    monkeypatch.setattr("placekit.cost_models.openvino.timing.lock_path", lambda: tmp_path / "lock")
+    page = (Path(__file__).parents[3] / "docs" / "timing.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    source, mine = problem
+    names = {"source": source, "problem": mine, "placement": split_placement(mine, [0, 1], [0.5, 0.5])}
+    exec(compile(code, "timing.md", "exec"), names)
+    timed = names["timed"]
+    assert isinstance(timed, PlacementTiming)
+    assert timed.best_single_device in ("A", "B")
 
 
 def test_no_splits_are_refused(problem: tuple[ModelSource, Problem]) -> None:
