@@ -113,9 +113,11 @@ def time(
         write_json(trace, timed.trace())
         files["trace"] = str(trace)
     if as_json:
-        error = checked and {"max_relative_error": checked.max_relative_error, "check_precision": checked.precision}
-        unchecked = {"max_relative_error": None, "check_precision": None}
-        print_json({"model": source.name} | timed.to_dict() | (error or unchecked) | {"files": files})
+        told = {
+            "max_relative_error": checked and checked.max_relative_error,
+            "check_precision": checked and checked.precision,
+        }
+        print_json({"model": source.name} | timed.to_dict() | told | {"files": files})
     else:
         from placekit.cli.facts import model_facts
         from placekit.cli.render import fact_lines

@@ -22,7 +22,7 @@ from placekit.cost_models.openvino.timing_contenders import Contender
 from placekit.cost_models.openvino.timing_runners import Runner, start_runner
 from placekit.io.model import ModelSource
 
-__all__ = ["Burst", "Failure", "Job", "Order", "Ready", "main"]
+__all__ = ["LEAST_SAMPLES", "Burst", "Failure", "Job", "Order", "Ready", "main", "run_burst", "steady_rate"]
 
 _LOGGER = logging.getLogger(__name__)
 _PARENT_CHECK_S = 1.0
