@@ -27,7 +27,6 @@ from placekit.learned.placeto.method import Placeto, PlacetoLearner
 from placekit.learned.placeto.nodes import few_groups, relations_of
 from placekit.learned.ppo import PpoParams
 from placekit.learned.rnn.method import Rnn, RnnLearner
-from placekit.platform import Link
 
 PLACERS = [Gdp, Rnn, Placeto]
 SMALL: dict[type[LearnedMethod], dict[str, Any]] = {
@@ -43,28 +42,6 @@ anyone = pytest.mark.parametrize("placer", PLACERS, ids=lambda placer: placer.na
 def small(placer: type[LearnedMethod], session: Session | None = None, **params: Any) -> LearnedMethod:
     """Return the method with small networks."""
     return placer(placer.params_type(**SMALL[placer], **params), session)
-
-
-@pytest.fixture
-def toy() -> pk.Problem:
-    r"""Return six ops on a CPU and a GPU; the GPU is fast for a, c, d, f, the CPU for b and e.
-
-    ::
-
-            b - d          times on the CPU:  4 1 4 4 1 4
-          /       \                 the GPU:  1 4 1 1 6 1
-        a           f      a tensor takes 1/2 s to or from the GPU
-          \       /
-            c - e
-    """
-    graph = pk.OpGraph.from_edges(
-        list("abcdef"), [("a", "b"), ("a", "c"), ("b", "d"), ("c", "e"), ("d", "f"), ("e", "f")], output_bytes=[4] * 6
-    )
-    platform = pk.Platform.of(cpu=1, gpu=1, host="cpu", links={"gpu": Link(0.0, 8.0)})
-    times = np.array([[4, 1], [1, 4], [4, 1], [4, 1], [1, 6], [4, 1]], dtype=np.float64)
-    transfer = np.stack([np.zeros(5), platform.links["gpu"].time_s(graph.tensor_bytes)], axis=1)
-    costs = pk.CostTable(("cpu", "gpu"), times, transfer, np.ones(6))
-    return pk.Problem(graph, platform, costs, pk.SerialLatency())
 
 
 def optimum(problem: pk.Problem) -> float:
@@ -147,7 +124,7 @@ def test_resumed_training_equals_an_uninterrupted_one(
     assert expected is not None
     assert found is not None
     assert expected["update"] == 6
-    differing = [name for name in expected if name != "evaluations" and not same(expected[name], found[name])]
+    differing = [name for name in expected if not same(expected[name], found[name])]
     assert not differing
 
 
@@ -280,9 +257,9 @@ def test_rnn_sees_the_edges_between_groups(toy: pk.Problem) -> None:
 
 
 def test_placeto_relations_are_means_over_paths(toy: pk.Problem) -> None:
-    """By hand, for op b of the toy: ancestor a; descendants d, f; parallel c, e."""
+    """By hand, for op d of the toy: ancestors a, b; descendants e, f; parallel c."""
     relations = relations_of(group_graph(Environment(toy)))
-    assert relations[:, 1].tolist() == [[1, 0, 0, 0, 0, 0], [0, 0, 0, 0.5, 0, 0.5], [0, 0, 0.5, 0, 0.5, 0]]
+    assert relations[:, 3].tolist() == [[0.5, 0.5, 0, 0, 0, 0], [0, 0, 0, 0, 0.5, 0.5], [0, 0, 1, 0, 0, 0]]
 
 
 def test_placeto_contracts_large_graphs(toy: pk.Problem) -> None:
