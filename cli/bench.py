@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 MSR = "msr"
+MAX_REASONS = 8
 
 
 def bench(
@@ -96,13 +97,16 @@ def _announce(plan: Plan, jobs: list[Job], wanted: list[Job], store: Store) -> N
     print(
         f"{plan.suite.name}: {len(jobs)} cases, {known} already in {store.path}, at most {at_most_s:.0f} s of solving"
     )
-    for reason in plan.left_out:
+    for reason in plan.left_out[:MAX_REASONS]:
         print(f"left out: {reason}")
+    if len(plan.left_out) > MAX_REASONS:
+        print(f"and {len(plan.left_out) - MAX_REASONS} more reasons for leaving something out (--json has them all)")
 
 
 def _run(wanted: list[Job], store: Store, executor: str, workers: int, *, is_quiet: bool) -> None:
     from placekit.benchmarks.runner import run_jobs
     from placekit.benchmarks.workers import make_executor
+    from placekit.cli.console import diagnostics
     from placekit.cli.progress import StepBar
 
     with StepBar() as bar:
@@ -112,8 +116,13 @@ def _run(wanted: list[Job], store: Store, executor: str, workers: int, *, is_qui
             if progress.row is not None and not is_quiet:
                 print(_told(progress, progress.row), flush=True)
 
-        if wanted:
+        if not wanted:
+            return
+        try:
             run_jobs(wanted, store, lambda: make_executor(executor, workers), num_workers=workers, on_progress=tell)
+        except KeyboardInterrupt:
+            diagnostics().print(f"stopped; what is done is in {store.path}, and the same command goes on from there")
+            raise
 
 
 def _measure(jobs: list[Job], store: Store, *, is_quiet: bool) -> None:

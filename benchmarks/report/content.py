@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from placekit.benchmarks.report.details import Picture, pictures
@@ -34,7 +34,7 @@ _CELL_BYTES = 25
 """Bytes around the text of a cell."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Section:
     """A part of the report.
 
@@ -58,13 +58,8 @@ class Section:
     level: int = 2
     text: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
-    pictures: tuple[Picture, ...] = field(default=())
+    pictures: tuple[Picture, ...] = ()
     is_appendix: bool = False
-
-    @property
-    def anchor(self) -> str:
-        """Its id on the page."""
-        return "".join(c if c.isalnum() else "-" for c in self.title.lower())
 
 
 def sections(groups: Sequence[Group], measured: Mapping[str, Row], results: Path) -> Iterator[Section]:

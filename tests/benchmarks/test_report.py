@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
@@ -76,6 +78,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with store.locked():
         run_jobs(plan.jobs, store, lambda: ThreadPoolExecutor(1))
     return store.folder
+
+
+@pytest.fixture(scope="module")
+def pages(results: Path) -> tuple[Path, Path]:
+    """Return the two files of its report."""
+    return write_report(results)
 
 
 def row(method: str, objective_s: float | None, bound_s: float | None = None, **changes: Any) -> dict[str, Any]:
@@ -219,9 +227,9 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_and_needs_nothing_else(results: Path) -> None:
+def test_the_page_is_whole_and_needs_nothing_else(pages: tuple[Path, Path]) -> None:
     """Well formed, unique ids, links that lead somewhere, no script, nothing from the network, below 3 MB."""
-    html, markdown = write_report(results)
+    html, markdown = pages
     text = html.read_text()
     assert html.stat().st_size < 3e6
     page = Page()
@@ -246,6 +254,35 @@ def test_the_page_is_whole_and_needs_nothing_else(results: Path) -> None:
     for word in ("Overview", "Methods compared: makespan", "Warm against cold start", "random:100 from greedy"):
         assert word in text
         assert word in markdown.read_text()
+
+
+@pytest.mark.skipif(which("chromium") is None, reason="needs Chromium")
+def test_a_browser_shows_every_figure_without_network_or_complaint(pages: tuple[Path, Path], tmp_path: Path) -> None:
+    """Headless Chromium without any name resolution: nothing on the console, and the bars of the loads are painted."""
+    from matplotlib.image import imread
+
+    picture = tmp_path / "page.png"
+    command = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--enable-logging=stderr",
+    ]
+    command += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}"]
+    command += [
+        "--window-size=1366,8000",
+        "--force-device-scale-factor=0.5",
+        f"--screenshot={picture}",
+        pages[0].resolve().as_uri(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert "CONSOLE" not in done.stderr
+    pixels = np.round(np.asarray(imread(picture))[:, :, :3] * 255).astype(int)
+    compute = np.array([0x3B, 0x6E, 0xA8])  # the colour of ops in the bars of the loads
+    rows = np.flatnonzero((np.abs(pixels - compute).max(axis=2) <= 2).sum(axis=1) > 50)
+    assert (np.diff(rows) > 150).sum() + 1 >= 4  # one figure for each of the four problems
 
 
 def test_every_row_has_its_command(results: Path) -> None:
@@ -333,11 +370,13 @@ def test_graph_figure_colours_ops_and_marks_cuts(diamond: Problem) -> None:
     assert figure_of(axes).get_figwidth() > 5
 
 
-def test_the_page_stays_below_its_limit(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_stays_below_its_limit(
+    results: Path, pages: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where pictures of a problem would not fit they are left out, and the page says so; tables stay."""
     from placekit.benchmarks.report import content
 
-    full, _ = write_report(results, tmp_path / "full.html")
+    full = pages[0]
     monkeypatch.setattr(content, "MAX_BYTES", 60_000)
     small, _ = write_report(results, tmp_path / "small.html")
     assert small.stat().st_size < full.stat().st_size
