@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from placekit.graph import distinct, number_by_first, topological_order
 from placekit.problem import Problem
 
-__all__ = ["COARSENINGS", "coarse_nodes", "node_edges"]
+__all__ = ["COARSENINGS", "coarse_nodes", "edge_weights", "node_edges"]
 
 COARSENINGS = ("classes", "chains", "only-parents")
 """Known rules; see `coarse_nodes`."""
@@ -60,3 +60,27 @@ def node_edges(problem: Problem, node_of_op: NDArray[np.int64]) -> tuple[NDArray
     keys = distinct((senders * num_nodes + receivers)[senders != receivers])
     senders, receivers = np.divmod(keys, num_nodes)
     return senders, receivers
+
+
+def edge_weights(problem: Problem, node_of_op: NDArray[np.int64], edges: NDArray[np.int64]) -> NDArray[np.float32]:
+    """``[num_edges]`` what cutting each undirected edge costs: log of its slowest transfer, standardised.
+
+    Parameters
+    ----------
+    problem, node_of_op
+        The problem and the node of every op.
+    edges
+        ``[2, num_edges]`` distinct undirected edges between nodes, smaller end first, sorted.
+    """
+    graph, num_nodes = problem.graph, int(node_of_op.max()) + 1
+    producer, reader = node_of_op[graph.tensor_producer[graph.consumed_tensor]], node_of_op[graph.consumers]
+    crossing = producer != reader
+    keys = np.minimum(producer, reader) * num_nodes + np.maximum(producer, reader)
+    slowest = np.zeros(edges.shape[1])
+    transfer = problem.costs.transfer_time_s.max(axis=1)[graph.consumed_tensor]
+    np.maximum.at(slowest, np.searchsorted(edges[0] * num_nodes + edges[1], keys[crossing]), transfer[crossing])
+    known = slowest[slowest > 0]
+    logs = np.log(np.maximum(slowest, known.min() if known.size else 1.0))
+    centred = (logs - logs.mean()) if logs.size else logs
+    deviation = float(centred.std()) if logs.size else 0.0
+    return (centred / (deviation if deviation > 1e-9 else np.inf)).astype(np.float32)

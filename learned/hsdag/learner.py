@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from placekit.learned.advantages import batch_advantages
 from placekit.learned.environment import Environment
 from placekit.learned.features import group_means, op_features
-from placekit.learned.hsdag.coarsen import coarse_nodes, node_edges
+from placekit.learned.hsdag.coarsen import coarse_nodes, edge_weights, node_edges
 from placekit.learned.hsdag.network import Dropout, EdgeScorer, Encoder, Pooling, mlp
 from placekit.learned.hsdag.params import HsdagParams
 from placekit.learned.hsdag.parsing import parse
@@ -49,7 +49,7 @@ class HsdagPolicy(nn.Module):
         hidden, dropout = params.hidden, params.dropout
         self.input = mlp(num_features, hidden, hidden, dropout, is_last_active=True)
         self.encoder = Encoder(hidden, 2, dropout)
-        self.scorer = EdgeScorer(hidden, 0.0)
+        self.scorer = EdgeScorer(hidden, weighs_costs=params.weighs_transfers)
         self.encoder_of_groups = Encoder(hidden, 1, dropout)
         self.pooling = Pooling(hidden, scales_by_count=params.scales_by_count)
         self.output = mlp(hidden, hidden, num_features, dropout, is_last_active=not params.is_multilevel)
@@ -101,6 +101,7 @@ class HsdagLearner:
         coarse = environment.coarsened(self.nodes)
         self.mask = coarse.mask
         self.edges = np.unique(np.sort(np.stack(node_edges(problem, self.nodes)), axis=0), axis=1)
+        self.edge_costs = torch.from_numpy(edge_weights(problem, self.nodes, self.edges))
         features = group_means(op_features(problem, params.without_groups), self.nodes)
         self.features = torch.from_numpy(features)
         self.policy = HsdagPolicy(features.shape[1], environment.num_devices, len(features), params)
@@ -182,13 +183,13 @@ class HsdagLearner:
         """
         policy, params = self.policy, self.params
         hidden = policy.input(state)
-        group, mask, edges = np.arange(len(self.mask)), self.mask, self.edges
+        group, mask, edges, edge_costs = np.arange(len(self.mask)), self.mask, self.edges, self.edge_costs
         levels = [self._decide(group, hidden, mask)] if params.is_multilevel else []
         count = 0
         while edges.size and len(mask) > params.min_groups and count != (params.levels or -1):
             ends = torch.from_numpy(edges)
             both_ways = torch.cat([ends, ends.flip(0)], dim=1)
-            scores = policy.scorer(policy.encoder(hidden, both_ways), ends)
+            scores = policy.scorer(policy.encoder(hidden, both_ways), ends, edge_costs)
             level = parse(edges, self._noisy(scores, generator), mask)
             if level.num_groups == len(mask):
                 break
@@ -201,6 +202,11 @@ class HsdagLearner:
                 members[ends[0][inside]],
                 scores[inside],
             )
+            # a bundle of edges between two groups costs what its most expensive edge does
+            between = ~inside
+            bundle = torch.from_numpy(level.edge_of_edge)[between]
+            costs = edge_costs.new_full((level.edges.shape[1],), -torch.inf)
+            edge_costs = costs.scatter_reduce(0, bundle, edge_costs[between], "amax")
             group, mask, edges = level.group_of_node[group], level.mask, level.edges
             count += 1
             if params.is_multilevel:

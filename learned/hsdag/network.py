@@ -80,23 +80,25 @@ class Encoder(nn.Module):
 
 
 class EdgeScorer(nn.Module):
-    """Score of an edge from its ends: ``sigmoid(MLP(h_u * h_v))``, the same for (u, v) and (v, u).
+    """Score of an edge from its ends, ``sigmoid(MLP(h_u * h_v) + w c)``: the same for (u, v) and (v, u).
 
     Parameters
     ----------
     width
         Hidden width.
-    dropout
-        Rate inside.
+    weighs_costs
+        True if the cost c of cutting the edge counts; its weight w is learned and begins at 1.
     """
 
-    def __init__(self, width: int, dropout: float) -> None:
+    def __init__(self, width: int, *, weighs_costs: bool) -> None:
         super().__init__()
-        self.network = mlp(width, width, 1, dropout)
+        self.network = mlp(width, width, 1, 0.0)
+        self.cost_weight = nn.Parameter(torch.tensor(float(weighs_costs)), requires_grad=weighs_costs)
 
-    def forward(self, hidden: Tensor, edges: Tensor) -> Tensor:
-        """Return ``[E]`` from ``[N, H]`` and ``[2, E]``."""
-        scores: Tensor = torch.sigmoid(self.network(hidden[edges[0]] * hidden[edges[1]]).squeeze(1))
+    def forward(self, hidden: Tensor, edges: Tensor, costs: Tensor) -> Tensor:
+        """Return ``[E]`` from ``[N, H]``, ``[2, E]`` and ``[E]``."""
+        logits = self.network(hidden[edges[0]] * hidden[edges[1]]).squeeze(1)
+        scores: Tensor = torch.sigmoid(logits + self.cost_weight * costs)
         return scores
 
 

@@ -37,6 +37,9 @@ class HsdagParams(TrainingParams):
         Parsing ends with a level that has no more groups than this.
     scales_by_count
         True to scale the embedding of a group by the number of its edges.
+    weighs_transfers
+        True to let the transfer time of an edge enter its score, so that ends of an expensive edge tend to share a
+        group.
     steps
         Steps of an episode: the state is renewed after each, and all of them make one update.
     samples
@@ -84,11 +87,12 @@ class HsdagParams(TrainingParams):
     levels: int = 3
     min_groups: int = 2
     scales_by_count: bool = False
+    weighs_transfers: bool = True
     steps: int = 4
-    samples: int = 32
+    samples: int = 64
     is_multilevel: bool = True
     deviations: float = 3.0
-    anneal_updates: int = 100
+    anneal_updates: int = 0
     has_residual: bool = True
     noise: float = 1.0
     imitation: float = 0.1
@@ -130,6 +134,7 @@ _PUBLISHED: Mapping[str, Any] = MappingProxyType(
         "hidden": 128,
         "dropout": 0.2,
         "scales_by_count": True,
+        "weighs_transfers": False,
         "steps": 20,
         "samples": 1,
         "is_multilevel": False,

@@ -31,12 +31,15 @@ class Level(NamedTuple):
         ``[num_groups, num_devices]`` where all nodes of each group may go.
     edges
         ``[2, num_group_edges]`` distinct undirected edges between groups, smaller end first.
+    edge_of_edge
+        ``[num_edges]`` index into `edges` of every edge between groups; meaningless for those inside.
     """
 
     group_of_node: NDArray[np.int64]
     is_inside: NDArray[np.bool_]
     mask: NDArray[np.bool_]
     edges: NDArray[np.int64]
+    edge_of_edge: NDArray[np.int64]
 
     @property
     def num_groups(self) -> int:
@@ -79,9 +82,10 @@ def parse(edges: NDArray[np.int64], scores: NDArray[np.float32], mask: NDArray[n
     together = _masks(group, mask)
     ends = group[edges]
     between = ends[0] != ends[1]
-    low, high = np.minimum(*ends)[between], np.maximum(*ends)[between]
-    keys = distinct(low * len(together) + high)
-    return Level(group, ~between, together, np.stack(np.divmod(keys, len(together))))
+    pairs = np.minimum(*ends) * len(together) + np.maximum(*ends)
+    keys = distinct(pairs[between])
+    coarser = np.stack(np.divmod(keys, len(together)))
+    return Level(group, ~between, together, coarser, np.searchsorted(keys, pairs))
 
 
 def _masks(group: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -180,7 +180,7 @@ def test_wrong_parameters_are_named() -> None:
         HsdagParams(coarsening="none")
     with pytest.raises(InvalidProblemError, match="dropout is 1"):
         HsdagParams(dropout=1.0)
-    with pytest.raises(InvalidProblemError, match="returns 'step' need samples = 1, not 32"):
+    with pytest.raises(InvalidProblemError, match="returns 'step' need samples = 1, not 64"):
         HsdagParams(returns="step")
     with pytest.raises(InvalidProblemError, match="takes no argument"):
         Hsdag.from_params("x", {})
