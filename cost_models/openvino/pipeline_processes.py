@@ -27,10 +27,12 @@ from placekit.errors import DeviceUnavailableError, ExecutionError
 
 __all__ = ["ProcessPipeline"]
 
-# bound before anything is imported, so that every thread of the process is born on the device's cores
+# bound before anything is imported, so that every thread of the process is born on the device's cores; OpenVINO's
+# telemetry forks a process to call home, which would outlive the worker and keep its descriptors
 _PROGRAM = """
 import os, sys
 if sys.argv[1] and hasattr(os, "sched_setaffinity"): os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
+sys.modules["openvino_telemetry"] = None
 from placekit.cost_models.openvino.pipeline_worker import main
 main()
 """

@@ -90,6 +90,7 @@ class WorkerTask:
 def main() -> None:
     """Run the task on standard input."""
     task: WorkerTask = pickle.load(sys.stdin.buffer)  # noqa: S301  # from the parent, through a pipe of its own
+    _keep_from_forks((task.memory, task.report, task.lifeline, *task.inboxes))
     threading.Thread(target=_end_with_parent, args=(task,), daemon=True).start()
     report = Connection(task.report, readable=False)
     where = f"worker of device {task.device.name!r}"
@@ -119,6 +120,18 @@ def main() -> None:
     except Exception as error:  # reported by the parent, whatever it is
         report.send(("failed", f"{where} failed on device {task.device.name!r}: {error}"))
         os._exit(1)
+
+
+def _keep_from_forks(descriptors: Sequence[int]) -> None:
+    """Close `descriptors` in whatever a library forks from here, else the end of this process would not be noticed."""
+
+    def close() -> None:
+        for each in descriptors:
+            os.close(each)
+
+    os.register_at_fork(after_in_child=close)
+    for each in descriptors:
+        os.set_inheritable(each, False)
 
 
 def _end_with_parent(task: WorkerTask) -> None:

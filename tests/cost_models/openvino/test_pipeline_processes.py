@@ -74,6 +74,25 @@ def test_a_worker_that_hangs_is_ended_by_close(slow_plan: StagePlan, monkeypatch
     assert not any(is_alive(process) for process in processes)
 
 
+def test_a_fork_of_a_worker_does_not_hide_its_end() -> None:
+    """What a library forks (as OpenVINO's telemetry does) holds none of the pipes by which an end is noticed."""
+    program = """
+import os, time
+from placekit.cost_models.openvino.pipeline_worker import _keep_from_forks
+reader, writer = os.pipe()
+_keep_from_forks([writer])
+if os.fork() == 0:
+    time.sleep(5)
+    os._exit(0)
+os.close(writer)
+assert os.read(reader, 1) == b""
+os._exit(0)
+"""
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert time.perf_counter() - start < 4
+
+
 def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     """A parent that is killed with samples in flight leaves no worker behind."""
     path = tmp_path / "m.xml"
