@@ -20,7 +20,6 @@ from typing import Any
 from placekit.benchmarks.plan import Case, Job
 from placekit.benchmarks.solve_case import failed_row, solve_case
 from placekit.benchmarks.store import Store
-from placekit.stop import StopReason
 
 __all__ = ["SuiteProgress", "remaining_s", "run_jobs"]
 
@@ -150,8 +149,6 @@ class _RunningSuite:
                         row = failed_row(job, f"{type(error).__name__}: {error}")
                     del running[future]
                     self._done.append((job.case.method, job.case.time_limit_s, perf_counter() - begin))
-                    if row.get("stop_reason") == StopReason.USER:
-                        raise KeyboardInterrupt  # a worker got it first; its row would be of a solve cut short
                     self.keep(row)
             return []
         finally:
@@ -159,7 +156,7 @@ class _RunningSuite:
 
     def keep(self, row: dict[str, Any]) -> None:
         """Write a row, and tell."""
-        self._store.append(row)
+        self._store.append(row | {"num_workers": self._num_workers})
         del self._left[row["case"]]
         self.tell(row)
 

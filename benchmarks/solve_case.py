@@ -13,7 +13,7 @@ from placekit.method import Method
 from placekit.result import Incumbent, Result
 from placekit.solve import solve
 from placekit.solvers.registry import get_method
-from placekit.stop import MaxIterations, MaxRuntime, Stop, TargetGap
+from placekit.stop import MaxIterations, MaxRuntime, Stop, StopReason, TargetGap
 
 __all__ = ["command_of", "failed_row", "solve_case", "stop_of", "time_to_best_s"]
 
@@ -32,6 +32,11 @@ def solve_case(job: Job) -> dict[str, Any]:
     ----------
     job
         The case, and all that it needs.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Ctrl-C: there is no row of a solve that was cut short.
     """
     try:
         return _solve(job)
@@ -64,11 +69,11 @@ def _solve(job: Job) -> dict[str, Any]:
     case = job.case
     start = None
     if case.warm_start is not None:
-        start = solve(job.problem, case.warm_start, stop=stop_of(case), seed=case.seed)
+        start = _whole(solve(job.problem, case.warm_start, stop=stop_of(case), seed=case.seed))
 
     def run(stop: Stop) -> Result:
         method: Method = get_method(case.method, {**case.params, **job.files})
-        return solve(job.problem, method, stop=stop, seed=case.seed, warm_start=start)
+        return _whole(solve(job.problem, method, stop=stop, seed=case.seed, warm_start=start))
 
     kernels = (case.method, job.problem.objective.name, job.problem.contiguity)
     if kernels not in _WARM:
@@ -95,6 +100,13 @@ def _solve(job: Job) -> dict[str, Any]:
         "device_of_op": None if placement is None else placement.device_of_op.tolist(),
         "step_of_op": None if placement is None or placement.step_of_op is None else placement.step_of_op.tolist(),
     }
+
+
+def _whole(result: Result) -> Result:
+    """Return a result, unless Ctrl-C cut its solve short: `solve` returns then as if nothing had happened."""
+    if result.stop_reason is StopReason.USER:
+        raise KeyboardInterrupt
+    return result
 
 
 def _described(job: Job) -> dict[str, Any]:

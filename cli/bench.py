@@ -121,7 +121,8 @@ def _run(wanted: list[Job], store: Store, executor: str, workers: int, *, is_qui
         try:
             run_jobs(wanted, store, lambda: make_executor(executor, workers), num_workers=workers, on_progress=tell)
         except KeyboardInterrupt:
-            diagnostics().print(f"stopped; what is done is in {store.path}, and the same command goes on from there")
+            told = f"stopped; what is done is in {store.path}, and the same command goes on from there"
+            diagnostics().print(told, soft_wrap=True)
             raise
 
 

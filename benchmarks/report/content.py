@@ -103,7 +103,7 @@ def sections(groups: Sequence[Group], measured: Mapping[str, Row], results: Path
     yield from _problems(groups, measured, results)
     yield Section(
         "Machines and versions",
-        text=("Runtimes of rows from different machines, or made beside other load, do not compare.",),
+        text=("Runtimes of rows from different machines, or made beside each other or other load, do not compare.",),
         tables=(machine_table(groups),),
         is_appendix=True,
     )

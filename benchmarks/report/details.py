@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Picture", "best_result", "pictures"]
 
+MAX_EVENTS = 3000
+"""Schedules of more events would fill the page with bars too thin to see."""
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -44,32 +47,24 @@ def pictures(group: Group, results: Path) -> tuple[Picture, ...]:
     InvalidFileError
         The problem file is missing or broken, or the judge does not confirm the row.
     """
-    found = []
+    over_time = []
     if group.bound_s is not None:
         svg = inline_svg(figure_of(plot_anytime([group])), f"gap over time {group.address}")
-        found.append(Picture("Gap to the best proven bound over time, every method", svg))
+        over_time.append(Picture("Gap to the best proven bound over time, every method", svg))
     if group.best is None:
-        return tuple(found)
+        return tuple(over_time)
     problem = read_problem(results / group.best["problem_file"])
     result = best_result(group, group.best, problem)
     assert result.placement is not None  # the best row has one
-    by = f"Best placement ({group.best['shown']}, seed {result.seed})"
-    figure = figure_of(plot_graph(problem, result.placement))
-    found.insert(
-        0, Picture(f"{by}: every op in the colour of its device", inline_svg(figure, f"graph {group.address}"))
-    )
-    axes = plot_loads(result)
-    axes.set_title("")
-    found.insert(1, Picture("Load of every device", inline_svg(figure_of(axes), f"loads {group.address}")))
-    if result.schedule is not None and len(result.schedule) <= _MAX_EVENTS:
-        axes = plot_schedule(result)
-        axes.set_title("")
-        found.insert(2, Picture("What runs when", inline_svg(figure_of(axes), f"schedule {group.address}")))
-    return tuple(found)
-
-
-_MAX_EVENTS = 3000
-"""Schedules of more events would fill the page with bars too thin to see."""
+    by = f"Best placement ({group.best['shown']}, seed {result.seed}): every op in the colour of its device"
+    figures = {by: plot_graph(problem, result.placement), "Load of every device": plot_loads(result)}
+    if result.schedule is not None and len(result.schedule) <= MAX_EVENTS:
+        figures["What runs when"] = plot_schedule(result)
+    found = []
+    for caption, axes in figures.items():
+        axes.set_title("")  # the caption says it
+        found.append(Picture(caption, inline_svg(figure_of(axes), f"{caption} {group.address}")))
+    return (*found, *over_time)
 
 
 def best_result(group: Group, row: Row, problem: Problem) -> Result:

@@ -237,10 +237,11 @@ def machine_table(groups: Sequence[Group]) -> Table:
     for row in (row for group in groups for row in group.all_rows):
         machine = row["machine"]
         versions = ", ".join(f"{name} {version}" for name, version in sorted(row["versions"].items()))
-        key = (f"{machine['cpu']}, {machine['cores']} cores", machine["system"], row["commit"] or NOTHING, versions)
+        cpu = f"{machine['cpu']}, {machine['cores']} cores"
+        key = (cpu, machine["system"], row["commit"] or NOTHING, versions, f"{row['num_workers']}")
         counts[key] = counts.get(key, 0) + 1
     return Table(
-        ("machine", "system", "commit", "versions", "rows"),
+        ("machine", "system", "commit", "versions", "beside each other", "rows"),
         tuple((*key, f"{number}") for key, number in counts.items()),
         num_text=4,
     )

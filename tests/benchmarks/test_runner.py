@@ -124,6 +124,25 @@ def test_an_error_is_a_row(jobs: tuple[Job, ...]) -> None:
     assert json.loads(json.dumps(row)) == row
 
 
+def test_a_solve_cut_short_gives_no_row(jobs: tuple[Job, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C during a solve, or during that of its warm start, ends the run without a row."""
+    from dataclasses import replace
+
+    from placekit.solve import solve
+    from placekit.stop import StopReason
+
+    def cut_short(*args: Any, **kwargs: Any) -> Any:
+        return replace(solve(*args, **kwargs), stop_reason=StopReason.USER)
+
+    monkeypatch.setattr("placekit.benchmarks.solve_case.solve", cut_short)
+    store = Store(tmp_path / "results")
+    warm = replace(jobs[0], case=replace(jobs[0].case, warm_start="greedy"))
+    for job in (jobs[0], warm):
+        with store.locked(), pytest.raises(KeyboardInterrupt):
+            run_jobs([job], store, lambda: Inline(set()))
+    assert store.rows() == {}
+
+
 def test_a_real_worker_that_dies_is_noticed(jobs: tuple[Job, ...]) -> None:
     """A process pool of the runner breaks when its worker is killed, and a new one works."""
     with make_executor("process", 1) as executor:
