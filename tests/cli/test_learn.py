@@ -19,10 +19,9 @@ def test_learn_writes_policy_placement_and_result_and_goes_on(call: Call, diamon
     told = json.loads(done.stdout)
     assert told["method"] == "hsdag"
     assert told["info"]["updates"] == 2
+    policy = told["files"]["policy"]
     assert all((tmp_path / name).is_file() for name in told["files"].values())
-    done = call(
-        "learn", diamond_file, "--episodes", "3", "--resume", told["files"]["policy"], "--log-dir", "log", *QUICK
-    )
+    done = call("learn", diamond_file, "--episodes", "3", "--resume", policy, "--log-dir", "log", *QUICK)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["info"]["updates"] == 3
     lines = (tmp_path / "log" / "metrics.jsonl").read_text().splitlines()
