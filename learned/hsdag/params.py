@@ -76,10 +76,10 @@ class HsdagParams(TrainingParams):
     """
 
     updates: int = 400
-    patience: int = 60
+    patience: int = 120
     learning_rate: float = 1e-3
-    entropy_start: float = 0.01
-    entropy_end: float = 0.001
+    entropy_start: float = 0.0
+    entropy_end: float = 0.0
     fidelity: str = "placekit"
     coarsening: str = "classes"
     hidden: int = 64
@@ -88,14 +88,14 @@ class HsdagParams(TrainingParams):
     min_groups: int = 2
     scales_by_count: bool = False
     weighs_transfers: bool = True
-    steps: int = 4
-    samples: int = 64
+    steps: int = 2
+    samples: int = 128
     is_multilevel: bool = True
     deviations: float = 3.0
-    anneal_updates: int = 0
+    anneal_updates: int = 60
     has_residual: bool = True
     noise: float = 1.0
-    imitation: float = 0.1
+    imitation: float = 0.0
     returns: str = "advantage"
     discount: float = 1.0
     excludes_single: bool = False
@@ -179,5 +179,5 @@ until nothing changes, so that a connected graph always ends as one group; singl
 group is never worth anything; one return for all steps. (Its dropout inside the edge scorer, which scores the two
 directions of an edge apart and so may tear the graph into a few groups, is not repeated; nor is the placement of ops by
 the wrong index.) ``placekit``: groups on several levels, drawn from at once; many samples per update with a baseline of
-their own; an entropy bonus; logits of bounded size; the answer of the policy without randomness.
+their own; logits of bounded size, annealed; the answer of the policy without randomness.
 """

@@ -166,7 +166,7 @@ def test_returns_of_paper_and_released_differ(toy: pk.Problem) -> None:
 
 def test_a_warm_start_is_where_the_policy_begins(toy: pk.Problem) -> None:
     """The first decoded answer is the placement that was preferred."""
-    learner = learner_of(toy)
+    learner = learner_of(toy, anneal_updates=0)
     assert learner.decode().tolist()[0] == [1] * 6
     learner.prefer(np.array([0, 1, 1, 0, 0, 1]))
     assert learner.decode().tolist()[0] == [0, 1, 1, 0, 0, 1]
@@ -180,7 +180,7 @@ def test_wrong_parameters_are_named() -> None:
         HsdagParams(coarsening="none")
     with pytest.raises(InvalidProblemError, match="dropout is 1"):
         HsdagParams(dropout=1.0)
-    with pytest.raises(InvalidProblemError, match="returns 'step' need samples = 1, not 64"):
+    with pytest.raises(InvalidProblemError, match="returns 'step' need samples = 1, not 128"):
         HsdagParams(returns="step")
     with pytest.raises(InvalidProblemError, match="takes no argument"):
         Hsdag.from_params("x", {})
