@@ -25,7 +25,13 @@ _LOGGER = logging.getLogger(__name__)
 _Message = TypeVar("_Message")
 _EXIT_WAIT_S = 5.0
 _STDERR_LINES = 3
-_PROGRAM = "from placekit.cost_models.openvino.timing_worker import main; main()"
+# OpenVINO's telemetry forks a process to call home, which would outlive this one and keep its end of the connection
+_PROGRAM = """
+import sys
+sys.modules["openvino_telemetry"] = None
+from placekit.cost_models.openvino.timing_worker import main
+main()
+"""
 
 
 class TimedProcess:
