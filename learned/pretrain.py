@@ -34,7 +34,13 @@ def main(arguments: list[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     objective = SerialLatency() if options.objective == "serial-latency" else Makespan()
     problems = [pretraining_problem(options.seed * 100_000 + number, objective) for number in range(options.problems)]
-    params = GdpParams(updates=options.rounds, patience=0, entropy_updates=max(1, options.rounds * 2 // 3))
+    params = GdpParams(
+        updates=options.rounds,
+        patience=0,
+        learning_rate=5e-4,  # with that of one problem alone, the shared network forgets in jumps
+        epochs=2,
+        entropy_updates=max(1, options.rounds * 2 // 3),
+    )
     begun = perf_counter()
     returns: list[float] = []
 

@@ -1,7 +1,8 @@
 """Pretraining: one policy for many problems, so that it has something to say about a graph it never saw.
 
 GDP's batch training (section 3.4 of the paper): the problems take turns, in a new random order every round; each turn
-is one update of PPO on samples of that problem, and all of them train the same network.
+is one update of PPO on samples of that problem, and all of them train the same network. The step size falls in a line
+to zero, so that the last problems of the last round do not undo what others taught.
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ def pretrain(
             )
             trainings.append(Training(learner, environment, params, optimiser, generator))
     reason: StopReason | None = None
-    for _ in range(params.updates):
+    for number in range(params.updates):
+        for group in trainings[0].optimiser.param_groups:
+            group["lr"] = params.learning_rate * (1 - number / params.updates)
         for turn in torch.randperm(len(trainings), generator=generator).tolist():
             reason = should_stop()
             if reason is not None:

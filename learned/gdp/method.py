@@ -22,6 +22,12 @@ from placekit.learned.training import Rollout
 
 __all__ = ["Gdp", "GdpLearner", "GdpParams"]
 
+LEAST_DEVIATION = 0.01
+"""Advantages shrink where samples deviate less than this, in units of the best single device.
+
+Otherwise a policy that has settled would be shaken by every sample that differs in a hair.
+"""
+
 
 @dataclass(frozen=True)
 class GdpParams(PpoParams):
@@ -134,7 +140,9 @@ class GdpLearner:
 
         So the loss is a mean over decisions, and the weight of the entropy means the same for graphs of any size.
         """
-        return batch_advantages(costs.sqrt())[rollout.row] / self.graph.num_groups
+        cost = costs.sqrt()
+        trust = (cost.std() / LEAST_DEVIATION).clamp(max=1)
+        return trust * batch_advantages(cost)[rollout.row] / self.graph.num_groups
 
     def decode(self) -> NDArray[np.int64]:
         """Return the most probable placement ``[1, num_ops]``."""

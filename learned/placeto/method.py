@@ -120,7 +120,7 @@ class PlacetoLearner:
         self.relations = relations_of(self.graph)
         self.own = self.graph.group_columns
         self.policy = PlacetoNetwork(self.own.shape[1], self.graph.num_devices, params.width, params.rounds)
-        best = int(np.argmin(self.nodes.single_devices))
+        best = int(np.argmin(environment.single_devices))
         self.start = torch.from_numpy(self.nodes.homogeneous[best].copy())
         self.baseline: Tensor | None = None
         self._blocks = torch.split(self.graph.order, params.refresh)
