@@ -38,6 +38,7 @@ def sentences(found: Explanation) -> dict[str, list[str]]:
         "what decides": _bottleneck(found),
         "cut tensors": _cuts(found),
         "single moves": _moves(found),
+        "searching on": _searching_on(found),
         "constraints": _constraints(found),
         "what more would bring": _more(found),
     }
@@ -112,6 +113,20 @@ def _moved(move: Move) -> str:
     return f"{what} from {move.source} to {move.target}, {sign}{format_time(abs(move.change_s))}"
 
 
+def _searching_on(found: Explanation) -> list[str]:
+    now = found.unchanged
+    if now is None or now.objective_s is None:
+        return ["Not asked about."]
+    took = f"{now.method}, {format_time(now.time_s)}"
+    if now.objective_s < found.objective_s * (1 - OPTIMALITY_TOLERANCE):
+        better = format_share(1 - now.objective_s / found.objective_s)
+        return [
+            f"Without any change a search from this placement finds {format_time(now.objective_s)}, {better} better "
+            f"({took}). What is better below is better than that."
+        ]
+    return [f"Without any change a search from this placement finds nothing better ({took})."]
+
+
 def _constraints(found: Explanation) -> list[str]:
     limited = [load for load in found.loads if load.memory_limit_bytes]
     lines = []
@@ -134,15 +149,6 @@ def _more(found: Explanation) -> list[str]:
     if not asked:
         return ["Not asked about (--time-limit 0)."]
     lines = [_answer(found, each) for each in asked]
-    now = found.unchanged
-    if now is not None and now.objective_s is not None:
-        gain = found.objective_s - now.objective_s
-        found_on = (
-            f"found {format_time(now.objective_s)}"
-            if gain > OPTIMALITY_TOLERANCE * found.objective_s
-            else "found nothing better"
-        )
-        lines.append(f"Searching on without any change {found_on} ({now.method}, {format_time(now.time_s)}).")
     lines.append("Each was solved anew from this placement; what so short a search did not find may still exist.")
     return lines
 
@@ -154,7 +160,7 @@ def _answer(found: Explanation, what_if: WhatIf) -> str:
     gain_s = found.gain_s(what_if)
     took = f"{what_if.method}, {format_time(what_if.time_s)}"
     if gain_s > 0:
-        share = format_share(gain_s / found.objective_s)
+        share = format_share(gain_s / (what_if.objective_s + gain_s))
         return f"{change}: {format_time(what_if.objective_s)}, {format_time(gain_s)} ({share}) better ({took})."
     proven = relative_gap(found.objective_s, what_if.bound_s)
     if proven is not None and proven <= OPTIMALITY_TOLERANCE:

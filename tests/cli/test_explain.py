@@ -17,7 +17,14 @@ def test_explain_says_what_decides_and_what_would_change_it(call: Call, diamond_
     done = call("explain", "diamond.result.json", diamond_file, "--contiguity", "acyclic", "--time-limit", "0.5")
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
-    for words in ("what decides", "cut tensors", "single moves", "constraints", "what more would bring"):
+    for words in (
+        "what decides",
+        "cut tensors",
+        "single moves",
+        "searching on",
+        "constraints",
+        "what more would bring",
+    ):
         assert words in text
     assert "is the bottleneck" in text
     assert "is the fullest device" in text
