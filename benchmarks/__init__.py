@@ -1,1 +1,1 @@
-"""Benchmark suites, runner and report (arrive with their own issue)."""
+"""Benchmarks: suites, their durable runner, statistics and report; and the tables and families of problems."""

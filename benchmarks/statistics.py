@@ -46,6 +46,8 @@ Trace = Sequence[tuple[float, float | None, float | None]]
 """Seconds, objective and bound of every line of a trace."""
 
 NUM_RESAMPLES = 2000
+CONFIDENCE = 0.95
+"""Probability of the intervals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ def bootstrap_interval(
     statistic: Callable[[Iterable[float]], float] = interquartile_mean,
     *,
     seed: int = 0,
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
 ) -> Interval:
     """Return a statistic of all runs, and its stratified bootstrap interval.
 
@@ -208,7 +210,7 @@ def probability_of_improvement(first: Runs, second: Runs) -> float | None:
     return float(np.mean(sorted(shares))) if shares else None
 
 
-def ratio_interval(numerator: Runs, denominator: Runs, *, seed: int = 0, confidence: float = 0.95) -> Interval | None:
+def ratio_interval(numerator: Runs, denominator: Runs, *, seed: int = 0) -> Interval | None:
     """Return the geometric mean over cases of the ratio of two methods' median values, with a bootstrap interval.
 
     Parameters
@@ -217,8 +219,6 @@ def ratio_interval(numerator: Runs, denominator: Runs, *, seed: int = 0, confide
         Positive values (times, evaluations) by case; cases that only one has do not count.
     seed
         Seed of the resampling, which is stratified by case.
-    confidence
-        Probability of the interval.
 
     Returns
     -------
@@ -241,7 +241,7 @@ def ratio_interval(numerator: Runs, denominator: Runs, *, seed: int = 0, confide
         return Interval(value, None, None)
     rng = np.random.default_rng(seed)
     drawn = np.mean([_median_logs(up, rng) - _median_logs(down, rng) for up, down in pairs], axis=0)
-    return _percentiles(value, np.exp(drawn), confidence)
+    return _percentiles(value, np.exp(drawn), CONFIDENCE)
 
 
 def time_to_gap_s(trace: Trace, bound_s: float, gap: float) -> float | None:
