@@ -1,4 +1,8 @@
-"""A trained policy as a method: ``placekit solve --method policy:policy.pt``."""
+"""A trained policy as a method: ``placekit solve --method policy:policy.pt``.
+
+``policy:pretrained`` is the policy that comes with placekit: GDP for one CPU and one accelerator, in this order,
+trained for serial latency on generated models (``python -m placekit.learned.pretrain``).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,10 @@ from placekit.solvers.params import read_params
 from placekit.solvers.registry import get_method
 from placekit.stop import StopReason
 
-__all__ = ["PolicyParams", "TrainedPolicy"]
+__all__ = ["PRETRAINED", "PolicyParams", "TrainedPolicy"]
+
+PRETRAINED = Path(__file__).parent / "pretrained" / "gdp.pt"
+"""The policy that comes with placekit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +72,11 @@ class TrainedPolicy:
 
     @classmethod
     def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; ``policy:PATH`` names the file."""
+        """Make the method; ``policy:PATH`` names the file, ``policy:pretrained`` the one that comes with placekit."""
         if argument is None:
             raise InvalidProblemError("method 'policy' needs a file: policy:PATH")
-        return cls(Path(argument), read_params(PolicyParams, cls.name, params))
+        path = PRETRAINED if argument == "pretrained" else Path(argument)
+        return cls(path, read_params(PolicyParams, cls.name, params))
 
     def supports(self, problem: Problem) -> str | None:
         """Return None if the policy chooses among as many devices as the problem has."""
