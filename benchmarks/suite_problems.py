@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placekit.benchmarks.suite import Suite
-from placekit.benchmarks.suite_schema import ModelEntry, ObjectiveEntry, PlatformEntry
+from placekit.benchmarks.suite_schema import COST_NAMES, ModelEntry, ObjectiveEntry, PlatformEntry
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.io.problem_json import problem_to_dict, read_problem, write_problem
@@ -240,7 +240,7 @@ class _Sources:
         declared = platform.model_dump(exclude={"name"})
         if platform.file is not None:
             declared["file"] = _file_hash(self._suite.home / platform.file)
-        if platform.costs not in ("analytic", "profiled"):
+        if platform.costs not in COST_NAMES:
             declared["costs"] = _file_hash(self._costs_file(platform, model))
         return declared
 
@@ -284,8 +284,14 @@ class _Sources:
     def _costs(self, path: Path, zoo: str | None, model: str, platform_name: str) -> tuple[PlatformFile, CostTable]:
         entries = self._suite.content.platform or (PlatformEntry(name="default"),)
         entry = next(each for each in entries if each.name == platform_name)
-        file = self._platform(entry)
         source = self._read_model(path, zoo)
+        if entry.costs == "published":
+            from placekit.benchmarks.two_kinds import two_kind_costs
+            from placekit.io.platform_toml import PlatformFile
+
+            platform, costs = two_kind_costs(source, json.loads(zoo)["zoo"] if zoo is not None else model)
+            return PlatformFile(platform), costs
+        file = self._platform(entry)
         if entry.costs == "analytic":
             from placekit.cost_models.analytic import Analytic
 

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-__all__ = ["MethodEntry", "ModelEntry", "ObjectiveEntry", "PlatformEntry", "SuiteModel"]
+__all__ = ["COST_NAMES", "MethodEntry", "ModelEntry", "ObjectiveEntry", "PlatformEntry", "SuiteModel"]
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -55,6 +55,10 @@ class ModelEntry(_Strict):
         return self
 
 
+COST_NAMES = ("analytic", "profiled", "published")
+"""What `PlatformEntry.costs` can be beside a file."""
+
+
 class PlatformEntry(_Strict):
     """One ``[[platform]]``, for models without devices of their own (IR, ONNX, zoo).
 
@@ -68,7 +72,8 @@ class PlatformEntry(_Strict):
     precision
         Precision of the CPU for `devices` and `groups`.
     costs
-        ``"analytic"``, ``"profiled"``, or a costs file, in which ``{model}`` stands for the name of the model.
+        ``"analytic"``, ``"profiled"``, or a costs file, in which ``{model}`` stands for the name of the model; or
+        ``"published"`` for the CPU and accelerator of :mod:`placekit.benchmarks.two_kinds`, which are devices, too.
     """
 
     name: Name
@@ -83,6 +88,8 @@ class PlatformEntry(_Strict):
         given = [name for name in ("file", "devices", "groups") if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"platform {self.name!r} has {' and '.join(given)}; give one of them")
+        if given and self.costs == "published":
+            raise ValueError(f"platform {self.name!r} has {given[0]}, but published costs bring their own devices")
         return self
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from placekit.cost_models.accelerator import PUBLISHED_RATIOS, Accelerator
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.base import CostModel
+from placekit.costs import CostTable
 from placekit.errors import UnknownNameError
 from placekit.io.model import ModelSource, read_model
 from placekit.objectives import Objective
@@ -22,7 +23,7 @@ from placekit.platform import Device, Platform
 from placekit.problem import Problem
 from placekit.zoo import build
 
-__all__ = ["MODEL_PARAMETERS", "two_kind_problem"]
+__all__ = ["MODEL_PARAMETERS", "two_kind_costs", "two_kind_problem"]
 
 MODEL_PARAMETERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {"resnet50": {}, "inception_v3": {}, "bert_base": {"sequence": 8}}
@@ -63,14 +64,46 @@ def two_kind_problem(
     InvalidProblemError
         A model so small that its launches alone take longer than the ratio leaves.
     """
-    if model not in PUBLISHED_RATIOS:
-        raise UnknownNameError(f"no published ratio for model {model!r}; models are {', '.join(PUBLISHED_RATIOS)}")
+    ratio = _published_ratio(model)
     source = _source(model, directory, params or MODEL_PARAMETERS[model])
+    platform, costs = _two_kinds(source, ratio, cost_model, accelerator)
+    return Problem(source.graph, platform, costs, objective)
+
+
+def two_kind_costs(source: ModelSource, model: str) -> tuple[Platform, CostTable]:
+    """Return the platform and the costs of `two_kind_problem` for a model that is already there.
+
+    Parameters
+    ----------
+    source
+        The model.
+    model
+        Whose published ratio it is.
+
+    Raises
+    ------
+    UnknownNameError
+        A model without a published ratio.
+    InvalidProblemError
+        A model so small that its launches alone take longer than the ratio leaves.
+    """
+    return _two_kinds(source, _published_ratio(model), None, None)
+
+
+def _two_kinds(
+    source: ModelSource, ratio: float, cost_model: CostModel | None, accelerator: Accelerator | None
+) -> tuple[Platform, CostTable]:
     cpu = Platform((Device("cpu", "cpu", is_host=True, openvino="CPU"),))
     cost_model = cost_model or Analytic({"cpu": "cpu-8core-f32"})
     costs = cost_model.cost_table(source, cpu)
-    fitted = (accelerator or Accelerator()).fit(source.graph, costs, PUBLISHED_RATIOS[model])
-    return Problem(source.graph, fitted.platform(), fitted.beside(source.graph, costs), objective)
+    fitted = (accelerator or Accelerator()).fit(source.graph, costs, ratio)
+    return fitted.platform(), fitted.beside(source.graph, costs)
+
+
+def _published_ratio(model: str) -> float:
+    if model not in PUBLISHED_RATIOS:
+        raise UnknownNameError(f"no published ratio for model {model!r}; models are {', '.join(PUBLISHED_RATIOS)}")
+    return PUBLISHED_RATIOS[model]
 
 
 def _source(model: str, directory: Path | None, params: Mapping[str, Any]) -> ModelSource:

@@ -144,6 +144,10 @@ def test_best_single_device_is_the_best_feasible_one(diamond: Problem) -> None:
         ),
         (TINY.replace("5.0", "-1.0"), "time_limit_s is -1.0"),
         (TINY.replace('name = "heft"', 'name = "heft"\nobjectives = ["latency"]'), "names objective 'latency'"),
+        (
+            TINY + '[[platform]]\nname = "p"\ngroups = 2\ncosts = "published"\n',
+            "published costs bring their own devices",
+        ),
         ("name = ", "not TOML"),
     ],
 )
@@ -169,6 +173,22 @@ def test_a_missing_file_is_an_error_unless_it_is_optional(tmp_path: Path) -> Non
     with pytest.raises(InvalidFileError, match=r"there is no file absent\.json"):
         plan_of(text, tmp_path)
     assert len(plan_of(text.replace('"absent.json"', '"absent.json"\noptional = true'), tmp_path).jobs) == 1
+
+
+@pytest.mark.zoo
+def test_published_costs_are_those_of_the_two_kinds(tmp_path: Path) -> None:
+    """A zoo model meets a CPU and an accelerator that is as much faster as published; other models are refused."""
+    text = (
+        'name = "p"\n[[model]]\nzoo = "resnet50"\nparams = { depths = [1, 1, 1, 1] }\n'
+        'objectives = ["serial-latency"]\n[[platform]]\nname = "pair"\ncosts = "published"\n'
+        '[[objective]]\nname = "serial-latency"\n[[method]]\nname = "mincut"\n'
+    )
+    (job,) = plan_of(text, tmp_path).jobs
+    assert job.problem.platform.device_names == ("cpu", "accelerator")
+    cpu, accelerator = job.problem.costs.op_time_s.sum(axis=0)
+    assert cpu / accelerator == pytest.approx(2.05, rel=0.01)
+    with pytest.raises(UnknownNameError, match="no published ratio for model 'mobilenet_v2'"):
+        plan_of(text.replace("resnet50", "mobilenet_v2").replace("width = 32", "width_multiplier = 0.35"), tmp_path)
 
 
 @pytest.mark.parametrize("name", shipped_suites())
