@@ -25,8 +25,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Parse `arguments` (the command line's by default), train, write."""
     parser = argparse.ArgumentParser(prog="python -m placekit.learned.pretrain", description=__doc__)
     parser.add_argument("-o", "--output", type=Path, required=True, help="policy file to write")
-    parser.add_argument("--problems", type=int, default=64, help="generated problems to train on")
-    parser.add_argument("--rounds", type=int, default=60, help="updates per problem")
+    parser.add_argument("--problems", type=int, default=400, help="generated problems to train on")
+    parser.add_argument("--rounds", type=int, default=14, help="updates per problem")
     parser.add_argument("--time-limit", type=float, default=3600.0, help="seconds after which to stop")
     parser.add_argument("--objective", choices=["serial-latency", "makespan"], default="serial-latency")
     parser.add_argument("--seed", type=int, default=0, help="seed of problems and training")

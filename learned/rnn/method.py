@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
@@ -40,8 +41,9 @@ class RnnParams(TrainingParams):
         See :mod:`placekit.learned.rnn.network`; 0 as published.
     decay
         Share of the old baseline that an update keeps. Published: 0.9.
-    preference
-        Logit of the best single device, or of the device in a warm start, before anything is learned.
+    deviations
+        How many groups leave the preferred device in a placement, about, before anything is learned; the device is the
+        best single one, or that of a warm start. 0 for no preference.
 
     Raises
     ------
@@ -60,13 +62,13 @@ class RnnParams(TrainingParams):
     groups_per_device: int = 20
     locality: float = 2.0
     decay: float = 0.9
-    preference: float = 0.5
+    deviations: float = 4.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("groups_per_device", least=1)
         self.require("samples", "hidden", least=2)
-        self.require("locality", "preference", least=0)
+        self.require("locality", "deviations", least=0)
         if self.hidden % 2:
             raise InvalidProblemError(f"parameter 'hidden' is {self.hidden}; it must be even")
         if not 0 <= self.decay < 1:
@@ -133,7 +135,9 @@ class RnnLearner:
 
     def _decide(self, samples: int, generator: torch.Generator | None) -> Decision:
         one_hot = torch.nn.functional.one_hot(self.preferred, self.graph.num_devices)
-        preference = self.params.preference * one_hot.to(self.graph.features.dtype)
+        num_others = self.policy.num_groups * (self.graph.num_devices - 1)
+        bias = math.log(max(num_others / self.params.deviations, 1.0)) if self.params.deviations else 0.0
+        preference = bias * one_hot.to(self.graph.features.dtype)
         return cast("Decision", self.policy(self.graph, preference, samples, generator))
 
     def _placements(self, decision: Decision) -> NDArray[np.int64]:

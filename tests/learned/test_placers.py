@@ -164,7 +164,7 @@ def test_gradients_agree_with_differences(placer: type[LearnedMethod], toy: pk.P
 @anyone
 def test_a_warm_start_is_where_the_policy_begins(placer: type[LearnedMethod], toy: pk.Problem) -> None:
     """Without training, most of the sampled devices are those of the warm start."""
-    preferring: dict[str, Any] = {Gdp: {"deviations": 1.0}, Rnn: {"preference": 2.0}}.get(placer, {})
+    preferring: dict[str, Any] = {Gdp: {"deviations": 1.0}, Rnn: {"deviations": 0.5}}.get(placer, {})
     learner: Any = seeded_learner(small(placer, **preferring), Environment(toy), 0)
     start = np.array([1, 0, 1, 1, 0, 1])
     learner.prefer(start)
