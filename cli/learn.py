@@ -71,6 +71,9 @@ def learn(
         Path | None, typer.Option(metavar="DIR", help="Folder for metrics.jsonl and TensorBoard events.")
     ] = None,
     warm_start: Annotated[Path | None, typer.Option(metavar="FILE", help="Placement or result to begin near.")] = None,
+    bound_s: Annotated[
+        float, typer.Option("--bound", metavar="SECONDS", help="Time for a lower bound after training; 0: none.")
+    ] = 10.0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Placement file; the result goes beside it.")
     ] = None,
@@ -81,10 +84,11 @@ def learn(
     from placekit.cli.files import OutputFiles
     from placekit.cli.progress import LearnLine
     from placekit.cli.solve import exit_code, report
-    from placekit.learned.method import Session
     from placekit.solve import solve as solve_problem
 
     learner = _method(method, parse_params(param), episodes)
+    from placekit.learned.method import Session  # there is torch, or the line before has said what to install
+
     files = OutputFiles.of(model, output)
     kept = policy_out or resume or _policy_file(files)
     check_writable(kept)
@@ -96,7 +100,7 @@ def learn(
     )
     start = read_placed(warm_start, task.problem.graph, task.problem.platform) if warm_start else None
     with LearnLine(time_limit) as line:
-        learner.session = Session(kept, resume, policy, log_dir, line.take)
+        learner.session = Session(kept, resume, policy, log_dir, line.take, bound_s=bound_s)
         result = solve_problem(
             task.problem,
             learner,
@@ -127,13 +131,16 @@ def _method(name: str, params: Mapping[str, object], episodes: int | None) -> Le
         A method that does not learn.
     """
     from placekit.errors import UnsupportedProblemError
-    from placekit.learned.method import LearnedMethod
     from placekit.solvers.registry import METHODS, get_method
 
     method = get_method(name, params)
-    if not isinstance(method, LearnedMethod):
+    entry = METHODS.get(name.partition(":")[0])
+    if entry is None or entry.family != "learned" or entry.argument:
         learned = ", ".join(key for key, entry in METHODS.items() if entry.family == "learned" and not entry.argument)
         raise UnsupportedProblemError(f"method {name!r} does not learn; learned methods are {learned}")
+    from placekit.learned.method import LearnedMethod  # torch is there: the method has asked for it
+
+    assert isinstance(method, LearnedMethod)
     if episodes is not None:
         method.params = replace(method.params, updates=episodes, patience=0)
     return method

@@ -25,7 +25,8 @@ from placekit.learned.training import Learner, Metrics, Training, TrainingParams
 from placekit.method import Run
 from placekit.problem import Problem
 from placekit.solvers.params import read_params
-from placekit.stop import StopReason
+from placekit.solvers.registry import get_method
+from placekit.stop import MaxRuntime, StopReason
 
 __all__ = ["LearnedMethod", "Session", "apply_weights", "offer_decoded", "seeded_learner"]
 
@@ -48,6 +49,8 @@ class Session:
         Called after every update.
     checkpoint_every_s
         Seconds between two checkpoints.
+    bound_s
+        Seconds after training for a lower bound of method ``bound``, so that the answer has a gap; 0 for none.
     """
 
     checkpoint: Path | None = None
@@ -56,6 +59,7 @@ class Session:
     log_dir: Path | None = None
     on_update: Callable[[Metrics], None] | None = None
     checkpoint_every_s: float = 30.0
+    bound_s: float = 0.0
 
 
 class LearnedMethod(ABC):
@@ -98,6 +102,7 @@ class LearnedMethod(ABC):
     def run(self, run: Run) -> StopReason:
         """Train until the run stops, the budget is spent, or nothing improves any more."""
         session = self.session
+        start = run.placement or run.warm_start  # of the method before, in a row of methods
         environment = Environment(run.problem)
         for actions in environment.homogeneous:
             run.offer(environment.expand(actions[None])[0])
@@ -107,8 +112,8 @@ class LearnedMethod(ABC):
         learner = seeded_learner(self, environment, run.seed)
         if session.policy is not None:
             apply_weights(learner, read_checkpoint(session.policy), self.name, run.problem)
-        if run.warm_start is not None:
-            learner.prefer(run.warm_start.device_of_op)
+        if start is not None:
+            learner.prefer(start.device_of_op)
         training = Training.begin(learner, environment, self.params, run.seed)
         if session.resume is not None:
             checkpoint = read_checkpoint(session.resume)
@@ -123,6 +128,8 @@ class LearnedMethod(ABC):
             reason = type(self).loop(training, run.should_stop, self._reporter(run, training, watchers))
         offer_decoded(run, environment, learner)
         run.info["updates"] = training.update
+        if session.bound_s > 0:
+            _prove_bound(run, session.bound_s)
         return reason
 
     def _reporter(
@@ -161,6 +168,15 @@ class LearnedMethod(ABC):
                     training=training.state(),
                 ),
             )
+
+
+def _prove_bound(run: Run, time_limit_s: float) -> None:
+    """Raise the bound of `run` by method ``bound``, whose placements do not count: the answer stays the learner's."""
+    aside = Run(run.problem, MaxRuntime(time_limit_s), run.seed)
+    aside.interrupted = run.interrupted
+    get_method("bound").run(aside)
+    if aside.bound is not None and aside.bound_name is not None:
+        run.raise_bound(aside.bound, aside.bound_name)
 
 
 def seeded_learner(method: LearnedMethod, environment: Environment, seed: int) -> Learner:

@@ -87,11 +87,12 @@ class TrainedPolicy:
 
     def run(self, run: Run) -> StopReason:
         """Offer the policy's own answers, then the best of its samples."""
+        start = run.placement or run.warm_start
         environment = Environment(run.problem)
         learner = seeded_learner(self.method, environment, run.seed)
         apply_weights(learner, self.checkpoint, self.method.name, run.problem)
-        if run.warm_start is not None:
-            learner.prefer(run.warm_start.device_of_op)
+        if start is not None:
+            learner.prefer(start.device_of_op)
         offer_decoded(run, environment, learner)
         generator = torch.Generator().manual_seed(run.seed)
         for _ in range(self.params.rollouts):

@@ -38,8 +38,11 @@ names = [module.name for module in pkgutil.walk_packages(pk.__path__, "placekit.
 for name in names:
     try:
         importlib.import_module(name)
-    except ModuleNotFoundError as error:  # only the builders of the zoo need the zoo extra
-        assert name.startswith("placekit.zoo.") and error.name in ("torch", "transformers"), f"{name}: {error}"
+    except ModuleNotFoundError as error:  # only builders of the zoo and learned placers may need their extras
+        builds = name.startswith("placekit.zoo.") and error.name in ("torch", "transformers")
+        learns = name.startswith("placekit.learned.") and error.name in ("torch", "torch_geometric")
+        assert builds or learns, f"{name}: {error}"
+assert (Path(pk.__file__).parent / "learned" / "pretrained" / "gdp.pt").is_file()
 for name in dir(pk):
     getattr(pk, name)
 
@@ -54,4 +57,8 @@ PY
 venv/bin/placekit solve tiny.problem.json >/dev/null
 test -s tiny.placement.json && test -s tiny.result.json
 venv/bin/placekit show tiny.result.json >/dev/null
+if said="$(venv/bin/placekit learn --method hsdag tiny.problem.json 2>&1)"; then
+  echo "learn ran without torch"; exit 1
+fi
+grep -q "placekit\[learned\]" <<<"$said" || { echo "learn without torch says: $said"; exit 1; }
 echo "wheel: smoke test passed"

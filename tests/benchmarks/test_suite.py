@@ -188,7 +188,7 @@ def test_published_costs_are_those_of_the_two_kinds(tmp_path: Path) -> None:
     cpu, accelerator = job.problem.costs.op_time_s.sum(axis=0)
     assert cpu / accelerator == pytest.approx(2.05, rel=0.01)
     with pytest.raises(UnknownNameError, match="no published ratio for model 'mobilenet_v2'"):
-        plan_of(text.replace("resnet50", "mobilenet_v2").replace("width = 32", "width_multiplier = 0.35"), tmp_path)
+        plan_of(text.replace("resnet50", "mobilenet_v2").replace("depths = [1, 1, 1, 1]", "image_size = 64"), tmp_path)
 
 
 @pytest.mark.parametrize("name", shipped_suites())

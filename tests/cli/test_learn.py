@@ -19,6 +19,7 @@ def test_learn_writes_policy_placement_and_result_and_goes_on(call: Call, diamon
     told = json.loads(done.stdout)
     assert told["method"] == "hsdag"
     assert told["info"]["updates"] == 2
+    assert 0 < told["lower_bound"] <= told["objective"]
     policy = told["files"]["policy"]
     assert all((tmp_path / name).is_file() for name in told["files"].values())
     done = call("learn", diamond_file, "--episodes", "3", "--resume", policy, "--log-dir", "log", *QUICK)

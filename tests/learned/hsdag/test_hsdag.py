@@ -184,3 +184,16 @@ def test_wrong_parameters_are_named() -> None:
         HsdagParams(returns="step")
     with pytest.raises(InvalidProblemError, match="takes no argument"):
         Hsdag.from_params("x", {})
+
+
+def test_in_a_row_the_policy_begins_where_the_method_before_ended(
+    toy: pk.Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``greedy+hsdag`` prefers greedy's placement, and ``hsdag`` alone prefers nothing."""
+    begun: list[list[int]] = []
+    monkeypatch.setattr(HsdagLearner, "prefer", lambda _, placement: begun.append(placement.tolist()))
+    greedy = pk.solve(toy, "greedy").placement
+    assert greedy is not None
+    pk.solve(toy, "greedy+hsdag", params={"hsdag.updates": 1})
+    pk.solve(toy, "hsdag", params={"updates": 1})
+    assert begun == [greedy.device_of_op.tolist()]
