@@ -79,6 +79,7 @@ def least_between(tasks: Tasks) -> NDArray[np.float64]:
     least = dist.copy()
     for y in weights_of(tasks):
         weighted = (time_s * y).min(axis=1)
+        weighted[np.isinf(weighted)] = 0.0  # an op without a device, in a segment: others find it infeasible
         # rounding: sums of V positive terms, each off by V parts in 1e16 at most
         work = (inside * weighted) @ inside * (1 - 1e-12)
         per_device = np.sort(np.repeat(y, tasks.group_size))[::-1]
