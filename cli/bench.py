@@ -23,7 +23,7 @@ MAX_REASONS = 8
 
 def bench(
     suite: Annotated[
-        str, typer.Argument(help="quick, papers, scaling, or a suite file (.toml); msr: the tables of the workloads.")
+        str, typer.Argument(help="quick, hsdag, papers, scaling, or a suite (.toml); msr: the tables of the workloads.")
     ],
     folder: Annotated[
         Path | None,
