@@ -16,11 +16,12 @@ from typing import Any
 from placekit.benchmarks.circumstances import ROOT
 from placekit.benchmarks.families import generate
 from placekit.benchmarks.measure import measured_solve
+from placekit.benchmarks.msr_table import markdown_line
 from placekit.benchmarks.rows import append_row, read_lines
 from placekit.errors import InvalidFileError
 from placekit.objectives import Makespan
 from placekit.problem import Problem
-from placekit.stop import MaxRuntime, Stop, TargetGap, relative_gap
+from placekit.stop import relative_gap
 
 __all__ = ["Instance", "MakespanCase", "large_cases", "main", "markdown_table", "read_rows", "small_cases"]
 
@@ -110,13 +111,8 @@ def large_cases() -> list[MakespanCase]:
 
 def run_case(case: MakespanCase) -> Row:
     """Return the row of a case."""
-    limit = MaxRuntime(case.time_limit_s)
-    stop: Stop = limit if case.gap is None else limit | TargetGap(case.gap)
-    return {
-        "benchmark": "makespan",
-        **asdict(case),
-        **measured_solve(case.instance.problem(), case.method, stop, case.seed),
-    }
+    row = measured_solve(case.instance.problem(), case.method, case.time_limit_s, case.gap, case.seed)
+    return {"benchmark": "makespan", **asdict(case), **row}
 
 
 def read_rows(path: Path) -> dict[MakespanCase, Row]:
@@ -148,7 +144,7 @@ def markdown_table(rows: Mapping[MakespanCase, Row]) -> str:
     by_instance: dict[Instance, dict[str, Row]] = {}
     for case, row in rows.items():
         by_instance.setdefault(case.instance, {})[case.method] = row
-    lines = [_line(["instance", "bound (ms)", *methods]), _line(["---"] * (len(methods) + 2))]
+    lines = [markdown_line(["instance", "bound (ms)", *methods]), markdown_line(["---"] * (len(methods) + 2))]
     closed = dict.fromkeys(methods, 0)
     for instance, found in by_instance.items():
         bound = best_bound(found.values())
@@ -160,14 +156,10 @@ def markdown_table(rows: Mapping[MakespanCase, Row]) -> str:
             gap = relative_gap(found[method]["objective_s"], bound)
             closed[method] += gap is not None and gap <= CLOSE
             cells.append("none" if gap is None else f"{gap:.2%}; {found[method]['runtime_s']:.3g} s")
-        lines.append(_line([str(instance), f"{bound * 1e3:.4g}", *cells]))
+        lines.append(markdown_line([str(instance), f"{bound * 1e3:.4g}", *cells]))
     shares = (f"{closed[method]} of {sum(method in found for found in by_instance.values())}" for method in methods)
-    lines.append(_line([f"within {CLOSE:.0%}", "", *shares]))
+    lines.append(markdown_line([f"within {CLOSE:.0%}", "", *shares]))
     return "\n".join(lines)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

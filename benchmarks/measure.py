@@ -9,7 +9,7 @@ from placekit.benchmarks.circumstances import circumstances, peak_bytes, reset_p
 from placekit.problem import Problem
 from placekit.result import Incumbent, Result
 from placekit.solve import solve
-from placekit.stop import Stop
+from placekit.stop import MaxRuntime, Stop, TargetGap
 
 __all__ = ["measured_solve"]
 
@@ -25,7 +25,8 @@ MAX_TRACE = 200
 def measured_solve(
     problem: Problem,
     method: str,
-    stop: Stop,
+    time_limit_s: float,
+    gap: float | None = None,
     seed: int = 0,
     params: Mapping[str, Any] | None = None,
     on_progress: Callable[[Incumbent], None] | None = None,
@@ -34,9 +35,15 @@ def measured_solve(
 
     Parameters
     ----------
-    problem, method, stop, seed, params, on_progress
+    problem, method, seed, params, on_progress
         As for `placekit.solve.solve`.
+    time_limit_s
+        Wall seconds of every solve.
+    gap
+        Relative gap at which to stop; None to go on.
     """
+    limit = MaxRuntime(time_limit_s)
+    stop: Stop = limit if gap is None else limit | TargetGap(gap)
 
     def once() -> Result:
         return solve(problem, method, stop=stop, seed=seed, params=params, on_progress=on_progress)

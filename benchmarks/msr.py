@@ -19,7 +19,6 @@ from placekit.io.workload_json import read_workload
 from placekit.problem import Problem
 from placekit.result import Incumbent
 from placekit.solvers.registry import get_method
-from placekit.stop import MaxRuntime, Stop, TargetGap
 
 __all__ = ["MsrCase", "Row", "msr_cases", "read_rows", "run_cases"]
 
@@ -133,9 +132,7 @@ def run_cases(
 def _run(
     problem: Problem, case: MsrCase, params: Mapping[str, Any], on_progress: Callable[[Incumbent], None] | None
 ) -> Row:
-    limit = MaxRuntime(case.time_limit_s)
-    stop: Stop = limit if case.gap is None else limit | TargetGap(case.gap)
-    row = measured_solve(problem, case.method, stop, case.seed, params, on_progress)
+    row = measured_solve(problem, case.method, case.time_limit_s, case.gap, case.seed, params, on_progress)
     return {"benchmark": "msr", **asdict(case), **row}
 
 

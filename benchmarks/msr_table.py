@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from placekit.benchmarks.msr import MsrCase, Row
 
-__all__ = ["markdown_tables"]
+__all__ = ["markdown_line", "markdown_tables"]
 
 PROVEN = 1e-6
 
@@ -24,16 +24,17 @@ def markdown_tables(rows: Mapping[MsrCase, Row]) -> str:
         several = {m for m, _ in columns if sum(m == other for other, _ in columns) > 1}
         heads = [f"{m} {limit:.0f} s" if m in several else m for m, limit in columns]
         lines = [f"**{objective}, contiguity {contiguity}** (objective in ms, proof or proven gap, seconds)", ""]
-        lines += [_line(["workload", *heads]), _line(["---"] * (len(heads) + 1))]
+        lines += [markdown_line(["workload", *heads]), markdown_line(["---"] * (len(heads) + 1))]
         for workload in dict.fromkeys(c.workload for c in chosen):
             cells = {(c.method, c.time_limit_s): row for c, row in chosen.items() if c.workload == workload}
             name = workload.rpartition("/")[2].removesuffix(".json")
-            lines.append(_line([name, *(_cell(cells.get(column)) for column in columns)]))
+            lines.append(markdown_line([name, *(_cell(cells.get(column)) for column in columns)]))
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 
-def _line(cells: Iterable[str]) -> str:
+def markdown_line(cells: Iterable[str]) -> str:
+    """Return a line of a Markdown table."""
     return "| " + " | ".join(cells) + " |"
 
 
