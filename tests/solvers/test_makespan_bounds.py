@@ -96,7 +96,7 @@ def test_bounds_are_not_above_the_optimum(problem: pk.Problem) -> None:
             assert bound_s <= optimum * (1 + EPS), name
     assert narrow(tasks, optimum, floors) is not None
     assert refute(tasks, floors, 0.0, 3 * optimum) <= optimum * (1 + EPS)
-    result = pk.solve(problem, method="bound", stop=pk.MaxRuntime(10))
+    result = pk.solve(problem, method="bound", stop=pk.MaxRuntime(120))
     assert result.lower_bound is not None
     assert result.lower_bound <= optimum * (1 + 2e-6)
 
@@ -108,7 +108,7 @@ def test_bounds_hold_with_contention_and_contiguity(problem: pk.Problem) -> None
     optimum = best_makespan(problem)
     assume(optimum is not None)
     assert optimum is not None
-    result = pk.solve(problem, method="bound", stop=pk.MaxRuntime(10))
+    result = pk.solve(problem, method="bound", stop=pk.MaxRuntime(120))
     if result.lower_bound is not None and result.objective is not None and result.lower_bound < result.objective:
         assert result.lower_bound <= optimum * (1 + 2e-6)
 
@@ -329,9 +329,9 @@ def test_cuts_are_comparable_with_every_op(problem: pk.Problem) -> None:
 def test_segments_in_series_prove_the_whole(num_kinds: int) -> None:
     """Four forks in a row: the bound put together meets the schedule put together, on equal and unequal devices."""
     problem = chain_of_forks(4, num_kinds)
-    result = pk.solve(problem, method="bound", stop=pk.MaxRuntime(30))
+    result = pk.solve(problem, method="bound", stop=pk.MaxRuntime(120))
     assert result.status is pk.Status.OPTIMAL
-    whole = pk.solve(problem, method="cpsat", stop=pk.MaxRuntime(30))
+    whole = pk.solve(problem, method="cpsat", stop=pk.MaxRuntime(120))
     assert whole.objective == pytest.approx(result.objective, rel=1e-6)
 
 
@@ -350,7 +350,7 @@ def test_floors_are_partial_sums_of_the_segments() -> None:
 
 def test_bound_method_names_the_best_bound() -> None:
     """All bounds are listed, and the best one has its name."""
-    result = pk.solve(fork(12, 2.0, 4), method="bound", stop=pk.MaxRuntime(10))
+    result = pk.solve(fork(12, 2.0, 4), method="bound", stop=pk.MaxRuntime(120))
     assert result.lower_bound == max(result.info["lower_bounds_s"].values())
     assert {"largest op", "critical path with transfers"} <= set(result.info["lower_bounds_s"])
     assert oracle.is_feasible(fork(12, 2.0, 4), tuple(result.placement.device_of_op)) if result.placement else False
