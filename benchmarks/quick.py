@@ -7,7 +7,8 @@ Measured are
 
 1. ``start``: wall seconds of ``placekit --help``, best and median of five;
 2. ``read``: reading and building the problem of every workload found;
-3. ``judge``: makespans per second of random placements of 1,000 ops, in batches, and one by one through `evaluate`;
+3. ``judge``: makespans per second of random placements of 1,000 ops, in batches, one by one through `evaluate`, and by
+   the plain Python twin of the tests, which must find the same makespans to the last bit;
 4. ``instant``: the list schedulers, and ``mincut`` for two kinds, on generated graphs of 1,000 and 100,000 ops;
 5. ``solve``: ``ilp`` on it, under ``acyclic`` and ``none``, with a time limit: objective, bound, gap, seconds.
 """
@@ -15,6 +16,7 @@ Measured are
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import statistics
 import subprocess
@@ -22,9 +24,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from placekit.benchmarks.circumstances import ROOT, circumstances
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from placekit.problem import Problem
 
 WORKLOADS = ROOT.parent / "shared" / "workloads"
 ROWS = ROOT / "benchmarks" / "rows" / "quick.jsonl"
@@ -42,13 +51,20 @@ def measure_start(repetitions: int = 5) -> dict[str, Any]:
     return {"benchmark": "start", "best_s": min(times), "median_s": statistics.median(times), "times_s": times}
 
 
-def measure_judge(family: str, num_ops: int = 1000, num_placements: int = 10_000) -> dict[str, Any]:
-    """Return how many random placements per second the makespan judge scores."""
+def measure_judge(family: str, num_ops: int = 1000, num_placements: int = 10_000, num_plain: int = 1) -> dict[str, Any]:
+    """Return how many random placements per second the makespan judge scores, and its plain twin.
+
+    Raises
+    ------
+    JudgeDisagreementError
+        The two disagree on one of the first `num_plain` placements.
+    """
     import numba
     import numpy as np
 
     from placekit import Makespan, Placement, evaluate
     from placekit.benchmarks.families import generate
+    from placekit.errors import JudgeDisagreementError
     from placekit.makespan.instance import instance_of
     from placekit.makespan.simulate import batch_makespan
 
@@ -60,6 +76,11 @@ def measure_judge(family: str, num_ops: int = 1000, num_placements: int = 10_000
     best_s = min(_seconds(lambda: batch_makespan(instance, devices)) for _ in range(3))
     one_by_one = [Placement.of(problem, row) for row in devices[:50]]
     single_s = _seconds(lambda: [evaluate(problem, each) for each in one_by_one])
+    twin, plain = _plain_twin(), list[float]()
+    plain_s = _seconds(lambda: plain.extend(_plain_makespan(twin, problem, row) for row in devices[:num_plain]))
+    for row, (ours, its) in enumerate(zip(batch_makespan(instance, devices[:num_plain]).tolist(), plain, strict=True)):
+        if ours != its:
+            raise JudgeDisagreementError(f"placement {row} of {problem.name}: {ours!r} s, by the plain twin {its!r} s")
     return {
         "benchmark": "judge",
         "family": family,
@@ -68,7 +89,24 @@ def measure_judge(family: str, num_ops: int = 1000, num_placements: int = 10_000
         "threads": numba.get_num_threads(),
         "placements_per_s": num_placements / best_s,
         "evaluate_per_s": len(one_by_one) / single_s,
+        "plain_per_s": num_plain / plain_s,
+        "plain_ratio": num_placements / best_s * plain_s / num_plain,
     }
+
+
+def _plain_twin() -> ModuleType:
+    """Return ``tests/oracle.py``: it is no part of the package, but these benchmarks run in a checkout."""
+    spec = importlib.util.spec_from_file_location("oracle", ROOT / "tests" / "oracle.py")
+    assert spec is not None  # a .py file has a loader
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _plain_makespan(twin: ModuleType, problem: Problem, device_of_op: NDArray[np.int64]) -> float:
+    times: list[tuple[float, float]] = twin.makespan_times(problem, tuple(device_of_op.tolist()))
+    return max(finish for _, finish in times)
 
 
 def measure_instant(num_ops: int) -> Iterator[dict[str, Any]]:
