@@ -18,8 +18,23 @@ from placekit.makespan.kernels import BY_PRIORITY, FIFO
 from placekit.makespan.ranks import mean_time_s, mean_transfer_s, upward_rank
 from placekit.objectives import Makespan, SerialLatency, Throughput
 from placekit.problem import Problem
+from placekit.stop import StopReason
 
-__all__ = ["Reward", "judge_reward"]
+__all__ = ["Reward", "RewardStopped", "judge_reward"]
+
+
+class RewardStopped(Exception):  # noqa: N818  # it says that a training is over, not that something is wrong
+    """A reward that takes long was told to stop in the middle of a batch.
+
+    Parameters
+    ----------
+    reason
+        Why.
+    """
+
+    def __init__(self, reason: StopReason) -> None:
+        super().__init__(f"stopped: {reason}")
+        self.reason = reason
 
 
 class Reward(Protocol):
@@ -35,6 +50,11 @@ class Reward(Protocol):
         ----------
         placements
             ``[batch, num_ops]`` device indices; support, pins, colocation, memory and contiguity all hold.
+
+        Raises
+        ------
+        RewardStopped
+            It takes long, and was told to stop before the batch was done.
         """
         ...
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from placekit.errors import JudgeDisagreementError
+from placekit.errors import InvalidProblemError, JudgeDisagreementError
 from placekit.evaluate import Evaluation, evaluate
 from placekit.placement import Placement, Violation
 from placekit.problem import Problem
@@ -143,6 +143,23 @@ class Run:
             self._check_bound()
             self._record()
         return evaluation
+
+    def settle_on(self, placement: Placement) -> None:
+        """Make a feasible placement the answer, though the judge may know a better one.
+
+        For methods that minimise what the judge cannot know, such as times measured on the devices.
+
+        Raises
+        ------
+        InvalidProblemError
+            A placement that breaks a constraint.
+        """
+        evaluation = self.offer(placement)
+        if not evaluation.is_feasible:
+            raise InvalidProblemError(f"the answer to problem {self.problem.name!r} breaks: {evaluation.violations[0]}")
+        if evaluation is not self.evaluation:
+            self.placement, self.evaluation = placement, evaluation
+            self._record()
 
     def count_evaluations(self, count: int) -> None:
         """Add `count` placements that a batched twin of the judge scored, none of them better than those offered."""

@@ -18,7 +18,7 @@ from placekit.io.model import ModelSource
 from placekit.placement import Placement
 from placekit.problem import Problem
 
-__all__ = ["MeasuredSplits", "measure_splits"]
+__all__ = ["MeasuredSplits", "measure_splits", "sample_s"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,16 +88,20 @@ def measure_splits(
     splits = []
     for name, placement in placements.items():
         series = timings[name]
-        sample_s = _sample_s(series, executor)
-        if sample_s is not None:
+        measured_s = sample_s(series, executor)
+        if measured_s is not None:
             stages = stage_costs(problem, placement)
             busy_s = series.stage_busy_s
             known = busy_s if len(busy_s) == stages.num_stages else busy_s[:0]
-            splits.append(MeasuredSplit(name, stages, sample_s, is_serial(executor), known))
+            splits.append(MeasuredSplit(name, stages, measured_s, is_serial(executor), known))
     return MeasuredSplits(tuple(splits), timings, executor)
 
 
-def _sample_s(series: Series, executor: Executor) -> float | None:
+def sample_s(series: Series, executor: Executor) -> float | None:
+    """Return the seconds that `executor` takes per sample: latency where stages take turns, else the pace of a stream.
+
+    None if that was not measured.
+    """
     latency, throughput = series.latency, series.throughput
     if is_serial(executor):
         return None if latency is None else latency.median

@@ -100,9 +100,12 @@ class Timing:
     settings
         How long and how carefully.
     cache
-        Where measurements are kept; None to measure anew and keep nothing. Disturbed ones are never kept.
+        Where measurements are kept; None to measure anew and keep nothing.
     lock
         File of the lock that keeps other measurements away; the user's own if None.
+    keeps_noisy
+        True to keep and take measurements that other load disturbed, too: for those who would rather have a doubtful
+        number than measure again.
 
     Examples
     --------
@@ -113,6 +116,7 @@ class Timing:
     settings: TimingSettings = TimingSettings()  # frozen, holds no state
     cache: ProfileCache | None = ProfileCache()  # noqa: RUF009  # frozen, holds no state
     lock: Path | None = None
+    keeps_noisy: bool = False
 
     def measure(
         self, source: ModelSource, contenders: Sequence[Contender], *, progress: Progress | None = None
@@ -149,7 +153,8 @@ class Timing:
             return kept
         with measuring(f"model {source.name!r}", path=self.lock or lock_path()):
             timings = self._measure(source, contenders, progress)
-        if self.cache and not timings.is_noisy and not any(series.error for series in timings.series):
+        is_believed = self.keeps_noisy or not timings.is_noisy
+        if self.cache and is_believed and not any(series.error for series in timings.series):
             self.cache.store(key, *timings.to_arrays())
         return timings
 
@@ -171,10 +176,11 @@ class Timing:
         if stored is None:
             return None
         try:
-            return Timings.from_arrays(*stored)
+            kept = Timings.from_arrays(*stored)
         except (KeyError, TypeError, ValueError) as error:
             _LOGGER.warning("cache entry %s does not fit and is measured again: %s", key, error)
             return None
+        return kept if self.keeps_noisy or not kept.is_noisy else None
 
     def _measure(self, source: ModelSource, contenders: Sequence[Contender], progress: Progress | None) -> Timings:
         settings = self.settings
