@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from placekit.coarsen import contract
+from placekit.coarsen import Contraction, contract
 from placekit.errors import InvalidProblemError
 from placekit.graph import topological_order
 from placekit.method import Run
+from placekit.objectives import Makespan
 from placekit.problem import Problem
 from placekit.solvers.lines import needs_chain
 from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
 __all__ = ["RandomParams", "RandomSearch", "RoundRobin", "SingleDevice", "offer_single_devices"]
+
+BATCH_ENTRIES = 2**16
+"""Ops times placements that are drawn between two looks at whether to stop, about."""
+MAX_BATCH = 256
+"""Placements of a batch at most."""
 
 
 def offer_single_devices(run: Run) -> None:
@@ -123,6 +130,9 @@ class RandomSearch:
     Every class goes to a random device among those it may go to. Under contiguity the placements are random chains
     instead: devices in random order, blocks between random cuts of a random topological order; otherwise hardly any
     sample would be feasible.
+
+    For the makespan, whose judge has a compiled form for batches, samples are scored by that, and only those that look
+    better than the best so far go to the judge itself.
     """
 
     name: ClassVar[str] = "random"
@@ -146,24 +156,70 @@ class RandomSearch:
     def run(self, run: Run) -> StopReason:
         """Offer random placements until told to stop, or `samples` of them."""
         contraction = contract(run.problem)
-        num_classes, num_devices = contraction.allowed.shape
-        choices = [np.flatnonzero(row) for row in contraction.allowed]
-        contiguous = needs_chain(run.problem)
-        for _ in range(self.params.samples):
-            reason = run.should_stop()
-            if reason is not None:
+        draw = _draw_chains if needs_chain(run.problem) else _draw_freely
+        size = min(max(1, BATCH_ENTRIES // run.problem.graph.num_ops), MAX_BATCH)
+        score = _batch_judge(contraction)
+        for first in range(0, self.params.samples, size):
+            if (reason := run.should_stop()) is not None:
                 return reason
-            if contiguous:
-                relabel = run.rng.permutation(num_classes)  # random ties make a random topological order
-                order, stuck = topological_order(
-                    num_classes, relabel[contraction.senders], relabel[contraction.receivers]
-                )
-                place = np.empty(num_classes, dtype=np.int64)
-                place[np.concatenate([order, stuck])] = np.arange(num_classes)
-                cuts = np.sort(run.rng.integers(0, num_classes + 1, num_devices - 1))
-                chain = run.rng.permutation(num_devices)
-                device = chain[np.searchsorted(cuts, place[relabel], side="right")]
-            else:
-                device = np.array([run.rng.choice(choice) if choice.size else 0 for choice in choices])
-            run.offer(contraction.expand(device))
+            count = min(size, self.params.samples - first)
+            devices = draw(contraction, count, run.rng)[:, contraction.class_of_op]
+            values = score(devices) if score else np.full(count, -np.inf)
+            for device_of_op, value in zip(devices, values.tolist(), strict=True):
+                if (reason := run.should_stop()) is not None:
+                    return reason
+                # without a feasible placement the judge sees them all, so that it can say what is wrong
+                if run.objective is None or value < run.objective:
+                    run.offer(device_of_op)
+                else:
+                    run.count_evaluations(1)
         return StopReason.FINISHED
+
+
+def _draw_freely(contraction: Contraction, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """``[count, classes]`` each class on a random device among those it may go to; on the first if on none."""
+    allowed = contraction.allowed
+    choices = np.argsort(~allowed, axis=1, kind="stable")  # what is allowed comes first
+    drawn = rng.integers(np.maximum(allowed.sum(axis=1), 1), size=(count, len(allowed)))
+    return choices[np.arange(len(allowed)), drawn]
+
+
+def _draw_chains(contraction: Contraction, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """``[count, classes]`` blocks between random cuts of a random topological order, on the devices in random order."""
+    num_classes, num_devices = contraction.allowed.shape
+    chains = np.empty((count, num_classes), dtype=np.int64)
+    for row in chains:
+        relabel = rng.permutation(num_classes)  # random ties make a random topological order
+        order, stuck = topological_order(num_classes, relabel[contraction.senders], relabel[contraction.receivers])
+        place = np.empty(num_classes, dtype=np.int64)
+        place[np.concatenate([order, stuck])] = np.arange(num_classes)
+        cuts = np.sort(rng.integers(0, num_classes + 1, num_devices - 1))
+        row[:] = rng.permutation(num_devices)[np.searchsorted(cuts, place[relabel], side="right")]
+    return chains
+
+
+def _batch_judge(contraction: Contraction) -> Callable[[NDArray[np.int64]], NDArray[np.float64]] | None:
+    """Return what scores placements ``[batch, num_ops]`` as the judge would, infinity where memory does not suffice.
+
+    It knows no contiguity. None if the objective has no compiled batches, or a class has no device to run on.
+    """
+    problem = contraction.problem
+    objective = problem.objective
+    if not isinstance(objective, Makespan) or not contraction.allowed.any(axis=1).all():
+        return None
+    from placekit.makespan.instance import instance_of
+    from placekit.makespan.ranks import mean_time_s, mean_transfer_s, upward_rank
+    from placekit.makespan.simulate import batch_makespan
+
+    instance = instance_of(problem)
+    priority = None
+    if objective.order == "upward-rank":
+        priority = -upward_rank(instance, mean_time_s(instance), mean_transfer_s(instance))
+
+    def score(devices: NDArray[np.int64]) -> NDArray[np.float64]:
+        values = batch_makespan(instance, devices, priority, has_contention=objective.contention)
+        for d in np.flatnonzero(np.isfinite(instance.limit_bytes)).tolist():
+            values[(devices == d) @ instance.memory_bytes > instance.limit_bytes[d]] = np.inf
+        return values
+
+    return score
