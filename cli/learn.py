@@ -21,16 +21,24 @@ from placekit.cli.options import (
     parse_params,
 )
 from placekit.cli.platforms import PlatformChoice
-from placekit.cli.task import TaskOptions, read_placed, read_task
+from placekit.cli.task import TaskOptions, read_placed, read_source, read_task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    from rich.console import RenderableType
 
     from placekit.cli.files import OutputFiles
+    from placekit.cli.progress import LearnLine
+    from placekit.learned.measured_reward import MeasuredReward
     from placekit.learned.method import LearnedMethod
+    from placekit.problem import Problem
+    from placekit.result import Result
     from placekit.stop import Stop
 
 __all__ = ["learn"]
+
+_MAX_ERROR = 200
 
 
 def learn(
@@ -54,7 +62,12 @@ def learn(
     shape: ShapeOption = None,
     episodes: Annotated[int | None, typer.Option(metavar="N", help="Stop after so many updates.")] = None,
     time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after this time.")] = None,
-    evaluations: Annotated[int | None, typer.Option(metavar="N", help="Stop after scoring so many placements.")] = None,
+    evaluations: Annotated[
+        int | None, typer.Option(metavar="N", help="Stop after scoring so many placements, or measuring so many.")
+    ] = None,
+    reward: Annotated[
+        str, typer.Option(metavar="judge|measured", help="Score placements by the costs, or time them on the devices.")
+    ] = "judge",
     seed: SeedOption = 0,
     param: ParamOption = None,
     policy: Annotated[
@@ -86,7 +99,8 @@ def learn(
     from placekit.cli.solve import exit_code, report
     from placekit.solve import solve as solve_problem
 
-    learner = _method(method, parse_params(param), episodes)
+    is_measured = _is_measured(reward, model)
+    learner = _method(method, parse_params(param), episodes, is_measured=is_measured)
     from placekit.learned.method import Session  # there is torch, or the line before has said what to install
 
     files = OutputFiles.of(model, output)
@@ -100,11 +114,12 @@ def learn(
     )
     start = read_placed(warm_start, task.problem.graph, task.problem.platform) if warm_start else None
     with LearnLine(time_limit) as line:
-        learner.session = Session(kept, resume, policy, log_dir, line.take, bound_s=bound_s)
+        measured = _measured(model, shape, task.problem, evaluations, line) if is_measured else None
+        learner.session = Session(kept, resume, policy, log_dir, line.take, bound_s=bound_s, measured=measured)
         result = solve_problem(
             task.problem,
             learner,
-            stop=_stop(time_limit, evaluations),
+            stop=_stop(time_limit, None if is_measured else evaluations),
             seed=seed,
             warm_start=start,
             on_progress=line,
@@ -113,7 +128,7 @@ def learn(
     if as_json:
         print_json(result.to_dict() | {"files": written})
     else:
-        show_parts(report(task, result, written))
+        show_parts([*report(task, result, written), *_measured_lines(result)])
     raise typer.Exit(exit_code(result))
 
 
@@ -122,8 +137,69 @@ def _policy_file(files: OutputFiles) -> Path:
     return files.result.with_name(files.result.name.removesuffix(".result.json") + ".policy.pt")
 
 
-def _method(name: str, params: Mapping[str, object], episodes: int | None) -> LearnedMethod:
-    """Return the learned method called `name`.
+def _is_measured(reward: str, model: Path) -> bool:
+    """Return whether placements are measured.
+
+    Raises
+    ------
+    UnknownNameError
+        No such reward.
+    InvalidProblemError
+        Measured rewards of what is no model.
+    """
+    from placekit.errors import InvalidProblemError, UnknownNameError
+    from placekit.io.detect import kind_of_file
+
+    if reward not in ("judge", "measured"):
+        raise UnknownNameError(f"no reward {reward!r}; rewards are judge, measured")
+    if reward == "judge":
+        return False
+    kind = kind_of_file(model)
+    if kind != "model":
+        raise InvalidProblemError(f"--reward measured needs a model to run; {model} is a {kind} file")
+    return True
+
+
+def _measured(
+    model: Path, shape: str | None, problem: Problem, max_measurements: int | None, line: LearnLine
+) -> MeasuredReward:
+    from placekit.learned.measured_reward import MeasuredReward
+
+    return MeasuredReward(
+        read_source(model, shape), problem, max_measurements=max_measurements, on_measured=line.take_measured
+    )
+
+
+def _measured_lines(result: Result) -> Iterator[RenderableType]:
+    """Return what was measured, beside what the judge says; nothing for a training that measured nothing."""
+    from placekit.cli.render import fact_lines
+    from placekit.cli.units import format_count, format_time
+
+    told = result.info.get("measured")
+    if told is None:
+        return
+    failed = f", {told['failures']} could not run" if told["failures"] else ""
+    facts = {
+        "measured": f"{format_count(told['measurements'], 'placement')} in {format_time(told['measuring_s'])}, "
+        f"{told['cache_hits']} of {told['evaluations']} known before{failed}"
+    }
+    if told["last_error"]:
+        facts["last error"] = " ".join(told["last_error"].split())[:_MAX_ERROR]
+    if told.get("sample_s") is not None:
+        judged = f"{format_time(result.objective)} judged"
+        facts["per sample"] = f"{format_time(told['sample_s'])} measured ({told['executor']}), {judged}"
+    if told.get("speedup") is not None:
+        noisy = "; NOISY: other load disturbed it" if told["is_noisy"] else ""
+        facts["speedup"] = (
+            f"{told['speedup']:.2f}x (IQR {told['speedup_iqr']:.2g}) over {told['best_single_device']} alone, "
+            f"{format_time(told['best_single_s'])}{noisy}"
+        )
+    yield ""
+    yield fact_lines(facts)
+
+
+def _method(name: str, params: Mapping[str, object], episodes: int | None, *, is_measured: bool) -> LearnedMethod:
+    """Return the learned method called `name`, with small batches for placements that are measured.
 
     Raises
     ------
@@ -133,6 +209,11 @@ def _method(name: str, params: Mapping[str, object], episodes: int | None) -> Le
     from placekit.errors import UnsupportedProblemError
     from placekit.solvers.registry import METHODS, get_method
 
+    if is_measured and "fidelity" not in params:  # a published form says its own numbers
+        get_method(name, params)  # without torch the error says what to install
+        from placekit.learned.measured_reward import SMALL_BATCHES
+
+        params = dict(SMALL_BATCHES.get(name, {})) | dict(params)
     method = get_method(name, params)
     entry = METHODS.get(name.partition(":")[0])
     if entry is None or entry.family != "learned" or entry.argument:

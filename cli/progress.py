@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from placekit.learned.measured_reward import MeasuredReward
     from placekit.learned.training import Metrics
     from placekit.result import Incumbent
 
@@ -88,16 +89,30 @@ class LearnLine(SolveLine):
         super().__init__(time_limit_s)
         self._metrics: Mapping[str, float] = {}
         self._update = 0
+        self._measured: MeasuredReward | None = None
 
     def take(self, metrics: Metrics) -> None:
         """Take the newest metrics; the training calls this after every update."""
         self._metrics, self._update = metrics.values, metrics.update
+
+    def take_measured(self, reward: MeasuredReward) -> None:
+        """Take a reward that has measured one more placement: a line per update would come too seldom."""
+        self._measured = reward
 
     def render(self, elapsed_s: float) -> RenderableType:
         """Return the line."""
         from rich.text import Text
 
         values = self._metrics
+        if self._measured is not None:
+            told = self._measured
+            limit = "" if told.max_measurements is None else f" of {told.max_measurements}"
+            text = (
+                f"update {self._update}  best {format_time(told.best_s)} measured  {told.measurements}{limit} "
+                f"measurements, {told.asked - told.measurements} known before  {elapsed_s:.0f} s  "
+                "(Ctrl-C: take the best)"
+            )
+            return Text(text, overflow="ellipsis", no_wrap=True)
         if not values:
             return super().render(elapsed_s)
         text = (

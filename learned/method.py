@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from time import perf_counter
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from placekit.errors import InvalidProblemError
 from placekit.learned.checkpoint import Checkpoint, problem_digest, read_checkpoint, write_checkpoint
 from placekit.learned.environment import Environment
 from placekit.learned.journal import Journal
+from placekit.learned.rewards import RewardStopped
 from placekit.learned.training import Learner, Metrics, Training, TrainingParams, reinforce
 from placekit.method import Run
 from placekit.problem import Problem
@@ -28,7 +29,12 @@ from placekit.solvers.params import read_params
 from placekit.solvers.registry import get_method
 from placekit.stop import MaxRuntime, StopReason
 
+if TYPE_CHECKING:
+    from placekit.learned.measured_reward import MeasuredReward
+
 __all__ = ["LearnedMethod", "Session", "apply_weights", "offer_decoded", "seeded_learner"]
+
+_REWARD = "reward"  # key of the name of the reward in the state of a training
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,9 @@ class Session:
         Seconds between two checkpoints.
     bound_s
         Seconds after training for a lower bound of method ``bound``, so that the answer has a gap; 0 for none.
+    measured
+        Times placements on the devices instead of judging them: the answer is the best by measured time, which the
+        judge scores as it stands. None for the judge.
     """
 
     checkpoint: Path | None = None
@@ -60,6 +69,7 @@ class Session:
     on_update: Callable[[Metrics], None] | None = None
     checkpoint_every_s: float = 30.0
     bound_s: float = 0.0
+    measured: MeasuredReward | None = None
 
 
 class LearnedMethod(ABC):
@@ -101,9 +111,38 @@ class LearnedMethod(ABC):
 
     def run(self, run: Run) -> StopReason:
         """Train until the run stops, the budget is spent, or nothing improves any more."""
+        measured = self.session.measured
+        reason = self._train(run, Environment(run.problem)) if measured is None else self._train_on(measured, run)
+        if self.session.bound_s > 0:
+            _prove_bound(run, self.session.bound_s)
+        return reason
+
+    def _train_on(self, measured: MeasuredReward, run: Run) -> StopReason:
+        """Train on measured times; then answer with the best placement by them."""
+        # a run of its own: of the placements that it is offered, the judge would keep another one
+        start = run.placement or run.warm_start
+        aside = Run(run.problem, run.stop, run.seed, start)
+        aside.interrupted = run.interrupted
+        measured.should_stop = aside.should_stop
+        environment = Environment(run.problem, measured)
+        try:
+            if start is not None:
+                environment.evaluate(start.device_of_op[None])
+            reason = self._train(aside, environment)
+        except RewardStopped as stopped:
+            reason = stopped.reason
+        run.count_evaluations(measured.asked)
+        if environment.best is not None and environment.best_objective is not None:
+            measured.remember(environment.best, environment.best_objective)  # of the training that this one resumed
+        answer = measured.answer(compare=not run.interrupted.is_set())
+        if answer is not None:
+            run.settle_on(answer.placement)
+        run.info |= aside.info | {"measured": measured.counts() | (answer.to_dict() if answer else {})}
+        return reason
+
+    def _train(self, run: Run, environment: Environment) -> StopReason:
         session = self.session
         start = run.placement or run.warm_start  # of the method before, in a row of methods
-        environment = Environment(run.problem)
         for actions in environment.homogeneous:
             run.offer(environment.expand(actions[None])[0])
         reason = run.should_stop()
@@ -117,19 +156,24 @@ class LearnedMethod(ABC):
         training = Training.begin(learner, environment, self.params, run.seed)
         if session.resume is not None:
             checkpoint = read_checkpoint(session.resume)
-            training.restore(dict(checkpoint.check_resumable(self.name, asdict(self.params), run.problem)))
+            state = checkpoint.check_resumable(self.name, asdict(self.params), run.problem)
+            _check_reward(state, session)
+            training.restore(dict(state))
             if environment.best is not None:
                 run.offer(environment.best)
         with ExitStack() as stack:
+            stack.callback(lambda: run.info.update(updates=training.update))
             watchers = [watcher for watcher in (session.on_update,) if watcher is not None]
             if session.log_dir is not None:
                 watchers.append(stack.enter_context(Journal(session.log_dir)))
-            stack.callback(self._save, training)
+            if session.measured is None:
+                stack.callback(self._save, training)
+            else:
+                # an update takes minutes, and the last one may end in the middle, from where nothing can go on
+                self._save(training)
+                watchers.append(lambda _: self._save(training))
             reason = type(self).loop(training, run.should_stop, self._reporter(run, training, watchers))
         offer_decoded(run, environment, learner)
-        run.info["updates"] = training.update
-        if session.bound_s > 0:
-            _prove_bound(run, session.bound_s)
         return reason
 
     def _reporter(
@@ -165,9 +209,28 @@ class LearnedMethod(ABC):
                     num_devices=training.environment.num_devices,
                     problem=problem_digest(training.environment.problem),
                     transferable=training.learner.transferable(),
-                    training=training.state(),
+                    training=training.state() | {_REWARD: _reward_name(self.session)},
                 ),
             )
+
+
+def _reward_name(session: Session) -> str:
+    return "judge" if session.measured is None else f"measured, {session.measured.executor}"
+
+
+def _check_reward(state: Mapping[str, Any], session: Session) -> None:
+    """Refuse to go on with times of another kind.
+
+    Raises
+    ------
+    InvalidProblemError
+        The checkpoint was trained on another reward.
+    """
+    before, now = state.get(_REWARD, "judge"), _reward_name(session)
+    if before != now:
+        raise InvalidProblemError(
+            f"the checkpoint was trained on the reward {before!r}, not on {now!r}; apply it as a policy instead"
+        )
 
 
 def _prove_bound(run: Run, time_limit_s: float) -> None:
