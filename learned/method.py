@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from placekit.errors import InvalidProblemError
 from placekit.learned.checkpoint import Checkpoint, problem_digest, read_checkpoint, write_checkpoint
+from placekit.learned.cloning import clone
 from placekit.learned.environment import Environment
 from placekit.learned.journal import Journal
 from placekit.learned.rewards import RewardStopped
@@ -154,6 +155,8 @@ class LearnedMethod(ABC):
         if start is not None:
             learner.prefer(start.device_of_op)
         training = Training.begin(learner, environment, self.params, run.seed)
+        if start is not None:
+            training.wanted = start.device_of_op[None]
         if session.resume is not None:
             checkpoint = read_checkpoint(session.resume)
             state = checkpoint.check_resumable(self.name, asdict(self.params), run.problem)
@@ -172,7 +175,9 @@ class LearnedMethod(ABC):
                 # an update takes minutes, and the last one may end in the middle, from where nothing can go on
                 self._save(training)
                 watchers.append(lambda _: self._save(training))
-            reason = type(self).loop(training, run.should_stop, self._reporter(run, training, watchers))
+            report = self._reporter(run, training, watchers)
+            stopped = clone(training, run.should_stop, report)
+            reason = stopped or type(self).loop(training, run.should_stop, report)
         offer_decoded(run, environment, learner)
         return reason
 

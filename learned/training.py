@@ -31,7 +31,7 @@ from placekit.errors import InvalidProblemError
 from placekit.learned.environment import Environment
 from placekit.stop import StopReason
 
-__all__ = ["Learner", "Metrics", "Rollout", "Training", "TrainingParams", "descend", "reinforce"]
+__all__ = ["Learner", "Metrics", "Rollout", "Training", "TrainingParams", "descend", "permitted", "reinforce"]
 
 _LEAST_PATIENCE = 2
 
@@ -81,6 +81,13 @@ class Learner(Protocol):
         """Begin near `placement` ``[num_ops]``: a warm start. Called at most once, before training."""
         ...
 
+    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
+        """``[decisions]`` log-probabilities, with gradient, of decisions that make `placements` ``[count, num_ops]``.
+
+        Those that a mask forbids are left out. Whatever else the policy samples comes from `generator`.
+        """
+        ...
+
     def transferable(self) -> dict[str, Tensor]:
         """Return the weights that mean something for another problem, by name in `policy`."""
         ...
@@ -106,6 +113,9 @@ class TrainingParams:
     patience
         Updates without a better placement after which it ends, or fewer for a problem of few groups: as many as it has
         groups, and `_LEAST_PATIENCE` more. 0 for no such end.
+    clone
+        With a warm start, updates of behaviour cloning before everything else (:mod:`placekit.learned.cloning`). 0: the
+        policy is biased towards the warm start, no more.
     learning_rate
         Step size of Adam.
     max_grad_norm
@@ -121,6 +131,7 @@ class TrainingParams:
 
     updates: int = 1000
     patience: int = 0
+    clone: int = 100
     learning_rate: float = 1e-3
     max_grad_norm: float = 1.0
     entropy_start: float = 0.0
@@ -129,7 +140,7 @@ class TrainingParams:
 
     def __post_init__(self) -> None:
         self.require("entropy_updates", least=1)
-        self.require("updates", "patience", "entropy_start", "entropy_end", least=0)
+        self.require("updates", "patience", "clone", "entropy_start", "entropy_end", least=0)
         for name in ("learning_rate", "max_grad_norm"):
             if not getattr(self, name) > 0:
                 raise InvalidProblemError(f"parameter {name!r} is {getattr(self, name)}; it must be > 0")
@@ -178,6 +189,10 @@ class Training:
         Updates done.
     stale
         Updates since the best placement was found.
+    wanted
+        ``[count, num_ops]`` placements to clone first; None for none.
+    cloned
+        Updates of cloning done.
     """
 
     learner: Learner
@@ -187,16 +202,21 @@ class Training:
     generator: torch.Generator
     update: int = 0
     stale: int = 0
+    wanted: NDArray[np.int64] | None = None
+    cloned: int = 0
     _begun: float = field(default_factory=perf_counter)
     _begun_evaluations: int = 0
 
     @classmethod
     def begin(cls, learner: Learner, environment: Environment, params: TrainingParams, seed: int) -> Training:
         """Return a training that has not begun."""
-        optimiser = torch.optim.Adam(learner.policy.parameters(), lr=params.learning_rate)
         generator = torch.Generator().manual_seed(seed)
         begun = environment.evaluations
-        return cls(learner, environment, params, optimiser, generator, _begun_evaluations=begun)
+        return cls(learner, environment, params, _adam(learner, params), generator, _begun_evaluations=begun)
+
+    def renew_optimiser(self) -> None:
+        """Forget the moments of past gradients."""
+        self.optimiser = _adam(self.learner, self.params)
 
     def end(self) -> StopReason | None:
         """Return why training is over by its own parameters; None if it is not."""
@@ -235,6 +255,8 @@ class Training:
             "generator": self.generator.get_state(),
             "update": self.update,
             "stale": self.stale,
+            "wanted": None if self.wanted is None else torch.tensor(self.wanted),
+            "cloned": self.cloned,
             "evaluations": self.environment.evaluations,
             "best": None if best is None else torch.from_numpy(best),
             "best_objective": self.environment.best_objective,
@@ -247,6 +269,8 @@ class Training:
         self.optimiser.load_state_dict(state["optimiser"])
         self.generator.set_state(state["generator"])
         self.update, self.stale = state["update"], state["stale"]
+        wanted = state.get("wanted")  # files from before there was any cloning have none
+        self.wanted, self.cloned = None if wanted is None else wanted.numpy(), state.get("cloned", 0)
         environment, best = self.environment, state["best"]
         environment.best = None if best is None else best.numpy()
         environment.best_objective = state["best_objective"]
@@ -291,6 +315,16 @@ def reinforce(
         loss = policy_loss - training.params.entropy_weight(training.update) * entropy
         losses = {"policy_loss": policy_loss.item(), "entropy": entropy.item(), "grad_norm": descend(training, loss)}
         on_update(training.metrics(costs, losses))
+
+
+def permitted(log_probs: Tensor) -> Tensor:
+    """Return the entries that no mask has made impossible, in one row; a certainty if there are none."""
+    kept = log_probs[log_probs > -torch.inf]
+    return kept if kept.numel() else log_probs.new_zeros(1)
+
+
+def _adam(learner: Learner, params: TrainingParams) -> torch.optim.Adam:
+    return torch.optim.Adam(learner.policy.parameters(), lr=params.learning_rate)
 
 
 def descend(training: Training, loss: Tensor) -> float:

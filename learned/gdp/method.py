@@ -18,7 +18,7 @@ from placekit.learned.gdp.network import GdpNetwork
 from placekit.learned.group_graph import group_graph, wanted_actions
 from placekit.learned.method import LearnedMethod
 from placekit.learned.ppo import PpoParams, ppo
-from placekit.learned.training import Rollout
+from placekit.learned.training import Rollout, permitted
 
 __all__ = ["Gdp", "GdpLearner", "GdpParams"]
 
@@ -151,6 +151,11 @@ class GdpLearner:
     def prefer(self, placement: NDArray[np.int64]) -> None:
         """Begin near `placement`: its devices become the most probable ones."""
         self.preferred = wanted_actions(self.environment, placement)
+
+    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:  # noqa: ARG002
+        """``[decisions]`` log-probability of every group's device, where it may go there."""
+        devices = torch.from_numpy(placements[:, self._first_op].T.copy())
+        return permitted(self.log_probs().gather(1, devices))
 
     def transferable(self) -> dict[str, Tensor]:
         """Return every weight: nothing in the network belongs to one graph."""

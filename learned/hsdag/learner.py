@@ -25,7 +25,7 @@ from placekit.learned.hsdag.coarsen import coarse_nodes, edge_weights, node_edge
 from placekit.learned.hsdag.network import Dropout, EdgeScorer, Encoder, Pooling, mlp
 from placekit.learned.hsdag.params import HsdagParams
 from placekit.learned.hsdag.parsing import parse
-from placekit.learned.training import Rollout
+from placekit.learned.training import Rollout, permitted
 
 __all__ = ["HsdagLearner", "HsdagPolicy"]
 
@@ -253,6 +253,18 @@ class HsdagLearner:
         can = self.mask[np.arange(len(chosen)), chosen]
         self.preferred = torch.where(torch.from_numpy(can), torch.from_numpy(chosen), self.preferred)
         self.annealed_over = 0
+
+    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
+        """``[decisions]`` what the group of each node gives to the node's device, on every level of an episode."""
+        self.policy.dropouts_draw_from(generator)
+        devices = torch.from_numpy(placements[:, self.leader])
+        state = self.features
+        found: list[Tensor] = []
+        for _ in range(self.params.steps):
+            levels, renewal = self.parse_and_decide(state, generator)
+            found += [permitted(level.log_probs[torch.from_numpy(level.group_of_node), devices]) for level in levels]
+            state = self.renewed(state, renewal)
+        return torch.cat(found)
 
     def transferable(self) -> dict[str, Tensor]:
         """Return all weights but the residual logits, which belong to the nodes of one graph."""

@@ -210,6 +210,24 @@ class PlacetoLearner:
         self.environment.evaluate(placement[None])
         self.start = wanted_actions(self.nodes, placement)
 
+    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
+        """``[decisions]`` those of `trained_blocks` random blocks, in episodes that put every node where it belongs.
+
+        About half of the nodes begin anywhere, so that the policy learns where nodes belong, not to keep them there.
+        """
+        wanted = torch.stack([wanted_actions(self.nodes, placement) for placement in placements])
+        anywhere = torch.multinomial(self.graph.mask.double(), len(wanted), replacement=True, generator=generator).T
+        device = torch.where(torch.rand(wanted.shape, generator=generator) < 0.5, wanted, anywhere)
+        chosen = torch.randperm(len(self._blocks), generator=generator)[: self.params.trained_blocks]
+        found, step = [], 0
+        for number, nodes in enumerate(self._blocks):
+            if bool((chosen == number).any()):
+                found.append(self._decide(device, step, nodes).gather(2, wanted[:, nodes, None]).flatten())
+            device = device.clone()
+            device[:, nodes] = wanted[:, nodes]
+            step += len(nodes)
+        return torch.cat(found)
+
     def transferable(self) -> dict[str, Tensor]:
         """Return every weight: none belongs to one graph."""
         return dict(self.policy.state_dict())

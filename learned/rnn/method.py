@@ -17,7 +17,7 @@ from placekit.learned.environment import Environment
 from placekit.learned.group_graph import group_graph, wanted_actions
 from placekit.learned.method import LearnedMethod
 from placekit.learned.rnn.network import Decision, RnnNetwork
-from placekit.learned.training import Rollout, TrainingParams
+from placekit.learned.training import Rollout, TrainingParams, permitted
 
 __all__ = ["Rnn", "RnnLearner", "RnnParams"]
 
@@ -149,6 +149,17 @@ class RnnLearner:
     def prefer(self, placement: NDArray[np.int64]) -> None:
         """Begin near `placement`: its devices become the most probable ones."""
         self.preferred = wanted_actions(self.environment, placement)
+
+    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
+        """``[decisions]`` log-probability of every node's device, whichever of the groups it is in.
+
+        What the groups look like to the placer comes from samples.
+        """
+        decision = self._decide(self.params.samples, generator)
+        first = np.unique(self.environment.group_of_op, return_index=True)[1]
+        devices = torch.from_numpy(placements[:, first])  # [count, N]
+        by_group = decision.device_log_probs[:, :, devices].permute(2, 0, 3, 1)  # [count, B, N, K]
+        return permitted(torch.logsumexp(decision.group_log_probs + by_group, dim=3))
 
     def transferable(self) -> dict[str, Tensor]:
         """Return every weight; another problem can use them if it has as many groups."""
