@@ -35,6 +35,7 @@ from placekit.cost_models.openvino.compiled_plan import CompiledPlan
 from placekit.cost_models.openvino.counters import compile_properties
 from placekit.cost_models.openvino.devices import require_device, shared_core
 from placekit.cost_models.openvino.inputs import random_inputs
+from placekit.cost_models.openvino.layouts import channels_first, is_channels_last
 from placekit.cost_models.openvino.machine import running_on
 from placekit.cost_models.openvino.serial import SerialExecutor
 from placekit.cost_models.openvino.split import TensorKey
@@ -194,8 +195,15 @@ def check_placement(
     whole = _Whole(plan, reference, precisions, core)
     rank = {op.get_friendly_name(): at for at, op in enumerate(plan.model.get_ordered_ops())}
     stage_of = {key: stage.name for stage in plan.stages for key in sorted(stage.outputs, key=lambda k: rank[k[0]])}
+    turned = {
+        key
+        for stage in plan.stages
+        for key, port in zip(stage.outputs, stage.model.outputs, strict=True)
+        if is_channels_last(port)
+    }
+    left = {key: channels_first(_array(found[key])) if key in turned else _array(found[key]) for key in stage_of}
     cuts = [
-        whole.check(f"{key[0]}:{key[1]}", stage, expected, _array(found[key]), tolerance)
+        whole.check(f"{key[0]}:{key[1]}", stage, expected, left[key], tolerance)
         for (key, stage), expected in zip(stage_of.items(), whole.run(tuple(stage_of), inputs), strict=True)
     ]
     outputs = [

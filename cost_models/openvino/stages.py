@@ -3,7 +3,8 @@
 Every way of running a placement through OpenVINO, one stage after another, as a pipeline or exported to files, starts
 from the same `StagePlan`. Tensors are known by their key, (friendly name of the producing op, output port): put the
 model's inputs under `StagePlan.input_keys` into a dictionary, let every stage read `PlacedStage.inputs` from it and
-write `PlacedStage.outputs` to it, and read the outputs under `StagePlan.output_keys`.
+write `PlacedStage.outputs` to it, and read the outputs under `StagePlan.output_keys`. Some tensors between stages on
+CPUs have their channels last (:mod:`placekit.cost_models.openvino.layouts`), which both ends know.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.few_stages import NO_STAGE, few_stages
+from placekit.cost_models.openvino.layouts import hand_over_channels_last, image_tensors
 from placekit.cost_models.openvino.split import TensorKey, model_input_keys, model_output_keys, split_model
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.io.model import ModelSource
@@ -203,7 +205,19 @@ def _parts(
         device = devices[device_of_label[part.label]]
         name = f"{index}:{device.name}"
         stages.append(PlacedStage(name, device, part.model, part.inputs, part.outputs, part.op_names))
+    turned = _between_cpus(stages) & image_tensors(model) - set(model_output_keys(model))
+    for stage in stages:
+        hand_over_channels_last(stage.model, stage.inputs, stage.outputs, turned)
     return tuple(stages)
+
+
+def _between_cpus(stages: Sequence[PlacedStage]) -> set[TensorKey]:
+    """Return the tensors between stages that no device other than a CPU touches."""
+    ends: dict[TensorKey, list[Device]] = {}
+    for stage in stages:
+        for key in {*stage.inputs, *stage.outputs}:
+            ends.setdefault(key, []).append(stage.device)
+    return {key for key, devices in ends.items() if all(each.openvino == "CPU" for each in devices)}
 
 
 def _whole(
