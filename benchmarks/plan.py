@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,11 @@ class Case:
         values = asdict(self)
         return address_of(values | {"time_limit_s": float(self.time_limit_s)})
 
+    @property
+    def at_most_s(self) -> float:
+        """Seconds after which it is over: the method that makes the warm start has the same limit."""
+        return self.time_limit_s * (1 if self.warm_start is None else 2)
+
 
 @dataclass(frozen=True)
 class Job:
@@ -113,11 +119,13 @@ def make_plan(suite: Suite, results: Path) -> Plan:
     """
     jobs: dict[str, Job] = {}
     left_out: dict[str, None] = {}
+    names = set()
     for spec in declared_problems(suite, results):
+        names.add(spec.model)
         problem, path = settle(spec, results)
         of_problem = _facts(suite, spec, problem, path.relative_to(results))
         for entry in suite.content.method:
-            if entry.objectives is not None and problem.objective.name not in entry.objectives:
+            if not _is_meant(entry, spec, problem):
                 continue
             reason = _why_not(suite, spec, entry, problem)
             if reason is not None:
@@ -125,6 +133,10 @@ def make_plan(suite: Suite, results: Path) -> Plan:
                 continue
             for job in _jobs(suite, spec, entry, problem, of_problem):
                 jobs.setdefault(job.case.address, job)
+    for entry in suite.content.method:
+        for pattern in entry.models or ():
+            if not any(fnmatchcase(name, pattern) for name in names):
+                left_out[f"{entry.name} on {pattern}: no model of the suite is called so"] = None
     for reason in left_out:
         logger.info("left out: %s", reason)
     return Plan(suite, tuple(jobs.values()), tuple(left_out))
@@ -159,6 +171,15 @@ def _facts(suite: Suite, spec: ProblemSpec, problem: Problem, path: Path) -> dic
         "single_device": None if single is None else single[0],
         "single_device_s": None if single is None else single[1],
     }
+
+
+def _is_meant(entry: MethodEntry, spec: ProblemSpec, problem: Problem) -> bool:
+    """Return whether the suite wants the method run on the problem."""
+    return (
+        (entry.objectives is None or problem.objective.name in entry.objectives)
+        and (entry.contiguity is None or problem.contiguity in entry.contiguity)
+        and (entry.models is None or any(fnmatchcase(spec.model, pattern) for pattern in entry.models))
+    )
 
 
 def _files(suite: Suite, spec: ProblemSpec, entry: MethodEntry) -> dict[str, Path]:

@@ -98,7 +98,8 @@ def remaining_s(waiting: Sequence[Case], done: Sequence[tuple[str, float, float]
     waiting
         The cases to come.
     done
-        Method, time limit and runtime of those that ended. A method that did not yet run is expected to use its limit.
+        Method, longest time and runtime of those that ended. A method that did not yet run is expected to take as long
+        as it may.
     num_workers
         Cases beside each other.
     """
@@ -106,7 +107,7 @@ def remaining_s(waiting: Sequence[Case], done: Sequence[tuple[str, float, float]
     for method, limit_s, runtime_s in done:
         used.setdefault(method, []).append(min(runtime_s / limit_s, 1.0) if limit_s > 0 else 0.0)
     share = {method: sum(shares) / len(shares) for method, shares in used.items()}
-    total_s = sum(case.time_limit_s * share.get(case.method, 1.0) for case in waiting)
+    total_s = sum(case.at_most_s * share.get(case.method, 1.0) for case in waiting)
     return total_s / num_workers
 
 
@@ -148,7 +149,7 @@ class _RunningSuite:
                     except Exception as error:  # what executors of clusters raise for a worker that died
                         row = failed_row(job, f"{type(error).__name__}: {error}")
                     del running[future]
-                    self._done.append((job.case.method, job.case.time_limit_s, perf_counter() - begin))
+                    self._done.append((job.case.method, job.case.at_most_s, perf_counter() - begin))
                     self.keep(row)
             return []
         finally:

@@ -130,19 +130,24 @@ def command_of(job: Job) -> str:
         case.max_evaluations is not None or job.files
     ):  # `solve` has no such option; where files lie is the user's matter
         models = ["MODELS"] if job.files else []
-        again = ["-o", ".", "--again", "--case", case.address]
+        again = ["-o", ".", "--again", "--case", case.address, "--time-limit", _exactly(case.time_limit_s)]
         return shlex.join(["placekit", "bench", str(job.facts["suite_source"]), *models, *again])
 
     def line(method: str, params: Mapping[str, Any], output: str, *more: str) -> str:
-        gap = [] if case.gap is None else ["--gap", f"{case.gap:g}"]
+        gap = [] if case.gap is None else ["--gap", _exactly(case.gap)]
         named = [f"--param={name}={value}" for name, value in params.items()]
-        limits = ["--seed", str(case.seed), "--time-limit", f"{case.time_limit_s:g}", *gap]
+        limits = ["--seed", str(case.seed), "--time-limit", _exactly(case.time_limit_s), *gap]
         return shlex.join(["placekit", "solve", problem, "-m", method, *named, *limits, *more, "-o", output])
 
     if case.warm_start is None:
         return line(case.method, case.params, "again.json")
     before = line(case.warm_start, {}, "start.json")
     return f"{before} && {line(case.method, case.params, 'again.json', '--warm-start', 'start.json')}"
+
+
+def _exactly(value: float) -> str:
+    """Return a number that reads back as the same one: it decides the address of a case."""
+    return repr(value).removesuffix(".0")
 
 
 def _thinned(trace: Sequence[Incumbent]) -> list[list[float | None]]:

@@ -5,16 +5,19 @@ See docs/suites.md for the format. Suites that come with placekit are known by t
 
 from __future__ import annotations
 
+import math
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placekit.benchmarks.suite_schema import SuiteModel
-from placekit.errors import InvalidFileError, UnknownNameError
+from placekit.contiguity import Contiguity
+from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.io.reading import read_text, validated
 
 __all__ = ["Suite", "read_suite", "shipped_suites"]
 
+_RULES = ", ".join(Contiguity)
 _FOLDER = Path(__file__).parent / "suites"
 
 
@@ -43,6 +46,25 @@ class Suite:
     def name(self) -> str:
         """Name of the suite."""
         return self.content.name
+
+    def at_most(self, time_limit_s: float) -> Suite:
+        """Return the suite with no case allowed more than `time_limit_s`; what is shorter stays as it is.
+
+        Raises
+        ------
+        InvalidProblemError
+            The limit is negative or no number.
+        """
+        if not 0 <= time_limit_s < math.inf:
+            raise InvalidProblemError(f"time limit {time_limit_s} s of a suite; it must be finite and at least 0")
+        methods = tuple(
+            entry
+            if entry.time_limit_s is None
+            else entry.model_copy(update={"time_limit_s": min(entry.time_limit_s, time_limit_s)})
+            for entry in self.content.method
+        )
+        lowered = {"time_limit_s": min(self.content.time_limit_s, time_limit_s), "method": methods}
+        return replace(self, content=self.content.model_copy(update=lowered))
 
 
 def shipped_suites() -> tuple[str, ...]:
@@ -86,7 +108,11 @@ def read_suite(source: str, folder: Path | None = None) -> Suite:
 
 
 def _check_names(content: SuiteModel, path: Path) -> None:
-    """Refuse names of objectives that the suite does not have: their cases would be silently missing."""
+    """Refuse objectives that the suite does not have and unknown rules: their cases would be silently missing."""
+    for entry in content.method:
+        for rule in entry.contiguity or ():
+            if rule not in set(Contiguity):
+                raise InvalidFileError(f"{path}: {entry.name} names contiguity {rule!r}; it is one of {_RULES}")
     known = {objective.name for objective in content.objective}
     asked = [(entry.name or entry.file or "a model", entry.objectives) for entry in content.model]
     asked += [(entry.name, entry.objectives) for entry in content.method]

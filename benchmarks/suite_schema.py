@@ -119,8 +119,9 @@ class MethodEntry(_Strict):
         A method that runs before, with the same seed and limits; its answer is where this one starts.
     seeds, time_limit_s, gap, max_evaluations
         One case per seed, and when to stop.
-    objectives
-        Names of the objectives that it is run on; all that it supports by default.
+    objectives, contiguity, models
+        Names of the objectives, contiguity rules and models that it is run on; those of models may have wildcards. All
+        that it supports by default.
     """
 
     name: Name
@@ -133,6 +134,8 @@ class MethodEntry(_Strict):
     gap: Ratio | None = None
     max_evaluations: Evaluations | None = None
     objectives: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
+    contiguity: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
+    models: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
 
 
 class SuiteModel(_Strict):

@@ -1,17 +1,24 @@
-"""Where cases are solved: processes of this machine, each of which dies with the process that started it."""
+"""Where cases are solved: processes of this machine, each on cores of its own, which die with who started them."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import suppress
+from itertools import pairwise
+from multiprocessing.queues import SimpleQueue
+from pathlib import Path
 
 from placekit.errors import InvalidProblemError, UnknownNameError
 
-__all__ = ["EXECUTORS", "make_executor"]
+__all__ = ["EXECUTORS", "make_executor", "shares_of"]
 
 EXECUTORS = ("process", "ray")
+_POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+"""Where libraries look for the size of their thread pools; one that the user has set to less is left alone."""
 
 
 def make_executor(kind: str, num_workers: int) -> Executor:
@@ -20,8 +27,8 @@ def make_executor(kind: str, num_workers: int) -> Executor:
     Parameters
     ----------
     kind
-        ``"process"``: new processes of this machine. ``"ray"``: a Ray cluster, the one that ``RAY_ADDRESS`` names or
-        a local one.
+        ``"process"``: new processes of this machine, which share its cores evenly (see `shares_of`). ``"ray"``: a Ray
+        cluster, the one that ``RAY_ADDRESS`` names or a local one.
     num_workers
         Cases that run beside each other.
 
@@ -43,7 +50,56 @@ def make_executor(kind: str, num_workers: int) -> Executor:
     if kind != "process":
         raise UnknownNameError(f"no executor {kind!r}; it is one of {', '.join(EXECUTORS)}")
     # spawn: a fork of a process with threads (solvers, OpenVINO) may deadlock
-    return ProcessPoolExecutor(num_workers, multiprocessing.get_context("spawn"), _die_with_parent)
+    context = multiprocessing.get_context("spawn")
+    cores: SimpleQueue[tuple[int, ...]] = context.SimpleQueue()
+    for share in shares_of(_own_cores(), num_workers):
+        cores.put(share)
+    return ProcessPoolExecutor(num_workers, context, _begin, (cores,))
+
+
+def shares_of(cores: Sequence[int], num_workers: int) -> tuple[tuple[int, ...], ...]:
+    """Return the cores of every worker: neighbours stay together, and nobody goes without.
+
+    Workers on cores of their own cannot take each other's time, however many threads a solver starts; and what asks
+    the system how many cores there are (HiGHS, CP-SAT, numba, torch) gets the right answer.
+
+    Examples
+    --------
+    >>> shares_of([0, 1, 2, 3], 2), shares_of([0, 1, 2], 2), shares_of([4, 5], 3)
+    (((0, 1), (2, 3)), ((0, 1), (2,)), ((4,), (5,), (4,)))
+    """
+    if len(cores) <= num_workers:
+        return tuple((cores[at % len(cores)],) for at in range(num_workers))
+    least, rest = divmod(len(cores), num_workers)
+    starts = [at * least + min(at, rest) for at in range(num_workers + 1)]
+    return tuple(tuple(cores[begin:end]) for begin, end in pairwise(starts))
+
+
+def _own_cores() -> list[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _begin(cores: SimpleQueue[tuple[int, ...]]) -> None:
+    """Start a worker: it takes the next share of cores, and ends as soon as its parent is gone."""
+    _stay_on(cores.get())
+    _die_with_parent()
+
+
+def _stay_on(cores: tuple[int, ...]) -> None:
+    """Keep this process on `cores`, where the system can do that, and its thread pools at their number."""
+    for name in _POOLS:
+        asked = os.environ.get(name, "")
+        if not asked.isdecimal() or not 1 <= int(asked) <= len(cores):
+            os.environ[name] = str(len(cores))
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    # threads that exist already (numpy starts its pool when it is imported) are not moved with the process
+    tasks = Path("/proc/self/task")
+    for thread in [0, *(int(task.name) for task in tasks.iterdir())] if tasks.is_dir() else [0]:
+        with suppress(OSError):  # it has ended meanwhile
+            os.sched_setaffinity(thread, cores)
 
 
 def _die_with_parent() -> None:

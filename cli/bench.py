@@ -40,6 +40,13 @@ def bench(
         float | None, typer.Option("--most", metavar="SECONDS", help="Only cases with at most this time limit.")
     ] = None,
     case: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this case; repeatable.")] = None,
+    time_limit_s: Annotated[
+        float | None,
+        typer.Option("--time-limit", metavar="SECONDS", help="No case takes longer, whatever the suite says."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only make the problems and say how many cases there are.")
+    ] = False,
     again: Annotated[bool, typer.Option("--again", help="Run cases that already have a row, too.")] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Run cases that ended with an error again.")] = False,
     workers: Annotated[int, typer.Option(metavar="N", help="Solves that run beside each other.")] = 1,
@@ -66,6 +73,8 @@ def bench(
 
     store = Store(output or Path("results"))
     chosen = read_suite(suite, folder)
+    if time_limit_s is not None:
+        chosen = chosen.at_most(time_limit_s)
     with store.locked():
         plan = make_plan(chosen, store.folder)
         known = store.rows()
@@ -81,6 +90,9 @@ def bench(
         wanted = [job for job in jobs if again or _is_to_do(known.get(job.case.address), retry)]
         if not as_json:
             _announce(plan, jobs, wanted, store)
+        if dry_run:
+            _tell_plan(jobs, wanted, plan, workers, as_json=as_json)
+            return
         _run(wanted, store, executor, workers, is_quiet=as_json)
         if chosen.content.measure:
             _measure(jobs, store, is_quiet=as_json)
@@ -92,15 +104,45 @@ def _is_to_do(row: dict[str, Any] | None, retry: bool) -> bool:
 
 
 def _announce(plan: Plan, jobs: list[Job], wanted: list[Job], store: Store) -> None:
-    at_most_s = sum(job.case.time_limit_s for job in wanted)
     known = len(jobs) - len(wanted)
     print(
-        f"{plan.suite.name}: {len(jobs)} cases, {known} already in {store.path}, at most {at_most_s:.0f} s of solving"
+        f"{plan.suite.name}: {len(jobs)} cases, {known} already in {store.path}, at most {_at_most_s(wanted):.0f} s of "
+        "solving"
     )
     for reason in plan.left_out[:MAX_REASONS]:
         print(f"left out: {reason}")
     if len(plan.left_out) > MAX_REASONS:
         print(f"and {len(plan.left_out) - MAX_REASONS} more reasons for leaving something out (--json has them all)")
+
+
+def _at_most_s(jobs: list[Job]) -> float:
+    return sum(job.case.at_most_s for job in jobs)
+
+
+def _tell_plan(jobs: list[Job], wanted: list[Job], plan: Plan, workers: int, *, as_json: bool) -> None:
+    """Say what would run, and for how long at most."""
+    from placekit.cli.console import print_json, show_parts
+    from placekit.cli.render import plain_table
+
+    at_most_s = _at_most_s(wanted)
+    if as_json:
+        told = {"suite": plan.suite.name, "cases": len(jobs), "to_do": len(wanted), "at_most_s": at_most_s}
+        print_json(told | {"left_out": list(plan.left_out)})
+        return
+    parts: dict[tuple[str, str], list[Job]] = {}
+    for job in wanted:
+        objective, contiguity = str(job.facts["objective"]), str(job.facts["contiguity"])
+        parts.setdefault(
+            (objective if contiguity == "none" else f"{objective}, {contiguity}", str(job.facts["label"])), []
+        ).append(job)
+    table = plain_table("objective", "method", "cases", "at most", left=2)
+    for (objective, label), members in parts.items():
+        table.add_row(objective, label, f"{len(members)}", f"{_at_most_s(members):.0f} s")
+    show_parts([table])
+    print(
+        f"{len(wanted)} of {len(jobs)} cases to do, at most {at_most_s:.0f} s of solving: at most "
+        f"{at_most_s / workers / 60:.0f} minutes with --workers {workers}, less where methods end by themselves"
+    )
 
 
 def _run(wanted: list[Job], store: Store, executor: str, workers: int, *, is_quiet: bool) -> None:

@@ -22,7 +22,7 @@ from placekit.benchmarks.runner import SuiteProgress, remaining_s, run_jobs
 from placekit.benchmarks.solve_case import command_of, solve_case, stop_of, time_to_best_s
 from placekit.benchmarks.store import Store
 from placekit.benchmarks.suite import read_suite
-from placekit.benchmarks.workers import make_executor
+from placekit.benchmarks.workers import make_executor, shares_of
 from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnknownNameError
 from placekit.result import Incumbent
 
@@ -192,6 +192,40 @@ def test_killed_twenty_times_the_rows_are_those_of_one_clean_run(suite_file: Pat
     kill_and_finish(suite_file, tmp_path, 20)
 
 
+def threads_and_cores() -> tuple[set[int], set[int], int]:
+    """Return the cores of this process, those of all its threads, and how many threads numba would use."""
+    import numba
+
+    threads = [int(task.name) for task in Path("/proc/self/task").iterdir()]
+    cores = set().union(*(os.sched_getaffinity(thread) for thread in threads))
+    return set(os.sched_getaffinity(0)), cores, numba.get_num_threads()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot bind processes to cores")
+def test_workers_share_the_cores_and_their_pools_fit() -> None:
+    """As many workers as cores: each has one core, for all of its threads, and pools of one."""
+    own = sorted(os.sched_getaffinity(0))
+    with make_executor("process", len(own)) as executor:
+        for mine, all_threads, numba_threads in [executor.submit(threads_and_cores).result(60) for _ in own]:
+            assert len(mine) == 1
+            assert mine <= set(own)
+            assert all_threads == mine
+            assert numba_threads == 1
+
+
+@pytest.mark.parametrize("num_cores", [1, 2, 3, 8, 13])
+@pytest.mark.parametrize("num_workers", [1, 2, 3, 5, 16])
+def test_shares_are_even_and_use_every_core(num_cores: int, num_workers: int) -> None:
+    """No worker without a core, no core twice unless there are too few, sizes at most one apart."""
+    cores = list(range(10, 10 + num_cores))
+    shares = shares_of(cores, num_workers)
+    sizes = [len(share) for share in shares]
+    assert len(shares) == num_workers
+    assert max(sizes) - min(sizes) <= 1
+    assert {core for share in shares for core in share} == set(cores)
+    assert sum(sizes) == max(num_cores, num_workers)
+
+
 def test_workers_die_with_their_parent(tmp_path: Path) -> None:
     """After kill -9 of the runner no worker is left behind."""
     code = (
@@ -276,7 +310,10 @@ def test_commands_make_the_row_again(jobs: tuple[Job, ...]) -> None:
     assert command_of(warm).count("placekit solve") == 2
     assert "--warm-start start.json" in command_of(warm)
     budget = replace(jobs[1], case=replace(jobs[1].case, max_evaluations=7))
-    assert command_of(budget) == f"placekit bench small.toml -o . --again --case {budget.case.address}"
+    again = f"placekit bench small.toml -o . --again --case {budget.case.address} --time-limit 5"
+    assert command_of(budget) == again
+    odd = replace(jobs[1], case=replace(jobs[1].case, time_limit_s=0.12345678901))
+    assert "--time-limit 0.12345678901 " in command_of(odd)
     assert stop_of(budget.case).time_limit_s == 5
 
 

@@ -9,7 +9,7 @@ import pytest
 from placekit.benchmarks.plan import Plan, best_single_device, make_plan
 from placekit.benchmarks.suite import read_suite, shipped_suites
 from placekit.benchmarks.suite_problems import problem_address
-from placekit.errors import InvalidFileError, UnknownNameError
+from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.io.problem_json import read_problem, write_problem
 from placekit.problem import Problem
 
@@ -79,6 +79,26 @@ def test_whatever_decides_the_result_changes_the_address(tmp_path: Path, old: st
     assert before != after
 
 
+def test_a_method_may_be_for_some_models_and_rules_only(tmp_path: Path) -> None:
+    """`models` with wildcards and `contiguity` choose; a pattern that matches nothing is told."""
+    some = 'name = "random:20"\ncontiguity = ["none"]\nmodels = ["chains-*", "resnet*"]'
+    plan = plan_of(TINY.replace('name = "random:20"', some), tmp_path)
+    found = [(job.facts["objective"], job.facts["contiguity"]) for job in plan.jobs if job.case.method == "random:20"]
+    assert found == [("throughput", "none")] * 2 + [("makespan", "none")] * 2
+    assert "random:20 on resnet*: no model of the suite is called so" in plan.left_out
+
+
+def test_lowered_limits(tmp_path: Path) -> None:
+    """No case has a longer limit than asked for, shorter ones stay; a negative limit is refused."""
+    path = tmp_path / "suite.toml"
+    path.write_text(TINY.replace('name = "heft"', 'name = "heft"\ntime_limit_s = 0.5'))
+    suite = read_suite(str(path)).at_most(1.0)
+    limits = {job.case.method: job.case.time_limit_s for job in make_plan(suite, tmp_path / "results").jobs}
+    assert limits == {"random:20": 1.0, "heft": 0.5}
+    with pytest.raises(InvalidProblemError, match=r"time limit -1.0 s"):
+        suite.at_most(-1.0)
+
+
 def test_names_and_labels_do_not_change_the_address(tmp_path: Path) -> None:
     """What the report calls a case decides nothing."""
     renamed = TINY.replace('"tiny"', '"other"').replace('name = "random:20"', 'name = "random:20"\nlabel = "luck"')
@@ -144,6 +164,7 @@ def test_best_single_device_is_the_best_feasible_one(diamond: Problem) -> None:
         ),
         (TINY.replace("5.0", "-1.0"), "time_limit_s is -1.0"),
         (TINY.replace('name = "heft"', 'name = "heft"\nobjectives = ["latency"]'), "names objective 'latency'"),
+        (TINY.replace('name = "heft"', 'name = "heft"\ncontiguity = ["cyclic"]'), "heft names contiguity 'cyclic'"),
         (
             TINY + '[[platform]]\nname = "p"\ngroups = 2\ncosts = "published"\n',
             "published costs bring their own devices",

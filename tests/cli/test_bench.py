@@ -62,6 +62,33 @@ def test_one_case_can_be_run_again(call: Call, suite: Path, tmp_path: Path) -> N
     assert json.loads(again[3])["objective_s"] == json.loads(rows[1])["objective_s"]
 
 
+def test_limits_can_be_lowered_and_the_row_says_how_to_make_it_again(call: Call, suite: Path, tmp_path: Path) -> None:
+    """``--time-limit`` lowers what is above it; those are cases of their own, and their commands say so."""
+    suite.write_text(SUITE + "max_evaluations = 5\n")
+    done = call("bench", suite, "-o", "out", "-m", "random:30", "--time-limit", "0.7")
+    assert done.returncode == 0, done.stderr
+    assert "2 cases, 0 already in out/rows.jsonl, at most 1 s" in done.stdout
+    row = json.loads((tmp_path / "out" / "rows.jsonl").read_text().splitlines()[0])
+    assert row["time_limit_s"] == 0.7
+    command = row["command"].split()
+    assert command[:3] == ["placekit", "bench", "two.toml"]
+    done = call("bench", suite, *("out" if part == "." else part for part in command[3:]), "--json")
+    assert json.loads(done.stdout)["cases"] == 1
+    assert "time limit -1.0 s of a suite" in call("bench", suite, "--time-limit", "-1").stderr
+
+
+def test_a_dry_run_counts_and_solves_nothing(call: Call, suite: Path, tmp_path: Path) -> None:
+    """``--dry-run``: cases by method, the sum of limits, and no row; a warm start counts twice."""
+    suite.write_text(SUITE + 'warm_start = "greedy"\n')
+    done = call("bench", suite, "--dry-run", "--workers", "2")
+    assert done.returncode == 0, done.stderr
+    assert "random:30 from greedy" in done.stdout
+    assert "3 of 3 cases to do, at most 25 s of solving" in done.stdout
+    assert not (tmp_path / "results" / "rows.jsonl").exists()
+    told = json.loads(call("bench", suite, "--dry-run", "--json").stdout)
+    assert (told["cases"], told["to_do"], told["at_most_s"]) == (3, 3, 25.0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
