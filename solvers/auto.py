@@ -45,7 +45,11 @@ class Auto:
 
     def supports(self, problem: Problem) -> str | None:
         """Return None for the objectives that there is a plan for."""
-        return None if plan(problem) else f"there is no plan for objective {problem.objective.name}"
+        if plan(problem):
+            return None
+        if isinstance(problem.objective, Makespan):
+            return f"makespan knows no contiguity {str(problem.contiguity)!r}: devices work asynchronously; use 'none'"
+        return f"there is no plan for objective {problem.objective.name}"
 
     def run(self, run: Run) -> StopReason:
         """Go through the plan."""
@@ -73,10 +77,10 @@ def plan(problem: Problem) -> tuple[Stage, ...]:
 
 
 def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:
-    program = Stage("dp", "calls along the spine of the graph: often the proof, always a good placement", 0.7)
+    program = Stage("dp", "calls along the spine of the graph: often the proof, always a bound", 0.5)
     if problem.contiguity is not Contiguity.NONE:
         return (program,)
-    search = Stage("local-search", "anneal calls and host ops", 0.3 if size <= PROGRAM_AT_ALL else 1.0)
+    search = Stage("local-search", "anneal calls and host ops", 0.7 if size <= PROGRAM_AT_ALL else 1.0)
     if size > PROGRAM_AT_ALL:
         return (program, search)
     return (program, search, Stage("cpsat", "the program that models every choice: the proof for small problems"))

@@ -17,6 +17,10 @@ __all__ = ["CRITICAL_PATH", "SERIES_PROGRAM", "critical_path", "offer_plan", "ro
 
 CRITICAL_PATH = "critical path with transfers"
 SERIES_PROGRAM = "series program"
+MAX_IDEALS = (5_000, 16_000, 50_000)
+"""Ideals of the series program, one size after the other: each takes about ten times as long as the one before."""
+PLAN_UP_TO = 20_000
+"""Ideals up to which the series program looks for placements with calls inside gaps."""
 MAX_ORDER = 3000
 """Nodes up to which all pairs of places in one order are tried as a call."""
 
@@ -94,27 +98,42 @@ def offer_plan(run: Run, flat: OffloadProblem, series: Series, plan: Plan) -> No
 def solve_along_spine(
     run: Run, flat: OffloadProblem, on_bound: Callable[[float, str], None], should_stop: Callable[[], bool]
 ) -> None:
-    """Offer the best placement of the series program, and raise the bound by it.
+    """Offer the best placement of the series program, and raise the bound by it; with few ideals, then with more.
 
-    If gaps had to be thinned, a placement of the same program along one order of all nodes is offered, too; and if
-    they lost most of the nodes, only that one: a bound on the rest says less than the critical path.
+    If gaps have to be thinned, a placement of the same program along one order of all nodes is offered, too; and if
+    they lose most of the nodes, only that one: a bound on the rest says less than the critical path. A call inside a
+    gap is rarely well described by ideals, so with many of them only the bound is worth its time.
     """
-    series = decompose(flat)
-    run.info |= {"spine": len(series.spine), "ideals": series.num_ideals}
-    is_thin = len(series.dropped) > flat.num_nodes / 2
-    if len(series.dropped) and flat.num_nodes <= MAX_ORDER:
-        line = along_order(flat)
-        plan = solve_series(flat, line, is_bound=False, should_stop=should_stop)
+    for max_ideals in MAX_IDEALS:
+        series = decompose(flat, max_ideals)
+        run.info |= {"spine": len(series.spine), "ideals": series.num_ideals}
+        if max_ideals == MAX_IDEALS[0] and len(series.dropped) and flat.num_nodes <= MAX_ORDER:
+            line = along_order(flat)
+            plan = solve_series(flat, line, is_bound=False, should_stop=should_stop)
+            if plan is not None:
+                offer_plan(run, flat, line, plan)
+        if len(series.dropped) <= flat.num_nodes / 2:
+            _solve_series(run, flat, series, on_bound, should_stop)
+        if should_stop() or not len(series.dropped):
+            return
+
+
+def _solve_series(
+    run: Run,
+    flat: OffloadProblem,
+    series: Series,
+    on_bound: Callable[[float, str], None],
+    should_stop: Callable[[], bool],
+) -> None:
+    if series.num_ideals <= PLAN_UP_TO:
+        plan = solve_series(flat, series, is_bound=False, should_stop=should_stop)
         if plan is not None:
-            offer_plan(run, flat, line, plan)
-    if is_thin or should_stop():
-        return
-    plan = solve_series(flat, series, is_bound=False, should_stop=should_stop)
-    if plan is not None:
-        offer_plan(run, flat, series, plan)
-    if should_stop():
-        return
+            offer_plan(run, flat, series, plan)
+        if should_stop():
+            return
     most_s = np.inf if run.objective is None else run.objective
     bound = solve_series(flat, series, is_bound=True, most_s=most_s, should_stop=should_stop)
     if bound is not None:
         on_bound(rounded_down(flat, bound.latency_s), SERIES_PROGRAM)
+        if bound.is_placement:
+            offer_plan(run, flat, series, bound)

@@ -75,7 +75,7 @@ class Series:
         return np.repeat(np.arange(self.num_gaps), np.diff(self.ideal_offsets))
 
 
-def decompose(flat: OffloadProblem, max_ideals: int = 50_000) -> Series:
+def decompose(flat: OffloadProblem, max_ideals: int) -> Series:
     """Return the series decomposition of the order of `flat`.
 
     Parameters
@@ -125,16 +125,11 @@ def decompose(flat: OffloadProblem, max_ideals: int = 50_000) -> Series:
         gap_nodes=kept_nodes.astype(np.int64),
         dropped=np.flatnonzero(~is_kept),
         ideal_offsets=starts.astype(np.int64),
-        mask=np.array([m for mask, _, _ in tables for m in mask], dtype=np.int64),
-        parent=np.array(
-            [
-                p + start if p >= 0 else -1
-                for start, (_, parent, _) in zip(starts, tables, strict=False)
-                for p in parent
-            ],
-            dtype=np.int64,
+        mask=np.concatenate([mask for mask, _, _ in tables]),
+        parent=np.concatenate(
+            [np.where(parent >= 0, parent + start, -1) for start, (_, parent, _) in zip(starts, tables, strict=False)]
         ),
-        added=np.array([a for _, _, added in tables for a in added], dtype=np.int64),
+        added=np.concatenate([added for _, _, added in tables]),
     )
 
 
@@ -190,7 +185,7 @@ def _spine(flat: OffloadProblem, order: NDArray[np.int64], rank: NDArray[np.int6
 
 def _table(
     nodes: NDArray[np.int64], senders: list[list[int]], weight: NDArray[np.float64], most: int
-) -> tuple[NDArray[np.int64], tuple[list[int], list[int], list[int]]]:
+) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
     """Return the nodes of a gap that are kept, and masks, parents and last nodes of their ideals."""
     heaviest = nodes[np.argsort(-weight[nodes], kind="stable")]
     count = min(len(nodes), WORD)
@@ -214,26 +209,33 @@ def _needs(nodes: list[int], kept: list[int], senders: list[list[int]]) -> list[
     return [before[v] for v in kept]
 
 
-def _ideals(needs: list[int], most: int) -> tuple[list[int], list[int], list[int]] | None:
+def _ideals(needs: list[int], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
     """Return all ideals by growing size: mask, parent and last node; None if there are more than `most`.
+
+    The ideals whose last node is i are those of the nodes before i that hold all that leads to i, each with i.
 
     Parameters
     ----------
     needs
-        For each node the nodes that must be in an ideal with it, as bits.
+        For each node, in topological order, the nodes that must be in an ideal with it, as bits.
     most
         Number of ideals.
+
+    Notes
+    -----
+    O(ideals * nodes).
     """
-    masks, parents, added = [0], [-1], [-1]
-    index = {0: 0}
-    for at, mask in enumerate(masks):  # the list grows while it is read
-        for i, need in enumerate(needs):
-            larger = mask | 1 << i
-            if larger != mask and mask & need == need and larger not in index:
-                index[larger] = len(masks)
-                masks.append(larger)
-                parents.append(at)
-                added.append(i)
-        if len(masks) > most:
+    mask, parent, added, size = (np.array([value], dtype=np.int64) for value in (0, -1, -1, 0))
+    for i, need in enumerate(needs):
+        able = np.flatnonzero(mask & need == need)
+        if len(mask) + len(able) > most:
             return None
-    return masks, parents, added
+        mask = np.concatenate([mask, mask[able] | 1 << i])
+        parent = np.concatenate([parent, able])
+        added = np.concatenate([added, np.full(len(able), i)])
+        size = np.concatenate([size, size[able] + 1])
+    by_size = np.argsort(size, kind="stable")
+    place = np.empty(len(mask), dtype=np.int64)
+    place[by_size] = np.arange(len(mask))
+    parent = np.where(parent >= 0, place[parent], -1)
+    return mask[by_size], parent[by_size], added[by_size]
