@@ -23,7 +23,7 @@ from placekit.cost_models.openvino.measured_splits import sample_s
 from placekit.cost_models.openvino.timing import Timing, TimingSettings
 from placekit.cost_models.openvino.timing_contenders import Executor, Placed, is_serial, singles
 from placekit.cost_models.openvino.timing_series import Estimate, Quantity, Series
-from placekit.errors import ExecutionError, InvalidProblemError, UnsupportedProblemError
+from placekit.errors import ExecutionError, InvalidProblemError, ProfileError, UnsupportedProblemError
 from placekit.io.model import ModelSource
 from placekit.learned.rewards import RewardStopped
 from placekit.placement import Placement
@@ -220,21 +220,23 @@ class MeasuredReward:
         """Take `placement` ``[num_ops]`` for measured, unless it was: for a training that goes on from another one."""
         self._known.setdefault(_key(placement), seconds)
 
-    def answer(self, *, compare: bool = True) -> MeasuredAnswer | None:
+    def answer(self, *, compare: bool = True, gives_up: Callable[[], bool] | None = None) -> MeasuredAnswer | None:
         """Return the best placement; None if nothing has run.
 
         Parameters
         ----------
         compare
             Whether to measure the best `CANDIDATES` once more, in turns with every device alone, and to choose by that.
+        gives_up
+            Asked while another measurement runs; True ends the wait, and there is no comparison.
         """
         best = self.best(CANDIDATES)
         if not best:
             return None
-        found = self._compared([row for _, row in best]) if compare else None
+        found = self._compared([row for _, row in best], gives_up) if compare else None
         return found or MeasuredAnswer(Placement.of(self.problem, best[0][1]), best[0][0])
 
-    def _compared(self, rows: list[NDArray[np.int64]]) -> MeasuredAnswer | None:
+    def _compared(self, rows: list[NDArray[np.int64]], gives_up: Callable[[], bool] | None) -> MeasuredAnswer | None:
         """Return the best of placements ``[num_ops]`` by a thorough comparison; None if that fails."""
         platform, executor = self.problem.platform, self.executor
         alone = singles(self.source.graph, platform, executor)
@@ -247,8 +249,8 @@ class MeasuredReward:
         ]
         others = [each for each in alone if each not in chosen]
         try:
-            timings = self.final_timing.measure(self.source, [*chosen, *others])
-        except _CANNOT_RUN as error:
+            timings = self.final_timing.measure(self.source, [*chosen, *others], gives_up=gives_up)
+        except (*_CANNOT_RUN, ProfileError) as error:
             _LOGGER.warning("the best placements could not be compared: %s", error)
             return None
         winner = min(chosen, key=lambda each: self._sample_s(timings[each.name]))
@@ -297,7 +299,12 @@ class MeasuredReward:
             raise RewardStopped(StopReason.ITERATIONS)
         start = perf_counter()
         try:
-            timings = self.timing.measure(self.source, [contender])
+            timings = self.timing.measure(self.source, [contender], gives_up=self._gives_up)
+        except ProfileError:
+            reason = self.should_stop()  # it was told to while it waited for another measurement
+            if reason is None:
+                raise
+            raise RewardStopped(reason) from None
         except _CANNOT_RUN as error:  # not kept on disk: the moment may be to blame, its load or its memory
             _LOGGER.info("a placement does not run: %s", error)
             seconds, is_known, self.last_error = np.inf, False, str(error)
@@ -310,6 +317,9 @@ class MeasuredReward:
             if self.on_measured is not None:
                 self.on_measured(self)
         return seconds
+
+    def _gives_up(self) -> bool:
+        return self.should_stop() is not None
 
     def _sample_s(self, series: Series) -> float:
         seconds = sample_s(series, self.executor)

@@ -135,7 +135,8 @@ class LearnedMethod(ABC):
         run.count_evaluations(measured.asked)
         if environment.best is not None and environment.best_objective is not None:
             measured.remember(environment.best, environment.best_objective)  # of the training that this one resumed
-        answer = measured.answer(compare=not run.interrupted.is_set())
+        is_interrupted = run.interrupted.is_set
+        answer = measured.answer(compare=not is_interrupted(), gives_up=is_interrupted)
         if answer is not None:
             run.settle_on(answer.placement)
         run.info |= aside.info | {"measured": measured.counts() | (answer.to_dict() if answer else {})}

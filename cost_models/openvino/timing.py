@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -119,7 +119,12 @@ class Timing:
     keeps_noisy: bool = False
 
     def measure(
-        self, source: ModelSource, contenders: Sequence[Contender], *, progress: Progress | None = None
+        self,
+        source: ModelSource,
+        contenders: Sequence[Contender],
+        *,
+        progress: Progress | None = None,
+        gives_up: Callable[[], bool] | None = None,
     ) -> Timings:
         """Measure `contenders` against each other on seeded inputs.
 
@@ -133,9 +138,13 @@ class Timing:
             What to measure, under different names.
         progress
             Called with (done, total, label) as work goes on.
+        gives_up
+            Asked again and again while another measurement runs; True ends the wait.
 
         Raises
         ------
+        ProfileError
+            It gave up waiting.
         InvalidProblemError
             No contender, or two of one name.
         InvalidFileError
@@ -151,7 +160,7 @@ class Timing:
         kept = self._kept(key)
         if kept is not None:
             return kept
-        with measuring(f"model {source.name!r}", path=self.lock or lock_path()):
+        with measuring(f"model {source.name!r}", path=self.lock or lock_path(), gives_up=gives_up):
             timings = self._measure(source, contenders, progress)
         is_believed = self.keeps_noisy or not timings.is_noisy
         if self.cache and is_believed and not any(series.error for series in timings.series):

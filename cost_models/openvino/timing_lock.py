@@ -8,7 +8,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +30,13 @@ def lock_path() -> Path:
 
 
 @contextmanager
-def measuring(what: str, *, wait_s: float | None = None, path: Path | None = None) -> Iterator[None]:
+def measuring(
+    what: str,
+    *,
+    wait_s: float | None = None,
+    path: Path | None = None,
+    gives_up: Callable[[], bool] | None = None,
+) -> Iterator[None]:
     """Hold the lock while the block runs; wait for whoever holds it, and say so in the log.
 
     The operating system holds the lock for the process (``flock``) and lets go of it when the process ends, however it
@@ -45,11 +51,13 @@ def measuring(what: str, *, wait_s: float | None = None, path: Path | None = Non
         Longest time to wait; None for ever.
     path
         The lock file; `lock_path` if None.
+    gives_up
+        Asked ten times a second while waiting; True ends the wait.
 
     Raises
     ------
     ProfileError
-        Somebody else still measures after `wait_s`, or the file cannot be opened.
+        Somebody else still measures after `wait_s` or when `gives_up` says so, or the file cannot be opened.
     """
     path = path or lock_path()
     try:
@@ -77,6 +85,8 @@ def measuring(what: str, *, wait_s: float | None = None, path: Path | None = Non
                     f"{what} cannot be measured: {holder} is being measured since before {waited_s:.0f} s, the longest "
                     f"wait is {wait_s:g} s"
                 )
+            if gives_up is not None and gives_up():
+                raise ProfileError(f"{what} was not measured: it gave up waiting for {holder}")
             if not is_told:
                 _LOGGER.warning("%s waits: %s is being measured", what, holder)
                 is_told = True

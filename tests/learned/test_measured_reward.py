@@ -20,6 +20,7 @@ from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.timing import Timing, TimingSettings
 from placekit.cost_models.openvino.timing_contenders import Contender, Placed
+from placekit.cost_models.openvino.timing_lock import measuring
 from placekit.cost_models.openvino.timing_series import Series, Timings
 from placekit.cost_models.openvino.timing_worker import Burst, Order
 from placekit.errors import ExecutionError, InvalidProblemError, ProfileError, UnsupportedProblemError
@@ -52,7 +53,7 @@ class Machine:
         self.kept: set[bytes] = set()
         self.asked: list[list[str]] = []
 
-    def measure(self, source: object, contenders: Sequence[Contender]) -> Timings:  # noqa: ARG002
+    def measure(self, source: object, contenders: Sequence[Contender], **_: object) -> Timings:  # noqa: ARG002
         """Return three rounds without noise."""
         self.asked.append([each.name for each in contenders])
         series, is_cached = [], True
@@ -285,6 +286,16 @@ def test_measurements_outlive_the_process_even_where_the_machine_is_busy(
     again = MeasuredReward(chain, problem, timing=timing)
     assert again(rows).tolist() == [2e-3]
     assert (again.measurements, Process.bursts) == (0, 0)
+
+
+def test_waiting_for_another_measurement_ends_when_time_is_up(chain: ModelSource, tmp_path: Path) -> None:
+    """The training is over then, as between two measurements."""
+    reward = MeasuredReward(chain, problem_of(chain, pk.SerialLatency()), timing=Timing(lock=tmp_path / "lock"))
+    asked: list[bool] = []
+    reward.should_stop = lambda: StopReason.TIME if len(asked) > 1 else asked.append(True)
+    rows = np.zeros((1, chain.graph.num_ops), dtype=np.int64)
+    with measuring("another", path=tmp_path / "lock"), pytest.raises(RewardStopped, match="time"):
+        reward(rows)
 
 
 def test_a_real_model_is_learned_on_the_devices(chain: ModelSource, tmp_path: Path) -> None:
