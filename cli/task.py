@@ -83,6 +83,8 @@ def cost_table(source: ModelSource, platform: PlatformFile, costs: str | None) -
     if costs not in (None, "profiled", "analytic"):
         from placekit.io.costs_json import read_costs
 
+        if not Path(str(costs)).exists():
+            raise InvalidFileError(f"--costs {costs}: no such file; it is a costs file, 'analytic' or 'profiled'")
         return read_costs(str(costs), source.graph).for_kinds(platform.platform.kinds)
     model: CostModel
     if costs == "analytic":

@@ -7,6 +7,8 @@ The command line turns every :class:`PlacekitError` into one line and exit code 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class PlacekitError(Exception):
     """Base of every error that placekit raises on purpose."""
@@ -54,3 +56,19 @@ class ExecutionError(PlacekitError, RuntimeError):
 
 class OutputMismatchError(PlacekitError, RuntimeError):
     """A placement that computes something else than the model on one device; names the first differing tensor."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'X'?"`` for the name in `known` that `name` is likely a misspelling of, else ``""``.
+
+    Examples
+    --------
+    >>> did_you_mean("hsdagg", ["ilp", "hsdag"])
+    "; did you mean 'hsdag'?"
+    >>> did_you_mean("gurobi", ["ilp", "hsdag"])
+    ''
+    """
+    from difflib import get_close_matches  # only when something went wrong
+
+    found = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""

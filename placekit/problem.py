@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from placekit.contiguity import Contiguity, order_edges
 from placekit.costs import CostTable
-from placekit.errors import InvalidGraphError, InvalidProblemError
+from placekit.errors import InvalidGraphError, InvalidProblemError, did_you_mean
 from placekit.graph import OpGraph, frozen_array, number_by_first
 from placekit.objectives.base import Objective
 from placekit.objectives.throughput import Throughput
@@ -151,7 +151,9 @@ class Problem:
         try:
             return self.graph.op_index[name]
         except KeyError:
-            raise InvalidProblemError(f"problem {self.name!r} has no op {name!r}") from None
+            raise InvalidProblemError(
+                f"problem {self.name!r} has no op {name!r}{did_you_mean(name, self.graph.op_names)}"
+            ) from None
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, validated anew."""

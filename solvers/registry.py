@@ -10,7 +10,7 @@ from shutil import which
 from types import MappingProxyType
 from typing import Any, cast
 
-from placekit.errors import SolverUnavailableError, UnknownNameError
+from placekit.errors import SolverUnavailableError, UnknownNameError, did_you_mean
 from placekit.method import Method
 
 __all__ = ["METHODS", "MethodEntry", "get_method"]
@@ -154,7 +154,7 @@ def get_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
             return cast("Method", Composed(parts, params or {}))
     base, _, argument = name.partition(":")
     if base not in METHODS:
-        raise UnknownNameError(f"no method {base!r}; methods are {', '.join(METHODS)}")
+        raise UnknownNameError(f"no method {base!r}; methods are {', '.join(METHODS)}{did_you_mean(base, METHODS)}")
     entry = METHODS[base]
     for package in entry.requires:
         if find_spec(package) is None:

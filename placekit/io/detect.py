@@ -20,7 +20,7 @@ def kind_of_file(path: str | Path) -> FileKind:
     """Return what kind of file `path` is.
 
     A model or a platform is known by its suffix. A JSON file is known by its `schema`; without one it is a workload
-    if it has `nodes`, `edges` and `maxFPGAs`, and a plain placement if all of its values are strings.
+    if it has `nodes` and `edges`, or `maxFPGAs`, and a plain placement if all of its values are strings.
 
     Raises
     ------
@@ -48,19 +48,22 @@ def kind_of_document(data: Any, path: str | Path) -> FileKind:
     InvalidFileError
         It is none of the kinds that are JSON.
     """
-    if not isinstance(data, dict) or not data:
-        raise InvalidFileError(f"{path}: a JSON {type(data).__name__} without content; expected an object with fields")
+    if not isinstance(data, dict):
+        what = {list: "list", str: "string", type(None): "null", bool: "boolean"}.get(type(data), "number")
+        raise InvalidFileError(f"{path}: a JSON {what}; expected an object with fields")
+    if not data:
+        raise InvalidFileError(f"{path}: an object without fields; expected {', '.join(get_args(FileKind)[1:-1])}")
     schema = data.get("schema")
     if isinstance(schema, str) and schema.startswith("placekit/"):
         for kind in _SCHEMA_KINDS:
             if schema.startswith(f"placekit/{kind}/"):
                 return kind
         raise InvalidFileError(f"{path}: unknown schema {schema!r}; known are {', '.join(_SCHEMA_KINDS)}")
-    if {"nodes", "edges", "maxFPGAs"} <= data.keys():
+    if "maxFPGAs" in data or {"nodes", "edges"} <= data.keys():  # what it lacks, its reader says
         return "workload"
     if all(isinstance(value, str) for value in data.values()):
         return "placement"
     raise InvalidFileError(
-        f"{path}: not a {', '.join(get_args(FileKind))}: it has no placekit schema, is no workload "
+        f"{path}: not a {', '.join(get_args(FileKind)[1:-1])}: it has no placekit schema, is no workload "
         "(nodes, edges, maxFPGAs), and is no plain placement (op name: device name)"
     )

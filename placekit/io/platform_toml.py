@@ -61,8 +61,9 @@ def read_platform(path: str | Path) -> PlatformFile:
         The file is broken, has an unknown key, or describes no platform; the message names the place, the value and
         the bound.
     """
+    text = read_text(path)
     try:
-        data = tomllib.loads(read_text(path))
+        data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidFileError(f"{path}: not TOML: {error}") from error
     except (RecursionError, ValueError) as error:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from placekit.errors import InvalidFileError
 from placekit.io.atomic import write_json
+from placekit.io.detect import kind_of_document
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.schemas import ResultModel
 from placekit.result import Result, Status
@@ -34,6 +35,9 @@ def read_result(path: str | Path) -> Result:
         The file is broken or is no result; the message names the file, the place, the value and the bound.
     """
     data = read_json(path)
+    kind = kind_of_document(data, path)
+    if kind != "result":
+        raise InvalidFileError(f"{path}: a {kind} file is no result")
     model = validated(ResultModel, data, path)
     for field, value, allowed in (("status", model.status, Status), ("stop_reason", model.stop_reason, StopReason)):
         if value not in set(allowed):

@@ -43,9 +43,12 @@ def get_objective(name: str, params: Mapping[str, Any] | None = None) -> Objecti
     """
     if name not in OBJECTIVES:
         raise UnknownNameError(f"no objective {name!r}; objectives are {', '.join(OBJECTIVES)}")
-    try:
-        return OBJECTIVES[name](**(params or {}))
-    except TypeError:
-        raise InvalidProblemError(
-            f"objective {name!r} cannot be made from the parameters {dict(params or {})}"
-        ) from None
+    has = OBJECTIVES[name]().to_dict()
+    for param in params or {}:
+        if param not in has:
+            owners = [other for other, cls in OBJECTIVES.items() if param in cls().to_dict()]
+            whose = f", which {owners[0]} has" if owners else ""
+            raise InvalidProblemError(
+                f"objective {name!r} has no parameter {param!r}{whose}; its parameters are {', '.join(has)}"
+            )
+    return OBJECTIVES[name](**(params or {}))

@@ -146,6 +146,12 @@ def test_broken_platform_is_a_named_error(tmp_path: Path, text: str, message: st
     assert "platform.toml" in str(caught.value)
 
 
+def test_a_missing_platform_is_said_once(tmp_path: Path) -> None:
+    """A file that cannot be read is not also called bad TOML."""
+    with pytest.raises(InvalidFileError, match=r"^cannot read .*gone\.toml: No such file or directory$"):
+        read_platform(tmp_path / "gone.toml")
+
+
 def test_too_many_devices_in_all_are_a_named_error(tmp_path: Path) -> None:
     """Each entry alone would be fine."""
     text = "".join(f'[[device]]\nname = "{n}"\nkind = "acc"\ncount = 4000\n' for n in range(3))

@@ -130,7 +130,7 @@ def changed(path: list[Any], value: Any) -> dict[str, Any]:
         (["maxFPGAs"], "2", "maxFPGAs is '2'; it should be a valid integer"),
         (["maxSizePerFPGA"], 0, r"maxSizePerFPGA is 0.0 for 2 accelerators; it must be > 0"),
         (["maxSizePerFPGA"], float("nan"), "NaN is no JSON number"),
-        (["nodes"], [], "nodes is .*at least 1 item"),
+        (["nodes"], [], r"nodes is \[\]; it must not be empty"),
         (["nodes", 1, "cpuLatency"], ..., r"nodes\[1\] \(id 8\)\.cpuLatency is missing"),
         (["nodes", 1, "cpuLatency"], -2.5, r"nodes\[1\] \(id 8\)\.cpuLatency is -2.5; it should be greater"),
         (["nodes", 1, "cpuLatency"], float("inf"), "Infinity is no JSON number"),
