@@ -170,6 +170,21 @@ def test_a_single_device_is_the_answer_where_nothing_is_faster(toy: pk.Problem) 
     assert len(machine.asked[-1]) == len(set(machine.asked[-1])) == 4
 
 
+def test_luck_in_training_does_not_beat_a_single_device(toy: pk.Problem) -> None:
+    """Where the comparison at the end says otherwise, the device alone is the answer."""
+
+    def seconds(row: NDArray[np.int64]) -> float:
+        return 2.0 if len(set(row.tolist())) == 1 else 1.0
+
+    lucky, sober = Machine(seconds), Machine(lambda row: 3.0 - seconds(row))
+    reward = measured(toy, lucky, max_measurements=20)
+    reward.final_timing = cast("Timing", sober)
+    result = pk.solve(toy, Hsdag(SMALL, Session(measured=reward)))
+    assert result.placement is not None
+    assert len(set(result.placement.as_dict().values())) == 1
+    assert (result.info["measured"]["best_s"], result.info["measured"]["speedup"]) == (1.0, 1.0)
+
+
 def test_an_interrupted_training_answers_at_once(toy: pk.Problem) -> None:
     """With the best so far, without the comparison at the end."""
     machine = Machine(odd_one_out)
