@@ -1,14 +1,19 @@
-"""Tensors between stages as the CPU keeps them: channels last, so that a cut costs no conversion.
+"""Images between stages as the CPU keeps them: channels last, so that a cut costs no conversion.
 
 OpenVINO's tensors have their axes in the model's order, batch, channels, height, width. Inside, convolutions on the CPU
-work on channels that lie next to each other. So a stage would turn what it takes around and turn what it gives back, at
-about 3 GB/s, which in MobileNet is a fourth of the work where the images are large. A stage that hands out the
-*transposed* tensor, and one that takes it, do nothing of the sort: OpenVINO sees that a transposition and its own
-conversion cancel out.
+work on channels that lie next to each other. So a stage would turn what it takes and what it gives, at about 3 GB/s
+each, which doubles the time of MobileNet in six stages. A stage that hands out the *transposed* tensor, and one that
+takes it, do nothing of the sort: OpenVINO sees that the transposition and its own conversion cancel out.
+
+That works where the plugin chooses channels last by itself, and takes forms that it knows. Found by trying, with
+OpenVINO 2026.4: whatever computes a tensor, as a matrix, ``[batch, height * width, channels]`` (with four axes not
+behind a sum that is fused into a convolution); and to readers that are convolutions, or sums and concatenations beside
+one. A pooling, or an operation of its own on single elements, takes the axes as they come and would have to turn them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -20,24 +25,15 @@ from placekit.cost_models.openvino.split import TensorKey
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["channels_first", "hand_over_channels_last", "image_tensors", "is_channels_last"]
+__all__ = ["axes_of_model", "hand_over_channels_last", "images_for_convolutions", "is_channels_last"]
 
-_OVER_IMAGES = frozenset(
-    {
-        "AvgPool",
-        "Convolution",
-        "ConvolutionBackpropData",
-        "GroupConvolution",
-        "GroupConvolutionBackpropData",
-        "MaxPool",
-    }
-)
+_CONVOLUTIONS = frozenset({"Convolution", "GroupConvolution"})
+_JOINS = frozenset({"Add", "Concat"})
+_POOLINGS = frozenset({"AvgPool", "MaxPool"})
 _PER_ELEMENT = frozenset(
     {
-        "Add",
         "BatchNormInference",
         "Clamp",
-        "Concat",
         "Elu",
         "FakeQuantize",
         "Gelu",
@@ -57,41 +53,44 @@ _PER_ELEMENT = frozenset(
     }
 )
 _FLOATS = frozenset({"f32", "f16", "bf16"})
-_RANKS = (4, 5)
 _SUFFIX = ":channels_last"
 
 
-def image_tensors(model: openvino.Model) -> set[TensorKey]:
-    """Return the tensors of `model` that a CPU keeps with their channels last.
+def images_for_convolutions(model: openvino.Model) -> set[TensorKey]:
+    """Return the tensors of `model` that can be handed over with their channels last, and are better so.
 
-    They are what convolutions and poolings give, and what follows from it element by element. Other tensors of four
-    axes, such as those of attention, lie in memory as the model says.
+    They have a fixed shape, are made by convolutions or poolings or follow from what is element by element, and are
+    read by a convolution; apart from convolutions only by sums and concatenations.
     """
-    found: set[TensorKey] = set()
+    images: set[TensorKey] = set()
     for node in model.get_ordered_ops():
         kind = node.get_type_name()
-        sources = (each.get_source_output() for each in node.inputs())
-        if kind in _OVER_IMAGES or (
-            kind in _PER_ELEMENT
-            and any((each.get_node().get_friendly_name(), each.get_index()) in found for each in sources)
+        if kind in _CONVOLUTIONS | _POOLINGS or (
+            kind in _PER_ELEMENT | _JOINS and any(_key(each.get_source_output()) in images for each in node.inputs())
         ):
-            found |= {
-                (node.get_friendly_name(), port.get_index())
-                for port in node.outputs()
-                if _rank(port) in _RANKS and port.get_element_type().get_type_name() in _FLOATS
-            }
-    return found
+            images |= {_key(port) for port in node.outputs() if _is_image(port)}
+    return {key for node in model.get_ops() for key in map(_key, node.outputs()) if key in images and _suits(node, key)}
 
 
-def _rank(port: Any) -> int | None:
+def _key(port: Any) -> TensorKey:
+    return port.get_node().get_friendly_name(), port.get_index()
+
+
+def _is_image(port: Any) -> bool:
     shape = port.get_partial_shape()
-    return len(shape) if shape.rank.is_static else None
+    return bool(shape.is_static) and len(shape) in (4, 5) and port.get_element_type().get_type_name() in _FLOATS
+
+
+def _suits(node: Any, key: TensorKey) -> bool:
+    """Whether those who read output `key` of `node` take it with its channels last."""
+    readers = {each.get_node().get_type_name() for each in node.output(key[1]).get_target_inputs()}
+    return bool(readers & _CONVOLUTIONS) and readers <= _CONVOLUTIONS | _JOINS
 
 
 def hand_over_channels_last(
     model: openvino.Model, inputs: tuple[TensorKey, ...], outputs: tuple[TensorKey, ...], keys: Collection[TensorKey]
 ) -> None:
-    """Make a stage take and give the tensors of `keys` with their channels last, in place.
+    """Make a stage take and give the tensors of `keys` as ``[batch, height * width, channels]``, in place.
 
     Parameters
     ----------
@@ -100,32 +99,30 @@ def hand_over_channels_last(
     inputs, outputs
         Key of each of its inputs and outputs, in their order.
     keys
-        Tensors of rank 4 or 5. Every stage that takes or gives one of them has to be changed.
+        Some of `images_for_convolutions`. Every stage that takes or gives one of them has to be changed.
     """
-    from openvino import PartialShape
     from openvino import opset13 as opset
 
-    for key, parameter in zip(inputs, model.get_parameters(), strict=True):
+    swap = np.array([0, 2, 1])
+    for index, (key, taken) in enumerate(zip(inputs, model.get_parameters(), strict=True)):
         if key in keys:
-            shape = list(parameter.get_partial_shape())
-            readers = list(parameter.output(0).get_target_inputs())
-            parameter.set_partial_shape(PartialShape([shape[0], *shape[2:], shape[1]]))
-            turned = opset.transpose(parameter, opset.constant(_to_first(len(shape))))
-            turned.set_friendly_name(f"{parameter.get_friendly_name()}:channels_first")
-            for reader in readers:
-                reader.replace_source_output(turned.output(0))
+            batch, channels, *sizes = taken.get_output_shape(0)
+            parameter = opset.parameter([batch, math.prod(sizes), channels], taken.get_element_type())
+            parameter.set_friendly_name(taken.get_friendly_name())
+            turned = opset.transpose(parameter, opset.constant(swap))
+            image = opset.reshape(turned, opset.constant(np.array([batch, channels, *sizes])), False)
+            for reader in taken.output(0).get_target_inputs():
+                reader.replace_source_output(image.output(0))
+            model.replace_parameter(index, parameter)
     for key, result in zip(outputs, model.get_results(), strict=True):
         if key in keys:
             source = result.input(0).get_source_output()
-            rank = len(source.get_partial_shape())
-            turned = opset.transpose(source, opset.constant(np.array([0, *range(2, rank), 1])))
+            batch, channels, *sizes = source.get_shape()
+            flat = opset.reshape(source, opset.constant(np.array([batch, channels, math.prod(sizes)])), False)
+            turned = opset.transpose(flat, opset.constant(swap))
             turned.set_friendly_name(f"{key[0]}:{key[1]}{_SUFFIX}")
             result.input(0).replace_source_output(turned.output(0))
     model.validate_nodes_and_infer_types()
-
-
-def _to_first(rank: int) -> NDArray[np.int64]:
-    return np.array([0, rank - 1, *range(1, rank - 1)])
 
 
 def is_channels_last(port: Any) -> bool:
@@ -134,6 +131,6 @@ def is_channels_last(port: Any) -> bool:
     return bool(source.get_friendly_name().endswith(_SUFFIX))
 
 
-def channels_first(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a tensor that was handed over with its axes in the model's order."""
-    return np.transpose(array, _to_first(array.ndim))
+def axes_of_model(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return a tensor that was handed over with its channels last as the model has it, in its `shape`."""
+    return np.swapaxes(array, 1, 2).reshape(shape)

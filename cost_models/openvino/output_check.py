@@ -35,7 +35,7 @@ from placekit.cost_models.openvino.compiled_plan import CompiledPlan
 from placekit.cost_models.openvino.counters import compile_properties
 from placekit.cost_models.openvino.devices import require_device, shared_core
 from placekit.cost_models.openvino.inputs import random_inputs
-from placekit.cost_models.openvino.layouts import channels_first, is_channels_last
+from placekit.cost_models.openvino.layouts import axes_of_model, is_channels_last
 from placekit.cost_models.openvino.machine import running_on
 from placekit.cost_models.openvino.serial import SerialExecutor
 from placekit.cost_models.openvino.split import TensorKey
@@ -201,11 +201,11 @@ def check_placement(
         for key, port in zip(stage.outputs, stage.model.outputs, strict=True)
         if is_channels_last(port)
     }
-    left = {key: channels_first(_array(found[key])) if key in turned else _array(found[key]) for key in stage_of}
-    cuts = [
-        whole.check(f"{key[0]}:{key[1]}", stage, expected, left[key], tolerance)
-        for (key, stage), expected in zip(stage_of.items(), whole.run(tuple(stage_of), inputs), strict=True)
-    ]
+    cuts = []
+    for (key, stage), expected in zip(stage_of.items(), whole.run(tuple(stage_of), inputs), strict=True):
+        mine = _array(found[key])
+        mine = axes_of_model(mine, expected.shape) if key in turned else mine
+        cuts.append(whole.check(f"{key[0]}:{key[1]}", stage, expected, mine, tolerance))
     outputs = [
         whole.check(name, "", expected, _array(found[key]), tolerance)
         for key, name, expected in zip(plan.output_keys, plan.output_names, whole.run(None, inputs), strict=True)

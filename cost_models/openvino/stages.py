@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.few_stages import NO_STAGE, few_stages
-from placekit.cost_models.openvino.layouts import hand_over_channels_last, image_tensors
+from placekit.cost_models.openvino.layouts import hand_over_channels_last, images_for_convolutions
 from placekit.cost_models.openvino.split import TensorKey, model_input_keys, model_output_keys, split_model
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.io.model import ModelSource
@@ -205,7 +205,7 @@ def _parts(
         device = devices[device_of_label[part.label]]
         name = f"{index}:{device.name}"
         stages.append(PlacedStage(name, device, part.model, part.inputs, part.outputs, part.op_names))
-    turned = _between_cpus(stages) & image_tensors(model) - set(model_output_keys(model))
+    turned = _between_cpus(stages) & images_for_convolutions(model) - set(model_output_keys(model))
     for stage in stages:
         hand_over_channels_last(stage.model, stage.inputs, stage.outputs, turned)
     return tuple(stages)

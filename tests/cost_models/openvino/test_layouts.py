@@ -12,7 +12,7 @@ from openvino import opset13 as opset
 
 from placekit.cost_models.openvino.compiled_plan import compile_plan
 from placekit.cost_models.openvino.inputs import random_inputs
-from placekit.cost_models.openvino.layouts import image_tensors
+from placekit.cost_models.openvino.layouts import images_for_convolutions
 from placekit.cost_models.openvino.output_check import check_placement
 from placekit.cost_models.openvino.serial import SerialExecutor
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
@@ -24,14 +24,18 @@ Saved = Callable[[ov.Model], ModelSource]
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}
 
 
-def convolutions(channels: int = 32, size: int = 16, *, dims: int = 2) -> ov.Model:
-    """Three convolutions in a chain, of images or of volumes; the last one is flattened."""
+def convolutions(*, channels: int = 32, size: int = 16, dims: int = 2, residual: bool = False) -> ov.Model:
+    """Three convolutions in a chain, of images or of volumes; the last one is flattened.
+
+    With `residual`, the third one's input is added to its output, and a fourth follows.
+    """
     rng = np.random.default_rng(1)
     node = image = opset.parameter([1, channels, *[size] * dims], ov.Type.f32, name="image")
     ones, zeros = [1] * dims, [0] * dims
-    for index in range(3):
+    for index in range(4 if residual else 3):
         weight = opset.constant(rng.standard_normal((channels, channels, *ones)).astype(np.float32) * 0.2)
-        node = opset.relu(opset.convolution(node, weight, ones, zeros, zeros, ones), name=f"relu{index}")
+        before, node = node, opset.convolution(node, weight, ones, zeros, zeros, ones)
+        node = opset.relu(opset.add(node, before) if residual and index in (1, 2) else node, name=f"relu{index}")
     flat = opset.reshape(node, opset.constant(np.array([1, -1])), False, name="flat")
     return ov.Model([opset.result(opset.tanh(flat, name="tanh"))], [image], "convolutions")
 
@@ -57,21 +61,23 @@ def shapes(plan: StagePlan) -> list[tuple[int, ...]]:
     return [tuple(port.get_shape()) for port in plan.stages[0].model.outputs]
 
 
-def test_images_are_what_convolutions_give_and_what_follows_element_by_element() -> None:
-    """Neither the input, nor what is flattened, nor a tensor of four axes that no convolution made."""
-    found = {name for name, _ in image_tensors(convolutions()) if "relu" in name or name in {"image", "flat", "tanh"}}
-    assert found == {"relu0", "relu1", "relu2"}
+def test_tensors_between_convolutions_can_be_turned_and_no_others() -> None:
+    """Not the input, not what is flattened, and no tensor of four axes that no convolution made or reads."""
+    found = {name for name, _ in images_for_convolutions(convolutions())}
+    assert {name for name in found if name in {"image", "relu0", "relu1", "relu2", "flat", "tanh"}} == {
+        "relu0",
+        "relu1",
+    }
     heads = opset.parameter([1, 12, 16, 64], ov.Type.f32, name="heads")
     attention = ov.Model([opset.result(opset.relu(opset.softmax(heads, 3)))], [heads], "attention")
-    assert image_tensors(attention) == set()
+    assert images_for_convolutions(attention) == set()
 
 
-@pytest.mark.parametrize(("dims", "shape"), [(2, (1, 16, 16, 32)), (3, (1, 6, 6, 6, 32))])
-def test_cut_image_is_handed_over_channels_last_and_computes_the_same(
-    saved: Saved, dims: int, shape: tuple[int, ...]
-) -> None:
+@pytest.mark.parametrize(("dims", "size"), [(2, 16), (3, 6)])
+def test_cut_image_is_handed_over_channels_last_and_computes_the_same(saved: Saved, dims: int, size: int) -> None:
     """The tensor between the stages is turned, what the user sees is not, and every number is right."""
-    plan = cut(saved(convolutions(size=shape[1], dims=dims)), {"relu1"})
+    plan = cut(saved(convolutions(size=size, dims=dims)), {"relu1"})
+    shape = (1, size**dims, 32)
     assert shapes(plan) == [shape]
     assert tuple(plan.stages[1].model.inputs[0].get_shape()) == shape
     check = check_placement(compile_plan(plan))
@@ -113,8 +119,17 @@ def test_other_devices_get_tensors_as_the_model_has_them(saved: Saved) -> None:
     assert shapes(cut(saved(convolutions()), {"relu1"}, target="GPU")) == [(1, 32, 16, 16)]
 
 
-def test_dynamic_batches_are_turned_too(saved: Saved) -> None:
-    """Only the number of axes has to be known."""
+def test_image_that_a_pooling_reads_keeps_its_axes(saved: Saved) -> None:
+    """A pooling would have to turn it back."""
+    model = convolutions()
+    relu = next(op for op in model.get_ops() if op.get_friendly_name() == "relu1")
+    pooled = opset.max_pool(relu, [1, 1], [1, 1], [0, 0], [0, 0], [2, 2])
+    model.add_results([opset.result(opset.tanh(pooled.output(0), name="also"))])
+    assert shapes(cut(saved(model), {"relu1"})) == [(1, 32, 16, 16)]
+
+
+def test_dynamic_shapes_keep_their_axes(saved: Saved) -> None:
+    """Such a tensor is handed over as it is, and the numbers are right for every size."""
     model = convolutions()
     model.reshape([-1, 32, 16, 16])
     plan = cut(saved(model), {"relu1"})
@@ -124,9 +139,10 @@ def test_dynamic_batches_are_turned_too(saved: Saved) -> None:
     np.testing.assert_allclose(one[name].ravel(), two[name].ravel()[: one[name].size], atol=1e-5)
 
 
-def test_nothing_is_converted_between_stages(saved: Saved) -> None:
+@pytest.mark.parametrize("residual", [False, True])
+def test_nothing_is_converted_between_stages(saved: Saved, residual: bool) -> None:
     """The stages' profiling counters show no layout conversion: the reason for all this."""
-    plan = cut(saved(convolutions(size=32)), {"relu1"})
+    plan = cut(saved(convolutions(size=32, residual=residual)), {"relu1"})
     whole = ov.Core().compile_model(plan.model, "CPU", F32).get_runtime_model()
     if not any(str(op.get_rt_info()["outputLayouts"].value) == "acdb" for op in whole.get_ops()):
         pytest.skip("this processor keeps images in another order")
