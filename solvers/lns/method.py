@@ -15,7 +15,7 @@ from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
 from placekit.graph import topological_order
 from placekit.method import Run
-from placekit.objectives import Makespan, Throughput
+from placekit.objectives import Makespan, OffloadLatency, Throughput
 from placekit.problem import Problem
 from placekit.solvers.baselines import offer_single_devices
 from placekit.solvers.bounds import largest_op
@@ -92,9 +92,10 @@ class _Search(Position):
 
 
 class Lns:
-    """Large-neighbourhood search for `Throughput` and `Makespan` without contiguity.
+    """Large-neighbourhood search for `Throughput`, `Makespan` and `OffloadLatency` without contiguity.
 
-    For `Makespan` see :mod:`placekit.solvers.makespan.lns`. For `Throughput`:
+    For `Makespan` see :mod:`placekit.solvers.makespan.lns`, for `OffloadLatency` :mod:`placekit.solvers.offload.lns`.
+    For `Throughput`:
 
     1. Local search (:mod:`placekit.solvers.local_search`) gives the first placement.
     2. Draw a neighbourhood around a fullest device: the classes of this device and one or two others; a region that
@@ -122,9 +123,9 @@ class Lns:
         return cls(read_params(LnsParams, cls.name, params))
 
     def supports(self, problem: Problem) -> str | None:
-        """Return None for `Throughput` and `Makespan` without contiguity, where the rest can stand still."""
-        if not isinstance(problem.objective, Throughput | Makespan):
-            return f"it searches for throughput and makespan, not {problem.objective.name}"
+        """Return None for its objectives without contiguity, where the rest can stand still."""
+        if not isinstance(problem.objective, Throughput | Makespan | OffloadLatency):
+            return f"it searches for throughput, makespan and offload-latency, not {problem.objective.name}"
         if problem.contiguity is not Contiguity.NONE:
             return f"its neighbourhoods do not keep parts {problem.contiguity}; use contiguity none"
         return None
@@ -133,11 +134,15 @@ class Lns:
         """Search until told to stop, or until `patience` neighbourhoods in a row brought nothing."""
         offer_single_devices(run)
         run.raise_bound(*largest_op(run.problem))
+        limits = self.params.patience, self.params.effort, self.params.workers or DEFAULT_WORKERS
         if isinstance(run.problem.objective, Makespan):
             from placekit.solvers.makespan.lns import search_neighbourhoods
 
-            params = self.params
-            return search_neighbourhoods(run, params.patience, params.effort, params.workers or DEFAULT_WORKERS)
+            return search_neighbourhoods(run, *limits)
+        if isinstance(run.problem.objective, OffloadLatency):
+            from placekit.solvers.offload.lns import search_neighbourhoods as search_calls
+
+            return search_calls(run, *limits)
         with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
             search(run, LocalSearchParams(patience=START_PATIENCE))
         reason = run.should_stop()

@@ -34,6 +34,7 @@ from placekit.placement import Placement
 from placekit.problem import Problem
 from placekit.solvers.cpsat.scale import TimeScale, scale_bytes
 from placekit.solvers.offload.flat import OffloadProblem
+from placekit.solvers.offload.plans import node_places
 
 __all__ = ["OffloadModel"]
 
@@ -51,6 +52,9 @@ class OffloadModel:
         Latency of a feasible placement, in seconds.
     bound_s
         Proven lower bound, in seconds.
+    fixed_place
+        ``[N]`` place where a node stays, -1 where it may move: a neighbourhood. None for the whole problem, in which
+        equal accelerators are ordered by their first calls.
 
     Attributes
     ----------
@@ -60,13 +64,19 @@ class OffloadModel:
         Its unit of time.
     """
 
-    def __init__(self, problem: Problem, flat: OffloadProblem, ceiling_s: float, bound_s: float) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        flat: OffloadProblem,
+        ceiling_s: float,
+        bound_s: float,
+        fixed_place: NDArray[np.int64] | None = None,
+    ) -> None:
         self.problem, self.flat = problem, flat
         self.proto = cp_model.CpModel()
-        graph, calls = problem.graph, flat.calls_per_device
-        accelerators = [d for d, device in enumerate(problem.platform.devices) if not device.is_host]
-        self.num_slots = len(accelerators) * calls
-        self.device_of_place = np.array([*np.repeat(accelerators, calls).tolist(), *flat.hosts], dtype=np.int64)
+        graph = problem.graph
+        self.device_of_place = flat.device_of_place
+        self.num_slots = len(self.device_of_place) - len(flat.hosts)
         self.node_of_op = flat.contraction.class_of_op
         self.scale = TimeScale.of(ceiling_s, graph.num_ops + graph.num_tensors * (self.num_slots + 1))
         self.most = math.floor(ceiling_s * (1 + 1e-12) / self.scale.unit_s) + 1
@@ -74,6 +84,9 @@ class OffloadModel:
         self._time = self.scale.floor(problem.costs.op_time_s[:, kinds], self.most + 1)
         self._move = self.scale.floor(problem.costs.transfer_time_s[:, kinds[: self.num_slots]], self.most + 1)
         allowed = flat.contraction.allowed[:, self.device_of_place]
+        if fixed_place is not None:
+            stays = np.arange(len(self.device_of_place)) == fixed_place[:, None]
+            allowed = np.where(fixed_place[:, None] < 0, allowed, stays)
         self.x = {(v, p): self.proto.new_bool_var(f"x_{v}_{p}") for v, p in np.argwhere(allowed).tolist()}
         self.into: dict[tuple[int, int], cp_model.IntVar] = {}
         self.out: dict[tuple[int, int], cp_model.IntVar] = {}
@@ -88,7 +101,8 @@ class OffloadModel:
         self._move_tensors()
         self._time_calls()
         self._time_hosts()
-        self._order_equal_devices()
+        if fixed_place is None:
+            self._order_equal_devices()
         self.proto.add_max_equality(self.latency, [*self.known, *self.end])
         self.proto.minimize(self.latency)
 
@@ -205,24 +219,21 @@ class OffloadModel:
         starts_s
             ``[num_ops]`` start of the call or host op that each op belongs to, by which equal devices are ordered.
         """
-        self.proto.clear_hints()  # type: ignore[no-untyped-call]  # OR-Tools left the annotation out
         device = placement.device_of_op
-        first = {int(d): p for p, d in reversed(list(enumerate(self.device_of_place.tolist())))}
-        renamed = dict(first)
+        first_place = {int(d): p for p, d in reversed(list(enumerate(self.device_of_place.tolist())))}
         for group, slots in zip(self.flat.groups, self._equal_slots(), strict=True):
             earliest = {d: float(starts_s[device == d].min(initial=np.inf)) for d in group}
-            by_start = sorted(group, key=earliest.__getitem__)
-            renamed |= dict(zip(by_start, slots, strict=True))
-        place = np.array([renamed[d] for d in device.tolist()], dtype=np.int64)
-        if placement.step_of_op is not None and self.flat.calls_per_device > 1:
-            for d in np.unique(device[place < self.num_slots]).tolist():
-                rank = np.unique(placement.step_of_op[device == d], return_inverse=True)[1]
-                if rank.max() >= self.flat.calls_per_device:
-                    return False
-                place[device == d] += rank
-        node_place = np.zeros(self.flat.num_nodes, dtype=np.int64)
-        node_place[self.node_of_op] = place
-        graph = self.problem.graph
+            first_place |= dict(zip(sorted(group, key=earliest.__getitem__), slots, strict=True))
+        node_place = node_places(self.flat, placement, first_place)
+        if node_place is None:
+            return False
+        self.hint_places(node_place)
+        return True
+
+    def hint_places(self, node_place: NDArray[np.int64]) -> None:
+        """Start the search from ``[N]`` places."""
+        self.proto.clear_hints()  # type: ignore[no-untyped-call]  # OR-Tools left the annotation out
+        graph, place = self.problem.graph, node_place[self.node_of_op]
         for (v, p), x in self.x.items():
             self.proto.add_hint(x, bool(node_place[v] == p))
         for moved, enters in ((self.into, True), (self.out, False)):
@@ -231,4 +242,3 @@ class OffloadModel:
                 targets = place[graph.consumers_of(t)] == s
                 moves = not source and targets.any() if enters else source and not targets.all()
                 self.proto.add_hint(variable, bool(moves))
-        return True

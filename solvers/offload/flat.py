@@ -75,6 +75,13 @@ class OffloadProblem:
         return len(self.memory_bytes)
 
     @property
+    def device_of_place(self) -> NDArray[np.int64]:
+        """``[P]`` device index of each place: first the slots, ``calls_per_device`` an accelerator, then the hosts."""
+        accelerators = sorted(d for group in self.groups for d in group)
+        slots = np.repeat(np.array(accelerators, dtype=np.int64), self.calls_per_device)
+        return np.concatenate([slots, np.array(self.hosts, dtype=np.int64)])
+
+    @property
     def num_nets(self) -> int:
         """Number of nets."""
         return len(self.net_time_s)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +11,7 @@ from placekit.graph import topological_order
 from placekit.placement import Placement
 from placekit.solvers.offload.flat import OffloadProblem
 
-__all__ = ["assign_devices", "host_of_node", "insert_nodes", "placement_of"]
+__all__ = ["assign_devices", "host_of_node", "insert_nodes", "node_places", "placement_of"]
 
 
 def host_of_node(flat: OffloadProblem) -> NDArray[np.int64]:
@@ -90,3 +92,34 @@ def placement_of(
     steps = None if flat.calls_per_device == 1 else np.where(in_call, call_of_node, 0)
     expand = flat.contraction.expand
     return Placement.of(flat.contraction.problem, expand(device), None if steps is None else expand(steps))
+
+
+def node_places(
+    flat: OffloadProblem, placement: Placement, first_place: Mapping[int, int] | None = None
+) -> NDArray[np.int64] | None:
+    """``[N]`` places of a placement; None if it makes more calls than a device may.
+
+    Parameters
+    ----------
+    flat
+        The problem.
+    placement
+        A feasible placement.
+    first_place
+        First place of every device; by default its own. Equal devices may have each other's.
+    """
+    device_of_place = flat.device_of_place
+    if first_place is None:
+        first_place = {int(d): p for p, d in reversed(list(enumerate(device_of_place.tolist())))}
+    device = placement.device_of_op
+    place = np.array([first_place[d] for d in device.tolist()], dtype=np.int64)
+    if placement.step_of_op is not None and flat.calls_per_device > 1:
+        on_call = ~np.isin(device, flat.hosts)
+        for d in np.unique(device[on_call]).tolist():
+            rank = np.unique(placement.step_of_op[device == d], return_inverse=True)[1]
+            if rank.max() >= flat.calls_per_device:
+                return None
+            place[device == d] += rank
+    of_node = np.zeros(flat.num_nodes, dtype=np.int64)
+    of_node[flat.contraction.class_of_op] = place
+    return of_node
