@@ -122,7 +122,8 @@ def solve_series(
             if number > 0:
                 relax_spine_calls(first, until, number, series.ideal_offsets, sums, table, most_s)
             relax_gap(first, until, gap, is_bound, sums, table, most_s)
-    return _trace(series, table) if table.ready_s[-1, -1] <= most_s else None
+    latency_s = table.ready_s[-1, -1]
+    return _trace(series, table) if latency_s <= most_s and np.isfinite(latency_s) else None
 
 
 def _trace(series: Series, table: Table) -> Plan:
