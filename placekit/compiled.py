@@ -11,13 +11,15 @@ import threading
 from numba import njit, prange
 from numba.core import event
 
+from placekit.compile_clock import compiling_begins, compiling_ends
+
 __all__ = ["njit", "prange"]
 
 logger = logging.getLogger(__name__)
 
 
-class _SayOnce(event.Listener):
-    """Logs one warning when the first kernel of this process is compiled, not when it is loaded from the cache."""
+class _Compiling(event.Listener):
+    """Keeps the clock of compiling, and logs one warning at its first start; loading from the cache is neither."""
 
     def __init__(self) -> None:
         self._said = threading.Event()
@@ -25,10 +27,13 @@ class _SayOnce(event.Listener):
     def on_start(self, event: event.Event) -> None:  # noqa: ARG002  # numba's signature
         if not self._said.is_set():
             self._said.set()
-            logger.warning("compiling kernels for this machine: once per installation, up to half a minute")
+            logger.warning(
+                "compiling kernels for this machine: once per installation, up to half a minute that no limit counts"
+            )
+        compiling_begins()
 
-    def on_end(self, event: event.Event) -> None:
-        pass
+    def on_end(self, event: event.Event) -> None:  # noqa: ARG002
+        compiling_ends()
 
 
-event.register("numba:compile", _SayOnce())  # type: ignore[no-untyped-call]  # numba has no types here
+event.register("numba:compile", _Compiling())  # type: ignore[no-untyped-call]  # numba has no types here

@@ -133,8 +133,8 @@ def _first_problem(error: ValidationError, data: Any) -> str:
     if first["type"] == "extra_forbidden":
         return f"{place} is an unknown field{more}"
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    if first["type"] == "too_short":
-        return f"{place} is {reprlib.repr(first['input'])}; it must not be empty{more}"
+    if first["type"] == "too_short" and not first["input"]:
+        return f"{place} is {first['input']!r}; it must not be empty{more}"
     if first["type"] == "value_error":
         return f"{place}: {message}{more}" if location else f"{message}{more}"
     return f"{place} is {reprlib.repr(first['input'])}; it should be {message}{more}"
