@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -168,6 +169,19 @@ def test_known_parameters_are_recovered(kinds: tuple[str, ...], is_serial: bool)
     assert found.is_better
     assert found.error_before > 0.05
     assert found.error_after < 0.005
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_does_not_make_up_a_cost_of_a_stage(seed: int) -> None:
+    """Six blocks are predicted well by splits into two and three whose errors of 4 % say nothing of stages."""
+    problem = chain(kinds=("same",))
+    truth = Parameters((1.1,), 1.0, 0.0, 0.0)
+    splits = measured(problem, truth, calibration_splits(problem), is_serial=False)
+    rng = np.random.default_rng(seed)
+    noisy = [replace(each, sample_s=each.sample_s * (1 + 0.04 * rng.standard_normal())) for each in splits]
+    found = calibrate(problem.costs, noisy)
+    worst = max(abs(truth.sample_s(each) / each.sample_s - 1) for each in noisy)
+    assert np.abs(found.after).max() < worst + 0.05
 
 
 def _many(problem: pk.Problem) -> dict[str, Placement]:
