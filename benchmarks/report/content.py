@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placekit.benchmarks.report.details import Picture, pictures
 from placekit.benchmarks.report.figures import inline_svg, plot_anytime, plot_profile, plot_scores
 from placekit.benchmarks.report.groups import Group, objectives_of
+from placekit.benchmarks.report.summary import summary_table
 from placekit.benchmarks.report.tables import (
     Table,
     across_table,
@@ -28,8 +29,8 @@ __all__ = ["MAX_BYTES", "Section", "sections"]
 
 logger = logging.getLogger(__name__)
 
-MAX_BYTES = 2_500_000
-"""Pictures of a problem are left out where the page would become larger than this: it must stay below 3 MB."""
+MAX_BYTES = 2_800_000
+"""Large pictures are left out where the page would become larger than this: it must stay below 3 MB."""
 _CELL_BYTES = 25
 """Bytes around the text of a cell."""
 
@@ -62,8 +63,8 @@ class Section:
     is_appendix: bool = False
 
 
-def sections(groups: Sequence[Group], measured: Mapping[str, Row], results: Path) -> Iterator[Section]:
-    """Yield the sections of the report.
+def sections(groups: Sequence[Group], measured: Mapping[str, Row], results: Path) -> tuple[Section, ...]:
+    """Return the sections of the report.
 
     Parameters
     ----------
@@ -74,10 +75,27 @@ def sections(groups: Sequence[Group], measured: Mapping[str, Row], results: Path
     results
         The folder of results, which has the problems.
     """
+    front, back = tuple(_front(groups)), tuple(_back(groups))
+    return front + _problems(groups, measured, results, MAX_BYTES - _num_bytes(front + back)) + back
+
+
+def _front(groups: Sequence[Group]) -> Iterator[Section]:
+    """Yield what is about all problems."""
     contradictions = tuple(each for group in groups if (each := group.contradiction) is not None)
     if contradictions:
         told = ("A bound lies above an objective that was reached. One of them is wrong: do not trust these rows.",)
         yield Section("Contradictions", text=told + contradictions)
+    yield Section(
+        "Who wins where",
+        text=(
+            "The best method of every family, by the mean over runs and problems of its gap to the best bound that any "
+            "method proved, with a bootstrap 95 % interval over seeds where there are several. A run without a "
+            "placement counts as a gap of 100 %. A method that ran on more problems comes first: means over different "
+            "problems do not compare. “Best known” and “proven” count the problems where some run found the best "
+            "objective of all, or proved an optimum itself.",
+        ),
+        tables=(summary_table(groups),),
+    )
     yield Section(
         "Overview",
         text=(
@@ -101,7 +119,10 @@ def sections(groups: Sequence[Group], measured: Mapping[str, Row], results: Path
             ),
             tables=(warm,),
         )
-    yield from _problems(groups, measured, results)
+
+
+def _back(groups: Sequence[Group]) -> Iterator[Section]:
+    """Yield what is looked up."""
     yield Section(
         "Machines and versions",
         text=("Runtimes of rows from different machines, or made beside each other or other load, do not compare.",),
@@ -150,16 +171,11 @@ def _svg(axes: object, objective: str, what: str) -> str:
     return inline_svg(figure_of(axes), f"{what} {objective}")  # type: ignore[arg-type]  # the axes of a plot function
 
 
-def _problems(groups: Sequence[Group], measured: Mapping[str, Row], results: Path) -> Iterator[Section]:
-    yield Section(
-        "Every problem",
-        text=(
-            "Medians over seeds, with the range where runs differ. Bold: the best objective. The gap is to the best "
-            "bound of any method; “own bound” is what the method proved itself.",
-        ),
-    )
-    # the longest table of all is to come, and counts, too
-    used = sum(len(cell) + _CELL_BYTES for row in command_table(groups).rows for cell in row)
+def _problems(
+    groups: Sequence[Group], measured: Mapping[str, Row], results: Path, num_bytes: int
+) -> tuple[Section, ...]:
+    """Return a section per problem; of their pictures the smallest, as many as fit into `num_bytes` with the tables."""
+    found = []
     for group in groups:
         text: tuple[str, ...] = ()
         drawn: tuple[Picture, ...] = ()
@@ -168,8 +184,32 @@ def _problems(groups: Sequence[Group], measured: Mapping[str, Row], results: Pat
         except InvalidFileError as error:
             logger.warning("no pictures of %s: %s", group.title, error)
             text = (f"No pictures: {error}",)
-        size = sum(len(picture.svg) for picture in drawn)
-        if used + size > MAX_BYTES:
-            drawn, size, text = (), 0, ("No pictures: the page would become too large.",)
-        used += size
-        yield Section(group.title, 3, text, (case_table(group, measured),), drawn)
+        found.append(Section(group.title, 3, text, (case_table(group, measured),), drawn))
+    left = num_bytes - _num_bytes([replace(section, pictures=()) for section in found])
+    limit = 0  # the length of the longest picture that is shown
+    for size in sorted(len(picture.svg) for section in found for picture in section.pictures):
+        left -= size
+        if left < 0:
+            break
+        limit = size
+    head = Section(
+        "Every problem",
+        text=(
+            "Medians over seeds, with the range where runs differ. Bold: the best objective. The gap is to the best "
+            "bound of any method; “own bound” is what the method proved itself.",
+        ),
+    )
+    return head, *(_without_large_pictures(section, limit) for section in found)
+
+
+def _without_large_pictures(section: Section, limit: int) -> Section:
+    kept = tuple(picture for picture in section.pictures if len(picture.svg) <= limit)
+    missing = [picture.caption.partition(":")[0] for picture in section.pictures if picture not in kept]
+    told = (f"Not shown, as the page would become too large: {'; '.join(missing)}.",) if missing else ()
+    return replace(section, text=section.text + told, pictures=kept)
+
+
+def _num_bytes(sections: Sequence[Section]) -> int:
+    cells = (cell for section in sections for table in section.tables for row in table.rows for cell in row)
+    num_bytes = sum(len(cell.encode()) + _CELL_BYTES for cell in cells)
+    return num_bytes + sum(len(picture.svg) for section in sections for picture in section.pictures)

@@ -69,7 +69,13 @@ def plot_scores(groups: Sequence[Group], ax: Axes | None = None) -> Axes:
     ax.axvline(0, color=COLORS["text"], linewidth=0.8)
     ax.axvline(1, color=COLORS["bound"], linewidth=1.2, linestyle=":")
     lowest = min((estimate.value if estimate.low is None else estimate.low for _, estimate in found), default=0.0)
-    ax.set_xlim(max(lowest - 0.05, -1.0), 1.05)  # a method that is far worse than one device needs no scale
+    left = max(lowest - 0.05, -1.0)  # a method that is far worse than one device needs no scale, but a word
+    ax.set_xlim(left, 1.05)
+    for row, (_, estimate) in enumerate(found):
+        if estimate.value < left:
+            ax.annotate(
+                f"◂ {estimate.value:.2f}", (left, row), (4, 0), textcoords="offset points", fontsize=8, va="center"
+            )
     ax.set_yticks(range(len(found)), [label for label, _ in found], fontsize=8)
     ax.set_xlabel("interquartile mean of scores (0: best single device, 1: bound)")
     return ax

@@ -9,7 +9,7 @@ from statistics import median
 from placekit.benchmarks.statistics import Interval
 from placekit.result import OPTIMALITY_TOLERANCE
 
-__all__ = ["NOTHING", "count", "interval", "milliseconds", "percent", "score", "seconds", "spread"]
+__all__ = ["NOTHING", "count", "interval", "interval_percent", "milliseconds", "percent", "score", "seconds", "spread"]
 
 NOTHING = "-"
 """Stands for what is not known."""
@@ -73,6 +73,19 @@ def interval(value: Interval | None, digits: int = 3) -> str:
     return (
         text if value.low is None or value.high is None else f"{text} [{value.low:.{digits}f}, {value.high:.{digits}f}]"
     )
+
+
+def interval_percent(value: Interval) -> str:
+    """Return a share with its interval, in per cent.
+
+    Examples
+    --------
+    >>> interval_percent(Interval(0.0123, 0.01, 0.02)), interval_percent(Interval(0.0, 0.0, 0.0))
+    ('1.23 % [1.00, 2.00]', '0 %')
+    """
+    if value.low is None or value.high is None or value.low == value.high:
+        return percent(value.value)
+    return f"{percent(value.value)} [{value.low * 100:.2f}, {value.high * 100:.2f}]"
 
 
 def count(value: float | None) -> str:

@@ -47,13 +47,28 @@ class Group:
         return str(self.all_rows[0]["objective"])
 
     @property
+    def contiguity(self) -> str:
+        """Its contiguity rule."""
+        return str(self.all_rows[0]["contiguity"])
+
+    @property
     def title(self) -> str:
         """Model, platform, objective with its variant, contiguity."""
+        return f"{self.model}: {self.variant}, contiguity {self.contiguity}"
+
+    @property
+    def model(self) -> str:
+        """Model and platform."""
+        row = self.all_rows[0]
+        return f"{row['model']} on {row['platform']}" if row["platform"] else str(row["model"])
+
+    @property
+    def variant(self) -> str:
+        """Objective, and where it differs from the usual one."""
         row = self.all_rows[0]
         usual = get_objective(row["objective"]).to_dict()
-        variant = [f"{name} {value}" for name, value in row["variant"].items() if value != usual.get(name)]
-        at = f" on {row['platform']}" if row["platform"] else ""
-        return ", ".join([f"{row['model']}{at}: {row['objective']}", *variant, f"contiguity {row['contiguity']}"])
+        unusual = [f"{name} {value}" for name, value in row["variant"].items() if value != usual.get(name)]
+        return ", ".join([row["objective"], *unusual])
 
     @property
     def single_s(self) -> float | None:
@@ -163,10 +178,15 @@ def labels_of(groups: Iterable[Group]) -> list[str]:
 
 
 def objectives_of(groups: Iterable[Group]) -> dict[str, list[Group]]:
-    """Return the groups by the name of their objective: only those are compared across models."""
+    """Return the groups by objective, and by contiguity where there are several: those are compared across models."""
+    groups = list(groups)
+    rules: dict[str, set[str]] = {}
+    for group in groups:
+        rules.setdefault(group.objective, set()).add(group.contiguity)
     found: dict[str, list[Group]] = {}
     for group in groups:
-        found.setdefault(group.objective, []).append(group)
+        is_split = len(rules[group.objective]) > 1
+        found.setdefault(f"{group.objective}, {group.contiguity}" if is_split else group.objective, []).append(group)
     return found
 
 

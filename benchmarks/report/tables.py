@@ -69,7 +69,8 @@ def overview_table(groups: Sequence[Group]) -> Table:
         speedup = NOTHING if best is None or not group.single_s else f"{group.single_s / best['objective_s']:.2f}x"
         rows.append(
             (
-                group.title,
+                group.model,
+                group.variant if group.contiguity == "none" else f"{group.variant}, {group.contiguity}",
                 NOTHING if best is None else best["shown"],
                 NOTHING if bound is None else bound[2],
                 f"{row['num_ops']}",
@@ -81,8 +82,11 @@ def overview_table(groups: Sequence[Group]) -> Table:
                 percent(gap),
             )
         )
-    columns = ("problem", "best by", "bound by", "ops", "devices", "single ms", "best ms", "speedup", "bound ms", "gap")
-    return Table(columns, tuple(rows), num_text=3)
+    columns = (
+        "model", "objective", "best by", "bound by", "ops", "devices", "single ms", "best ms", "speedup", "bound ms",
+        "gap",
+    )  # fmt: skip
+    return Table(columns, tuple(rows), num_text=4)
 
 
 def case_table(group: Group, measured: Mapping[str, Row]) -> Table:

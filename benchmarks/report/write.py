@@ -33,7 +33,7 @@ def write_report(results: Path, output: Path | None = None) -> tuple[Path, Path]
         A file cannot be written.
     """
     groups = read_groups(results)
-    parts = tuple(sections(groups, Store(results).measured(), results))
+    parts = sections(groups, Store(results).measured(), results)
     page = output or results / "report.html"
     title, subtitle = _title(groups)
     write_text(page, render_html(title, subtitle, parts))

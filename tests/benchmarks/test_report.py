@@ -18,7 +18,8 @@ import pytest
 from placekit.benchmarks.plan import make_plan
 from placekit.benchmarks.report.details import best_result
 from placekit.benchmarks.report.figures import inline_svg
-from placekit.benchmarks.report.groups import Group, group_rows, read_groups
+from placekit.benchmarks.report.groups import Group, group_rows, objectives_of, read_groups
+from placekit.benchmarks.report.summary import summary_table
 from placekit.benchmarks.report.tables import (
     across_table,
     case_table,
@@ -141,7 +142,7 @@ def test_gap_and_score_are_to_the_best_bound_of_all_methods() -> None:
     assert [line[0] for line in table.rows] == ["x", "y", "z"]
     assert table.best == {0}
     assert table.rows[0][:5] == ("x", "feasible", "6000", "66.7 %", "0.500")
-    assert overview_table([group]).rows[0][1:3] == ("x", "y")
+    assert overview_table([group]).rows[0][2:4] == ("x", "y")
 
 
 def test_the_title_says_what_differs_from_the_usual_objective() -> None:
@@ -174,6 +175,41 @@ def test_errors_and_missing_placements_are_counted_apart() -> None:
     line = dict(zip(across_table([group]).columns, across_table([group]).rows[0], strict=True))
     assert (line["runs"], line["no placement"], line["errors"], line["runs there"]) == ("3", "1", "1", "1/3")
     assert line["best of all"] == "33.3 %"
+
+
+def test_the_summary_names_the_best_method_of_every_family() -> None:
+    """On two problems: exact and learned methods ranked by mean gap, a run on one problem after those on both."""
+    rows = []
+    for problem in ("p", "q"):
+        at = {"problem_address": problem, "model": problem}
+        rows += [
+            row("dp", 4.0, 4.0, status="optimal", **at),
+            row("cpsat", 5.0, 3.0, **at),
+            row("hsdag", 8.0, **at),
+            row("hsdag", 5.0, seed=1, **at),
+            row("gdp", None, **at),
+            row("lns", 4.0, warm_start="hsdag", warm_start_s=3.0, label="lns from hsdag", **at),
+        ]
+    rows += [row("rnn", 4.0, problem_address="p"), row("odd", 4.0, problem_address="p")]
+    table = summary_table(group_rows(rows))
+    assert [line[:5] for line in table.rows] == [
+        ("throughput", "exact", "dp", "2 of 2", "2"),
+        ("throughput", "hybrid", "lns from hsdag", "2 of 2", "2"),
+        ("throughput", "learned", "hsdag", "2 of 2", "4"),
+    ]
+    assert table.best == {0}  # the hybrid has the same gap without a proof
+    assert [line[5].split(" [")[0] for line in table.rows] == ["0 %", "0 %", "35 %"]  # (1/2 + 1/5) / 2
+    assert [line[6:8] for line in table.rows] == [("2", "2"), ("2", "0"), ("0", "0")]
+    assert table.rows[1][8] == "5 s"
+    assert table.rows[2][5] == "35 % [20.00, 50.00]"
+
+
+def test_rules_of_contiguity_are_compared_apart() -> None:
+    """What is allowed differs, so gaps and scores of the two do not mix; one rule alone is not named."""
+    free, acyclic = only(row("x", 6.0)), only(row("x", 6.0, contiguity="acyclic", problem_address="a"))
+    other = only(row("x", 6.0, objective="makespan", problem_address="m"))
+    assert list(objectives_of([free, acyclic, other])) == ["throughput, none", "throughput, acyclic", "makespan"]
+    assert list(objectives_of([free, other])) == ["throughput", "makespan"]
 
 
 def test_probability_of_improvement_has_one_row_and_column_per_method() -> None:
@@ -251,7 +287,13 @@ def test_the_page_is_whole_and_needs_nothing_else(pages: tuple[Path, Path]) -> N
     assert "reported &lt;&amp;&gt;" in text
     assert "nan" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL).replace("tenant", "")
     assert markdown.read_text().startswith("# placekit: reported <&>")
-    for word in ("Overview", "Methods compared: makespan", "Warm against cold start", "random:100 from greedy"):
+    for word in (
+        "Who wins where",
+        "Overview",
+        "Methods compared: makespan",
+        "Warm against cold start",
+        "random:100 from greedy",
+    ):
         assert word in text
         assert word in markdown.read_text()
 
@@ -380,5 +422,5 @@ def test_the_page_stays_below_its_limit(
     monkeypatch.setattr(content, "MAX_BYTES", 60_000)
     small, _ = write_report(results, tmp_path / "small.html")
     assert small.stat().st_size < full.stat().st_size
-    assert "No pictures: the page would become too large." in small.read_text()
+    assert "Not shown, as the page would become too large: Best placement" in small.read_text()
     assert small.read_text().count("<tr") == full.read_text().count("<tr")
