@@ -4,14 +4,15 @@ Every update takes one step of Adam down the cross-entropy
 
 .. math:: -\frac{1}{n} \sum_i \log \pi(a_i)
 
-over the ``n`` decisions :math:`a_i` that make the placements, then the loop of the method goes on from the policy as it
-is, with a fresh optimiser: the small steps of the end would be taken for the scale of what comes.
+over the ``n`` decisions :math:`a_i` that make the placements. It ends before the policy is sure, so that something is
+left to explore. Then the loop of the method goes on from the policy as it is, with a fresh optimiser: the small
+gradients of the end would be taken for the scale of what comes.
 
 ======================== ============================================================
 metric                   meaning
 ======================== ============================================================
 cloning/cross_entropy    the loss, nats per decision
-cloning/agreement        share of the decisions that are likelier than all others together
+cloning/deviations       groups of a placement that are elsewhere, about
 cloning/grad_norm        norm of the gradient before clipping
 ======================== ============================================================
 
@@ -35,12 +36,12 @@ __all__ = ["clone"]
 def clone(
     training: Training, should_stop: Callable[[], StopReason | None], on_update: Callable[[Metrics], None]
 ) -> StopReason | None:
-    """Train the policy towards `Training.wanted` for `TrainingParams.clone` updates, or what is left of them.
+    """Train the policy towards `Training.wanted`, at most `TrainingParams.clone` updates, and want no more then.
 
     Parameters
     ----------
     training
-        What to train. Nothing happens if it wants no placement, or has already learned from rewards.
+        What to train, from where it stands. Nothing happens if it wants no placement.
     should_stop
         Asked before every update.
     on_update
@@ -51,22 +52,22 @@ def clone(
     StopReason or None
         Why it was stopped; None if it came to its end.
     """
-    if training.wanted is None or training.update:
+    if training.wanted is None:
         return None
-    while training.cloned < training.params.clone:
+    learner, params = training.learner, training.params
+    while training.cloned < params.clone:
         reason = should_stop()
         if reason is not None:
             return reason
-        log_probs = training.learner.log_probs_of(training.wanted, training.generator)
+        log_probs = learner.log_probs_of(training.wanted, training.generator)
+        deviations = float((1 - log_probs.detach().exp()).mean()) * training.environment.num_groups
+        if deviations <= params.clone_deviations:
+            break
         loss = -log_probs.mean()
         grad_norm = descend(training, loss)
         training.cloned += 1
-        if training.cloned == training.params.clone:
-            training.renew_optimiser()
-        values = {
-            "cross_entropy": loss.item(),
-            "agreement": float((log_probs.detach().exp() > 0.5).float().mean()),
-            "grad_norm": grad_norm,
-        }
+        values = {"cross_entropy": loss.item(), "deviations": deviations, "grad_norm": grad_norm}
         on_update(Metrics(training.cloned, {f"cloning/{name}": value for name, value in values.items()}))
+    training.wanted = None
+    training.renew_optimiser()
     return None

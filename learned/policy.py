@@ -110,7 +110,7 @@ class TrainedPolicy:
 
 def _method_of(checkpoint: Checkpoint, path: Path) -> LearnedMethod:
     try:
-        method = get_method(checkpoint.method, checkpoint.params)
+        method = get_method(checkpoint.method, {**checkpoint.params, "clone": 0})  # it learns no more
     except InvalidProblemError as error:
         raise InvalidFileError(f"{path}: {error}") from None
     if not isinstance(method, LearnedMethod):

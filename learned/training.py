@@ -78,7 +78,10 @@ class Learner(Protocol):
         ...
 
     def prefer(self, placement: NDArray[np.int64]) -> None:
-        """Begin near `placement` ``[num_ops]``: a warm start. Called at most once, before training."""
+        """Begin near `placement` ``[num_ops]``: a warm start. Called at most once, before training.
+
+        With `TrainingParams.clone` updates to come, no bias is set: the policy learns by itself where to begin.
+        """
         ...
 
     def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
@@ -114,8 +117,11 @@ class TrainingParams:
         Updates without a better placement after which it ends, or fewer for a problem of few groups: as many as it has
         groups, and `_LEAST_PATIENCE` more. 0 for no such end.
     clone
-        With a warm start, updates of behaviour cloning before everything else (:mod:`placekit.learned.cloning`). 0: the
-        policy is biased towards the warm start, no more.
+        With a warm start, most updates of behaviour cloning before everything else (:mod:`placekit.learned.cloning`).
+        0: the policy is biased towards the warm start, no more.
+    clone_deviations
+        Cloning ends once about so many groups of a placement are not where the warm start has them: the policy has to
+        go on exploring.
     learning_rate
         Step size of Adam.
     max_grad_norm
@@ -132,6 +138,7 @@ class TrainingParams:
     updates: int = 1000
     patience: int = 0
     clone: int = 100
+    clone_deviations: float = 3.0
     learning_rate: float = 1e-3
     max_grad_norm: float = 1.0
     entropy_start: float = 0.0
@@ -140,7 +147,7 @@ class TrainingParams:
 
     def __post_init__(self) -> None:
         self.require("entropy_updates", least=1)
-        self.require("updates", "patience", "clone", "entropy_start", "entropy_end", least=0)
+        self.require("updates", "patience", "clone", "clone_deviations", "entropy_start", "entropy_end", least=0)
         for name in ("learning_rate", "max_grad_norm"):
             if not getattr(self, name) > 0:
                 raise InvalidProblemError(f"parameter {name!r} is {getattr(self, name)}; it must be > 0")
@@ -190,7 +197,7 @@ class Training:
     stale
         Updates since the best placement was found.
     wanted
-        ``[count, num_ops]`` placements to clone first; None for none.
+        ``[count, num_ops]`` placements to clone first; None for none, or if that is done.
     cloned
         Updates of cloning done.
     """

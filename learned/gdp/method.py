@@ -149,8 +149,9 @@ class GdpLearner:
         return self.environment.expand(self.log_probs().argmax(dim=1).numpy()[None])
 
     def prefer(self, placement: NDArray[np.int64]) -> None:
-        """Begin near `placement`: its devices become the most probable ones."""
-        self.preferred = wanted_actions(self.environment, placement)
+        """Begin near `placement`: its devices become the most probable ones, unless they are cloned."""
+        if not self.params.clone:
+            self.preferred = wanted_actions(self.environment, placement)
 
     def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:  # noqa: ARG002
         """``[decisions]`` log-probability of every group's device, where it may go there."""

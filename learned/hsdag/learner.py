@@ -248,23 +248,25 @@ class HsdagLearner:
         return state + renewal.detach()
 
     def prefer(self, placement: NDArray[np.int64]) -> None:
-        """Begin near `placement`."""
+        """Begin near `placement`, unless it is cloned, and without annealing."""
+        self.annealed_over = 0
+        if self.params.clone:
+            return
         chosen = placement[self.leader]
         can = self.mask[np.arange(len(chosen)), chosen]
         self.preferred = torch.where(torch.from_numpy(can), torch.from_numpy(chosen), self.preferred)
-        self.annealed_over = 0
 
     def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
-        """``[decisions]`` what the group of each node gives to the node's device, on every level of an episode."""
+        """``[decisions]`` of the groups whose nodes agree on a device, on every level of an episode."""
         self.policy.dropouts_draw_from(generator)
-        devices = torch.from_numpy(placements[:, self.leader])
+        devices = torch.from_numpy(placements[:, self.leader])  # [count, N]
         state = self.features
         found: list[Tensor] = []
         for _ in range(self.params.steps):
             levels, renewal = self.parse_and_decide(state, generator)
-            found += [permitted(level.log_probs[torch.from_numpy(level.group_of_node), devices]) for level in levels]
+            found += [_agreed(level, devices) for level in levels]
             state = self.renewed(state, renewal)
-        return torch.cat(found)
+        return permitted(torch.cat(found))
 
     def transferable(self) -> dict[str, Tensor]:
         """Return all weights but the residual logits, which belong to the nodes of one graph."""
@@ -278,6 +280,19 @@ class HsdagLearner:
         """Take back what `memory` returned."""
         self.preferred = memory["preferred"]
         self.episode, self.annealed_over = memory["annealing"].tolist()
+
+
+def _agreed(level: Decisions, devices: Tensor) -> Tensor:
+    """``[count * G]`` log-probability of the device of all nodes of a group, minus infinity where they differ.
+
+    `devices` are those of the nodes, ``[count, N]``. (A group whose nodes differ would teach the head, which all levels
+    share, to be undecided.)
+    """
+    groups = torch.arange(len(level.log_probs))
+    members = torch.from_numpy(level.group_of_node).expand(len(devices), -1)
+    empty = devices.new_empty(len(devices), len(groups))
+    least, most = (empty.scatter_reduce(1, members, devices, how, include_self=False) for how in ("amin", "amax"))
+    return level.log_probs[groups, least].masked_fill(least != most, -torch.inf).flatten()
 
 
 def _decisions(level: Decisions, chosen: Tensor, first_row: int) -> tuple[Tensor, Tensor, Tensor]:

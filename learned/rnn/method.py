@@ -147,8 +147,9 @@ class RnnLearner:
         return self.environment.expand(torch.where(may, wanted, self._first_allowed).numpy())
 
     def prefer(self, placement: NDArray[np.int64]) -> None:
-        """Begin near `placement`: its devices become the most probable ones."""
-        self.preferred = wanted_actions(self.environment, placement)
+        """Begin near `placement`: its devices become the most probable ones, unless they are cloned."""
+        if not self.params.clone:
+            self.preferred = wanted_actions(self.environment, placement)
 
     def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
         """``[decisions]`` log-probability of every node's device, whichever of the groups it is in.

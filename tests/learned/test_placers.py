@@ -165,7 +165,7 @@ def test_gradients_agree_with_differences(placer: type[LearnedMethod], toy: pk.P
 def test_a_warm_start_is_where_the_policy_begins(placer: type[LearnedMethod], toy: pk.Problem) -> None:
     """Without training, most of the sampled devices are those of the warm start."""
     preferring: dict[str, Any] = {Gdp: {"deviations": 1.0}, Rnn: {"deviations": 0.5}}.get(placer, {})
-    learner: Any = seeded_learner(small(placer, **preferring), Environment(toy), 0)
+    learner: Any = seeded_learner(small(placer, clone=0, **preferring), Environment(toy), 0)
     start = np.array([1, 0, 1, 1, 0, 1])
     learner.prefer(start)
     with torch.no_grad():

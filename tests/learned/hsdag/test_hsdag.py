@@ -166,7 +166,7 @@ def test_returns_of_paper_and_released_differ(toy: pk.Problem) -> None:
 
 def test_a_warm_start_is_where_the_policy_begins(toy: pk.Problem) -> None:
     """The first decoded answer is the placement that was preferred."""
-    learner = learner_of(toy, anneal_updates=0)
+    learner = learner_of(toy, anneal_updates=0, clone=0)
     assert learner.decode().tolist()[0] == [1] * 6
     learner.prefer(np.array([0, 1, 1, 0, 0, 1]))
     assert learner.decode().tolist()[0] == [0, 1, 1, 0, 0, 1]
