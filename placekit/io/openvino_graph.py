@@ -310,8 +310,16 @@ def _colocation(scan: _Scan) -> NDArray[np.int64]:
 
 def short_reason(error: BaseException) -> str:
     """Return the sentence of OpenVINO's multi-line exception text that says what is wrong."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    noise = ("Exception from ", "Check '", "While validating", "FrontEnd API failed")
+    lines = [line.strip().removeprefix("-- ") for line in str(error).splitlines()]
+    noise = (
+        "Exception from ",
+        "Check '",
+        "While validating",
+        "FrontEnd API failed",
+        "Model wasn't fully converted",
+        "[ONNX Frontend]",
+        "Summary:",
+    )
     telling = [line for line in lines if line and not line.startswith(noise)]
     reason = " ".join(telling[:2] if telling else [line for line in lines if line][-1:])
     return reason if len(reason) <= 300 else f"{reason[:297]}..."

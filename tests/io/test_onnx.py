@@ -105,3 +105,13 @@ def test_flipped_bytes_give_a_model_or_a_named_error(mlp_onnx: Path) -> None:
             refusals.append(str(error))
     assert refusals
     assert not [text for text in refusals if "\n" in text]
+
+
+def test_an_unknown_op_is_named(tmp_path: Path) -> None:
+    """What OpenVINO cannot convert stands in the message, without the lines around it."""
+    ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "xy"]
+    node = onnx.helper.make_node("FancyOp", ["x"], ["y"], domain="my.domain")
+    graph = onnx.helper.make_graph([node], "fancy", ports[:1], ports[1:])
+    onnx.save(onnx.helper.make_model(graph, ir_version=8), tmp_path / "fancy.onnx")
+    with pytest.raises(InvalidFileError, match=r"convert it: No conversion rule found .*my\.domain\.FancyOp$"):
+        read_model(tmp_path / "fancy.onnx")
