@@ -28,6 +28,8 @@ class KindProfile:
         ``[num_groups]`` False where the device cannot run the group.
     meta
         How it was measured (JSON values).
+    tensor_time_s
+        ``[num_tensors]`` seconds for every tensor where it enters or leaves the device; empty if a link says that.
     """
 
     op_group: NDArray[np.int64]
@@ -35,6 +37,7 @@ class KindProfile:
     group_spread: NDArray[np.float64]
     group_supported: NDArray[np.bool_]
     meta: Mapping[str, Any] = field(default_factory=dict)
+    tensor_time_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     @property
     def num_groups(self) -> int:
@@ -48,6 +51,7 @@ class KindProfile:
             "group_time_s": self.group_time_s,
             "group_spread": self.group_spread,
             "group_supported": self.group_supported,
+            "tensor_time_s": self.tensor_time_s,
         }
 
     @classmethod
@@ -61,6 +65,7 @@ class KindProfile:
                 np.asarray(arrays["group_spread"], dtype=np.float64),
                 np.asarray(arrays["group_supported"], dtype=np.bool_),
                 meta,
+                np.asarray(arrays["tensor_time_s"], dtype=np.float64),
             )
         except (KeyError, TypeError, ValueError):
             return None
@@ -69,6 +74,8 @@ class KindProfile:
             op_group.shape == (num_ops,)
             and np.array_equal(np.unique(op_group), np.arange(profile.num_groups))
             and profile.group_time_s.shape == profile.group_spread.shape == profile.group_supported.shape == shape
-            and bool((np.isfinite(profile.group_time_s) & (profile.group_time_s >= 0)).all())
+            and all(
+                bool((np.isfinite(each) & (each >= 0)).all()) for each in (profile.group_time_s, profile.tensor_time_s)
+            )
         )
         return profile if is_whole else None

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from placekit.cost_models.base import Progress
 from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.kind_profile import KindProfile
+from placekit.cost_models.stage_costs import STAGE_OVERHEAD
 from placekit.costs import CostTable
 from placekit.errors import DeviceUnavailableError, InvalidProblemError, ProfileError, UnsupportedProblemError
 from placekit.graph import OpGraph
@@ -35,7 +36,7 @@ __all__ = ["Profiled"]
 
 _LOGGER = logging.getLogger(__name__)
 
-_SCHEMA = 1
+_SCHEMA = 2
 """Version of what a cache entry means; raised when measuring changes."""
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -53,8 +54,12 @@ class Profiled:
     the other members have 0; ``CostTable.op_group`` names the groups, so only the sum per group means something.
     Groups of kinds that fuse differently are joined until all kinds agree.
 
+    Times of the CPU are scaled to what a whole inference takes, of which the counters miss up to a tenth.
+
     An op's memory is its weights plus its output tensors. A tensor's transfer time comes from the link of the kind:
-    given by the platform, else nothing for a host, else measured.
+    given by the platform, else measured; a host has none, but converts some tensors where they enter or leave, which is
+    measured, too (:mod:`placekit.cost_models.openvino.hand_over`). What a call of a stage takes stands in the
+    provenance, where :func:`~placekit.cost_models.stage_costs.predict` reads it.
 
     Parameters
     ----------
@@ -164,7 +169,8 @@ class Profiled:
         columns = [_on_anchors(graph, profile, op_group) for profile in profiles]
         links = [self._link(device, platform) for device in devices]
         transfers = [
-            np.zeros(graph.num_tensors) if link is None else link.time_s(graph.tensor_bytes) for link, _ in links
+            _tensor_time_s(graph, profile) if link is None else link.time_s(graph.tensor_bytes)
+            for profile, (link, _) in zip(profiles, links, strict=True)
         ]
         output_bytes = np.bincount(graph.tensor_producer, weights=graph.tensor_bytes, minlength=graph.num_ops)
         return CostTable(
@@ -187,6 +193,7 @@ class Profiled:
                 "links": {
                     kind: _describe(link, origin) for kind, (link, origin) in zip(platform.kinds, links, strict=True)
                 },
+                STAGE_OVERHEAD: max(profile.meta.get("call_s", 0.0) for profile in profiles),
             },
         )
 
@@ -263,6 +270,7 @@ class Profiled:
     def _measure(self, source: ModelSource, device: Device, progress: Progress | None) -> KindProfile:
         """Measure until other load leaves it alone or the retries are used up; return the quietest measurement."""
         from placekit.cost_models.openvino.counters import profile_counters
+        from placekit.cost_models.openvino.hand_over import with_hand_over
         from placekit.cost_models.openvino.machine import running_on
         from placekit.cost_models.openvino.noise import LoadMeter
         from placekit.cost_models.openvino.submodels import profile_submodels
@@ -282,6 +290,8 @@ class Profiled:
                     seed=self.seed,
                     progress=progress,
                 )
+                if device.openvino == "CPU":
+                    profile = with_hand_over(self._core(), model, source.graph, device.properties, profile)
             reading = meter.reading
             if best is None or reading.foreign_load < best.meta["foreign_load"]:
                 best = replace(profile, meta={**profile.meta, **self._circumstances(device, reading, source)})
@@ -326,6 +336,12 @@ class Profiled:
         if device.is_host and not self.measure_links:
             return None, "host"
         return measure_link(device, self._core()), "measured"
+
+
+def _tensor_time_s(graph: OpGraph, profile: KindProfile) -> NDArray[np.float64]:
+    """``[num_tensors]`` what a device without a link takes for tensors at its border."""
+    measured = profile.tensor_time_s
+    return measured if len(measured) == graph.num_tensors else np.zeros(graph.num_tensors)
 
 
 def _on_anchors(

@@ -25,7 +25,14 @@ from placekit.cost_models.openvino.split import TensorKey
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["axes_of_model", "hand_over_channels_last", "images_for_convolutions", "is_channels_last"]
+__all__ = [
+    "FLOATS",
+    "axes_of_model",
+    "hand_over_channels_last",
+    "images",
+    "images_for_convolutions",
+    "is_channels_last",
+]
 
 _CONVOLUTIONS = frozenset({"Convolution", "GroupConvolution"})
 _JOINS = frozenset({"Add", "Concat"})
@@ -52,24 +59,31 @@ _PER_ELEMENT = frozenset(
         "Tanh",
     }
 )
-_FLOATS = frozenset({"f32", "f16", "bf16"})
+FLOATS = frozenset({"f32", "f16", "bf16"})
+"""Types of numbers that a CPU may compute in."""
+
 _SUFFIX = ":channels_last"
 
 
-def images_for_convolutions(model: openvino.Model) -> set[TensorKey]:
-    """Return the tensors of `model` that can be handed over with their channels last, and are better so.
-
-    They have a fixed shape, are made by convolutions or poolings or follow from what is element by element, and are
-    read by a convolution; apart from convolutions only by sums and concatenations.
-    """
-    images: set[TensorKey] = set()
+def images(model: openvino.Model) -> set[TensorKey]:
+    """Return the tensors of `model` of fixed shape that convolutions or poolings make, or that follow per element."""
+    found: set[TensorKey] = set()
     for node in model.get_ordered_ops():
         kind = node.get_type_name()
         if kind in _CONVOLUTIONS | _POOLINGS or (
-            kind in _PER_ELEMENT | _JOINS and any(_key(each.get_source_output()) in images for each in node.inputs())
+            kind in _PER_ELEMENT | _JOINS and any(_key(each.get_source_output()) in found for each in node.inputs())
         ):
-            images |= {_key(port) for port in node.outputs() if _is_image(port)}
-    return {key for node in model.get_ops() for key in map(_key, node.outputs()) if key in images and _suits(node, key)}
+            found |= {_key(port) for port in node.outputs() if _is_image(port)}
+    return found
+
+
+def images_for_convolutions(model: openvino.Model) -> set[TensorKey]:
+    """Return the images of `model` that can be handed over with their channels last, and are better so.
+
+    They are read by a convolution, and apart from convolutions only by sums and concatenations.
+    """
+    found = images(model)
+    return {key for node in model.get_ops() for key in map(_key, node.outputs()) if key in found and _suits(node, key)}
 
 
 def _key(port: Any) -> TensorKey:
@@ -78,7 +92,7 @@ def _key(port: Any) -> TensorKey:
 
 def _is_image(port: Any) -> bool:
     shape = port.get_partial_shape()
-    return bool(shape.is_static) and len(shape) in (4, 5) and port.get_element_type().get_type_name() in _FLOATS
+    return bool(shape.is_static) and len(shape) in (4, 5) and port.get_element_type().get_type_name() in FLOATS
 
 
 def _suits(node: Any, key: TensorKey) -> bool:

@@ -84,7 +84,8 @@ def test_the_table_says_where_its_numbers_come_from(source: ModelSource) -> None
     graph, meta = source.graph, costs.provenance["kinds"]["CPU one"]
     assert costs.kinds == ("CPU one",)
     assert costs.supported.all()
-    assert costs.op_time_s.sum() == pytest.approx(meta["sum_of_op_times_s"])
+    assert costs.op_time_s.sum() == pytest.approx(meta["model_latency_s"] - meta["call_s"])
+    assert costs.provenance["stage_overhead_s"] == meta["call_s"] > 0
     assert meta["mapped_share"] >= 0.95
     assert meta["precision"] == "f32"
     assert meta["model_latency_s"] > 0
@@ -95,7 +96,9 @@ def test_the_table_says_where_its_numbers_come_from(source: ModelSource) -> None
     output_bytes = sum(graph.tensor_bytes[graph.tensor_producer == conv])
     assert costs.op_memory_bytes[conv] == graph.op_weight_bytes[conv] + output_bytes
     assert costs.op_memory_bytes[conv] == (8 * 3 * 3 * 3 + 8 * 32 * 32) * 4
-    assert not costs.transfer_time_s.any()
+    # images of which nobody but a convolution could make use with their channels last; the input is converted by its op
+    assert costs.transfer_time_s[graph.tensor_producer == graph.op_index["add"], 0] > 0
+    assert costs.transfer_time_s[graph.tensor_producer == graph.op_index["image"], 0] == 0
 
 
 def test_a_groups_time_stands_on_its_heaviest_op(source: ModelSource) -> None:
@@ -158,7 +161,7 @@ def test_kinds_that_fuse_differently_share_the_joined_groups(
 
 
 def test_links_are_given_or_measured(source: ModelSource) -> None:
-    """A given link is used as it is; measuring replaces it; a host without a link moves tensors for free."""
+    """A given link is used as it is; measuring replaces it."""
     link = Link(1e-3, 1e6)
     platform = Platform((CPU,), {"CPU one": link})
     given = QUICK.cost_table(source, platform)
