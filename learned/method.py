@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -24,6 +25,7 @@ from placekit.learned.environment import Environment
 from placekit.learned.journal import Journal
 from placekit.learned.rewards import RewardStopped
 from placekit.learned.training import Learner, Metrics, Training, TrainingParams, reinforce
+from placekit.learned.uncertainty import op_uncertainty
 from placekit.method import Run
 from placekit.problem import Problem
 from placekit.solvers.params import read_params
@@ -180,6 +182,7 @@ class LearnedMethod(ABC):
             stopped = clone(training, run.should_stop, report)
             reason = stopped or type(self).loop(training, run.should_stop, report)
         offer_decoded(run, environment, learner)
+        run.uncertainty = partial(op_uncertainty, learner, run.seed)
         return reason
 
     def _reporter(

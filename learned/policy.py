@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,6 +18,7 @@ from placekit.errors import InvalidFileError, InvalidProblemError
 from placekit.learned.checkpoint import Checkpoint, read_checkpoint
 from placekit.learned.environment import Environment
 from placekit.learned.method import LearnedMethod, apply_weights, offer_decoded, seeded_learner
+from placekit.learned.uncertainty import op_uncertainty
 from placekit.method import Run
 from placekit.problem import Problem
 from placekit.solvers.params import read_params
@@ -94,6 +96,7 @@ class TrainedPolicy:
         if start is not None:
             learner.prefer(start.device_of_op)
         offer_decoded(run, environment, learner)
+        run.uncertainty = partial(op_uncertainty, learner, run.seed)
         generator = torch.Generator().manual_seed(run.seed)
         for _ in range(self.params.rollouts):
             reason = run.should_stop()

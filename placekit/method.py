@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from placekit.compile_clock import compiling_s
 from placekit.errors import InvalidProblemError, JudgeDisagreementError
@@ -50,6 +50,8 @@ class Run:
         Made once from `seed`.
     interrupted : threading.Event
         Set when the user wants the answer now (Ctrl-C).
+    uncertainty : Callable[[], NDArray[np.float64]] or None
+        ``[num_ops]`` how undecided the last learned method is about the device of each op, in nats; None without one.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Run:
         self.evaluations = 0
         self.trace: list[Incumbent] = []
         self.info: dict[str, Any] = {}
+        self.uncertainty: Callable[[], NDArray[np.float64]] | None = None
         self._stale = 0
         self._until_s = math.inf
         self._on_progress = on_progress

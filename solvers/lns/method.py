@@ -31,6 +31,7 @@ from placekit.solvers.lns.neighbourhood import (
     draw,
     reduce_problem,
 )
+from placekit.solvers.lns.uncertain import UNCERTAIN, uncertain_ops
 from placekit.solvers.local_search.anneal import score
 from placekit.solvers.local_search.cycle import Cycle, Solution, run_cycle
 from placekit.solvers.local_search.ejection import is_below, profile_of
@@ -66,11 +67,15 @@ class LnsParams:
     workers
         Neighbourhoods that are searched at the same time, each by one worker of CP-SAT; 2 if None. The best of them is
         taken, so the answer depends on this number and the seed, but not on the machine, unless time runs out.
+    uncertainty
+        True to draw neighbourhoods of one more kind: ops whose device a learned policy is undecided about. It is the
+        policy of the method before, as in ``hsdag+lns`` or ``policy:pretrained+lns``. For throughput and makespan.
     """
 
     patience: int = 100
     effort: float = 1.0
     workers: int | None = None
+    uncertainty: bool = False
 
     def __post_init__(self) -> None:
         if self.patience < 1:
@@ -88,7 +93,11 @@ class _Search(Position):
     run: Run
     contraction: Contraction
     params: LnsParams
-    operators: list[Operator] = field(default_factory=lambda: [Operator(name) for name in OPERATORS])
+    operators: list[Operator] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = OPERATORS if self.weights is None else (*OPERATORS, UNCERTAIN)
+        self.operators = [Operator(name) for name in names]
 
 
 class Lns:
@@ -128,6 +137,8 @@ class Lns:
             return f"it searches for throughput, makespan and offload-latency, not {problem.objective.name}"
         if problem.contiguity is not Contiguity.NONE:
             return f"its neighbourhoods do not keep parts {problem.contiguity}; use contiguity none"
+        if self.params.uncertainty and isinstance(problem.objective, OffloadLatency):
+            return "its neighbourhoods for offload-latency are not drawn by uncertainty"
         return None
 
     def run(self, run: Run) -> StopReason:
@@ -135,10 +146,11 @@ class Lns:
         offer_single_devices(run)
         run.raise_bound(*largest_op(run.problem))
         limits = self.params.patience, self.params.effort, self.params.workers or DEFAULT_WORKERS
+        weights = uncertain_ops(run) if self.params.uncertainty else None
         if isinstance(run.problem.objective, Makespan):
             from placekit.solvers.makespan.lns import search_neighbourhoods
 
-            return search_neighbourhoods(run, *limits)
+            return search_neighbourhoods(run, *limits, weights)
         if isinstance(run.problem.objective, OffloadLatency):
             from placekit.solvers.offload.lns import search_neighbourhoods as search_calls
 
@@ -154,7 +166,9 @@ class Lns:
         rank = np.empty(contraction.num_classes, dtype=np.int64)
         rank[np.concatenate([order, stuck])] = np.arange(contraction.num_classes)
         device = contraction.restrict(run.placement.device_of_op)
-        return _iterate(_Search(flat, empty_state(flat), rank, device, run.rng, run, contraction, self.params))
+        weights = None if weights is None else weights[contraction.leader]
+        it = _Search(flat, empty_state(flat), rank, device, run.rng, weights, run, contraction, self.params)
+        return _iterate(it)
 
 
 def _iterate(it: _Search) -> StopReason:

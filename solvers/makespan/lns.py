@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from placekit.method import Run
 from placekit.placement import Placement
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
+from placekit.solvers.lns.uncertain import UNCERTAIN, draw_weighted
 from placekit.solvers.local_search.method import LocalSearchParams
 from placekit.solvers.makespan.bounds import first_floors
 from placekit.solvers.makespan.cp_method import plan_of, prove, search_locally
@@ -32,6 +33,7 @@ ANNEAL_AFTER = 30
 """Rounds without a better schedule after which annealing has another go."""
 START_SHARE = 0.25
 """Share of the time limit that the annealing before may take."""
+_OPERATORS = ("time", "devices", "region", "critical", "random")
 DECAY = 0.9
 """How fast the success of a kind of neighbourhood is forgotten."""
 
@@ -56,9 +58,12 @@ class _Search:
     effort: float
     critical: NDArray[np.int64]
     neighbours: list[NDArray[np.int64]]
-    operators: list[_Operator] = field(
-        default_factory=lambda: [_Operator(name) for name in ("time", "devices", "region", "critical", "random")]
-    )
+    weights: NDArray[np.float64] | None
+    operators: list[_Operator] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = _OPERATORS if self.weights is None else (*_OPERATORS, UNCERTAIN)
+        self.operators = [_Operator(name) for name in names]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,13 +78,16 @@ class _Task:
     seed: int
 
 
-def search_neighbourhoods(run: Run, patience: int, effort: float, workers: int) -> StopReason:
+def search_neighbourhoods(
+    run: Run, patience: int, effort: float, workers: int, weights: NDArray[np.float64] | None
+) -> StopReason:
     """Search until told to stop, or until `patience` neighbourhoods in a row brought nothing.
 
     1. Annealing (:mod:`placekit.solvers.makespan.search`) gives the first schedule.
     2. Draw an op of the critical path, a window of the schedule around it (all of it if it is small), and in the window
        the ops that may move: neighbours in time, the ops of two devices, a connected region, ops of the critical path,
-       or any. The rest keeps devices and orders (:mod:`placekit.solvers.makespan.neighbourhood`).
+       those that a policy is undecided about, or any. The rest keeps devices and orders
+       (:mod:`placekit.solvers.makespan.neighbourhood`).
     3. CP-SAT minimises the makespan; the judge scores the schedule put together. Equal makespans are taken, too.
     4. Kinds of neighbourhoods that succeed are drawn more often; sizes adapt to what CP-SAT closes in its limit. A
        neighbourhood that is the whole problem and is closed is a proof.
@@ -95,6 +103,8 @@ def search_neighbourhoods(run: Run, patience: int, effort: float, workers: int) 
         Limit of one neighbourhood in CP-SAT's deterministic time.
     workers
         Neighbourhoods that are searched side by side.
+    weights
+        ``[num_ops]`` how readily an op is freed by neighbourhoods of the kind `UNCERTAIN`; None to draw none of them.
     """
     tasks = make_tasks(run.problem)
     floors = first_floors(tasks)
@@ -105,7 +115,8 @@ def search_neighbourhoods(run: Run, patience: int, effort: float, workers: int) 
         return reason or StopReason.FINISHED
     prove(run, tasks, floors)
     plan = plan_of(run.placement, run.evaluation, tasks)
-    it = _Search(run, tasks, plan, run.objective, effort, critical_ops(tasks, plan), _neighbours(tasks))
+    weights = None if weights is None else weights[tasks.op]
+    it = _Search(run, tasks, plan, run.objective, effort, critical_ops(tasks, plan), _neighbours(tasks), weights)
     stale = 0
     while (reason := run.should_stop()) is None:
         if stale >= patience:
@@ -198,6 +209,8 @@ def _draw(it: _Search, operator: _Operator) -> _Task | None:
         around = np.concatenate([it.neighbours[v] for v in path.tolist()])
         free[path] = True
         free[rng.permutation(around)[: size - len(path)]] = True
+    elif operator.name == UNCERTAIN and it.weights is not None:
+        free[draw_weighted(rng, inside, it.weights, size)] = True
     else:
         free[rng.permutation(inside)[:size]] = True
     part = cut_out(it.tasks, it.plan, low, low + width, free)

@@ -1,0 +1,44 @@
+"""How undecided a policy is about every op: the entropy of its device over samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from placekit.learned.training import Learner
+
+__all__ = ["op_uncertainty"]
+
+NUM_SAMPLES = 256
+"""Placements that are sampled at least."""
+
+
+def op_uncertainty(learner: Learner, seed: int) -> NDArray[np.float64]:
+    """``[num_ops]`` entropy of the device of every op, in nats, from the samples of a policy.
+
+    Samples serve every learner alike, whatever it decides on: ops, groups on several levels, or one op at a time.
+
+    Parameters
+    ----------
+    learner
+        Whose policy; its weights stay as they are.
+    seed
+        Seed of the samples.
+
+    Notes
+    -----
+    O(samples * ops), beside the samples themselves.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    count, parts = 0, []
+    while count < NUM_SAMPLES:
+        with torch.no_grad():
+            parts.append(learner.rollout(generator).placements)
+        count += len(parts[-1])
+    placements = np.concatenate(parts)
+    entropy = np.zeros(placements.shape[1])
+    for device in range(int(placements.max()) + 1):
+        share = (placements == device).mean(axis=0)
+        entropy -= share * np.log(np.where(share > 0, share, 1.0))
+    return entropy
