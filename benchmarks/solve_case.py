@@ -19,6 +19,8 @@ __all__ = ["command_of", "failed_row", "solve_case", "stop_of", "time_to_best_s"
 
 WARM_UP_S = 0.5
 """Before a method's first case in a worker it may work this long for nothing: kernels are loaded, or even compiled."""
+MORE_TIME = 100
+"""What is to stop by its number of updates gets this many times the time limit of the case."""
 MAX_TRACE = 200
 """Lines of the trace that a row keeps."""
 _WARM: set[tuple[str, str, str]] = set()
@@ -83,6 +85,7 @@ def _solve(job: Job) -> dict[str, Any]:
     result = run(stop_of(case))
     placement = result.placement
     return _described(job) | {
+        "command": command_of(job, result, start),
         "error": None,
         "status": str(result.status),
         "stop_reason": str(result.stop_reason),
@@ -120,10 +123,18 @@ def _described(job: Job) -> dict[str, Any]:
     }
 
 
-def command_of(job: Job) -> str:
+def command_of(job: Job, result: Result | None = None, start: Result | None = None) -> str:
     """Return the commands that make the row again, run from the folder of results.
 
-    ``MODELS`` stands for the folder with the files that the suite names.
+    ``MODELS`` stands for the folder with the files that the suite names. What learned until the clock stopped it is
+    asked for as many updates as it made: those make the same answer on a machine of any speed.
+
+    Parameters
+    ----------
+    job
+        The case.
+    result, start
+        What it gave, and what the method of the warm start gave, where they are known.
     """
     case, problem = job.case, str(job.facts["problem_file"])
     if (
@@ -133,16 +144,19 @@ def command_of(job: Job) -> str:
         again = ["-o", ".", "--again", "--case", case.address, "--time-limit", _exactly(case.time_limit_s)]
         return shlex.join(["placekit", "bench", str(job.facts["suite_source"]), *models, *again])
 
-    def line(method: str, params: Mapping[str, Any], output: str, *more: str) -> str:
+    def line(method: str, params: Mapping[str, Any], made: Result | None, output: str, *more: str) -> str:
+        time_limit_s = case.time_limit_s
+        if made is not None and made.stop_reason is StopReason.TIME and made.info.get("updates"):
+            params, time_limit_s = {**params, "updates": made.info["updates"]}, time_limit_s * MORE_TIME
         gap = [] if case.gap is None else ["--gap", _exactly(case.gap)]
         named = [f"--param={name}={value}" for name, value in params.items()]
-        limits = ["--seed", str(case.seed), "--time-limit", _exactly(case.time_limit_s), *gap]
+        limits = ["--seed", str(case.seed), "--time-limit", _exactly(time_limit_s), *gap]
         return shlex.join(["placekit", "solve", problem, "-m", method, *named, *limits, *more, "-o", output])
 
     if case.warm_start is None:
-        return line(case.method, case.params, "again.json")
-    before = line(case.warm_start, {}, "start.json")
-    return f"{before} && {line(case.method, case.params, 'again.json', '--warm-start', 'start.json')}"
+        return line(case.method, case.params, result, "again.json")
+    before = line(case.warm_start, {}, start, "start.json")
+    return f"{before} && {line(case.method, case.params, result, 'again.json', '--warm-start', 'start.json')}"
 
 
 def _exactly(value: float) -> str:

@@ -317,6 +317,29 @@ def test_commands_make_the_row_again(jobs: tuple[Job, ...]) -> None:
     assert stop_of(budget.case).time_limit_s == 5
 
 
+def test_learning_that_was_cut_off_is_made_again_by_its_updates(jobs: tuple[Job, ...], tmp_path: Path) -> None:
+    """The command of a row that the clock ended asks for the updates that it made, and gives the same answer."""
+    pytest.importorskip("torch")
+    from dataclasses import replace
+
+    from typer.testing import CliRunner
+
+    from placekit.cli.main import app
+    from placekit.io.problem_json import write_problem
+
+    job = replace(jobs[0], case=replace(jobs[0].case, method="rnn", params={}, seed=3, time_limit_s=0.5))
+    row = solve_case(job)
+    assert row["stop_reason"] == "time"
+    arguments = row["command"].split()
+    assert "--time-limit 50" in row["command"]
+    assert any(argument.startswith("--param=updates=") for argument in arguments)
+    write_problem(jobs[0].problem, tmp_path / "p.problem.json")
+    arguments[2], arguments[-1] = str(tmp_path / "p.problem.json"), str(tmp_path / "again.json")
+    assert CliRunner().invoke(app, arguments[1:]).exit_code == 0
+    made = json.loads((tmp_path / "again.result.json").read_text())
+    assert (made["objective"], made["evaluations"]) == (row["objective_s"], row["evaluations"])
+
+
 def test_bad_executors_are_refused() -> None:
     """An unknown kind, or no worker."""
     with pytest.raises(UnknownNameError, match="no executor 'thread'"):
