@@ -30,7 +30,7 @@ from placekit.problem import Problem
 from placekit.solve import solve
 from placekit.stop import MaxIterations, MaxRuntime
 
-__all__ = ["VARIANTS", "AblationCase", "cases", "main", "markdown_table", "read_rows", "run_case"]
+__all__ = ["VARIANTS", "AblationCase", "cases", "main", "markdown_table", "percent_cell", "read_rows", "run_case"]
 
 Row = dict[str, Any]
 
@@ -165,13 +165,14 @@ def markdown_table(rows: Mapping[AblationCase, Row]) -> str:
                     if (case.model, case.objective, case.fidelity, case.variant, case.evaluations)
                     == (model, objective, fidelity, variant, evaluations)
                 ]
-                cells.append(_cell(found))
+                cells.append(percent_cell(found))
             lines.append(markdown_line(cells))
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
-def _cell(percent: Sequence[float]) -> str:
+def percent_cell(percent: Sequence[float]) -> str:
+    """Return mean and 95 % interval of the runs of a cell; a dash for none."""
     if not percent:
         return "-"
     interval = bootstrap_interval({"": percent}, statistics.fmean)

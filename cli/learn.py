@@ -72,7 +72,9 @@ def learn(
     param: ParamOption = None,
     policy: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Trained policy to begin with; --episodes 0 only applies it."),
+        typer.Option(
+            metavar="FILE", help="Trained policy, or 'pretrained', to begin with; --episodes 0 only applies it."
+        ),
     ] = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Checkpoint to go on from, and to write unless --policy-out.")
@@ -102,8 +104,10 @@ def learn(
     is_measured = _is_measured(reward, model)
     learner = _method(method, parse_params(param), episodes, is_measured=is_measured)
     from placekit.learned.method import Session  # there is torch, or the line before has said what to install
+    from placekit.learned.policy import PRETRAINED
 
     files = OutputFiles.of(model, output)
+    begin = PRETRAINED if policy == Path("pretrained") else policy
     kept = policy_out or resume or _policy_file(files)
     check_writable(kept)
     task = read_task(
@@ -115,7 +119,7 @@ def learn(
     start = read_placed(warm_start, task.problem.graph, task.problem.platform) if warm_start else None
     with LearnLine(time_limit) as line:
         measured = _measured(model, shape, task.problem, evaluations, line) if is_measured else None
-        learner.session = Session(kept, resume, policy, log_dir, line.take, bound_s=bound_s, measured=measured)
+        learner.session = Session(kept, resume, begin, log_dir, line.take, bound_s=bound_s, measured=measured)
         result = solve_problem(
             task.problem,
             learner,

@@ -7,6 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
+from placekit.cost_models.openvino.timing_worker import Burst, Order
+
 Call = Callable[..., Any]
 
 QUICK = ("--param", "hidden=8", "--param", "samples=4", "--json")
@@ -37,3 +42,72 @@ def test_methods_that_do_not_learn_are_refused(call: Call, diamond_file: Path) -
     done = call("learn", diamond_file, "--method", "greedy")
     assert done.returncode == 2
     assert "method 'greedy' does not learn; learned methods are hsdag" in done.stderr
+
+
+class Process:
+    """Stands for the process of a contender: every sample takes 2 ms."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def burst(self, order: Order) -> Burst:
+        """Return three samples."""
+        return Burst(np.full(3, 2e-3) if order.mode == "latency" else np.zeros(0), 500.0)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def two_cpus(tmp_path: Path) -> Path:
+    """Return a platform of two CPUs that share all cores."""
+    device = '[[device]]\nname = "{}"\nkind = "cpu"\nspec = "cpu-8core-f32"\nhost = true\nopenvino = "CPU"\n'
+    path = tmp_path / "two.toml"
+    path.write_text("".join(device.format(name) for name in ("left", "right")))
+    return path
+
+
+def test_learn_measures_and_says_how_often(
+    call: Call, model_file: Path, two_cpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Placements measured and known before, the measured time beside the judged one; the second time all are known."""
+    monkeypatch.setattr("placekit.cost_models.openvino.timing.TimedProcess", Process)
+    monkeypatch.setattr("placekit.cost_models.openvino.timing.lock_path", lambda: tmp_path / "lock")
+    arguments = ["learn", model_file, "--platform", two_cpus, "--costs", "analytic", "--reward", "measured"]
+    arguments += ["--objective", "serial-latency", "--episodes", "1", "--param", "hidden=8"]
+    done = call(*arguments)
+    assert done.returncode == 0, done.stderr
+    for text in ("known before", "2 ms measured (serial)", "judged", "1.00x", "over left alone, 2 ms"):
+        assert text in " ".join(done.stdout.split())
+    done = call(*arguments, "--json")
+    told = json.loads(done.stdout)["info"]["measured"]
+    assert told["measurements"] == 0
+    assert told["cache_hits"] == told["evaluations"] > 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--reward", "measured"], "--reward measured needs a model to run; diamond.problem.json is a problem file"),
+        (["--reward", "guessed"], "no reward 'guessed'; rewards are judge, measured"),
+    ],
+)
+def test_rewards_that_cannot_be_are_refused(call: Call, diamond_file: Path, arguments: list[str], message: str) -> None:
+    """With the reason."""
+    done = call("learn", diamond_file.name, *arguments)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+
+
+def test_learn_can_begin_with_the_shipped_policy(call: Call, model_file: Path, two_cpus: Path) -> None:
+    """By its name; without an episode it is only applied."""
+    arguments = ("--platform", two_cpus, "--costs", "analytic", "--objective", "serial-latency", "--bound", "0")
+    done = call("learn", model_file, *arguments, "-m", "gdp", "--policy", "pretrained", "--episodes", "0", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["info"]["updates"] == 0
