@@ -54,7 +54,7 @@ class Profiled:
     the other members have 0; ``CostTable.op_group`` names the groups, so only the sum per group means something.
     Groups of kinds that fuse differently are joined until all kinds agree.
 
-    Times of the CPU are scaled to what a whole inference takes, of which the counters miss up to a tenth.
+    Times of the CPU add up to a whole inference, of which the counters miss up to a tenth.
 
     An op's memory is its weights plus its output tensors. A tensor's transfer time comes from the link of the kind:
     given by the platform, else measured; a host has none, but converts some tensors where they enter or leave, which is
