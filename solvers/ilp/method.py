@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 import pulp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from placekit.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError
 from placekit.method import Run
-from placekit.objectives import SerialLatency, Throughput
+from placekit.objectives import OffloadLatency, SerialLatency, Throughput
+from placekit.placement import Placement
 from placekit.problem import Problem
 from placekit.solvers.ilp.highs import AnytimeHiGHS
 from placekit.solvers.ilp.model import CEILING, IlpModel
 from placekit.solvers.infeasible import clash
+from placekit.solvers.offload.method import why_not
 from placekit.solvers.opening import offer_best_chains, open_run
 from placekit.solvers.params import read_params
 from placekit.stop import StopReason
@@ -30,6 +33,41 @@ BOUND_SLACK = 5e-7
 """Taken off a solver's bound, relative and in its own units: it is proven within tolerances only."""
 CLAIM_SLACK = 1e-5
 """Allowed on a solver's objective, relative and to the ceiling: binaries are integral within a tolerance only."""
+
+
+Values = dict[pulp.LpVariable, float]
+Answer = TypeVar("Answer", bound="Placement | ArrayLike")
+
+
+class Program(Protocol[Answer]):
+    """A model of a problem.
+
+    Parameters
+    ----------
+    lp
+        The model.
+    unit_s
+        Seconds per unit of its objective.
+    covers
+        What `forbid_together` has closed.
+    """
+
+    lp: pulp.LpProblem
+    unit_s: float
+    covers: set[tuple[int, ...]]
+
+    @property
+    def is_exact(self) -> bool:
+        """False if its objective promises nothing to the judge."""
+        ...
+
+    def decode(self, values: Values) -> Answer:
+        """Return the answer that the solver's values stand for."""
+        ...
+
+    def forbid_together(self, answer: Answer, /) -> None:
+        """Close what a device cannot hold, although the solver took it within its tolerance."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +95,10 @@ class IlpParams:
 
 
 class Ilp:
-    """Exact placement by integer programming, for `Throughput` and `SerialLatency` under any contiguity."""
+    """Exact placement by integer programming.
+
+    `Throughput` and `SerialLatency` under any contiguity, `OffloadLatency` without.
+    """
 
     name: ClassVar[str] = "ilp"
 
@@ -74,7 +115,9 @@ class Ilp:
         """Return None for the objectives that the integer program models."""
         if isinstance(problem.objective, Throughput | SerialLatency):
             return None
-        return f"it models throughput and serial-latency, not {problem.objective.name}"
+        if isinstance(problem.objective, OffloadLatency):
+            return why_not(problem)
+        return f"it models throughput, serial-latency and offload-latency, not {problem.objective.name}"
 
     def run(self, run: Run) -> StopReason:
         """Build the program, start it from the best placement known, and solve it.
@@ -82,6 +125,10 @@ class Ilp:
         The program is scaled by that placement's objective. If the optimum turns out to be far below, so that the
         solver's tolerances hide the last part of the gap, it is built and solved again from the new one.
         """
+        if isinstance(run.problem.objective, OffloadLatency):
+            from placekit.solvers.offload.ilp_method import solve_offload_ilp
+
+            return solve_offload_ilp(run, lambda run, model: self._solve(run, model, model.encode))
         contraction = open_run(run)
         if contraction is None:
             return StopReason.PROVED
@@ -89,20 +136,24 @@ class Ilp:
         reason = run.should_stop()
         while reason is None:
             ceiling_s = run.objective
-            reason = self._solve(run, IlpModel(contraction, ceiling_s))
+            model = IlpModel(contraction, ceiling_s)
+            reason = self._solve(run, model, partial(_encode, model))
             improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
             if reason is StopReason.FINISHED and improved:
                 reason = run.should_stop()
         return reason
 
-    def _solve(self, run: Run, model: IlpModel) -> StopReason:
+    def _solve(self, run: Run, model: Program[Answer], encode: Callable[[Placement], Values | None]) -> StopReason:
         if self.params.mps is not None:
             self._write_mps(model.lp, Path(self.params.mps))
         run.info |= {"variables": len(model.lp.variables()), "constraints": model.lp.numConstraints()}
-        with_solver = self._solve_with_highs if self.params.solver == "HiGHS" else self._solve_with_pulp
         while True:
             num_covers = len(model.covers)
-            reason = with_solver(run, model)
+            if self.params.solver == "HiGHS":
+                start = None if run.placement is None else encode(run.placement)
+                reason = self._solve_with_highs(run, model, start)
+            else:
+                reason = self._solve_with_pulp(run, model)
             if reason is not StopReason.FINISHED or len(model.covers) == num_covers:
                 return reason
 
@@ -116,16 +167,15 @@ class Ilp:
     def _threads(self) -> int:
         return self.params.threads or len(os.sched_getaffinity(0))
 
-    def _offer(self, run: Run, model: IlpModel, values: dict[pulp.LpVariable, float], objective: float | None) -> None:
-        device_of_op = model.decode(values)
-        # the program counts subgraphs too low, so its objective is a promise only without that term
+    def _offer(self, run: Run, model: Program[Answer], values: Values, objective: float | None) -> None:
+        answer = model.decode(values)
         promised = None
-        if objective is not None and not model.device_used:
+        if objective is not None and model.is_exact:
             promised = (objective * (1 + CLAIM_SLACK) + CLAIM_SLACK * CEILING) * model.unit_s
-        if not run.offer(device_of_op, at_most=promised).is_feasible:
-            model.forbid_together(device_of_op)
+        if not run.offer(answer, at_most=promised).is_feasible:
+            model.forbid_together(answer)
 
-    def _solve_with_highs(self, run: Run, model: IlpModel) -> StopReason:
+    def _solve_with_highs(self, run: Run, model: Program[Answer], start: Values | None) -> StopReason:
         variables = model.lp.variables()
 
         def offer(values: NDArray[np.float64], objective: float) -> None:
@@ -135,7 +185,7 @@ class Ilp:
             offer,
             lambda bound: run.raise_bound(round_down(bound, model.unit_s), "ILP dual bound"),
             lambda: run.should_stop() is not None,
-            None if run.placement is None else model.encode(run.placement.device_of_op),
+            start,
             timeLimit=run.remaining_s,
             threads=self._threads,
             # HiGHS measures against its own incumbent and bound; the run stops at the exact gap
@@ -153,7 +203,7 @@ class Ilp:
             return run.prove_infeasible(clash())
         return run.should_stop() or _REASONS[status]
 
-    def _solve_with_pulp(self, run: Run, model: IlpModel) -> StopReason:
+    def _solve_with_pulp(self, run: Run, model: Program[Answer]) -> StopReason:
         names = {"CBC": "COIN_CMD" if "COIN_CMD" in pulp.listSolvers(onlyAvailable=True) else "PULP_CBC_CMD"}
         name = names.get(self.params.solver, self.params.solver)
         if name not in pulp.listSolvers():
@@ -177,6 +227,10 @@ class Ilp:
                 bound = round_down(pulp.value(model.lp.objective) * (1 - gap), model.unit_s)
                 run.raise_bound(bound, f"{self.params.solver} optimum")
         return run.should_stop() or StopReason.FINISHED
+
+
+def _encode(model: IlpModel, placement: Placement) -> Values:
+    return model.encode(placement.device_of_op)
 
 
 _REASONS = {

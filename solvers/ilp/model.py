@@ -200,6 +200,11 @@ class IlpModel:
                     self.lp.addConstraint(row <= 0, f"device_used_{c}_{s}")
         self.lp.setObjective(linear_row(*parts))
 
+    @property
+    def is_exact(self) -> bool:
+        """False if the program counts subgraphs too low: then its objective promises nothing."""
+        return not self.device_used
+
     # placements
 
     def encode(self, device_of_op: NDArray[np.int64]) -> dict[pulp.LpVariable, float]:

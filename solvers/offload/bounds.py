@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placekit.graph import topological_order
 from placekit.method import Run
@@ -13,7 +14,15 @@ from placekit.solvers.offload.plans import assign_devices, insert_nodes, placeme
 from placekit.solvers.offload.series import Series, along_order, decompose
 from placekit.solvers.offload.series_program import Plan, solve_series
 
-__all__ = ["CRITICAL_PATH", "SERIES_PROGRAM", "critical_path", "offer_plan", "rounded_down", "solve_along_spine"]
+__all__ = [
+    "CRITICAL_PATH",
+    "SERIES_PROGRAM",
+    "critical_path",
+    "earliest_ends",
+    "offer_plan",
+    "rounded_down",
+    "solve_along_spine",
+]
 
 CRITICAL_PATH = "critical path with transfers"
 SERIES_PROGRAM = "series program"
@@ -31,7 +40,12 @@ def rounded_down(flat: OffloadProblem, latency_s: float) -> float:
 
 
 def critical_path(flat: OffloadProblem) -> float:
-    """Return a lower bound in seconds: the longest path, every node where it is soonest done, given what precedes it.
+    """Return a lower bound in seconds: the longest path, see `earliest_ends`."""
+    return float(earliest_ends(flat).max())
+
+
+def earliest_ends(flat: OffloadProblem) -> NDArray[np.float64]:
+    """``[N]`` lower bounds in seconds: each node where it is soonest done, given what precedes it.
 
     A node in a call ends after the inputs that come from outside the call have moved in: for a predecessor u either u
     is in the same call and ended before, or u's output is in host memory and all of u's nets to the node move in. Two
@@ -68,7 +82,7 @@ def critical_path(flat: OffloadProblem) -> float:
         before[v].append((u, time))
     order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers)
     ends, known = [0.0] * flat.num_nodes, [0.0] * flat.num_nodes  # in a call; in host memory
-    longest = 0.0
+    earliest = np.zeros(flat.num_nodes)
     for v in order.tolist():
         on_host = max((known[u] for u, _ in before[v]), default=0.0) + host[v]
         start = 0.0
@@ -77,8 +91,8 @@ def critical_path(flat: OffloadProblem) -> float:
             start = max(start, min(together, known[u] + time))
         ends[v] = start + call[v]
         known[v] = min(on_host, ends[v] + float(out[v]))
-        longest = max(longest, min(on_host, ends[v]))
-    return float(longest)
+        earliest[v] = min(on_host, ends[v])
+    return earliest
 
 
 def offer_plan(run: Run, flat: OffloadProblem, series: Series, plan: Plan) -> None:

@@ -10,17 +10,12 @@ from placekit.method import Run
 from placekit.placement import Placement
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
 from placekit.solvers.infeasible import clash
-from placekit.solvers.local_search.method import LocalSearchParams
 from placekit.solvers.offload.cp_model import OffloadModel
 from placekit.solvers.offload.flat import flatten_calls
-from placekit.solvers.offload.method import solve_offload
-from placekit.solvers.offload.search import search_offload
+from placekit.solvers.offload.method import longest_latency, search_before
 from placekit.stop import StopReason
 
 __all__ = ["solve_offload_program"]
-
-START_SHARE = 0.2
-"""Share of the time limit that the annealing before may take."""
 
 
 def solve_offload_program(run: Run, workers: Callable[[int], int]) -> StopReason:
@@ -33,30 +28,17 @@ def solve_offload_program(run: Run, workers: Callable[[int], int]) -> StopReason
     workers
         Number of CP-SAT's workers by the number of variables.
     """
-    if "ideals" not in run.info:  # an earlier stage has not done it
-        reason = solve_offload(run)
-        if reason is not StopReason.FINISHED:
-            return reason
-    with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
-        search_offload(run, LocalSearchParams(patience=3, steps=200))
-    if (stopped := run.should_stop()) is not None:
+    if (stopped := search_before(run)) is not None:
         return stopped
     flat = flatten_calls(run.problem)
     while True:
         ceiling_s = run.objective
-        longest = _longest(run) if ceiling_s is None else ceiling_s
+        longest = longest_latency(run.problem) if ceiling_s is None else ceiling_s
         model = OffloadModel(run.problem, flat, longest, run.bound or 0.0)
         reason = _solve(run, model, workers)
         improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
         if reason is not StopReason.FINISHED or not improved:
             return reason
-
-
-def _longest(run: Run) -> float:
-    """Return a latency that no placement exceeds: every op after the other, every tensor moved as often as possible."""
-    costs, graph = run.problem.costs, run.problem.graph
-    moves = 1 + np.diff(graph.consumer_offsets)
-    return float(costs.op_time_s.max(axis=1).sum() + (moves * costs.transfer_time_s.max(axis=1)).sum())
 
 
 def _solve(run: Run, model: OffloadModel, workers: Callable[[int], int]) -> StopReason:

@@ -34,7 +34,7 @@ from placekit.placement import Placement
 from placekit.problem import Problem
 from placekit.solvers.cpsat.scale import TimeScale, scale_bytes
 from placekit.solvers.offload.flat import OffloadProblem
-from placekit.solvers.offload.plans import node_places
+from placekit.solvers.offload.plans import equal_slots, node_places, ordered_slots, placement_at
 
 __all__ = ["OffloadModel"]
 
@@ -187,14 +187,9 @@ class OffloadModel:
             self.proto.add(self.known[op] >= self.known[u] + takes[op])
 
     def _order_equal_devices(self) -> None:
-        for group in self._equal_slots():
+        for group in equal_slots(self.flat):
             for a, b in pairwise(group):
                 self.proto.add(self.start[a] <= self.start[b])
-
-    def _equal_slots(self) -> list[list[int]]:
-        """Return the first slots of the devices of every group of equals."""
-        first = {int(self.device_of_place[s]): s for s in range(self.num_slots - 1, -1, -1)}
-        return [[first[d] for d in group] for group in self.flat.groups]
 
     # placements
     def read(self, solution: cp_model.CpSolverSolutionCallback) -> Placement:
@@ -203,11 +198,7 @@ class OffloadModel:
         for (v, p), x in self.x.items():
             if solution.boolean_value(x):
                 place[v] = p
-        of_op = place[self.node_of_op]
-        steps = None
-        if self.flat.calls_per_device > 1:
-            steps = np.where(of_op < self.num_slots, of_op % self.flat.calls_per_device, 0)
-        return Placement.of(self.problem, self.device_of_place[of_op], steps)
+        return placement_at(self.flat, place)
 
     def hint(self, placement: Placement, starts_s: NDArray[np.float64]) -> bool:
         """Start the search from a placement; return False if it has more calls than a device may make.
@@ -219,12 +210,7 @@ class OffloadModel:
         starts_s
             ``[num_ops]`` start of the call or host op that each op belongs to, by which equal devices are ordered.
         """
-        device = placement.device_of_op
-        first_place = {int(d): p for p, d in reversed(list(enumerate(self.device_of_place.tolist())))}
-        for group, slots in zip(self.flat.groups, self._equal_slots(), strict=True):
-            earliest = {d: float(starts_s[device == d].min(initial=np.inf)) for d in group}
-            first_place |= dict(zip(sorted(group, key=earliest.__getitem__), slots, strict=True))
-        node_place = node_places(self.flat, placement, first_place)
+        node_place = node_places(self.flat, placement, ordered_slots(self.flat, placement, starts_s))
         if node_place is None:
             return False
         self.hint_places(node_place)

@@ -19,7 +19,10 @@ from placekit.solvers.offload.plans import placement_of
 from placekit.solvers.offload.search import search_offload
 from placekit.stop import StopReason
 
-__all__ = ["bound_offload", "open_offload", "solve_offload", "why_not"]
+__all__ = ["bound_offload", "longest_latency", "open_offload", "search_before", "solve_offload", "why_not"]
+
+START_SHARE = 0.2
+"""Share of the time limit that the annealing before a program may take."""
 
 
 def why_not(problem: Problem) -> str | None:
@@ -63,3 +66,21 @@ def bound_offload(run: Run, on_bound: Callable[[float, str], None]) -> StopReaso
     if run.should_stop() is None:
         solve_along_spine(run, flat, on_bound, lambda: run.should_stop() is not None)
     return run.should_stop() or StopReason.FINISHED
+
+
+def search_before(run: Run) -> StopReason | None:
+    """Find the placement that a program starts from: series program, if no earlier stage has done it, and annealing."""
+    if "ideals" not in run.info:
+        reason = solve_offload(run)
+        if reason is not StopReason.FINISHED:
+            return reason
+    with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
+        search_offload(run, LocalSearchParams(patience=3, steps=200))
+    return run.should_stop()
+
+
+def longest_latency(problem: Problem) -> float:
+    """Return a latency that no placement exceeds: every op after the other, every tensor moved as often as possible."""
+    costs, graph = problem.costs, problem.graph
+    moves = 1 + np.diff(graph.consumer_offsets)
+    return float(costs.op_time_s.max(axis=1).sum() + (moves * costs.transfer_time_s.max(axis=1)).sum())

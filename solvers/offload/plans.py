@@ -11,7 +11,16 @@ from placekit.graph import topological_order
 from placekit.placement import Placement
 from placekit.solvers.offload.flat import OffloadProblem
 
-__all__ = ["assign_devices", "host_of_node", "insert_nodes", "node_places", "placement_of"]
+__all__ = [
+    "assign_devices",
+    "equal_slots",
+    "host_of_node",
+    "insert_nodes",
+    "node_places",
+    "ordered_slots",
+    "placement_at",
+    "placement_of",
+]
 
 
 def host_of_node(flat: OffloadProblem) -> NDArray[np.int64]:
@@ -92,6 +101,42 @@ def placement_of(
     steps = None if flat.calls_per_device == 1 else np.where(in_call, call_of_node, 0)
     expand = flat.contraction.expand
     return Placement.of(flat.contraction.problem, expand(device), None if steps is None else expand(steps))
+
+
+def equal_slots(flat: OffloadProblem) -> list[list[int]]:
+    """Return the first slots of the accelerators of every group of equals."""
+    first = {int(d): p for p, d in reversed(list(enumerate(flat.device_of_place.tolist())))}
+    return [[first[d] for d in group] for group in flat.groups]
+
+
+def ordered_slots(flat: OffloadProblem, placement: Placement, starts_s: NDArray[np.float64]) -> dict[int, int]:
+    """Return a first place for every device, such that of equal accelerators the first calls start in order.
+
+    Parameters
+    ----------
+    flat
+        The problem.
+    placement
+        A feasible placement.
+    starts_s
+        ``[num_ops]`` start of each op, or of the call that it belongs to.
+    """
+    device = placement.device_of_op
+    first_place = {int(d): p for p, d in reversed(list(enumerate(flat.device_of_place.tolist())))}
+    for group, slots in zip(flat.groups, equal_slots(flat), strict=True):
+        earliest = {d: float(starts_s[device == d].min(initial=np.inf)) for d in group}
+        first_place |= dict(zip(sorted(group, key=earliest.__getitem__), slots, strict=True))
+    return first_place
+
+
+def placement_at(flat: OffloadProblem, node_place: NDArray[np.int64]) -> Placement:
+    """Return the placement with ``[N]`` places."""
+    place = flat.contraction.expand(node_place)
+    steps = None
+    if flat.calls_per_device > 1:
+        num_slots = len(flat.device_of_place) - len(flat.hosts)
+        steps = np.where(place < num_slots, place % flat.calls_per_device, 0)
+    return Placement.of(flat.contraction.problem, flat.device_of_place[place], steps)
 
 
 def node_places(

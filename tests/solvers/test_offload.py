@@ -19,6 +19,8 @@ from placekit.errors import UnsupportedProblemError
 from placekit.method import Run
 from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.offload.anneal import excess, latency
+from placekit.solvers.offload.flat import flatten_calls
+from placekit.solvers.offload.ilp_model import OffloadIlp
 from placekit.solvers.offload.method import bound_offload
 from placekit.solvers.offload.search import places_from, places_of
 
@@ -177,6 +179,45 @@ def test_cpsat_matches_enumeration_with_two_calls_per_device(problem: pk.Problem
 
 
 @given(problem=offload_problems(max_ops=5) | offload_problems(max_ops=4, max_devices=2, calls=2))
+@examples(60)
+def test_ilp_matches_enumeration(problem: pk.Problem) -> None:
+    """The optimum with its proof, or the proof that there is none."""
+    best = optimum(problem)
+    result = pk.solve(problem, method="ilp", params={"threads": 1})
+    if best is None:
+        assert result.placement is None
+    else:
+        assert result.objective == pytest.approx(best, rel=OPTIMALITY_TOLERANCE, abs=1e-12)
+        assert result.status is pk.Status.OPTIMAL
+
+
+@given(data=st.data(), problem=offload_problems(max_ops=7, max_devices=4) | offload_problems(7, 4, calls=2))
+@examples(150)
+def test_no_row_of_the_integer_program_cuts_a_placement_off(data: st.DataObject, problem: pk.Problem) -> None:
+    """The values of any feasible placement satisfy every row and limit, and T is its latency."""
+    num_ops = problem.graph.num_ops
+    devices = data.draw(st.lists(st.integers(0, problem.platform.num_devices - 1), min_size=num_ops, max_size=num_ops))
+    steps = data.draw(st.none() | st.lists(st.integers(0, 1), min_size=num_ops, max_size=num_ops))
+    leader = np.unique(problem.op_class, return_index=True)[1][problem.op_class]
+    placement = pk.Placement.of(problem, np.array(devices)[leader], None if steps is None else np.array(steps))
+    evaluation = pk.evaluate(problem, placement)
+    if not evaluation.is_feasible or not evaluation.objective:
+        return
+    model = OffloadIlp(problem, flatten_calls(problem), evaluation.objective * 1.01)
+    values = model.encode(placement)
+    if values is None:
+        assert steps is not None  # q is 1: ops of one class in calls of their own
+        return
+    assert values[model.latency] * model.unit_s == pytest.approx(evaluation.objective, rel=1e-9)
+    assert set(values) == set(model.lp.variables())
+    for variable, number in values.items():
+        variable.varValue = number
+    assert [row.name for row in model.lp.constraints() if not row.valid(1e-7)] == []
+    for variable, value in values.items():
+        assert variable.lowBound - 1e-9 <= value <= variable.upBound + 1e-9, variable.name
+
+
+@given(problem=offload_problems(max_ops=5) | offload_problems(max_ops=4, max_devices=2, calls=2))
 @examples(30)
 def test_lns_closes_small_problems(problem: pk.Problem) -> None:
     """A neighbourhood that is the whole problem is a proof."""
@@ -268,7 +309,7 @@ def test_public_workloads_are_proven_optimal(workloads: Path, name: str) -> None
     assert result.bound_name == "series program"
 
 
-@pytest.mark.parametrize("method", ["dp", "local-search", "cpsat", "lns", "bound"])
+@pytest.mark.parametrize("method", ["dp", "local-search", "ilp", "cpsat", "lns", "bound"])
 def test_methods_refuse_or_keep_contiguity(diamond: pk.Problem, method: str) -> None:
     """Search by calls does not keep parts together and says so; a program that bounds only needs no more."""
     problem = diamond.replace(objective=pk.OffloadLatency(), contiguity=pk.Contiguity.CONVEX)
