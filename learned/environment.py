@@ -175,11 +175,14 @@ class Environment:
         return np.where(np.isfinite(objectives), objectives / self.reference_s, INFEASIBLE_COST + degree)
 
     def _score(self, placements: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        rows = np.array(placements, dtype=np.int64, order="C", ndmin=2)
+        # a batch can be gigabytes: it is copied only where it must be
+        rows = np.atleast_2d(np.require(placements, np.int64, ["C", "W"]))  # W: kernels are compiled for such arrays
         degree = self.infeasibility(rows)
         feasible = np.flatnonzero(degree == 0)
         objectives = np.full(len(rows), np.inf)
-        if feasible.size:
+        if 0 < feasible.size == len(rows):
+            objectives = self.reward(rows)
+        elif feasible.size:
             objectives[feasible] = self.reward(rows[feasible])
         self.evaluations += len(rows)
         if len(rows):
