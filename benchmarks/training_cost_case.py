@@ -129,9 +129,9 @@ class PhaseClock:
 def measure(case: CostCase) -> dict[str, Any]:
     """Train and return the row of the case.
 
-    Kernels and torch are warm: a tiny problem is trained on first. The first update is not timed either, as it
-    allocates. Memory is that of the problem, its features and its training: the peak, less what the process held after
-    the warm-up.
+    Kernels and torch are warm: a tiny problem is trained on first. Where time is asked for, the first update does not
+    count either, as it allocates. Memory is that of the problem, its features and its training: the peak, less what the
+    process held after the warm-up.
     """
     method = get_method(case.learner, {})
     assert isinstance(method, LearnedMethod)
@@ -154,7 +154,7 @@ def measure(case: CostCase) -> dict[str, Any]:
 
 
 def _updates(method: LearnedMethod, problem: Problem, seconds: float) -> dict[str, Any]:
-    """Return what an update costs on `problem`: one that does not count, then as many as fit into `seconds`."""
+    """Return what an update costs on `problem`: of as many as fit into `seconds` after the first, or of the first."""
     clock = PhaseClock()
     begun_s = perf_counter()
     environment = Environment(problem)
@@ -162,20 +162,22 @@ def _updates(method: LearnedMethod, problem: Problem, seconds: float) -> dict[st
     training = Training.begin(learner, environment, method.params, 0)
     setup_s = perf_counter() - begun_s
     clock.watch(learner, environment)
-    first_evaluations = 0
+    uncounted, first_evaluations = int(seconds > 0), environment.evaluations
+    clock.reset()
 
     def should_stop() -> StopReason | None:
-        return StopReason.TIME if training.update > 1 and sum(clock.seconds.values()) >= seconds else None
+        is_over = training.update > uncounted and sum(clock.seconds.values()) >= seconds
+        return StopReason.TIME if is_over else None
 
     def on_update(metrics: Metrics) -> None:
         nonlocal first_evaluations
-        if metrics.update == 1:
+        if metrics.update == uncounted:
             clock.reset()
             first_evaluations = environment.evaluations
 
     type(method).loop(training, should_stop, on_update)
     clock.enter("learn")  # settles what has run until now
-    total_s, updates = sum(clock.seconds.values()), training.update - 1
+    total_s, updates = sum(clock.seconds.values()), training.update - uncounted
     return {
         "setup_s": setup_s,
         "updates": updates,
