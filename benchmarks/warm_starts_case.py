@@ -1,0 +1,188 @@
+"""One run of the benchmark of warm starts: a learner that is counted, or a search that is timed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.errors import PlacekitError
+from placekit.method import Run
+from placekit.placement import Placement
+from placekit.problem import Problem
+from placekit.solve import solve
+from placekit.solvers.registry import get_method
+from placekit.stop import MaxRuntime, StopReason
+
+if TYPE_CHECKING:
+    from placekit.learned.method import LearnedMethod
+
+__all__ = ["LEARNER", "NEAR", "CountingReward", "Row", "WarmCase", "run_learner", "run_search"]
+
+Row = dict[str, Any]
+
+LEARNER = "hsdag"
+NEAR = 0.02
+"""How near the optimum a learner has to come, relative to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmCase:
+    """One run.
+
+    Parameters
+    ----------
+    part
+        ``"evaluations"`` or ``"time"``.
+    instance
+        Name of a zoo model, of a workload, or of a generated problem.
+    method
+        What runs. `LEARNER` in the part ``time`` makes the learned start of the same instance and seed.
+    start
+        What it begins with.
+    seed
+        Its seed.
+    """
+
+    part: str
+    instance: str
+    method: str
+    start: str
+    seed: int
+
+
+class CountingReward:
+    """The judge, counting until the first placement that is good enough.
+
+    Parameters
+    ----------
+    problem
+        The problem; every placement of it is feasible.
+    target_s
+        What is good enough.
+
+    Attributes
+    ----------
+    count : int
+        Placements so far.
+    reached_after : int or None
+        Placements up to the first one that is good enough, itself included.
+    """
+
+    def __init__(self, problem: Problem, target_s: float) -> None:
+        from placekit.learned.rewards import judge_reward
+
+        self._judge = judge_reward(problem)
+        self.target_s = target_s
+        self.count = 0
+        self.reached_after: int | None = None
+
+    def __call__(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the objectives of `placements`."""
+        objectives = self._judge(placements)
+        good = np.flatnonzero(objectives <= self.target_s)
+        if self.reached_after is None and good.size:
+            self.reached_after = self.count + int(good[0]) + 1
+        self.count += len(placements)
+        return objectives
+
+
+def run_learner(problem: Problem, start: str, seed: int, max_evaluations: int) -> Row:
+    """Let HSDAG learn until it is near the optimum.
+
+    Parameters
+    ----------
+    problem
+        Serial latency, two kinds of devices and no limits, so that ``mincut`` is exact and every placement feasible.
+    start
+        ``"cold"``, ``"biased"`` or ``"cloned"``.
+    seed, max_evaluations
+        Seed, and when to give up.
+    """
+    from placekit.learned.cloning import clone
+    from placekit.learned.environment import Environment
+    from placekit.learned.method import seeded_learner
+    from placekit.learned.training import Training
+
+    optimum = solve(problem, "mincut")
+    if optimum.placement is None or optimum.objective is None:
+        raise PlacekitError(f"mincut has no placement for {problem.name!r}")
+    reward = CountingReward(problem, optimum.objective * (1 + NEAR))
+    method = cast("LearnedMethod", get_method(LEARNER, {"clone": 0} if start == "biased" else {}))
+    begin = perf_counter()
+    environment = Environment(problem, reward)
+    learner = seeded_learner(method, environment, seed)
+    training = Training.begin(learner, environment, method.params, seed)
+    if start != "cold":
+        wanted = optimum.placement.device_of_op
+        learner.prefer(wanted)
+        training.wanted = wanted[None]
+    clone(training, lambda: None, lambda _: None)
+    cloned_s = perf_counter() - begin
+    first_cost: list[float] = []
+
+    def should_stop() -> StopReason | None:
+        is_over = reward.reached_after is not None or reward.count >= max_evaluations
+        return StopReason.ITERATIONS if is_over and first_cost else None
+
+    reason = type(method).loop(
+        training, should_stop, lambda told: first_cost.append(-told.values["charts/episodic_return"])
+    )
+    return {
+        "reached_after": reward.reached_after,
+        "evaluations": reward.count,
+        "max_evaluations": max_evaluations,
+        "updates": training.update,
+        "cloning_updates": training.cloned,
+        "cloning_s": cloned_s,
+        "first_mean_s": first_cost[0] * environment.reference_s,
+        "objective_s": environment.best_objective,
+        "optimum_s": optimum.objective,
+        "stop_reason": str(reason),
+        "runtime_s": perf_counter() - begin,
+    }
+
+
+def run_search(problem: Problem, case: WarmCase, learned: Row | None, time_limit_s: float) -> Row:
+    """Run one method for a time.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    case
+        Which method, start and seed.
+    learned
+        The row of the learner; not needed for a cold start.
+    time_limit_s
+        Wall seconds.
+    """
+    start = None
+    if case.start != "cold":
+        if learned is None:
+            raise PlacekitError(f"{case}: the learner has no row")
+        start = Placement.of(problem, np.array(learned["device_of_op"]))
+    is_uncertain = case.start.endswith("uncertainty")
+    method = get_method(case.method, {"uncertainty": True} if is_uncertain else {})
+    run = Run(problem, MaxRuntime(time_limit_s), case.seed, start)
+    if start is not None and learned is not None:
+        run.offer(start)
+        uncertainty = np.array(learned["uncertainty"])
+        run.uncertainty = lambda: uncertainty
+    reason = method.run(run)
+    row: Row = {
+        "time_limit_s": time_limit_s,
+        "objective_s": run.objective,
+        "bound_s": run.bound,
+        "stop_reason": str(reason),
+        "runtime_s": run.elapsed_s,
+        "evaluations": run.evaluations,
+        "trace": [[line.time_s, line.objective, line.bound] for line in run.trace],
+    }
+    if case.method == LEARNER and run.placement is not None and run.uncertainty is not None:
+        row["device_of_op"] = run.placement.device_of_op.tolist()
+        row["uncertainty"] = [round(value, 4) for value in run.uncertainty().tolist()]
+    return row
