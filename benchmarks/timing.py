@@ -1,9 +1,10 @@
 """Placements timed on this machine: speedups, unequal groups, and predictions against measurements.
 
-``python -m placekit.benchmarks.timing`` runs all of it in about 25 minutes; ``--parts``, ``--models`` and ``--quick``
-run less. It should have the machine to itself: rows say how much other load there was. One row per case is appended
-to ``benchmarks/rows/timing.jsonl``; cases that have a row there are left out, so that a run may be stopped at any time
-and continued, and a case that fails gives a row with its error, is passed over, and is tried again the next time. See
+``python -m placekit.benchmarks.timing`` runs all of it in about 45 minutes; ``--parts``, ``--models``, ``--executors``
+and ``--quick`` run less. It should have the machine to itself: rows say how much other load there was. One row per case
+is appended to ``benchmarks/rows/timing.jsonl``; cases that have a row there are left out, so that a run may be stopped
+at any time and continued, and a case that fails gives a row with its error, is passed over, and is tried again the next
+time. See
 :mod:`placekit.benchmarks.timing_cases` for what is measured.
 """
 
@@ -22,7 +23,7 @@ import numpy as np
 
 from placekit.benchmarks.circumstances import ROOT, circumstances
 from placekit.benchmarks.rows import append_row, read_lines
-from placekit.benchmarks.timing_cases import PARTS, TimingCase, run_case, timing_cases
+from placekit.benchmarks.timing_cases import EXECUTORS, PARTS, TimingCase, run_case, timing_cases
 from placekit.cost_models.cache import cache_directory
 from placekit.errors import InvalidFileError, PlacekitError
 
@@ -76,6 +77,11 @@ def describe(case: TimingCase, row: Mapping[str, Any]) -> str:
     elif case.part == "unequal":
         text += f"{_times(row['speedup_over_equal_halves'])} over equal halves, "
         text += f"{_times(row['speedup_over_best_random'])} over the best random cut"
+    elif case.part == "compile":
+        told = (
+            f"{each['num_stages']}: {each['cold_s']:.2f} s, {each['cached_s']:.2f} s cached" for each in row["plans"]
+        )
+        text += f"compiled by number of stages: {'; '.join(told)}"
     else:
         found = row["calibration"]
         text += f"error {found['error_before']:.1%} before, {found['error_after']:.1%} after calibration"
@@ -121,6 +127,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Time placements on this machine.")
     parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=tuple(PARTS), metavar="PART")
     parser.add_argument("--models", nargs="+", metavar="MODEL", help="only these models")
+    parser.add_argument(
+        "--executors", nargs="+", choices=EXECUTORS, default=EXECUTORS, metavar="EXECUTOR", help="only these"
+    )
     parser.add_argument("--quick", action="store_true", help="a smoke run: short bursts, few cuts")
     parser.add_argument("--again", action="store_true", help="measure cases that have a row already, too")
     parser.add_argument("--rows", type=Path, default=ROWS, help="file that rows are appended to")
@@ -131,8 +140,12 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     models = tuple(options.models) if options.models else None
     cases = timing_cases(tuple(options.parts), models, is_quick=options.quick)
+    cases = [case for case in cases if case.executor in options.executors]
     if not cases:
-        sys.exit(f"no cases of {', '.join(options.parts)} for models {', '.join(options.models or ())}")
+        sys.exit(
+            f"no cases of {', '.join(options.parts)} for models {', '.join(options.models or ['all'])} and "
+            f"{', '.join(options.executors)}"
+        )
     known = {} if options.again else read_rows(options.rows)
     rows = {case: known[case] for case in cases if case in known}
     todo = [case for case in cases if case not in known]

@@ -9,6 +9,8 @@
 ``prediction``
     Splits of all shapes: what the costs predict, before and after calibration, and what is measured. "After" is by
     parameters from the other splits of the same case, never from the split itself.
+``compile``
+    How long placements take to compile, with and without OpenVINO's model cache.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from placekit.benchmarks.timing_compile import compile_times
 from placekit.cost_models.base import Progress
 from placekit.cost_models.calibration import calibrate
 from placekit.cost_models.openvino.devices import core_groups
@@ -30,7 +33,7 @@ from placekit.cost_models.openvino.timing_contenders import Contender, Executor,
 from placekit.cost_models.openvino.timing_series import Timings
 from placekit.cost_models.profiled import Profiled
 from placekit.cost_models.splits import split_placement
-from placekit.cost_models.stage_costs import predict
+from placekit.cost_models.stage_costs import predict, stage_overhead_s
 from placekit.errors import InvalidFileError
 from placekit.io.model import ModelSource, read_model
 from placekit.placement import Placement
@@ -39,9 +42,12 @@ from placekit.result import Result
 from placekit.solve import solve
 from placekit.stop import MaxRuntime, TargetGap
 
-__all__ = ["PARTS", "TimingCase", "run_case", "timing_cases"]
+__all__ = ["EXECUTORS", "PARTS", "TimingCase", "run_case", "timing_cases"]
 
 Row = dict[str, Any]
+
+EXECUTORS: tuple[Executor, ...] = ("threads", "processes", "serial")
+"""Ways of running splits whose predictions are judged."""
 
 _SPEEDUP_MODELS = ("resnet50", "inception_v3", "bert_base")
 _PREDICTION_MODELS = (*_SPEEDUP_MODELS, "mobilenet_v2", "densenet121")
@@ -83,12 +89,14 @@ def timing_cases(parts: tuple[str, ...], models: tuple[str, ...] | None, *, is_q
     """Return the cases of the `parts`, of all their models or of those given."""
     cases = []
     for part in parts:
-        for model in _PREDICTION_MODELS if part == "prediction" else _SPEEDUP_MODELS:
+        for model in _SPEEDUP_MODELS if part in {"speedup", "unequal"} else _PREDICTION_MODELS:
+            if part == "compile":
+                cases.append(TimingCase(part, model, "equal", "serial", is_quick))
+                continue
             if part != "prediction":
                 cases.append(TimingCase(part, model, "equal" if part == "speedup" else "unequal", "threads", is_quick))
                 continue
-            executors: tuple[Executor, ...] = ("threads", "processes", "serial")
-            for executor in executors:
+            for executor in EXECUTORS:
                 cases.append(TimingCase(part, model, "equal", executor, is_quick))
                 if executor != "serial":
                     cases.append(TimingCase(part, model, "unequal", executor, is_quick))
@@ -114,9 +122,11 @@ def run_case(case: TimingCase, folder: Path, progress: Progress | None = None) -
     """
     source = _source(case.model, folder)
     platform = core_groups(2, precision=_PRECISIONS[case.groups])
-    costs = Profiled().cost_table(source, platform, progress=progress)
+    # anew for predictions: a machine that is shared is not as fast in the evening as it was in the morning
+    model = Profiled(cache=None) if case.part == "prediction" else Profiled()
+    costs = model.cost_table(source, platform, progress=progress)
     problem = source.problem(platform, costs)
-    profile = {"noisy": bool(costs.provenance["noisy"])}
+    profile = {"noisy": bool(costs.provenance["noisy"]), "kinds": costs.provenance["kinds"]}
     row = {"benchmark": "timing", **asdict(case), "num_ops": problem.graph.num_ops, "profile": profile}
     return row | PARTS[case.part](case, source, problem, progress)
 
@@ -257,6 +267,7 @@ _SPLITS: tuple[tuple[str, tuple[int, ...], tuple[float, ...]], ...] = (
     ("cut at 15 %, second first", (1, 0), (0.15, 0.85)),
     ("ABA", (0, 1, 0), (0.25, 0.5, 0.25)),
     ("ABABAB", (0, 1) * 3, (1.0,) * 6),
+    ("BABABA", (1, 0) * 3, (1.0,) * 6),
 )
 
 
@@ -265,7 +276,7 @@ def _prediction(case: TimingCase, source: ModelSource, problem: Problem, progres
     for name, pattern, shares in _SPLITS:
         placements[name] = split_placement(problem, pattern, shares)
     alone_s = _BURST_S if is_serial(case.executor) else 0.0
-    settings = _settings(case, rounds=3, stream_s=_BURST_S - alone_s, alone_s=alone_s)
+    settings = _settings(case, rounds=5, stream_s=_BURST_S - alone_s, alone_s=alone_s)
     measured = measure_splits(
         source, problem, placements, case.executor, Timing(settings, cache=None), progress=progress
     )
@@ -281,17 +292,29 @@ def _prediction(case: TimingCase, source: ModelSource, problem: Problem, progres
                 "calibrated_s": split.sample_s * (1 + after),
                 "error_before": before,
                 "error_after": after,
+                "stage_device": split.stages.device.tolist(),
+                "stage_transfer_s": split.stages.transfer_s.tolist(),
                 "stage_op_time_s": split.stages.op_time_s.tolist(),
                 "stage_busy_s": split.busy_s.tolist(),
                 "stage_moved_bytes": split.stages.moved_bytes.tolist(),
             }
         )
-    return {"splits": splits, "calibration": found.to_dict(), **_measured(measured.timings)}
+    return {
+        "stage_overhead_s": stage_overhead_s(problem.costs),
+        "splits": splits,
+        "calibration": found.to_dict(),
+        **_measured(measured.timings),
+    }
+
+
+def _compile(case: TimingCase, source: ModelSource, problem: Problem, progress: Progress | None) -> Row:
+    return compile_times(source, problem, is_quick=case.is_quick, progress=progress) | {"noisy": False}
 
 
 PARTS: Mapping[str, Callable[[TimingCase, ModelSource, Problem, Progress | None], Row]] = {
     "speedup": _speedup,
     "unequal": _unequal,
     "prediction": _prediction,
+    "compile": _compile,
 }
 """What is measured, by name."""

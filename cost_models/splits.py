@@ -74,8 +74,9 @@ def split_placement(problem: Problem, pattern: Sequence[int], shares: Sequence[f
 def calibration_splits(problem: Problem) -> dict[str, Placement]:
     """Return a handful of placements by name: every device alone, and cuts between each device and the next.
 
-    Between two devices: one cut at 30, 50 and 70 % of the work, there and back (ABA), and six blocks (ABABAB). What a
-    device cannot run is left out, and so is what is the same placement again.
+    Between two devices: one cut at 30, 50 and 70 % of the work, there and back (ABA), and six blocks, twice (ABABAB,
+    BABABA): what a stage costs shows in many stages only, and has to be known where one such split is held out. What
+    a device cannot run is left out, and so is what is the same placement again.
     """
     num_devices = problem.platform.num_devices
     wanted: list[tuple[str, list[int], list[float]]] = [
@@ -87,6 +88,7 @@ def calibration_splits(problem: Problem) -> dict[str, Placement]:
         wanted += [(f"{name} cut at {share:.0%}", pair, [share, 1 - share]) for share in (0.3, 0.5, 0.7)]
         wanted.append((f"{name} ABA", [*pair, first], [0.25, 0.5, 0.25]))
         wanted.append((f"{name} ABABAB", pair * 3, [1.0] * 6))
+        wanted.append((f"{name} BABABA", pair[::-1] * 3, [1.0] * 6))
     ops = np.arange(problem.graph.num_ops)
     found: dict[str, Placement] = {}
     for name, pattern, shares in wanted:

@@ -31,7 +31,7 @@ __all__ = ["Timing", "TimingSettings"]
 
 _LOGGER = logging.getLogger(__name__)
 
-_SCHEMA = 1
+_SCHEMA = 2
 """Version of what a cache entry means; raised when measuring changes."""
 
 

@@ -151,7 +151,7 @@ def test_split_arguments_are_checked(pattern: Sequence[int], shares: Sequence[fl
 def test_calibration_splits_leave_out_what_cannot_run() -> None:
     """An op that only the first device runs rules out whatever places it elsewhere."""
     problem = chain()
-    assert len(calibration_splits(problem)) == 7
+    assert len(calibration_splits(problem)) == 8
     supported = np.ones((40, 2), dtype=bool)
     supported[0, 1] = False
     problem = problem.replace(costs=problem.costs.replace(supported=supported))
