@@ -10,7 +10,6 @@ import pytest
 
 import placekit as pk
 from placekit.benchmarks import warm_starts
-from placekit.benchmarks.families import generate
 from placekit.benchmarks.makespan import Instance
 from placekit.benchmarks.rows import append_row
 from placekit.benchmarks.warm_starts import read_rows, warm_cases
@@ -58,9 +57,11 @@ def test_placements_are_counted_until_the_first_good_one(diamond: pk.Problem) ->
 
 def test_a_cloned_optimum_is_found_again_at_once() -> None:
     """From the optimum, a learner needs a few evaluations; without it, many more."""
-    problem = generate(
-        "layered", 60, seed=1, num_devices=2, equal=False, transfer_ratio=0.1, objective=pk.SerialLatency()
-    )
+    rng = np.random.default_rng(0)
+    names = [f"o{i}" for i in range(60)]
+    graph = pk.OpGraph.from_edges(names, [(names[rng.integers(i)], names[i]) for i in range(1, 60)])
+    costs = pk.CostTable(("cpu", "gpu"), rng.lognormal(size=(60, 2)), rng.random((graph.num_tensors, 2)), np.zeros(60))
+    problem = pk.Problem(graph, pk.Platform.of(cpu=1, gpu=1, host="cpu"), costs, pk.SerialLatency())
     found = {start: run_learner(problem, start, 0, max_evaluations=1500) for start in ("cold", "biased", "cloned")}
     assert found["cold"]["cloning_updates"] == found["biased"]["cloning_updates"] == 0
     assert found["cloned"]["cloning_updates"] > 0
