@@ -85,7 +85,7 @@ def learn(
     log_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for metrics.jsonl and TensorBoard events.")
     ] = None,
-    warm_start: Annotated[Path | None, typer.Option(metavar="FILE", help="Placement or result to begin near.")] = None,
+    warm_start: Annotated[Path | None, typer.Option(metavar="FILE", help="Placement or result to learn first.")] = None,
     bound_s: Annotated[
         float, typer.Option("--bound", metavar="SECONDS", help="Time for a lower bound after training; 0: none.")
     ] = 10.0,

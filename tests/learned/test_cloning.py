@@ -16,6 +16,7 @@ from strategies import examples, problems
 from torch import Tensor
 
 import placekit as pk
+from placekit.cli.progress import LearnLine
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.learned.checkpoint import read_checkpoint, write_checkpoint
 from placekit.learned.cloning import clone
@@ -248,3 +249,10 @@ def test_cloning_parameter_is_checked() -> None:
     """By name and bound."""
     with pytest.raises(InvalidProblemError, match="'clone' is -1; it must be >= 0"):
         Gdp.params_type(clone=-1)
+
+
+def test_the_line_of_progress_tells_of_cloning() -> None:
+    """Its metrics are others than those of learning from rewards."""
+    line = LearnLine()
+    line.take(Metrics(7, {"cloning/cross_entropy": 0.5, "cloning/deviations": 12.3, "cloning/grad_norm": 1.0}))
+    assert "cloning the warm start  update 7  about 12 groups elsewhere  3 s" in str(line.render(3.0))
