@@ -5,6 +5,9 @@ until one of its own is within 2 % of the optimum: cold, with a bias towards the
 optimum cloned? Counted in evaluations, so that the load of the machine does not matter. (The warm start itself does not
 count: it is not the learner's.)
 
+Part ``onwards``: HSDAG and GDP on two of them, makespan. How far do they get within so many placements: cold, and from
+what ``heft`` found, with a bias or cloned?
+
 Part ``time``: ``local-search`` and ``lns`` on throughput without contiguity and on makespan. How long until they are
 within 1 % of the best placement that any run found: cold, from what HSDAG found in `LEARN_S` seconds, and, for ``lns``,
 with neighbourhoods drawn by the policy's uncertainty, too? Wall seconds: run it on a machine with nothing else to do.
@@ -26,11 +29,11 @@ from placekit.benchmarks.makespan import Instance
 from placekit.benchmarks.rows import append_row, read_lines
 from placekit.benchmarks.two_kinds import MODEL_PARAMETERS, two_kind_problem
 from placekit.benchmarks.warm_starts_case import LEARNER, Row, WarmCase, run_learner, run_search
-from placekit.benchmarks.warm_starts_table import evaluations_table, time_table
+from placekit.benchmarks.warm_starts_table import evaluations_table, onwards_table, time_table
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidFileError, PlacekitError
 from placekit.io.workload_json import read_workload
-from placekit.objectives import SerialLatency, Throughput
+from placekit.objectives import Makespan, SerialLatency, Throughput
 from placekit.problem import Problem
 from placekit.solve import solve
 from placekit.stop import MaxRuntime
@@ -42,6 +45,8 @@ WORKLOADS = ROOT.parent / "shared" / "workloads" / "msr" / "throughput"
 NUM_SEEDS = 5
 MAX_EVALUATIONS = 60_000
 """Placements after which a learner gives up."""
+ONWARDS = (("hsdag", 20_000), ("gdp", 2_000))
+"""Learners, and placements after which they end: an update of GDP scores fewer, and takes longer."""
 LEARN_S = 10.0
 """Seconds of a learner that another method starts from."""
 SEARCH_S = 8.0
@@ -77,13 +82,19 @@ def warm_cases(workloads: Path | None) -> list[WarmCase]:
         WarmCase("evaluations", model, LEARNER, start, seed)
         for model, seed, start in itertools.product(MODEL_PARAMETERS, range(NUM_SEEDS), STARTS)
     ]
+    onwards = [
+        WarmCase("onwards", model, method, start, seed)
+        for model, (method, _), seed, start in itertools.product(
+            ("inception_v3", "bert_base"), ONWARDS, range(NUM_SEEDS), STARTS
+        )
+    ]
     instances = [*map(str, GENERATED), *(OPEN_WORKLOADS if workloads is not None else ())]
     searching = [
         WarmCase("time", instance, method, start, seed)
         for seed, instance in itertools.product(range(NUM_SEEDS), instances)
         for method, start in ((LEARNER, "cold"), *SEARCHES)
     ]
-    return learning + searching
+    return learning + onwards + searching
 
 
 def time_problem(instance: str, workloads: Path | None) -> Problem:
@@ -125,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run what has no row yet, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, default=ROWS, help="file that rows are appended to")
-    parser.add_argument("--only", choices=("evaluations", "time"), help="one of the two parts")
+    parser.add_argument("--only", choices=("evaluations", "onwards", "time"), help="one of the parts")
     parser.add_argument("--workloads", type=Path, default=WORKLOADS, help="folder of public throughput workloads")
     parser.add_argument(
         "--models", type=Path, help="folder where the zoo's models are, or are kept; built anew if none"
@@ -138,27 +149,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cases = warm_cases(workloads)
     known = read_rows(options.rows)
     wanted = [case for case in cases if case not in known and options.only in (None, case.part)]
-    problems: dict[str, Problem] = {}
+    problems: dict[tuple[str, str], Problem] = {}
     if not options.table and any(case.part == "time" for case in wanted):
         warm_up()
     for number, case in enumerate([] if options.table else wanted, 1):
-        if case.instance not in problems:
-            problems[case.instance] = (
-                two_kind_problem(case.instance, SerialLatency(), directory=options.models)
-                if case.part == "evaluations"
-                else time_problem(case.instance, workloads)
-            )
-        row = _run(problems[case.instance], case, known)
+        key = case.part, case.instance
+        if key not in problems:
+            problems[key] = _problem(case, options.models, workloads)
+        row = _run(problems[key], case, known)
         append_row(options.rows, row)
         known[case] = row
         print(f"[{number}/{len(wanted)}] {case.instance}: {case.method} {case.start}, {_told(row)}", flush=True)
     present = {case: known[case] for case in cases if case in known}
-    print(f"\n{evaluations_table(present)}\n\n{time_table(present)}\n")
+    for table in (evaluations_table, onwards_table, time_table):
+        print(f"\n{table(present)}")
+
+
+def _problem(case: WarmCase, models: Path | None, workloads: Path | None) -> Problem:
+    if case.part == "time":
+        return time_problem(case.instance, workloads)
+    objective = SerialLatency() if case.part == "evaluations" else Makespan()
+    return two_kind_problem(case.instance, objective, directory=models)
 
 
 def _run(problem: Problem, case: WarmCase, known: dict[WarmCase, Row]) -> Row:
     if case.part == "evaluations":
-        found = run_learner(problem, case.start, case.seed, MAX_EVALUATIONS)
+        found = run_learner(problem, case, MAX_EVALUATIONS)
+    elif case.part == "onwards":
+        found = run_learner(problem, case, dict(ONWARDS)[case.method])
     else:
         learned = known.get(WarmCase("time", case.instance, LEARNER, "cold", case.seed))
         found = run_search(problem, case, learned, LEARN_S if case.method == LEARNER else SEARCH_S)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.errors import PlacekitError
+from placekit.evaluate import evaluate
 from placekit.method import Run
 from placekit.placement import Placement
 from placekit.problem import Problem
@@ -20,11 +21,13 @@ from placekit.stop import MaxRuntime, StopReason
 if TYPE_CHECKING:
     from placekit.learned.method import LearnedMethod
 
-__all__ = ["LEARNER", "NEAR", "CountingReward", "Row", "WarmCase", "run_learner", "run_search"]
+__all__ = ["LEARNER", "CountingReward", "Row", "WarmCase", "run_learner", "run_search"]
 
 Row = dict[str, Any]
 
 LEARNER = "hsdag"
+GUIDES = {"evaluations": "mincut", "onwards": "heft"}
+"""Whose placement a learner begins with."""
 NEAR = 0.02
 """How near the optimum a learner has to come, relative to it."""
 
@@ -36,7 +39,7 @@ class WarmCase:
     Parameters
     ----------
     part
-        ``"evaluations"`` or ``"time"``.
+        ``"evaluations"``, ``"onwards"`` or ``"time"``.
     instance
         Name of a zoo model, of a workload, or of a generated problem.
     method
@@ -90,34 +93,38 @@ class CountingReward:
         return objectives
 
 
-def run_learner(problem: Problem, start: str, seed: int, max_evaluations: int) -> Row:
-    """Let HSDAG learn until it is near the optimum.
+def run_learner(problem: Problem, case: WarmCase, max_evaluations: int) -> Row:
+    """Let a method learn; in the part ``evaluations`` until it is near the optimum.
 
     Parameters
     ----------
     problem
-        Serial latency, two kinds of devices and no limits, so that ``mincut`` is exact and every placement feasible.
-    start
-        ``"cold"``, ``"biased"`` or ``"cloned"``.
-    seed, max_evaluations
-        Seed, and when to give up.
+        A problem without limits, so that every placement is feasible; for ``mincut`` one that it can solve.
+    case
+        The start is ``"cold"``, ``"biased"`` or ``"cloned"``.
+    max_evaluations
+        When to give up, at the end of an update.
     """
     from placekit.learned.cloning import clone
     from placekit.learned.environment import Environment
     from placekit.learned.method import seeded_learner
     from placekit.learned.training import Training
 
-    optimum = solve(problem, "mincut")
-    if optimum.placement is None or optimum.objective is None:
-        raise PlacekitError(f"mincut has no placement for {problem.name!r}")
-    reward = CountingReward(problem, optimum.objective * (1 + NEAR))
-    method = cast("LearnedMethod", get_method(LEARNER, {"clone": 0} if start == "biased" else {}))
+    guide = solve(problem, GUIDES[case.part]).placement
+    if guide is None:
+        raise PlacekitError(f"{GUIDES[case.part]} has no placement for {problem.name!r}")
+    wanted = guide.device_of_op
+    # without the order of its ops, if it has one: learners place, no more
+    start_s = evaluate(problem, Placement.of(problem, wanted)).objective
+    if start_s is None:
+        raise PlacekitError(f"the placement by {GUIDES[case.part]} breaks a constraint of {problem.name!r}")
+    reward = CountingReward(problem, start_s * (1 + NEAR) if case.part == "evaluations" else 0.0)
+    method = cast("LearnedMethod", get_method(case.method, {"clone": 0} if case.start == "biased" else {}))
     begin = perf_counter()
     environment = Environment(problem, reward)
-    learner = seeded_learner(method, environment, seed)
-    training = Training.begin(learner, environment, method.params, seed)
-    if start != "cold":
-        wanted = optimum.placement.device_of_op
+    learner = seeded_learner(method, environment, case.seed)
+    training = Training.begin(learner, environment, method.params, case.seed)
+    if case.start != "cold":
         learner.prefer(wanted)
         training.wanted = wanted[None]
     clone(training, lambda: None, lambda _: None)
@@ -140,7 +147,7 @@ def run_learner(problem: Problem, start: str, seed: int, max_evaluations: int) -
         "cloning_s": cloned_s,
         "first_mean_s": first_cost[0] * environment.reference_s,
         "objective_s": environment.best_objective,
-        "optimum_s": optimum.objective,
+        "start_s": start_s,
         "stop_reason": str(reason),
         "runtime_s": perf_counter() - begin,
     }

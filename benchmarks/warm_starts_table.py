@@ -9,7 +9,7 @@ from placekit.benchmarks.msr_table import markdown_line
 from placekit.benchmarks.statistics import Interval, ratio_interval, time_to_gap_s
 from placekit.benchmarks.warm_starts_case import LEARNER, Row, WarmCase
 
-__all__ = ["evaluations_table", "time_table"]
+__all__ = ["evaluations_table", "onwards_table", "time_table"]
 
 CLOSE = 0.01
 """How near the best objective known a search has to come."""
@@ -36,7 +36,7 @@ def evaluations_table(rows: Rows) -> str:
             values = [float(row["reached_after"] or row["evaluations"]) for row in runs]
             if values:
                 spent[start][model] = values
-                first = median(row["first_mean_s"] / row["optimum_s"] for row in runs)
+                first = median(row["first_mean_s"] / row["start_s"] for row in runs)
                 reached = sum(row["reached_after"] is not None for row in runs)
                 cells[model, start] = f"{median(values):,.0f} ({reached} of {len(runs)}); {first - 1:.0%}"
     warm = [start for start in starts if start != "cold"]
@@ -52,6 +52,30 @@ def evaluations_table(rows: Rows) -> str:
         lines.append(markdown_line([model, *(cells.get((model, start), "-") for start in starts), *ratios]))
     overall = [_ratio(spent["cold"], spent[start]) for start in warm]
     return "\n".join([*lines, markdown_line(["all", *[""] * len(starts), *overall])])
+
+
+def onwards_table(rows: Rows) -> str:
+    """Return a line per learner and model: how far it got by start, relative to the placement that it could start from.
+
+    Negative is better than that. Ratios are of the objectives of the warm start and the cold one.
+    """
+    chosen = {case: row for case, row in rows.items() if case.part == "onwards"}
+    ends: dict[str, Values] = {}
+    for case, row in chosen.items():
+        at = ends.setdefault(case.start, {}).setdefault(f"{case.method}, {case.instance}", [])
+        at.append(row["objective_s"] / row["start_s"])
+    cold = ends.pop("cold", {})
+    lines = [
+        "Objective at the end against that of the placement that warm starts begin with, median; ratios of warm over "
+        "cold: below 1 the warm start is better.",
+        "",
+        markdown_line(["learner, model", "cold", *ends, *(f"{start} / cold" for start in ends)]),
+        markdown_line(["---"] * (2 + 2 * len(ends))),
+    ]
+    for name in cold:
+        medians = [f"{median(each[name]) - 1:+.1%}" if name in each else "-" for each in (cold, *ends.values())]
+        lines.append(markdown_line([name, *medians, *(_ratio(each, cold, name) for each in ends.values())]))
+    return "\n".join(lines)
 
 
 def time_table(rows: Rows) -> str:
@@ -132,11 +156,11 @@ def _search_table(method: str, rows: Rows, best: Mapping[str, float]) -> str:
     return "\n".join([*lines, markdown_line(["all", *[""] * len(runs), *ratios(None)])])
 
 
-def _ratio(cold: Values, warm: Values, instance: str | None = None) -> str:
+def _ratio(over: Values, under: Values, instance: str | None = None) -> str:
     """Return the ratio of medians with its interval, of one instance or in the geometric mean over all."""
     if instance is not None:
-        cold, warm = ({name: values for name, values in each.items() if name == instance} for each in (cold, warm))
-    found = ratio_interval(cold, warm)
+        over, under = ({name: values for name, values in each.items() if name == instance} for each in (over, under))
+    found = ratio_interval(over, under)
     return "-" if found is None else _shown(found)
 
 

@@ -14,7 +14,7 @@ from placekit.benchmarks.makespan import Instance
 from placekit.benchmarks.rows import append_row
 from placekit.benchmarks.warm_starts import read_rows, warm_cases
 from placekit.benchmarks.warm_starts_case import CountingReward, WarmCase, run_learner, run_search
-from placekit.benchmarks.warm_starts_table import evaluations_table, time_table
+from placekit.benchmarks.warm_starts_table import evaluations_table, onwards_table, time_table
 from placekit.errors import InvalidFileError, PlacekitError
 
 TINY = Instance("layered", 20, 2, False, 1.0)
@@ -23,7 +23,7 @@ TINY = Instance("layered", 20, 2, False, 1.0)
 def learner_row(reached_after: int | None, evaluations: int) -> dict[str, Any]:
     """Return what the first table reads of a row."""
     spent = {"reached_after": reached_after, "evaluations": evaluations}
-    return spent | {"first_mean_s": 3.0, "optimum_s": 2.0}
+    return spent | {"first_mean_s": 3.0, "start_s": 2.0}
 
 
 def search_row(*trace: tuple[float, float]) -> dict[str, Any]:
@@ -34,8 +34,8 @@ def search_row(*trace: tuple[float, float]) -> dict[str, Any]:
 def test_every_seed_of_every_start_is_there_once() -> None:
     """Learners come before the searches that start from them; without workloads there are only generated problems."""
     cases = warm_cases(Path())
-    assert len(set(cases)) == len(cases) == 3 * 5 * 3 + 6 * 5 * 6
-    assert len(warm_cases(None)) == 3 * 5 * 3 + 3 * 5 * 6
+    assert len(set(cases)) == len(cases) == 3 * 5 * 3 + 4 * 5 * 3 + 6 * 5 * 6
+    assert len(warm_cases(None)) == 3 * 5 * 3 + 4 * 5 * 3 + 3 * 5 * 6
     for at, case in enumerate(cases):
         if case.start.startswith("learned"):
             assert WarmCase("time", case.instance, "hsdag", "cold", case.seed) in cases[:at]
@@ -62,7 +62,10 @@ def test_a_cloned_optimum_is_found_again_at_once() -> None:
     graph = pk.OpGraph.from_edges(names, [(names[rng.integers(i)], names[i]) for i in range(1, 60)])
     costs = pk.CostTable(("cpu", "gpu"), rng.lognormal(size=(60, 2)), rng.random((graph.num_tensors, 2)), np.zeros(60))
     problem = pk.Problem(graph, pk.Platform.of(cpu=1, gpu=1, host="cpu"), costs, pk.SerialLatency())
-    found = {start: run_learner(problem, start, 0, max_evaluations=1500) for start in ("cold", "biased", "cloned")}
+    found = {
+        start: run_learner(problem, WarmCase("evaluations", "m", "hsdag", start, 0), max_evaluations=1500)
+        for start in ("cold", "biased", "cloned")
+    }
     assert found["cold"]["cloning_updates"] == found["biased"]["cloning_updates"] == 0
     assert found["cloned"]["cloning_updates"] > 0
     for start in ("biased", "cloned"):
@@ -111,6 +114,19 @@ def test_the_first_table_counts_what_was_spent() -> None:
     lines = evaluations_table(rows).splitlines()
     assert lines[2] == "| model | cold | cloned | cold / cloned |"
     assert lines[4].startswith("| m | 5,000 (1 of 2); 50% | 5 (2 of 2); 50% | 1e+03 (800 to 1.2e+03) |")
+
+
+def test_the_table_of_ends_is_relative_to_the_start() -> None:
+    """Every learner has a line; the ratio is of warm over cold."""
+    rows = {
+        WarmCase("onwards", "m", "gdp", start, seed): {"objective_s": objective_s, "start_s": 2.0}
+        for start, seed, objective_s in (("cold", 0, 3.0), ("cold", 1, 3.0), ("cloned", 0, 1.5), ("cloned", 1, 1.5))
+    }
+    assert onwards_table(rows).splitlines()[2:] == [
+        "| learner, model | cold | cloned | cloned / cold |",
+        "| --- | --- | --- | --- |",
+        "| gdp, m | +50.0% | -25.0% | 0.5 (0.5 to 0.5) |",
+    ]
 
 
 def test_the_second_table_counts_the_learner_apart() -> None:
