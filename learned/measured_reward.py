@@ -286,10 +286,12 @@ class MeasuredReward:
         }
 
     def _seconds(self, row: NDArray[np.int64]) -> float:
-        key = _key(row)
+        key, before = _key(row), self.measurements
         if key not in self._known:
             self._known[key] = self._measured(Placement.of(self.problem, row))
         self.asked += 1
+        if self.measurements > before and self.on_measured is not None:
+            self.on_measured(self)
         return self._known[key]
 
     def _measured(self, placement: Placement) -> float:
@@ -316,8 +318,6 @@ class MeasuredReward:
         if not is_known:
             self.measurements += 1
             self.measuring_s += perf_counter() - start
-            if self.on_measured is not None:
-                self.on_measured(self)
         return seconds
 
     def _gives_up(self) -> bool:

@@ -314,16 +314,12 @@ def test_waiting_for_another_measurement_ends_when_time_is_up(chain: ModelSource
 
 
 def test_a_real_model_is_learned_on_the_devices(chain: ModelSource, tmp_path: Path) -> None:
-    """Serially: processes start, times are positive, the answer runs, and a second training starts none."""
+    """Serially: processes start, times are positive, and the answer stands beside the best single device."""
     problem = problem_of(chain, pk.SerialLatency())
     settings = TimingSettings(rounds=3, max_rounds=3, warm_up_s=0, latency_s=0.01, throughput_s=0)
     timing = Timing(settings, ProfileCache(tmp_path / "cache"), tmp_path / "lock", keeps_noisy=True)
-
-    def train(max_measurements: int) -> pk.Result:
-        reward = MeasuredReward(chain, problem, timing=timing, final_timing=timing, max_measurements=max_measurements)
-        return pk.solve(problem, Hsdag(SMALL, Session(measured=reward)))
-
-    told = train(3).info["measured"]
+    reward = MeasuredReward(chain, problem, timing=timing, final_timing=timing, max_measurements=3)
+    told = pk.solve(problem, Hsdag(SMALL, Session(measured=reward))).info["measured"]
     assert (told["measurements"], told["failures"]) == (3, 0)
     assert told["sample_s"] > 0
     assert told["best_single_s"] > 0
