@@ -23,6 +23,10 @@ RELATIVE_SLACK = 4e-7
 """Taken off the dual bound of an integer program: HiGHS prunes nodes within its own gap and tolerances."""
 
 
+UNSOUND_PRESOLVE_RULES = 1 << 15 | 1 << 16
+"""Probing and enumeration, for HiGHS's option `presolve_rule_off`: either one called 50 the optimum of a program of 38
+columns whose optimum is 0 (1.11 to 1.13; ``test_bug_presolve_cuts_off_the_optimum``)."""
+
 WRONG_PRESOLVE = "1.14."
 """HiGHS whose presolve cuts off optima of integer programs (github.com/ERGO-Code/HiGHS/issues/2957)."""
 
@@ -112,6 +116,7 @@ class Program:
             ("dual_feasibility_tolerance", TOLERANCE),
             ("mip_rel_gap", RELATIVE_SLACK / 10),
             ("mip_abs_gap", 0.0),
+            ("presolve_rule_off", UNSOUND_PRESOLVE_RULES),
         ):
             highs.setOptionValue(option, value)
         if str(highs.version()).startswith(WRONG_PRESOLVE):

@@ -16,6 +16,8 @@ import numpy as np
 import pulp
 from numpy.typing import NDArray
 
+from placekit.solvers.bounds.highs import UNSOUND_PRESOLVE_RULES
+
 __all__ = ["AnytimeHiGHS"]
 
 _EVENTS = highspy.cb.HighsCallbackType
@@ -58,6 +60,7 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
             msg=False,
             callbackTuple=(self._on_event, None),
             callbacksToActivate=[_EVENTS.kCallbackMipImprovingSolution, _EVENTS.kCallbackMipInterrupt],
+            presolve_rule_off=UNSOUND_PRESOLVE_RULES,
             **options,
         )
         self._on_solution, self._on_bound, self._should_stop, self._start = on_solution, on_bound, should_stop, start
