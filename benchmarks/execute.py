@@ -3,7 +3,8 @@
 Of every method the best placement of each problem is executed, if the problem comes from a model and its devices are
 here. Rows go to ``measured.jsonl`` in the folder of results, by the address of the case; what is there is not measured
 again. The same placement found by several methods is measured once. The lock that keeps other measurements of this
-machine away is that of :mod:`placekit.cost_models.openvino.timing`.
+machine away is that of :mod:`placekit.cost_models.openvino.timing`; that of :mod:`placekit.benchmarks.quiet` keeps the
+solves of other suites away.
 """
 
 from __future__ import annotations

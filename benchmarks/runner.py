@@ -153,7 +153,8 @@ class _RunningSuite:
                     self.keep(row)
             return []
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+            # at the end workers are idle, and gone before anything is timed; after a crash or Ctrl-C they may be busy
+            executor.shutdown(wait=not (batch or running), cancel_futures=True)
 
     def keep(self, row: dict[str, Any]) -> None:
         """Write a row, and tell."""

@@ -23,7 +23,10 @@ MAX_REASONS = 8
 
 def bench(
     suite: Annotated[
-        str, typer.Argument(help="quick, hsdag, papers, scaling, or a suite (.toml); msr: the tables of the workloads.")
+        str,
+        typer.Argument(
+            help="quick, hsdag, papers, measured, scaling, or a suite (.toml); msr: the tables of the workloads."
+        ),
     ],
     folder: Annotated[
         Path | None,
@@ -146,6 +149,7 @@ def _tell_plan(jobs: list[Job], wanted: list[Job], plan: Plan, workers: int, *, 
 
 
 def _run(wanted: list[Job], store: Store, executor: str, workers: int, *, is_quiet: bool) -> None:
+    from placekit.benchmarks.quiet import solving
     from placekit.benchmarks.runner import run_jobs
     from placekit.benchmarks.workers import make_executor
     from placekit.cli.console import diagnostics
@@ -161,7 +165,8 @@ def _run(wanted: list[Job], store: Store, executor: str, workers: int, *, is_qui
         if not wanted:
             return
         try:
-            run_jobs(wanted, store, lambda: make_executor(executor, workers), num_workers=workers, on_progress=tell)
+            with solving():
+                run_jobs(wanted, store, lambda: make_executor(executor, workers), num_workers=workers, on_progress=tell)
         except KeyboardInterrupt:
             told = f"stopped; what is done is in {store.path}, and the same command goes on from there"
             diagnostics().print(told, soft_wrap=True)
@@ -170,9 +175,10 @@ def _run(wanted: list[Job], store: Store, executor: str, workers: int, *, is_qui
 
 def _measure(jobs: list[Job], store: Store, *, is_quiet: bool) -> None:
     from placekit.benchmarks.execute import measure_jobs
+    from placekit.benchmarks.quiet import measuring_alone
     from placekit.cli.progress import StepBar
 
-    with StepBar() as bar:
+    with measuring_alone(), StepBar() as bar:
         count = measure_jobs(jobs, store, on_step=bar)
     if not is_quiet:
         print(f"measured {count} placements, rows in {store.measured_path}")
