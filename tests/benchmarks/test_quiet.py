@@ -51,7 +51,7 @@ def test_timings_wait_for_whoever_works_and_then_go_on(
         naps.append(duration_s)
         if len(naps) == 3:
             other.kill()
-            other.wait(60)
+            other.wait()  # with a time limit it would sleep
 
     monkeypatch.setattr(time, "sleep", nap)
     with measuring_alone(tmp_path / "lock"):
@@ -68,7 +68,7 @@ def test_solves_wait_for_timings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     def nap(_: float) -> None:
         other.kill()
-        other.wait(60)
+        other.wait()  # with a time limit it would sleep
 
     monkeypatch.setattr(time, "sleep", nap)
     with solving(tmp_path / "lock"):
