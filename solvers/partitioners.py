@@ -44,6 +44,7 @@ from placekit.method import Run
 from placekit.problem import Problem
 from placekit.solvers.lines import device_work_s, main_group, needs_chain, total_time_s
 from placekit.solvers.params import read_params
+from placekit.solvers.quiet import quiet_stdout
 from placekit.solvers.repair import make_acyclic, move_to_allowed, relieve_memory
 from placekit.stop import StopReason
 
@@ -214,14 +215,15 @@ class Metis(_Partitioner):
         kind = int(run.problem.platform.kind_of_device[main_group(run.problem, contraction)[0]])
         graph = expand_nets(contraction, kind, self.params.expansion)
         options = pymetis.Options(seed=run.seed % 2**31, ufactor=max(1, round(self.params.imbalance * 1000)), ncuts=4)
-        answer = pymetis.part_graph(
-            len(devices),
-            pymetis.CSRAdjacency(graph.offsets.tolist(), graph.neighbours.tolist()),
-            vweights=graph.node_weight.tolist(),
-            eweights=graph.edge_weight.tolist(),
-            tpwgts=share.tolist(),
-            options=options,
-        )
+        with quiet_stdout():  # METIS prints its doubts about more parts than it can fill
+            answer = pymetis.part_graph(
+                len(devices),
+                pymetis.CSRAdjacency(graph.offsets.tolist(), graph.neighbours.tolist()),
+                vweights=graph.node_weight.tolist(),
+                eweights=graph.edge_weight.tolist(),
+                tpwgts=share.tolist(),
+                options=options,
+            )
         return np.array(answer[1], dtype=np.int64)
 
 
