@@ -57,6 +57,7 @@ def measure_jobs(
     store: Store,
     *,
     timing: Timing | None = None,
+    retry: bool = False,
     on_step: Callable[[int, int, str], None] | None = None,
 ) -> int:
     """Measure the best placements of `jobs`, and return how many were measured now.
@@ -69,6 +70,8 @@ def measure_jobs(
         Where the rows are; it must be locked.
     timing
         How to measure; as by default if None.
+    retry
+        Measure again what failed or was disturbed by other load.
     on_step
         Called with the number of finished measurements, of all, and what comes next.
 
@@ -77,7 +80,10 @@ def measure_jobs(
     PlacekitError
         A row cannot be written. A placement that cannot be executed gets a row that says why.
     """
-    rows, known = store.rows(), store.measured()
+    rows = store.rows()
+    known = {
+        case for case, row in store.measured().items() if not (retry and (row["error"] is not None or row["is_noisy"]))
+    }
     wanted = [job for job in measurable(jobs, rows) if job.case.address not in known]
     done: dict[tuple[str, bytes], Row] = {}
     for number, job in enumerate(wanted):

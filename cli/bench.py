@@ -51,7 +51,9 @@ def bench(
         bool, typer.Option("--dry-run", help="Only make the problems and say how many cases there are.")
     ] = False,
     again: Annotated[bool, typer.Option("--again", help="Run cases that already have a row, too.")] = False,
-    retry: Annotated[bool, typer.Option("--retry", help="Run cases that ended with an error again.")] = False,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Run cases that ended with an error again, and disturbed timings.")
+    ] = False,
     workers: Annotated[int, typer.Option(metavar="N", help="Solves that run beside each other.")] = 1,
     executor: Annotated[str, typer.Option(metavar="process|ray", help="Where they run.")] = "process",
     table: Annotated[
@@ -98,7 +100,7 @@ def bench(
             return
         _run(wanted, store, executor, workers, is_quiet=as_json)
         if chosen.content.measure:
-            _measure(jobs, store, is_quiet=as_json)
+            _measure(jobs, store, retry=retry, is_quiet=as_json)
         _finish(jobs, plan, store, as_json=as_json)
 
 
@@ -173,13 +175,13 @@ def _run(wanted: list[Job], store: Store, executor: str, workers: int, *, is_qui
             raise
 
 
-def _measure(jobs: list[Job], store: Store, *, is_quiet: bool) -> None:
+def _measure(jobs: list[Job], store: Store, *, retry: bool, is_quiet: bool) -> None:
     from placekit.benchmarks.execute import measure_jobs
     from placekit.benchmarks.quiet import measuring_alone
     from placekit.cli.progress import StepBar
 
     with measuring_alone(), StepBar() as bar:
-        count = measure_jobs(jobs, store, on_step=bar)
+        count = measure_jobs(jobs, store, retry=retry, on_step=bar)
     if not is_quiet:
         print(f"measured {count} placements, rows in {store.measured_path}")
 

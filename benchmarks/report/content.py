@@ -10,6 +10,7 @@ from pathlib import Path
 from placekit.benchmarks.report.details import Picture, pictures
 from placekit.benchmarks.report.figures import inline_svg, plot_anytime, plot_profile, plot_scores
 from placekit.benchmarks.report.groups import Group, objectives_of
+from placekit.benchmarks.report.measured import error_sentence, measured_table
 from placekit.benchmarks.report.summary import summary_table
 from placekit.benchmarks.report.tables import (
     Table,
@@ -75,7 +76,7 @@ def sections(groups: Sequence[Group], measured: Mapping[str, Row], results: Path
     results
         The folder of results, which has the problems.
     """
-    front, back = tuple(_front(groups)), tuple(_back(groups))
+    front, back = (*_front(groups), *_measured(groups, measured)), tuple(_back(groups))
     return front + _problems(groups, measured, results, MAX_BYTES - _num_bytes(front + back)) + back
 
 
@@ -118,6 +119,21 @@ def _front(groups: Sequence[Group]) -> Iterator[Section]:
                 "Runs that never get there do not enter the ratio: see how many did.",
             ),
             tables=(warm,),
+        )
+
+
+def _measured(groups: Sequence[Group], measured: Mapping[str, Row]) -> Iterator[Section]:
+    table = measured_table(groups, measured)
+    if table is not None:
+        yield Section(
+            "Predicted against measured",
+            text=(
+                "The best placement of every method, executed beside nothing else: time per sample in the steady state "
+                "for throughput, of one sample for the other objectives, with the range of the middle half of the "
+                "rounds (IQR). The speedup is over the best single device, measured in the same turns.",
+                error_sentence(measured),
+            ),
+            tables=(table,),
         )
 
 

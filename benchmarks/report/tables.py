@@ -296,7 +296,8 @@ def _measured(runs: Sequence[Row], measured: Mapping[str, Row]) -> str:
     if first["error"] is not None:
         return f"failed: {first['error']}"
     error = f" ({percent(first['prediction_error'])})" if first["prediction_error"] is not None else ""
-    return f"{milliseconds(first['measured_s'])} ± {milliseconds(first['measured_iqr_s'])}{error}"
+    disturbed = ", disturbed" if first.get("is_noisy") else ""
+    return f"{milliseconds(first['measured_s'])} ± {milliseconds(first['measured_iqr_s'])}{error}{disturbed}"
 
 
 def _two_digits(value: float | None) -> str:
