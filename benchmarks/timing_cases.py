@@ -24,10 +24,12 @@ from typing import Any
 import numpy as np
 
 from placekit.benchmarks.timing_compile import compile_times
-from placekit.cost_models.base import Progress
+from placekit.cost_models.analytic import Analytic
+from placekit.cost_models.base import CostModel, Progress
 from placekit.cost_models.calibration import calibrate
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.measured_splits import measure_splits
+from placekit.cost_models.openvino.noise import LoadMeter
 from placekit.cost_models.openvino.timing import Timing, TimingSettings
 from placekit.cost_models.openvino.timing_contenders import Contender, Executor, Placed, baselines, is_serial, singles
 from placekit.cost_models.openvino.timing_series import Timings
@@ -122,13 +124,18 @@ def run_case(case: TimingCase, folder: Path, progress: Progress | None = None) -
     """
     source = _source(case.model, folder)
     platform = core_groups(2, precision=_PRECISIONS[case.groups])
-    # anew for predictions: a machine that is shared is not as fast in the evening as it was in the morning
-    model = Profiled(cache=None) if case.part == "prediction" else Profiled()
-    costs = model.cost_table(source, platform, progress=progress)
+    costs = _cost_model(case).cost_table(source, platform, progress=progress)
     problem = source.problem(platform, costs)
-    profile = {"noisy": bool(costs.provenance["noisy"]), "kinds": costs.provenance["kinds"]}
+    profile = {name: costs.provenance.get(name) for name in ("source", "noisy", "kinds")}
     row = {"benchmark": "timing", **asdict(case), "num_ops": problem.graph.num_ops, "profile": profile}
     return row | PARTS[case.part](case, source, problem, progress)
+
+
+def _cost_model(case: TimingCase) -> CostModel:
+    if case.part == "compile":
+        return Analytic()  # blocks of about the same work will do
+    # anew for predictions: a machine that is shared is not as fast in the evening as it was in the morning
+    return Profiled(cache=None) if case.part == "prediction" else Profiled()
 
 
 def _source(name: str, folder: Path) -> ModelSource:
@@ -308,7 +315,10 @@ def _prediction(case: TimingCase, source: ModelSource, problem: Problem, progres
 
 
 def _compile(case: TimingCase, source: ModelSource, problem: Problem, progress: Progress | None) -> Row:
-    return compile_times(source, problem, is_quick=case.is_quick, progress=progress) | {"noisy": False}
+    with LoadMeter() as meter:
+        row = compile_times(source, problem, is_quick=case.is_quick, progress=progress)
+    load = meter.reading.foreign_load
+    return row | {"foreign_load": load, "noisy": load > TimingSettings().max_foreign_load}
 
 
 PARTS: Mapping[str, Callable[[TimingCase, ModelSource, Problem, Progress | None], Row]] = {

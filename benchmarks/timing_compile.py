@@ -26,7 +26,7 @@ Row = dict[str, Any]
 NUM_STAGES = (1, 2, 6)
 """Stages of the placements: blocks of equal work, on two devices in turn."""
 
-_REPETITIONS = 5
+_REPETITIONS = 3
 
 
 def compile_times(source: ModelSource, problem: Problem, *, is_quick: bool, progress: Progress | None) -> Row:
