@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ LEARNERS = ("hsdag", "gdp", "placeto", "rnn")
 GRAPHS = (("layered", 1_000), ("transformer", 1_000), ("layered", 10_000), ("transformer", 10_000), ("layered", 50_000))
 SECONDS = 5.0
 """Of updates per case."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 LIMIT_S = 900.0
 """After which a case is ended, with building and the first update."""
 
@@ -52,7 +54,7 @@ def run_case(case: CostCase, limit_s: float = LIMIT_S) -> Row:
     lost: Row = {"benchmark": "training-cost", **asdict(case), "update_s": None, "memory_bytes": None}
     try:
         done = subprocess.run(  # noqa: S603  # this interpreter, a module of ours, a case as JSON
-            command, capture_output=True, text=True, check=False, timeout=limit_s
+            command, capture_output=True, text=True, check=False, timeout=limit_s, env={**os.environ, **ONE_THREAD}
         )
     except subprocess.TimeoutExpired:
         return lost | {"ended": f"after {limit_s:g} s"} | circumstances()

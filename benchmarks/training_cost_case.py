@@ -49,7 +49,7 @@ class CostCase:
     family, size
         The generated problem: two unequal accelerators, serial latency.
     seconds
-        Updates are made until they took so long together, at least one; 0 for memory, where one is enough.
+        Updates are made until those that count took so long together; 0 for memory, where one is enough.
     """
 
     learner: str
@@ -81,6 +81,12 @@ class PhaseClock:
         """Begin anew."""
         self.seconds = dict.fromkeys(PHASES, 0.0)
         self._since = perf_counter()
+
+    @property
+    def total_s(self) -> float:
+        """Seconds since the last `reset`."""
+        self._settle()
+        return sum(self.seconds.values())
 
     def _settle(self) -> None:
         now = perf_counter()
@@ -129,9 +135,9 @@ class PhaseClock:
 def measure(case: CostCase) -> dict[str, Any]:
     """Train and return the row of the case.
 
-    Kernels and torch are warm: a tiny problem is trained on first. Where time is asked for, the first update does not
-    count either, as it allocates. Memory is that of the problem, its features and its training: the peak, less what the
-    process held after the warm-up.
+    Kernels and torch are warm: a tiny problem is trained on first. The first update does not count either, as it
+    allocates, unless it is longer than `CostCase.seconds` by itself. Memory is that of the problem, its features and
+    its training: the peak, less what the process held after the warm-up.
     """
     method = get_method(case.learner, {})
     assert isinstance(method, LearnedMethod)
@@ -154,7 +160,7 @@ def measure(case: CostCase) -> dict[str, Any]:
 
 
 def _updates(method: LearnedMethod, problem: Problem, seconds: float) -> dict[str, Any]:
-    """Return what an update costs on `problem`: of as many as fit into `seconds` after the first, or of the first."""
+    """Return what an update costs on `problem`."""
     clock = PhaseClock()
     begun_s = perf_counter()
     environment = Environment(problem)
@@ -162,27 +168,26 @@ def _updates(method: LearnedMethod, problem: Problem, seconds: float) -> dict[st
     training = Training.begin(learner, environment, method.params, 0)
     setup_s = perf_counter() - begun_s
     clock.watch(learner, environment)
-    uncounted, first_evaluations = int(seconds > 0), environment.evaluations
+    uncounted, uncounted_evaluations = 0, environment.evaluations
     clock.reset()
 
     def should_stop() -> StopReason | None:
-        is_over = training.update > uncounted and sum(clock.seconds.values()) >= seconds
+        is_over = training.update > uncounted and clock.total_s >= seconds
         return StopReason.TIME if is_over else None
 
     def on_update(metrics: Metrics) -> None:
-        nonlocal first_evaluations
-        if metrics.update == uncounted:
+        nonlocal uncounted, uncounted_evaluations
+        if metrics.update == 1 and clock.total_s < seconds:
+            uncounted, uncounted_evaluations = 1, environment.evaluations
             clock.reset()
-            first_evaluations = environment.evaluations
 
     type(method).loop(training, should_stop, on_update)
-    clock.enter("learn")  # settles what has run until now
-    total_s, updates = sum(clock.seconds.values()), training.update - uncounted
+    total_s, updates = clock.total_s, training.update - uncounted
     return {
         "setup_s": setup_s,
         "updates": updates,
         "update_s": total_s / updates,
-        "evaluations_per_s": (environment.evaluations - first_evaluations) / total_s,
+        "evaluations_per_s": (environment.evaluations - uncounted_evaluations) / total_s,
         "shares": {phase: spent / total_s for phase, spent in clock.seconds.items()},
     }
 
