@@ -32,6 +32,9 @@ from placekit.stop import StopReason
 
 __all__ = ["clone"]
 
+LARGEST_SHARE = 0.1
+"""Cloning ends with no larger share of the groups elsewhere, however few groups there are."""
+
 
 def clone(
     training: Training, should_stop: Callable[[], StopReason | None], on_update: Callable[[Metrics], None]
@@ -54,14 +57,15 @@ def clone(
     """
     if training.wanted is None:
         return None
-    learner, params = training.learner, training.params
+    learner, params, num_groups = training.learner, training.params, training.environment.num_groups
+    enough = min(params.clone_deviations, LARGEST_SHARE * num_groups)
     while training.cloned < params.clone:
         reason = should_stop()
         if reason is not None:
             return reason
         log_probs = learner.log_probs_of(training.wanted, training.generator)
-        deviations = float((1 - log_probs.detach().exp()).mean()) * training.environment.num_groups
-        if deviations <= params.clone_deviations:
+        deviations = float((1 - log_probs.detach().exp()).mean()) * num_groups
+        if deviations <= enough:
             break
         loss = -log_probs.mean()
         grad_norm = descend(training, loss)

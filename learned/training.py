@@ -120,8 +120,8 @@ class TrainingParams:
         With a warm start, most updates of behaviour cloning before everything else (:mod:`placekit.learned.cloning`).
         0: the policy is biased towards the warm start, no more.
     clone_deviations
-        Cloning ends once about so many groups of a placement are not where the warm start has them: the policy has to
-        go on exploring.
+        Cloning ends once about so many groups of a placement, or a tenth of them where that is fewer, are not where the
+        warm start has them: the policy has to go on exploring.
     learning_rate
         Step size of Adam.
     max_grad_norm
@@ -138,7 +138,7 @@ class TrainingParams:
     updates: int = 1000
     patience: int = 0
     clone: int = 100
-    clone_deviations: float = 3.0
+    clone_deviations: float = 6.0
     learning_rate: float = 1e-3
     max_grad_norm: float = 1.0
     entropy_start: float = 0.0

@@ -161,11 +161,12 @@ def test_cloning_obeys_the_stop(toy: pk.Problem) -> None:
 @anyone
 def test_cloning_ends_where_something_is_left_to_explore(placer: type[LearnedMethod], toy: pk.Problem) -> None:
     """Before its last update, once so few groups are elsewhere; then nothing is wanted, and the optimiser is new."""
-    training = wanting(placer, toy, ODD, clone=200, learning_rate=0.01, clone_deviations=2.0)
+    bounded = {"deviations": 0.05} if placer is Hsdag else {}
+    training = wanting(placer, toy, ODD, clone=300, learning_rate=0.02, clone_deviations=2.0, **bounded)
     heard: list[Metrics] = []
     clone(training, lambda: None, heard.append)
-    assert 0 < training.cloned < 200
-    assert all(metrics.values["cloning/deviations"] > 2 for metrics in heard)
+    assert 0 < training.cloned < 300
+    assert all(metrics.values["cloning/deviations"] > 0.6 for metrics in heard)  # a tenth of the groups is fewer than 2
     assert training.wanted is None
     assert not training.optimiser.state_dict()["state"]
 
