@@ -77,13 +77,18 @@ def plan(problem: Problem) -> tuple[Stage, ...]:
 
 
 def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:
-    program = Stage("dp", "calls along the spine of the graph: often the proof, always a bound", 0.5)
+    program = Stage("dp", "calls along the spine of the graph: often the proof, always a bound", 0.4)
     if problem.contiguity is not Contiguity.NONE:
         return (program,)
-    search = Stage("local-search", "anneal calls and host ops", 0.7 if size <= PROGRAM_AT_ALL else 1.0)
     if size > PROGRAM_AT_ALL:
-        return (program, search)
-    return (program, search, Stage("cpsat", "the program that models every choice: the proof for small problems"))
+        return (program, Stage("local-search", "anneal calls and host ops"))
+    whole = Stage("ilp", f"{size} choices: the whole program may close", 0.6)
+    return (
+        program,
+        Stage("local-search", "anneal calls and host ops", 0.6),
+        *((whole,) if size <= PROGRAM_UP_TO else ()),
+        Stage("lns", "neighbourhoods of the best placement, solved exactly", params={"patience": 10**9}),
+    )
 
 
 def _makespan(size: int) -> tuple[Stage, ...]:

@@ -9,20 +9,33 @@ import numpy as np
 
 from placekit.contiguity import Contiguity
 from placekit.method import Run
+from placekit.objectives import Throughput
 from placekit.problem import Problem
 from placekit.solvers.baselines import offer_single_devices
 from placekit.solvers.bounds import largest_op
+from placekit.solvers.dp.linear import LinearDp
 from placekit.solvers.local_search.method import LocalSearchParams
 from placekit.solvers.offload.bounds import CRITICAL_PATH, critical_path, rounded_down, solve_along_spine
 from placekit.solvers.offload.flat import OffloadProblem, flatten_calls
 from placekit.solvers.offload.plans import placement_of
 from placekit.solvers.offload.search import search_offload
-from placekit.stop import StopReason
+from placekit.stop import MaxRuntime, StopReason
 
-__all__ = ["bound_offload", "longest_latency", "open_offload", "search_before", "solve_offload", "why_not"]
+__all__ = [
+    "bound_offload",
+    "longest_latency",
+    "open_offload",
+    "search_before",
+    "solve_offload",
+    "why_not",
+]
 
 START_SHARE = 0.2
 """Share of the time limit that the annealing before a program may take."""
+SPLIT_UP_TO = 3000
+"""Nodes up to which the split for throughput is cheap."""
+SPLIT_SHARE = 0.1
+"""Share of the time left that it may take."""
 
 
 def why_not(problem: Problem) -> str | None:
@@ -50,11 +63,14 @@ def open_offload(run: Run, on_bound: Callable[[float, str], None] | None = None)
 def solve_offload(run: Run) -> StopReason:
     """Solve by the series program: its placement and its bound; if they differ, polish the placement for a moment.
 
-    The program does not see that host ops run beside calls within a gap, and a few moves often find that.
+    The program does not see that host ops run beside calls within a gap, and a few moves often find that. Nor does it
+    divide the memory among its calls, which the split for throughput does.
     """
     flat = open_offload(run)
     if run.should_stop() is None:
         solve_along_spine(run, flat, run.raise_bound, lambda: run.should_stop() is not None)
+    if run.should_stop() is None and flat.num_nodes <= SPLIT_UP_TO:
+        _offer_split(run)
     if run.should_stop() is None:
         search_offload(run, LocalSearchParams(patience=2, steps=100))
     return run.should_stop() or StopReason.FINISHED
@@ -84,3 +100,13 @@ def longest_latency(problem: Problem) -> float:
     costs, graph = problem.costs, problem.graph
     moves = 1 + np.diff(graph.consumer_offsets)
     return float(costs.op_time_s.max(axis=1).sum() + (moves * costs.transfer_time_s.max(axis=1)).sum())
+
+
+def _offer_split(run: Run) -> None:
+    """Offer the best split for throughput along a few orders, one call a device. Milliseconds for a hundred ops."""
+    problem = run.problem.replace(objective=Throughput(), contiguity=Contiguity.ACYCLIC)
+    split = Run(problem, None if run.remaining_s is None else MaxRuntime(SPLIT_SHARE * run.remaining_s), run.seed)
+    split.interrupted = run.interrupted
+    LinearDp().run(split)
+    if split.placement is not None:
+        run.offer(split.placement.device_of_op)

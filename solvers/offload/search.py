@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Protocol
 
 import numpy as np
@@ -24,6 +25,8 @@ FIRST_STEPS = 20
 """Proposals per node in the first round; doubled from round to round up to the parameter."""
 BLOCK = 2_000_000
 """Proposals times ops between two looks at whether to stop, about."""
+WORKERS = 2
+"""Walks side by side."""
 HOTTEST = 0.02
 COLDEST = 1e-6
 """Temperatures as shares of the latency."""
@@ -133,7 +136,8 @@ def search_offload(run: Run, params: SearchParams) -> StopReason:
     """Anneal from the best placement that `run` holds, again and again, at temperatures drawn at random.
 
     A proposal moves a node, or nodes that hang together, to the place of a neighbour or to a random one, empties a
-    call, or exchanges two. Excess of memory can only shrink.
+    call, or exchanges two. Excess of memory can only shrink. Every round is `WORKERS` walks side by side, of which the
+    best counts, so the answer depends on the seed alone, unless time runs out.
 
     Notes
     -----
@@ -149,27 +153,44 @@ def search_offload(run: Run, params: SearchParams) -> StopReason:
         return StopReason.FINISHED
     _offer(run, contraction, places, start, best)
     stale, number = 0, 0
-    while (reason := run.should_stop()) is None:
-        if stale >= params.patience:
-            return StopReason.FINISHED
-        steps = num_nodes * min(params.steps, FIRST_STEPS * 2 ** min(number, 20))
-        hot = HOTTEST * float(run.rng.choice([1.0, 0.1, 0.01]))
-        place = start.copy()
-        block = max(1000, BLOCK // (len(places.node_of_op) + 1))
-        num_blocks = -(-steps // block)
-        found, value = place, best
-        for at in range(num_blocks):
-            low, high = (hot * (COLDEST / hot) ** (x / num_blocks) for x in (at + 1, at))
-            seen, over, seconds = anneal(places, place, block if num_blocks > 1 else steps, high, low, run.rng)
-            if (over, seconds) < value:
-                found, value = seen, (over, seconds)
-            if run.should_stop() is not None:
-                break
-        number, stale = number + 1, stale + 1
-        if value[0] < best[0] or (value[0] == best[0] and value[1] < best[1] * (1 - 1e-9)):
-            start, best, stale = found.copy(), value, 0
-            _offer(run, contraction, places, start, best)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        while (reason := run.should_stop()) is None:
+            if stale >= params.patience:
+                return StopReason.FINISHED
+            steps = num_nodes * min(params.steps, FIRST_STEPS * 2 ** min(number, 20))
+            heat = HOTTEST * run.rng.choice([1.0, 0.1, 0.01], WORKERS)
+            walks = [
+                pool.submit(_walk, run, places, start.copy(), steps, hot, rng)
+                for hot, rng in zip(heat.tolist(), run.rng.spawn(WORKERS), strict=True)
+            ]
+            while wait(walks, timeout=0.05).not_done:
+                pass  # in short steps, so that this thread keeps seeing signals
+            value, found = min((walk.result() for walk in walks), key=lambda result: result[0])
+            number, stale = number + 1, stale + 1
+            if value[0] < best[0] or (value[0] == best[0] and value[1] < best[1] * (1 - 1e-9)):
+                start, best, stale = found, value, 0
+                _offer(run, contraction, places, start, best)
     return reason
+
+
+def _walk(
+    run: Run, places: Places, place: NDArray[np.int64], steps: int, hot: float, rng: np.random.Generator
+) -> tuple[tuple[float, float], NDArray[np.int64]]:
+    """Anneal `place`, cooling from `hot`; return the excess and latency of the best places, and these.
+
+    In blocks, so that it can be stopped.
+    """
+    size = max(1000, BLOCK // (len(places.node_of_op) + 1))
+    num_blocks = -(-steps // size)
+    best, found = (np.inf, np.inf), place
+    for at in range(num_blocks):
+        low, high = (hot * (COLDEST / hot) ** (x / num_blocks) for x in (at + 1, at))
+        seen, over, seconds = anneal(places, place, size if num_blocks > 1 else steps, high, low, rng)
+        if (over, seconds) < best:
+            best, found = (over, seconds), seen
+        if run.should_stop() is not None:
+            break
+    return best, found
 
 
 def _offer(
