@@ -127,3 +127,18 @@ def test_foreign_placement_is_refused(diamond: pk.Problem) -> None:
     """A placement of other ops is an error, not a score."""
     with pytest.raises(InvalidProblemError, match=r"the placement is of 1 ops on cpu\.0"):
         pk.evaluate(diamond, pk.Placement(("a",), ("cpu.0",), np.array([0])))
+
+
+def test_a_method_may_settle_on_less_than_the_judge_s_best(diamond: pk.Problem) -> None:
+    """The answer is then what it says, with the judge's objective of it; but never an infeasible placement."""
+    run = pk.method.Run(diamond)
+    run.offer([0, 1, 1, 1])
+    best = run.objective
+    slow = pk.Placement.of(diamond, [0, 0, 0, 0])
+    run.settle_on(slow)
+    assert best is not None
+    assert run.placement is slow
+    assert run.objective == pk.evaluate(diamond, slow).objective
+    assert run.objective > best
+    with pytest.raises(InvalidProblemError, match="the answer to problem 'diamond' breaks: "):
+        run.settle_on(pk.Placement.of(diamond, [1, 0, 0, 1]))
