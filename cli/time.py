@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from placekit.cost_models.openvino.output_check import OutputCheck
     from placekit.cost_models.openvino.time_placement import PlacementTiming
+    from placekit.cost_models.openvino.timing_contenders import Executor
     from placekit.cost_models.openvino.timing_series import Timings
     from placekit.io.model import ModelSource
     from placekit.placement import Placement
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["flag_lines", "time"]
 
 _MAX_STAGES = 20
+_WORTH_CALIBRATING = 0.1
+"""Relative error of the predicted throughput from which a calibration is suggested."""
 
 
 def time(
@@ -96,7 +99,7 @@ def time(
     chosen = PlatformChoice(device, platform, groups, precision).resolve()
     placed = read_placed(placement, source.graph, chosen.platform)
     problem = source.problem(chosen.platform, cost_table(source, chosen, costs))
-    checked = _checked(source, placed, chosen.platform, seed) if check else None
+    checked = _checked(source, placed, chosen.platform, how, seed) if check else None
     with StepBar() as bar:
         timed = time_placement(
             source,
@@ -125,8 +128,10 @@ def time(
         show_parts([fact_lines(model_facts(source)), "", *_report(timed, checked, files)])
 
 
-def _checked(source: ModelSource, placement: Placement, platform: Platform, seed: int) -> OutputCheck:
-    """Compare what the stages compute with what the model computes on one device.
+def _checked(
+    source: ModelSource, placement: Placement, platform: Platform, executor: Executor, seed: int
+) -> OutputCheck:
+    """Compare what the stages compute, and what the executor gives, with what the model computes on one device.
 
     Raises
     ------
@@ -134,12 +139,10 @@ def _checked(source: ModelSource, placement: Placement, platform: Platform, seed
         They compute something else.
     """
     from placekit.cost_models.openvino.compiled_plan import compile_plan
-    from placekit.cost_models.openvino.output_check import check_placement
+    from placekit.cost_models.openvino.executor_check import require_equal_outputs
     from placekit.cost_models.openvino.stages import plan_stages
 
-    found = check_placement(compile_plan(plan_stages(source, placement, platform)), seed=seed)
-    found.require_equal()
-    return found
+    return require_equal_outputs(compile_plan(plan_stages(source, placement, platform)), executor, seed=seed)
 
 
 def _report(timed: PlacementTiming, checked: OutputCheck | None, files: Mapping[str, str]) -> Iterator[RenderableType]:
@@ -171,6 +174,9 @@ def _report(timed: PlacementTiming, checked: OutputCheck | None, files: Mapping[
     yield ""
     yield fact_lines(dict(_facts(timed, told, checked)) | {f"wrote {kind}": name for kind, name in files.items()})
     yield from flag_lines(timed.timings)
+    error = told["prediction_error"]
+    if error is not None and abs(error) > _WORTH_CALIBRATING and not timed.timings.is_noisy:
+        yield f"note: the prediction is {_percent(error)} off; `placekit calibrate` fits the costs to measured splits"
 
 
 def flag_lines(timings: Timings) -> Iterator[RenderableType]:

@@ -1,0 +1,56 @@
+"""Whether the way of running that was chosen gives what the stages give one after another."""
+
+from __future__ import annotations
+
+from placekit.cost_models.openvino.compiled_plan import CompiledPlan
+from placekit.cost_models.openvino.hetero import HeteroExecutor
+from placekit.cost_models.openvino.output_check import OutputCheck, check_outputs, check_placement
+from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
+from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
+from placekit.cost_models.openvino.timing_contenders import Executor
+from placekit.errors import OutputMismatchError
+
+__all__ = ["require_equal_outputs"]
+
+
+def require_equal_outputs(compiled: CompiledPlan, executor: Executor, *, seed: int = 0) -> OutputCheck:
+    """Compare every tensor between stages, then the outputs of `executor`, with the whole model on one device.
+
+    Parameters
+    ----------
+    compiled
+        The stages, compiled.
+    executor
+        How the placement is going to run. Only running stages one after another shows the tensors between them.
+    seed
+        Seed of the inputs.
+
+    Returns
+    -------
+    OutputCheck
+        Of the stages one after another.
+
+    Raises
+    ------
+    OutputMismatchError
+        A tensor differs, or an output does with this executor alone.
+    PlacekitError
+        The placement does not run.
+    """
+    found = check_placement(compiled, seed=seed)
+    found.require_equal()
+    if executor == "serial":
+        return found
+    with _started(compiled, executor) as run:
+        mismatch = check_outputs(compiled.plan, run, precisions=[found.precision], seed=seed).first_mismatch
+    if mismatch is not None:
+        raise OutputMismatchError(
+            f"{mismatch} with executor {executor}; with the stages one after another all tensors are equal"
+        )
+    return found
+
+
+def _started(compiled: CompiledPlan, executor: Executor) -> ThreadPipeline | ProcessPipeline | HeteroExecutor:
+    if executor == "threads":
+        return ThreadPipeline(compiled)
+    return ProcessPipeline(compiled.plan) if executor == "processes" else HeteroExecutor(compiled.plan)
