@@ -161,8 +161,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         known[case] = row
         print(f"[{number}/{len(wanted)}] {case.instance}: {case.method} {case.start}, {_told(row)}", flush=True)
     present = {case: known[case] for case in cases if case in known}
-    for table in (evaluations_table, onwards_table, time_table):
-        print(f"\n{table(present)}")
+    for part, table in (("evaluations", evaluations_table), ("onwards", onwards_table), ("time", time_table)):
+        rows = {case: row for case, row in present.items() if case.part == part}
+        if rows:
+            print(f"\n{table(rows)}")
 
 
 def _problem(case: WarmCase, models: Path | None, workloads: Path | None) -> Problem:

@@ -1,4 +1,7 @@
-"""The rows of :mod:`placekit.benchmarks.warm_starts` as tables: medians over seeds, ratios with intervals."""
+"""The rows of :mod:`placekit.benchmarks.warm_starts` as tables: medians over seeds, ratios with intervals.
+
+Every table is made from the rows of its own part.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,12 @@ def evaluations_table(rows: Rows) -> str:
 
     A learner that gave up counts with the evaluations that it spent, so that ratios are lower limits then.
     """
-    chosen = {case: row for case, row in rows.items() if case.part == "evaluations"}
-    starts = list(dict.fromkeys(case.start for case in chosen))
+    starts = list(dict.fromkeys(case.start for case in rows))
     spent: dict[str, Values] = {start: {} for start in ("cold", *starts)}
     cells: dict[tuple[str, str], str] = {}
-    for model in dict.fromkeys(case.instance for case in chosen):
+    for model in dict.fromkeys(case.instance for case in rows):
         for start in starts:
-            runs = [row for case, row in chosen.items() if (case.instance, case.start) == (model, start)]
+            runs = [row for case, row in rows.items() if (case.instance, case.start) == (model, start)]
             values = [float(row["reached_after"] or row["evaluations"]) for row in runs]
             if values:
                 spent[start][model] = values
@@ -59,9 +61,8 @@ def onwards_table(rows: Rows) -> str:
 
     Negative is better than that. Ratios are of the objectives of the warm start and the cold one.
     """
-    chosen = {case: row for case, row in rows.items() if case.part == "onwards"}
     ends: dict[str, Values] = {}
-    for case, row in chosen.items():
+    for case, row in rows.items():
         at = ends.setdefault(case.start, {}).setdefault(f"{case.method}, {case.instance}", [])
         at.append(row["objective_s"] / row["start_s"])
     cold = ends.pop("cold", {})
@@ -84,13 +85,12 @@ def time_table(rows: Rows) -> str:
     A run that never came close counts with its whole time, so that a ratio with a cold start like that is a lower
     limit, and one with a warm start like that an upper limit.
     """
-    chosen = {case: row for case, row in rows.items() if case.part == "time"}
     best: dict[str, float] = {}
-    for case, row in chosen.items():
+    for case, row in rows.items():
         if row["objective_s"] is not None:
             best[case.instance] = min(best.get(case.instance, row["objective_s"]), row["objective_s"])
-    methods = dict.fromkeys(case.method for case in chosen if case.method != LEARNER)
-    return "\n\n".join(_search_table(method, chosen, best) for method in methods)
+    methods = dict.fromkeys(case.method for case in rows if case.method != LEARNER)
+    return "\n\n".join(_search_table(method, rows, best) for method in methods)
 
 
 class _Runs:
