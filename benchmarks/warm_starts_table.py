@@ -166,5 +166,9 @@ def _ratio(over: Values, under: Values, instance: str | None = None) -> str:
 
 def _shown(ratio: Interval) -> str:
     if ratio.low is None or ratio.high is None:
-        return f"{ratio.value:.3g}"
-    return f"{ratio.value:.3g} ({ratio.low:.3g} to {ratio.high:.3g})"
+        return _number(ratio.value)
+    return f"{_number(ratio.value)} ({_number(ratio.low)} to {_number(ratio.high)})"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -113,7 +113,7 @@ def test_the_first_table_counts_what_was_spent() -> None:
     }
     lines = evaluations_table(rows).splitlines()
     assert lines[2] == "| model | cold | cloned | cold / cloned |"
-    assert lines[4].startswith("| m | 5,000 (1 of 2); 50% | 5 (2 of 2); 50% | 1e+03 (800 to 1.2e+03) |")
+    assert lines[4].startswith("| m | 5,000 (1 of 2); 50% | 5 (2 of 2); 50% | 1,000 (800 to 1,200) |")
 
 
 def test_the_table_of_ends_is_relative_to_the_start() -> None:
