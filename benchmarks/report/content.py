@@ -148,8 +148,9 @@ def _back(groups: Sequence[Group]) -> Iterator[Section]:
     yield Section(
         "How to make every row again",
         text=(
-            "Run in the folder of results; same seed, same answer where the method is not cut off by its time limit. "
-            "MODELS stands for the folder with the files that the suite names.",
+            "Run in the folder of results; same seed, same answer. What learned until the clock stopped it is asked "
+            "for the updates that it made. Searches and programs that the clock stopped depend on the machine. MODELS "
+            "stands for the folder with the files that the suite names.",
         ),
         tables=(command_table(groups),),
         is_appendix=True,
