@@ -136,7 +136,7 @@ def hand_over_channels_last(
             turned = opset.transpose(flat, opset.constant(swap))
             turned.set_friendly_name(f"{key[0]}:{key[1]}{_SUFFIX}")
             result.input(0).replace_source_output(turned.output(0))
-    model.validate_nodes_and_infer_types()
+            result.constructor_validate_and_infer_types()  # of the whole model would forget what the split cut off
 
 
 def is_channels_last(port: Any) -> bool:

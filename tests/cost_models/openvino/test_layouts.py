@@ -159,3 +159,22 @@ def test_nothing_is_converted_between_stages(saved: Saved, residual: bool) -> No
         kinds.append([each.node_type for each in done if each.node_type in {"Reorder", "Transpose"}])
     # at the ends of the model, where the user's order counts, one each at most
     assert all(len(each) <= 1 for each in kinds), kinds
+
+
+def test_bug_shapes_that_follow_from_another_stage_stay_known(saved: Saved) -> None:
+    """A slice whose length another stage computes has the shape that it has in the whole model."""
+    x = opset.parameter([1, 8], ov.Type.f32, name="x")
+    table = opset.parameter([1, 512], ov.Type.f32, name="table")
+    length = opset.gather(opset.shape_of(x), opset.constant([1]), opset.constant(0), name="length")
+    zero, one = opset.constant([0]), opset.constant([1])
+    part = opset.slice(opset.tanh(table, name="all"), zero, length, one, one, name="part")
+    out = opset.exp(opset.add(part, x, name="sum"), name="out")
+    source = saved(ov.Model([opset.result(out)], [x, table], "sliced"))
+    names = source.graph.op_names
+    platform = Platform(tuple(Device(name, "cpu", is_host=True, openvino="CPU", properties=F32) for name in "ab"))
+    chosen = np.array([int(name in {"part", "all"}) for name in names])
+    plan = plan_stages(source, Placement(names, platform.device_names, chosen), platform)
+    found = {
+        key[0]: port for stage in plan.stages for key, port in zip(stage.outputs, stage.model.outputs, strict=True)
+    }
+    assert list(found["part"].get_partial_shape()) == [1, 8]
