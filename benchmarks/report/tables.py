@@ -241,7 +241,7 @@ def machine_table(groups: Sequence[Group]) -> Table:
     for row in (row for group in groups for row in group.all_rows):
         machine = row["machine"]
         versions = ", ".join(f"{name} {version}" for name, version in sorted(row["versions"].items()))
-        cpu = f"{machine['cpu']}, {machine['cores']} cores"
+        cpu = f"{machine['cpu']}, cores per worker: {machine['cores']}"
         key = (cpu, machine["system"], row["commit"] or NOTHING, versions, f"{row['num_workers']}")
         counts[key] = counts.get(key, 0) + 1
     return Table(
