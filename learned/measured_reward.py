@@ -39,7 +39,7 @@ EXECUTORS: Final[Mapping[str, Executor]] = MappingProxyType({"serial-latency": "
 
 SMALL_BATCHES: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
-        "hsdag": {"steps": 1, "samples": 4, "anneal_updates": 0},
+        "hsdag": {"steps": 1, "samples": 4, "levels": 3, "swaps": 0, "restart": 0, "anneal_updates": 0},
         "gdp": {"samples": 8},
         "rnn": {"samples": 8},
         "placeto": {"episodes": 1, "max_nodes": 32, "refresh": 1},

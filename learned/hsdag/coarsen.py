@@ -8,10 +8,12 @@ from numpy.typing import NDArray
 from placekit.graph import distinct, number_by_first, topological_order
 from placekit.problem import Problem
 
-__all__ = ["COARSENINGS", "coarse_nodes", "edge_weights", "node_edges"]
+__all__ = ["COARSENINGS", "coarse_nodes", "edge_costs", "edge_transfers", "node_edges", "node_times"]
 
 COARSENINGS = ("classes", "chains", "only-parents")
 """Known rules; see `coarse_nodes`."""
+
+_NEGLIGIBLE = 0.01  # share of the mean transfer below which seconds do not count
 
 
 def coarse_nodes(problem: Problem, mask: NDArray[np.bool_], rule: str) -> NDArray[np.int64]:
@@ -62,8 +64,8 @@ def node_edges(problem: Problem, node_of_op: NDArray[np.int64]) -> tuple[NDArray
     return senders, receivers
 
 
-def edge_weights(problem: Problem, node_of_op: NDArray[np.int64], edges: NDArray[np.int64]) -> NDArray[np.float32]:
-    """``[num_edges]`` what cutting each undirected edge costs: log of its slowest transfer, standardised.
+def edge_transfers(problem: Problem, node_of_op: NDArray[np.int64], edges: NDArray[np.int64]) -> NDArray[np.float64]:
+    """``[num_edges]`` seconds of the slowest transfer along each undirected edge.
 
     Parameters
     ----------
@@ -79,8 +81,42 @@ def edge_weights(problem: Problem, node_of_op: NDArray[np.int64], edges: NDArray
     slowest = np.zeros(edges.shape[1])
     transfer = problem.costs.transfer_time_s.max(axis=1)[graph.consumed_tensor]
     np.maximum.at(slowest, np.searchsorted(edges[0] * num_nodes + edges[1], keys[crossing]), transfer[crossing])
-    known = slowest[slowest > 0]
-    logs = np.log(np.maximum(slowest, known.min() if known.size else 1.0))
-    centred = (logs - logs.mean()) if logs.size else logs
-    deviation = float(centred.std()) if logs.size else 0.0
-    return (centred / (deviation if deviation > 1e-9 else np.inf)).astype(np.float32)
+    return slowest
+
+
+def node_times(problem: Problem, node_of_op: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """``[num_nodes, num_devices]`` seconds of all ops of a node; as much as the whole model where it may not go."""
+    times = problem.costs.op_time_s[:, problem.platform.kind_of_device]
+    times = np.where(mask[node_of_op], times, 0.0)  # a table may hold anything where an op is not supported
+    total = np.zeros(mask.shape)
+    np.add.at(total, node_of_op, times)
+    return np.where(mask, total, times.max(axis=1).sum())
+
+
+def edge_costs(
+    transfers: NDArray[np.float64], times: NDArray[np.float64], edges: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """``[num_edges]`` what cutting each edge costs over what sharing a device costs its ends; log, standardised.
+
+    Ends that are best on different devices lose time when they share one. Where that is more than a transfer takes, a
+    group of both would be a bad unit to move, however large the transfer.
+
+    Parameters
+    ----------
+    transfers
+        ``[num_edges]`` seconds to transfer what crosses each edge.
+    times
+        ``[num, num_devices]`` seconds of each end.
+    edges
+        ``[2, num_edges]`` edges.
+    """
+    fastest = times.min(axis=1)
+    together = (times[edges[0]] + times[edges[1]]).min(axis=1)
+    regret = np.maximum(together - fastest[edges[0]] - fastest[edges[1]], 0.0)
+    # a free transfer or a common best device is no reason for an infinite score
+    least = _NEGLIGIBLE * float(transfers.mean()) if transfers.any() else 1.0
+    logs = np.log(transfers + least) - np.log(regret + least)
+    centred = logs - logs.mean()
+    deviation = float(centred.std())
+    costs: NDArray[np.float32] = (centred / (deviation if deviation > 1e-9 else np.inf)).astype(np.float32)
+    return costs

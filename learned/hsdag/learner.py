@@ -21,16 +21,18 @@ from torch import Tensor, nn
 from placekit.learned.advantages import batch_advantages
 from placekit.learned.environment import Environment
 from placekit.learned.features import group_means, op_features
-from placekit.learned.hsdag.coarsen import coarse_nodes, edge_weights, node_edges
+from placekit.learned.hsdag.coarsen import coarse_nodes, edge_costs, edge_transfers, node_edges, node_times
 from placekit.learned.hsdag.network import Dropout, EdgeScorer, Encoder, Pooling, mlp
 from placekit.learned.hsdag.params import HsdagParams
 from placekit.learned.hsdag.parsing import parse
+from placekit.learned.hsdag.starts import Starts
 from placekit.learned.training import Rollout, permitted
 
 __all__ = ["HsdagLearner", "HsdagPolicy"]
 
 _RESIDUAL_SCALE = 50.0  # the residual logits of few decisions learn faster than weights shared by all
 _START = 0.55  # tanh of it is half: the preferred device begins half way to the bound
+_LATER_START = 0.8  # on later starts two thirds, or half of what they begin with would be lost before it is tried
 
 
 class HsdagPolicy(nn.Module):
@@ -82,6 +84,21 @@ class Decisions(NamedTuple):
     log_probs: Tensor
 
 
+class Block(NamedTuple):
+    """Rows of a rollout that are compared with each other.
+
+    Parameters
+    ----------
+    rows
+        Which ones.
+    base
+        The row that each of them differs from in the device of one group; None for independent samples.
+    """
+
+    rows: slice
+    base: int | None
+
+
 class HsdagLearner:
     """One problem, one policy; see the module docstring. Implements `placekit.learned.training.Learner`.
 
@@ -101,19 +118,25 @@ class HsdagLearner:
         coarse = environment.coarsened(self.nodes)
         self.mask = coarse.mask
         self.edges = np.unique(np.sort(np.stack(node_edges(problem, self.nodes)), axis=0), axis=1)
-        self.edge_costs = torch.from_numpy(edge_weights(problem, self.nodes, self.edges))
+        self.transfers = edge_transfers(problem, self.nodes, self.edges)
+        self.times = node_times(problem, self.nodes, self.mask)
         features = group_means(op_features(problem, params.without_groups), self.nodes)
         self.features = torch.from_numpy(features)
         self.policy = HsdagPolicy(features.shape[1], environment.num_devices, len(features), params)
         best = int(np.argmin(environment.single_devices))
+        self.homogeneous = coarse.homogeneous
         self.preferred = torch.from_numpy(coarse.homogeneous[best].copy())
         self.annealed_over = min(params.anneal_updates, len(features))
+        self._annealed_starts_over = self.annealed_over
         self.episode = 0
-        self._blocks: list[slice] = []
+        self.starts = Starts(params.restart, params.descend)
+        self._blocks: list[Block] = []
 
     def rollout(self, generator: torch.Generator) -> Rollout:
-        """Play one episode: ``steps * levels * samples`` placements, and the best so far once more."""
+        """Play one episode: samples and swaps of every step and level, and the best so far once more if imitated."""
         self.policy.dropouts_draw_from(generator)
+        if self.starts.is_next_due():
+            self._begin_anew(generator)
         state = self.features
         actions: list[Tensor] = []
         parts: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -121,13 +144,20 @@ class HsdagLearner:
         num_rows = 0
         for step in range(self.params.steps):
             levels, renewal = self.parse_and_decide(state, generator)
+            if self.starts.level:
+                levels = levels[: self.starts.level + 1][-1:]  # one parsing may have fewer levels than another
             for level in levels:
                 probs = level.log_probs.detach().exp()
                 chosen = torch.multinomial(probs, self.params.samples, replacement=True, generator=generator).T
-                actions.append(chosen[:, torch.from_numpy(level.group_of_node)])
-                parts.append(_decisions(level, chosen, num_rows))
-                self._blocks.append(slice(num_rows, num_rows + len(chosen)))
-                num_rows += len(chosen)
+                group, device = self._swaps(level, chosen[0], generator)
+                swapped = chosen[:1].repeat(len(group), 1)
+                swapped[torch.arange(len(group)), group] = device
+                actions += [rows[:, torch.from_numpy(level.group_of_node)] for rows in (chosen, swapped)]
+                first_swap = num_rows + len(chosen)
+                parts += [_decisions(level, chosen, num_rows), _odds(level, chosen[0], group, device, first_swap)]
+                self._blocks.append(Block(slice(num_rows, first_swap), None))
+                self._blocks.append(Block(slice(first_swap, first_swap + len(group)), num_rows))
+                num_rows = first_swap + len(group)
             if step == 0 and self.params.imitation and self.environment.best is not None:
                 best = torch.from_numpy(self.environment.best[self.leader])[None]
                 imitated = levels[0], best
@@ -145,9 +175,14 @@ class HsdagLearner:
         params = self.params
         weight = torch.empty_like(costs)
         if params.returns == "advantage":
-            for block in self._blocks:
-                weight[block] = batch_advantages(costs[block])
-            weight[self._blocks[-1].stop :] = params.imitation * len(costs) / len(self.nodes)
+            self.starts.note(float(costs.min()))
+            for rows, base in self._blocks:
+                if base is None:
+                    weight[rows] = batch_advantages(costs[rows])
+                else:
+                    gain = costs[base] - costs[rows]
+                    weight[rows] = params.swap_weight * gain / gain.square().mean().sqrt().clamp_min(1e-9)
+            weight[self._blocks[-1].rows.stop :] = params.imitation * len(costs) / len(self.nodes)
             return weight[rollout.row]
         reward = 1 / costs.clamp_min(1e-9)
         if params.excludes_single:
@@ -183,14 +218,18 @@ class HsdagLearner:
         """
         policy, params = self.policy, self.params
         hidden = policy.input(state)
-        group, mask, edges, edge_costs = np.arange(len(self.mask)), self.mask, self.edges, self.edge_costs
+        group, mask, edges = np.arange(len(self.mask)), self.mask, self.edges
+        transfers, times = self.transfers, self.times
+        kept = None if generator is None else self.starts.noise
+        noise = None if kept is None else kept.numpy()
         levels = [self._decide(group, hidden, mask)] if params.is_multilevel else []
         count = 0
         while edges.size and len(mask) > params.min_groups and count != (params.levels or -1):
             ends = torch.from_numpy(edges)
             both_ways = torch.cat([ends, ends.flip(0)], dim=1)
-            scores = policy.scorer(policy.encoder(hidden, both_ways), ends, edge_costs)
-            level = parse(edges, self._noisy(scores, generator), mask)
+            costs = torch.from_numpy(edge_costs(transfers, times, edges)).to(hidden.dtype)
+            scores = policy.scorer(policy.encoder(hidden, both_ways), ends, costs)
+            level = parse(edges, self._noisy(scores, noise, generator), mask)
             if level.num_groups == len(mask):
                 break
             inside = torch.from_numpy(level.is_inside)
@@ -202,11 +241,11 @@ class HsdagLearner:
                 members[ends[0][inside]],
                 scores[inside],
             )
-            # a bundle of edges between two groups costs what its most expensive edge does
-            between = ~inside
-            bundle = torch.from_numpy(level.edge_of_edge)[between]
-            costs = edge_costs.new_full((level.edges.shape[1],), -torch.inf)
-            edge_costs = costs.scatter_reduce(0, bundle, edge_costs[between], "amax")
+            between = ~level.is_inside
+            transfers = _sums(transfers[between], level.edge_of_edge[between], level.edges.shape[1])
+            if noise is not None:
+                noise = _largest(noise[between], level.edge_of_edge[between], level.edges.shape[1])
+            times = _sums(times, level.group_of_node, level.num_groups)
             group, mask, edges = level.group_of_node[group], level.mask, level.edges
             count += 1
             if params.is_multilevel:
@@ -215,10 +254,14 @@ class HsdagLearner:
             levels = [self._decide(group, hidden, mask)]
         return levels, policy.output(hidden)[torch.from_numpy(group)]
 
-    def _noisy(self, scores: Tensor, generator: torch.Generator | None) -> NDArray[np.float32]:
+    def _noisy(
+        self, scores: Tensor, kept: NDArray[np.float32] | None, generator: torch.Generator | None
+    ) -> NDArray[np.float32]:
+        """Return what edges are ranked by: logits of the scores and noise, new noise if none is kept."""
         ranked = scores.detach()
         if generator is not None and self.params.noise:
-            ranked = ranked.log() + self.params.noise * torch.randn(ranked.shape, generator=generator)
+            noise = torch.randn(ranked.shape, generator=generator) * self.params.noise if kept is None else None
+            ranked = torch.logit(ranked, 1e-6) + (torch.from_numpy(kept) if noise is None else noise)
         array: NDArray[np.float32] = ranked.numpy()
         return array
 
@@ -228,7 +271,9 @@ class HsdagLearner:
         logits = self.policy.head(self.policy.output(hidden))
         own = self.policy.residual * _RESIDUAL_SCALE
         if params.deviations and not self.annealed_over:
-            own = own + _START * (2 * nn.functional.one_hot(self.preferred, num_devices) - 1)
+            own = own + (_LATER_START if self.starts.number else _START) * (
+                2 * nn.functional.one_hot(self.preferred, num_devices) - 1
+            )
         members = torch.from_numpy(group)
         size = torch.bincount(members, minlength=num_groups)
         logits = logits + torch.zeros_like(logits).index_add(0, members, own) / size[:, None]
@@ -240,6 +285,43 @@ class HsdagLearner:
             logits = scale * torch.tanh(logits)
         logits = logits.masked_fill(~torch.from_numpy(mask), -torch.inf)
         return Decisions(group, torch.log_softmax(logits, dim=1))
+
+    def _begin_anew(self, generator: torch.Generator) -> None:
+        """Forget what was decided, and begin as :mod:`placekit.learned.hsdag.starts` says.
+
+        Without residual logits the head is all there is to carry over to other problems, and stays.
+        """
+        starts = self.starts
+        if self.params.has_residual:
+            with torch.no_grad():
+                for weight in (self.policy.residual, *self.policy.head[-1].parameters()):
+                    weight.zero_()
+        self.episode = 0
+        self.annealed_over = self._annealed_starts_over if starts.is_annealed else 0
+        starts.noise = None
+        if starts.is_annealed:
+            return
+        starts.noise = self.params.noise * torch.randn(self.edges.shape[1], generator=generator)
+        with torch.no_grad():
+            levels, _ = self.parse_and_decide(self.features, generator)
+        starts.level = len(levels) - 1
+        if starts.is_random:
+            few = levels[max(0, len(levels) - 2)]  # the coarsest level may be one group
+            drawn = torch.multinomial((few.log_probs > -torch.inf).float(), 1, generator=generator).squeeze(1)
+            self.preferred = drawn[torch.from_numpy(few.group_of_node)]
+        else:
+            device = int(torch.randint(len(self.homogeneous), (1,), generator=generator))
+            self.preferred = torch.from_numpy(self.homogeneous[device].copy())
+
+    def _swaps(self, level: Decisions, base: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return groups, and for each a device it may go to but does not have in `base` ``[G]``, drawn at random."""
+        can = level.log_probs.detach() > -torch.inf
+        can[torch.arange(len(base)), base] = False
+        group, device = can.nonzero(as_tuple=True)
+        if not self.params.swaps:
+            return group[:0], device[:0]
+        drawn = torch.randperm(len(group), generator=generator)[: self.params.swaps]
+        return group[drawn], device[drawn]
 
     def renewed(self, state: Tensor, renewal: Tensor) -> Tensor:
         """Return the next state ``[N, F]``: the embedding of each node's group added to its features."""
@@ -273,13 +355,27 @@ class HsdagLearner:
         return {name: value for name, value in self.policy.state_dict().items() if name != "residual"}
 
     def memory(self) -> dict[str, Tensor]:
-        """Return the preferred devices, and how far the annealing is."""
-        return {"preferred": self.preferred, "annealing": torch.tensor([self.episode, self.annealed_over])}
+        """Return the preferred devices, how far the annealing is, and the start."""
+        annealing = torch.tensor([self.episode, self.annealed_over])
+        return {"preferred": self.preferred, "annealing": annealing, **self.starts.memory()}
 
     def remember(self, memory: dict[str, Tensor]) -> None:
         """Take back what `memory` returned."""
         self.preferred = memory["preferred"]
         self.episode, self.annealed_over = memory["annealing"].tolist()
+        self.starts.remember(memory)
+
+
+def _largest(values: NDArray[np.float32], group: NDArray[np.int64], num_groups: int) -> NDArray[np.float32]:
+    largest = np.full(num_groups, -np.inf, dtype=np.float32)
+    np.maximum.at(largest, group, values)
+    return largest
+
+
+def _sums(values: NDArray[np.float64], group: NDArray[np.int64], num_groups: int) -> NDArray[np.float64]:
+    total = np.zeros((num_groups, *values.shape[1:]))
+    np.add.at(total, group, values)
+    return total
 
 
 def _agreed(level: Decisions, devices: Tensor) -> Tensor:
@@ -304,3 +400,11 @@ def _decisions(level: Decisions, chosen: Tensor, first_row: int) -> tuple[Tensor
     finite = level.log_probs.masked_fill(level.log_probs == -torch.inf, 0.0)
     entropy = -(finite.exp() * finite * (level.log_probs != -torch.inf)).sum(dim=1)
     return row, log_probs, entropy.repeat(num_samples)
+
+
+def _odds(
+    level: Decisions, base: Tensor, group: Tensor, device: Tensor, first_row: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return row and log-odds against the device in `base` of every swap, and no entropies: samples have them."""
+    odds = level.log_probs[group, device] - level.log_probs[group, base[group]]
+    return torch.arange(first_row, first_row + len(group)), odds, odds.new_empty(0)

@@ -38,8 +38,8 @@ class HsdagParams(TrainingParams):
     scales_by_count
         True to scale the embedding of a group by the number of its edges.
     weighs_transfers
-        True to let the transfer time of an edge enter its score, so that ends of an expensive edge tend to share a
-        group.
+        True to let what it costs to cut an edge, over what sharing a device costs its ends, enter its score
+        (:func:`placekit.learned.hsdag.coarsen.edge_costs`).
     steps
         Steps of an episode: the state is renewed after each, and all of them make one update.
     samples
@@ -56,7 +56,17 @@ class HsdagParams(TrainingParams):
     has_residual
         True to add logits per node that are trained for this problem alone.
     noise
-        Deviation of the noise on the log scores of edges while sampling, so that groups vary.
+        Deviation of the noise on the logits of edge scores while sampling, so that groups vary.
+    swaps
+        Placements of every step and level that differ from a sample in the device of one group. What one gains is due
+        to that group alone (a counterfactual baseline: Foerster et al., AAAI 2018), whatever the others do.
+    swap_weight
+        Weight of swaps beside samples.
+    restart
+        Updates without a better placement after which the finest level, and with it the start, is left
+        (:mod:`placekit.learned.hsdag.starts`); 0 for never.
+    descend
+        The same for coarser levels.
     imitation
         Weight of the log-likelihood of the best placement so far (self-imitation, Oh et al., ICML 2018).
     returns
@@ -75,8 +85,8 @@ class HsdagParams(TrainingParams):
         A value out of its range.
     """
 
-    updates: int = 400
-    patience: int = 120
+    updates: int = 1500
+    patience: int = 500
     learning_rate: float = 1e-3
     entropy_start: float = 0.0
     entropy_end: float = 0.0
@@ -84,18 +94,22 @@ class HsdagParams(TrainingParams):
     coarsening: str = "classes"
     hidden: int = 64
     dropout: float = 0.0
-    levels: int = 3
+    levels: int = 8
     min_groups: int = 2
     scales_by_count: bool = False
     weighs_transfers: bool = True
     steps: int = 2
-    samples: int = 128
+    samples: int = 16
     is_multilevel: bool = True
     deviations: float = 3.0
-    anneal_updates: int = 60
+    anneal_updates: int = 20
     has_residual: bool = True
-    noise: float = 1.0
+    noise: float = 0.3
     imitation: float = 0.0
+    swaps: int = 128
+    swap_weight: float = 4.0
+    restart: int = 15
+    descend: int = 5
     returns: str = "advantage"
     discount: float = 1.0
     excludes_single: bool = False
@@ -113,7 +127,19 @@ class HsdagParams(TrainingParams):
                     f"hsdag: {name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}"
                 )
         self.require("hidden", "min_groups", "steps", "samples", least=1)
-        self.require("levels", "deviations", "anneal_updates", "noise", "imitation", "discount", least=0)
+        self.require(
+            "levels",
+            "swaps",
+            "swap_weight",
+            "restart",
+            "descend",
+            "deviations",
+            "anneal_updates",
+            "noise",
+            "imitation",
+            "discount",
+            least=0,
+        )
         if not 0 <= self.dropout < 1:
             raise InvalidProblemError(f"hsdag: dropout is {self.dropout}; it must be at least 0 and below 1")
         if self.returns != "advantage" and self.samples != 1:
@@ -142,6 +168,8 @@ _PUBLISHED: Mapping[str, Any] = MappingProxyType(
         "has_residual": False,
         "noise": 0.0,
         "imitation": 0.0,
+        "swaps": 0,
+        "restart": 0,
     }
 )
 

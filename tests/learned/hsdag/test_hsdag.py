@@ -13,11 +13,12 @@ from strategies import examples, problems
 import placekit as pk
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.learned.environment import Environment
-from placekit.learned.hsdag.coarsen import COARSENINGS, coarse_nodes
+from placekit.learned.hsdag.coarsen import COARSENINGS, coarse_nodes, edge_costs
 from placekit.learned.hsdag.learner import HsdagLearner
 from placekit.learned.hsdag.method import Hsdag
 from placekit.learned.hsdag.params import HsdagParams
 from placekit.learned.hsdag.parsing import parse
+from placekit.learned.hsdag.starts import Starts
 
 
 def learner_of(problem: pk.Problem, **params: object) -> HsdagLearner:
@@ -180,7 +181,7 @@ def test_wrong_parameters_are_named() -> None:
         HsdagParams(coarsening="none")
     with pytest.raises(InvalidProblemError, match="dropout is 1"):
         HsdagParams(dropout=1.0)
-    with pytest.raises(InvalidProblemError, match="returns 'step' need samples = 1, not 128"):
+    with pytest.raises(InvalidProblemError, match="returns 'step' need samples = 1, not 16"):
         HsdagParams(returns="step")
     with pytest.raises(InvalidProblemError, match="takes no argument"):
         Hsdag.from_params("x", {})
@@ -197,3 +198,73 @@ def test_in_a_row_the_policy_begins_where_the_method_before_ended(
     pk.solve(toy, "greedy+hsdag", params={"hsdag.updates": 1})
     pk.solve(toy, "hsdag", params={"updates": 1})
     assert begun == [greedy.device_of_op.tolist()]
+
+
+def test_swaps_say_what_one_group_alone_gains(toy: pk.Problem) -> None:
+    """Every swap differs from its sample in one group, and its advantage has the sign of what that gains."""
+    learner = learner_of(toy, min_groups=6, samples=4, steps=1)
+    rollout = learner.rollout(torch.Generator().manual_seed(0))
+    costs = torch.from_numpy(learner.environment.costs(rollout.placements))
+    weights = learner.advantages(rollout, costs)
+    assert len(learner._blocks) == 2
+    rows, base = learner._blocks[1]
+    assert base == 0
+    different = rollout.placements[rows] != rollout.placements[base]
+    assert sorted(np.flatnonzero(row).tolist() for row in different) == [[op] for op in range(6)]
+    assert torch.equal(weights[rollout.row >= rows.start].sign(), (costs[base] - costs[rows]).sign())
+
+
+def test_edges_are_cheap_to_cut_where_sharing_a_device_costs_more() -> None:
+    """Equal transfers; only the second pair is best on different devices. Twice the seconds change nothing."""
+    times = np.array([[1.0, 5], [1, 5], [9, 2]])
+    edges = np.array([[0, 1], [1, 2]])
+    costs = edge_costs(np.ones(2), times, edges)
+    assert costs[0] > costs[1]
+    assert edge_costs(np.full(2, 2.0), 2 * times, edges) == pytest.approx(costs)
+    assert edge_costs(np.zeros(2), np.ones((3, 2)), edges).tolist() == [0, 0]
+
+
+def test_a_start_goes_down_its_levels_and_ends() -> None:
+    """Three updates without a better cost per level and four on the finest; a better one starts the count again."""
+    starts = Starts(restart=4, descend=3)
+    for cost in (2.0, 1.5, 1.5, 1.5, 1.5):
+        starts.note(cost)
+        assert not starts.is_next_due()
+    starts.note(1.5)
+    assert starts.is_next_due()
+    starts.level = 1
+    for _ in range(4):
+        starts.note(3.0)
+    assert not starts.is_next_due()
+    assert (starts.number, starts.level) == (1, 0)
+    never = Starts(restart=0, descend=3)
+    for _ in range(100):
+        never.note(1.0)
+    assert not never.is_next_due()
+
+
+def test_resuming_in_the_middle_of_a_start_repeats_it(toy: pk.Problem) -> None:
+    """A learner that takes over weights and memory after some starts plays the same episodes, bit for bit."""
+    params = {"restart": 2, "descend": 1, "samples": 4}
+    learner = learner_of(toy, **params)
+    generator = torch.Generator().manual_seed(0)
+
+    def play(learner: HsdagLearner) -> np.ndarray:
+        rollout = learner.rollout(generator)
+        learner.advantages(rollout, torch.from_numpy(learner.environment.costs(rollout.placements)).float())
+        return rollout.placements
+
+    numbers = set()
+    for _ in range(24):
+        play(learner)
+        numbers.add(learner.starts.number)
+        if learner.starts.level and len(numbers) > 2:
+            break
+    assert learner.starts.level
+    other = learner_of(toy, **params)
+    other.policy.load_state_dict(learner.policy.state_dict())
+    other.remember(learner.memory())
+    state = generator.get_state()
+    expected = [play(learner) for _ in range(8)]
+    generator.set_state(state)
+    assert all(np.array_equal(play(other), placements) for placements in expected)

@@ -1,0 +1,85 @@
+"""Starts: where training begins anew, and on which level, once nothing improves any more.
+
+1. The first start is annealed, and so is every `_ANNEALED_EVERY`-th after it: every device is as likely as any other,
+   and all levels are drawn from at once.
+2. Every other one keeps its parsing, and goes from its coarsest level to the finest, so that large groups settle before
+   their members do. It begins on one device, or on a random device for each of a few groups, in turn.
+
+A level is left after `HsdagParams.descend` updates without a better placement of its start, the finest one, and with it
+the start, after `HsdagParams.restart`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+__all__ = ["Starts"]
+
+_ANNEALED_EVERY = 6
+
+
+class Starts:
+    """How far the present start is.
+
+    Parameters
+    ----------
+    restart, descend
+        See the module docstring; `restart` 0 for the first start only.
+
+    Attributes
+    ----------
+    number : int
+        Starts before this one.
+    level : int
+        The only level that is drawn from, 0 for all of them.
+    noise : Tensor or None
+        ``[E]`` noise on the scores of edges that is kept; None for new noise in every parsing.
+    """
+
+    def __init__(self, restart: int, descend: int) -> None:
+        self.restart, self.descend = restart, descend
+        self.number, self.level = 0, 0
+        self.noise: Tensor | None = None
+        self._best, self._stale = math.inf, 0
+
+    def note(self, cost: float) -> None:
+        """Take in the least cost of an update."""
+        self._stale = 0 if cost < self._best - 1e-7 else self._stale + 1  # costs are single precision, around 1
+        self._best = min(self._best, cost)
+
+    def is_next_due(self) -> bool:
+        """Go to the next finer level where this one is done, or return whether the start is."""
+        if not self.restart or self._stale < (self.descend if self.level else self.restart):
+            return False
+        self._stale = 0
+        if self.level:
+            self.level -= 1
+            return False
+        self.number += 1
+        self._best = math.inf
+        return True
+
+    @property
+    def is_annealed(self) -> bool:
+        """True if this start is annealed."""
+        return self.number % _ANNEALED_EVERY == 0
+
+    @property
+    def is_random(self) -> bool:
+        """True if this start is on random devices, not on one."""
+        return self.number % 2 == 0
+
+    def memory(self) -> dict[str, Tensor]:
+        """Return all of it, for checkpoints."""
+        noise = torch.empty(0) if self.noise is None else self.noise
+        state = torch.tensor([self.number, self.level, self._stale, self._best], dtype=torch.float64)
+        return {"starts": state, "noise": noise}
+
+    def remember(self, memory: dict[str, Tensor]) -> None:
+        """Take back what `memory` returned."""
+        number, level, stale, self._best = memory["starts"].tolist()
+        self.number, self.level, self._stale = int(number), int(level), int(stale)
+        self.noise = memory["noise"] if len(memory["noise"]) else None
