@@ -188,13 +188,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", type=Path, help="folder where model files are kept; else they are built each time")
     parser.add_argument("--fidelity", choices=("paper", "placekit"), help="one form")
     parser.add_argument("--objective", choices=tuple(_OBJECTIVES), help="one objective")
+    parser.add_argument("--again", action="store_true", help="train cases that have a row, too; the latest row counts")
     parser.add_argument("--table", action="store_true", help="only print the tables of the rows that are there")
     options = parser.parse_args(arguments)
     known = read_rows(options.rows)
     wanted = [
         case
         for case in cases()
-        if case not in known
+        if (options.again or case not in known)
         and options.fidelity in (None, case.fidelity)
         and options.objective in (None, case.objective)
     ]
