@@ -121,7 +121,7 @@ def search_neighbourhoods(run: Run, patience: int, effort: float, workers: int) 
         before_s = run.objective
         assert before_s is not None  # the search began with a placement
         if stale and stale % ANNEAL_AFTER == 0:
-            search_offload(run, LocalSearchParams(patience=2, fresh=0))
+            search_offload(run, LocalSearchParams(patience=2))
             _stand_on(it, run.placement)
         elif _round(it, workers):
             return run.should_stop() or StopReason.FINISHED

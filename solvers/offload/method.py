@@ -72,7 +72,7 @@ def solve_offload(run: Run) -> StopReason:
     if run.should_stop() is None and flat.num_nodes <= SPLIT_UP_TO:
         _offer_split(run)
     if run.should_stop() is None:
-        search_offload(run, LocalSearchParams(patience=2, steps=100, fresh=0))
+        search_offload(run, LocalSearchParams(patience=2, steps=100))
     return run.should_stop() or StopReason.FINISHED
 
 
@@ -91,7 +91,7 @@ def search_before(run: Run) -> StopReason | None:
         if reason is not StopReason.FINISHED:
             return reason
     with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
-        search_offload(run, LocalSearchParams(patience=3, steps=200, fresh=0))
+        search_offload(run, LocalSearchParams(patience=3, steps=200))
     return run.should_stop()
 
 

@@ -27,8 +27,6 @@ BLOCK = 2_000_000
 """Proposals times ops between two looks at whether to stop, about."""
 WORKERS = 2
 """Walks side by side."""
-MEET = 12
-"""Rounds after which all walks go on from the best of them."""
 HOTTEST = 0.02
 COLDEST = 1e-6
 """Temperatures as shares of the latency."""
@@ -45,11 +43,6 @@ class SearchParams(Protocol):
     @property
     def steps(self) -> int:
         """Proposals per node and round."""
-        ...
-
-    @property
-    def fresh(self) -> float:
-        """Share of the walks that start anew instead of from the best placement."""
         ...
 
 
@@ -143,11 +136,8 @@ def search_offload(run: Run, params: SearchParams) -> StopReason:
     """Anneal from the best placement that `run` holds, again and again, at temperatures drawn at random.
 
     A proposal moves a node, or nodes that hang together, to the place of a neighbour or to a random one, empties a
-    call, or exchanges two. Excess of memory can only shrink.
-
-    Every round is `WORKERS` walks side by side, each from the best that it has found itself, so the answer depends on
-    the seed alone, unless time runs out. Some begin with everything on the hosts: a good placement from elsewhere can
-    be far from a better one. Every `MEET` rounds all go on from the best of all.
+    call, or exchanges two. Excess of memory can only shrink. Every round is `WORKERS` walks side by side, of which the
+    best counts, so the answer depends on the seed alone, unless time runs out.
 
     Notes
     -----
@@ -162,10 +152,6 @@ def search_offload(run: Run, params: SearchParams) -> StopReason:
     if not np.isfinite(best[1]):
         return StopReason.FINISHED
     _offer(run, contraction, places, start, best)
-    hosts = _from_hosts(contraction, places)
-    num_fresh = round(params.fresh * WORKERS) if np.isfinite(latency(places, hosts)) else 0
-    bases = [start] * (WORKERS - num_fresh) + [hosts] * num_fresh
-    values = [(excess(places, base), latency(places, base)) for base in bases]
     stale, number = 0, 0
     with ThreadPoolExecutor(WORKERS) as pool:
         while (reason := run.should_stop()) is None:
@@ -174,21 +160,16 @@ def search_offload(run: Run, params: SearchParams) -> StopReason:
             steps = num_nodes * min(params.steps, FIRST_STEPS * 2 ** min(number, 20))
             heat = HOTTEST * run.rng.choice([1.0, 0.1, 0.01], WORKERS)
             walks = [
-                pool.submit(_walk, run, places, base.copy(), steps, hot, rng)
-                for base, hot, rng in zip(bases, heat.tolist(), run.rng.spawn(WORKERS), strict=True)
+                pool.submit(_walk, run, places, start.copy(), steps, hot, rng)
+                for hot, rng in zip(heat.tolist(), run.rng.spawn(WORKERS), strict=True)
             ]
             while wait(walks, timeout=0.05).not_done:
                 pass  # in short steps, so that this thread keeps seeing signals
+            value, found = min((walk.result() for walk in walks), key=lambda result: result[0])
             number, stale = number + 1, stale + 1
-            for at, (value, found) in enumerate(walk.result() for walk in walks):
-                if value < values[at]:
-                    bases[at], values[at] = found, value
-                if value[0] < best[0] or (value[0] == best[0] and value[1] < best[1] * (1 - 1e-9)):
-                    best, stale = value, 0
-                    _offer(run, contraction, places, found, best)
-            if number % MEET == 0:
-                first = min(range(WORKERS), key=values.__getitem__)
-                bases, values = [bases[first]] * WORKERS, [values[first]] * WORKERS
+            if value[0] < best[0] or (value[0] == best[0] and value[1] < best[1] * (1 - 1e-9)):
+                start, best, stale = found, value, 0
+                _offer(run, contraction, places, start, best)
     return reason
 
 
@@ -219,17 +200,12 @@ def _offer(
 
 
 def _start(run: Run, contraction: Contraction, places: Places) -> NDArray[np.int64]:
-    """Return the best places known; without any, those of `_from_hosts`."""
+    """Return the best places known; without any, hosts and chains of calls along a topological order."""
     for placement in (run.placement, run.warm_start):
         if placement is not None:
             place = places_from(contraction, places, placement)
             if place is not None and np.isfinite(latency(places, place)):
                 return place
-    return _from_hosts(contraction, places)
-
-
-def _from_hosts(contraction: Contraction, places: Places) -> NDArray[np.int64]:
-    """Return everything on the hosts, and what no host may run in chains of calls along a topological order."""
     place = places.host_place.copy()
     nodes = np.repeat(np.arange(contraction.num_classes), np.diff(places.behind_offsets))
     order, stuck = topological_order(contraction.num_classes, nodes, places.behind_nodes)
