@@ -33,7 +33,7 @@ from placekit.solvers.makespan.moves import (
     shift,
     window,
 )
-from placekit.solvers.makespan.sequence import STRIDE, SequenceProblem, ready_time, send
+from placekit.solvers.makespan.sequence import STRIDE, SequenceProblem, makespan, ready_time, send
 from placekit.solvers.makespan.walk import (
     NOTHING,
     PATH_LENGTH,
@@ -133,7 +133,7 @@ def _choose_anywhere(walk: Walk) -> tuple[int, int, int]:
 def propose(flat: SequenceProblem, walk: Walk) -> int:
     """Change something at random; return the first position touched, or -1 (something may be logged all the same)."""
     # one call of each move: the compiler copies them to where they are called
-    is_critical = np.random.random() < CRITICAL_SHARE  # noqa: NPY002
+    is_critical = np.random.random() < CRITICAL_SHARE and walk.counters[PATH_LENGTH] > 0  # noqa: NPY002
     action, v, u = _choose_critical(walk) if is_critical else _choose_anywhere(walk)
     if action == PULL:
         return pull(flat, walk, v, u)
@@ -164,7 +164,7 @@ def attempt(flat: SequenceProblem, walk: Walk, first: int, limit_s: float, weigh
     tuple[float, int]
         Cost in seconds (infinity once above `limit_s`), and the position behind the last op scheduled.
     """
-    num_ops, num_devices = flat.time_s.shape
+    num_ops = flat.time_s.shape[0]
     timeline = walk.timeline
     row = first // STRIDE
     free = timeline.free_s[row].copy()
@@ -175,16 +175,14 @@ def attempt(flat: SequenceProblem, walk: Walk, first: int, limit_s: float, weigh
         d = walk.device[v]
         ready = ready_time(flat, walk.device, timeline.finish_s, timeline.arrival_s, v, d)
         finish = max(ready, free[d]) + flat.time_s[v, d]
-        if finish + flat.tail_s[v] > limit_s:
+        if finish + max(flat.tail_s[v], flat.after_s[v, d]) > limit_s:
             return np.inf, i
         total += finish - walk.finish_s[v]
         timeline.finish_s[v] = finish
         free[d] = finish
         if flat.has_contention:
             send(flat, walk.device, v, finish, bus, timeline.arrival_s)
-    value = 0.0
-    for d in range(num_devices):
-        value = max(value, free[d])
+    value = makespan(flat, walk.device, timeline.finish_s, free)
     return value + weight * max(total, 0.0) / num_ops, num_ops
 
 

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from placekit.method import Run
 from placekit.objectives import Makespan
 from placekit.placement import Placement
-from placekit.solvers.makespan.anneal import anneal
+from placekit.solvers.makespan.anneal import anneal, sort_by_start
 from placekit.solvers.makespan.sequence import SequenceProblem, sequence_problem
 from placekit.solvers.makespan.starts import known_starts, mean_rank_s, offer_list_schedules, redispatch, scattered
+from placekit.solvers.makespan.stretch import cut_stretch
 from placekit.solvers.makespan.walk import empty_walk, load
 from placekit.stop import StopReason
 
@@ -31,6 +32,14 @@ COLD = 1e-5
 """Last temperature of a cycle, in the same unit."""
 NOISE = 0.3
 """Largest noise of the list schedules from which fresh cycles start."""
+STRETCHES = (60, 120, 240, 480)
+"""Ops of a stretch, from which one is drawn for every sweep."""
+STRETCH_STEPS = 300
+"""Proposals per op of a stretch at most."""
+STRETCH_HOT = (0.01, 0.03, 0.1)
+"""First temperatures in a stretch, in units of the time from its beginning to its end."""
+WHOLE_UP_TO = 2_000
+"""Ops up to which cycles over the whole schedule are worth their time."""
 CHUNK = 2_000_000
 """Ops and edges visited between two looks at the clock, at most: some hundredths of a second."""
 
@@ -70,6 +79,8 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
     1. Start from what is known (warm start, single devices, `heft`, `m-etf`) and from a list schedule by HEFT's rank.
     2. A cycle anneals (:mod:`placekit.solvers.makespan.anneal`) from the best schedule, at a random temperature, or
        with probability `fresh` from a list schedule with noise. Cycles grow longer, up to `steps` proposals per op.
+       Every other cycle, and every cycle of more than `WHOLE_UP_TO` ops, anneals the best schedule stretch by stretch
+       instead (:mod:`placekit.solvers.makespan.stretch`), which costs as much per proposal however long the schedule.
     3. Between two cycles the best placement is also run by devices that never idle, in case they find a better order.
     4. Ends when `patience` cycles in a row brought nothing.
 
@@ -82,8 +93,8 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
 
     Notes
     -----
-    O(steps * ops * (ops + edges)) per cycle at worst; in practice a proposal costs a fraction of the schedule. Memory
-    O(ops + edges + (ops + tensors) * devices).
+    O(steps * ops * (ops + edges)) per cycle at worst; in practice a proposal costs a fraction of the schedule. A sweep
+    costs O(ops * (steps * stretch + (ops + edges) / stretch)). Memory O(ops + edges + (ops + tensors) * devices).
     """
     objective = run.problem.objective
     assert isinstance(objective, Makespan)
@@ -100,20 +111,23 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
     if not np.isfinite(best.value_s):
         return StopReason.FINISHED
     best.offer()
-    stale, number = 0, 0
+    stale, number, num_ops = 0, 0, flat.instance.num_ops
     while (reason := run.should_stop()) is None:
         if stale >= params.patience or number == params.max_cycles or best.value_s <= 0.0:
             return StopReason.FINISHED
         before = best.value_s
         for device, sequence in redispatch(flat, best.device.copy(), rank_s):
             best.consider(device, sequence)
-        if number and run.rng.random() < params.fresh:
-            listed = scattered(flat, rank_s, NOISE * run.rng.random(), run.rng)
+        steps = min(params.steps, FIRST_STEPS * 2 ** min(number, 30))
+        if not flat.has_contention and num_ops > STRETCHES[0] and (num_ops > WHOLE_UP_TO or number % 2):
+            _sweep(best, min(steps, STRETCH_STEPS))
         else:
-            listed = None
-        load(flat, best.walk, *(listed or (best.device, best.sequence)))
-        steps = min(params.steps, FIRST_STEPS * 2 ** min(number, 30)) * flat.instance.num_ops
-        _cycle(best, HOT[0] if number == 0 else float(run.rng.choice(HOT)), steps)
+            if number and run.rng.random() < params.fresh:
+                listed = scattered(flat, rank_s, NOISE * run.rng.random(), run.rng)
+            else:
+                listed = None
+            load(flat, best.walk, *(listed or (best.device, best.sequence)))
+            _cycle(best, HOT[0] if number == 0 else float(run.rng.choice(HOT)), steps * num_ops)
         number += 1
         stale = 0 if best.value_s < before * (1 - 1e-9) else stale + 1
     return reason
@@ -134,3 +148,33 @@ def _cycle(best: _Best, hot: float, num_steps: int) -> None:
         known, seed = best.value_s, int(seeds.integers(2**32))
         best.value_s = anneal(flat, walk, best.device, best.sequence, known, MEAN_WEIGHT, begin, end, steps, seed)
         best.offer()
+
+
+def _sweep(best: _Best, num_steps: int) -> None:
+    """Anneal one stretch of the best schedule after the other, `num_steps` proposals per op, until told to stop."""
+    run, flat, walk = best.run, best.flat, best.walk
+    seeds = np.random.default_rng(run.rng.integers(2**63))
+    num_ops = flat.instance.num_ops
+    width = int(seeds.choice([each for each in STRETCHES if each <= max(num_ops // 2, STRETCHES[0])]))
+    hot = float(seeds.choice(STRETCH_HOT))
+    load(flat, walk, best.device, best.sequence)
+    sort_by_start(walk)
+    # a schedule of its own: the walk, which is loaded anew whenever a stretch became better
+    device, sequence = walk.device.copy(), walk.sequence.copy()
+    load(flat, walk, device, sequence)
+    for low in range(-int(seeds.integers(width)), num_ops, width):
+        begin, end = max(low, 0), min(low + width, num_ops)
+        if run.should_stop() is not None:
+            break
+        finish_s = walk.timeline.finish_s
+        part = cut_stretch(flat, device, sequence, finish_s, begin, end)
+        inner = empty_walk(part.flat)
+        part_device, part_sequence = device[part.ops], np.arange(len(part.ops))
+        value = load(part.flat, inner, part_device, part_sequence)
+        unit = hot * float(finish_s[part.ops].max() - walk.timeline.start_s[part.ops].min())
+        steps, seed = num_steps * len(part.ops), int(seeds.integers(2**32))
+        found = anneal(part.flat, inner, part_device, part_sequence, value, MEAN_WEIGHT, unit, COLD * unit, steps, seed)
+        if found < value:
+            device[part.ops], sequence[begin:end] = part_device, part.ops[part_sequence]
+            best.consider(device, sequence)
+    best.offer()

@@ -29,7 +29,7 @@ from placekit.makespan.instance import MakespanInstance, instance_of
 from placekit.makespan.ranks import upward_rank
 from placekit.problem import Problem
 
-__all__ = ["SequenceProblem", "Timeline", "decode", "empty_timeline", "sequence_problem"]
+__all__ = ["SequenceProblem", "Timeline", "decode", "empty_timeline", "makespan", "sequence_problem"]
 
 
 class SequenceProblem(NamedTuple):
@@ -53,6 +53,11 @@ class SequenceProblem(NamedTuple):
         ``[C, D]`` where each class may go, and fits on its own.
     has_contention
         True if a device sends one transfer at a time.
+    release_s, after_s
+        ``[V, D]`` seconds before which an op cannot start on a device, and seconds that follow its end; zeros but for a
+        part of a schedule (:mod:`placekit.solvers.makespan.stretch`).
+    free_s, then_s
+        ``[D]`` the same of devices: busy until, and what follows their last op.
     """
 
     instance: MakespanInstance
@@ -64,6 +69,10 @@ class SequenceProblem(NamedTuple):
     class_bytes: NDArray[np.float64]
     allowed: NDArray[np.bool_]
     has_contention: bool
+    release_s: NDArray[np.float64]
+    after_s: NDArray[np.float64]
+    free_s: NDArray[np.float64]
+    then_s: NDArray[np.float64]
 
 
 class Timeline(NamedTuple):
@@ -117,6 +126,10 @@ def sequence_problem(problem: Problem, *, has_contention: bool) -> SequenceProbl
         class_bytes=class_bytes,
         allowed=instance.allowed[first] & (class_bytes[:, None] <= instance.limit_bytes),
         has_contention=has_contention,
+        release_s=np.zeros((problem.graph.num_ops, problem.platform.num_devices)),
+        after_s=np.zeros((problem.graph.num_ops, problem.platform.num_devices)),
+        free_s=np.zeros(problem.platform.num_devices),
+        then_s=np.zeros(problem.platform.num_devices),
     )
 
 
@@ -149,7 +162,7 @@ def ready_time(
     With contention the arrivals known are those of tensors that some op on `d` reads; of the others the transfer
     alone counts.
     """
-    ready = 0.0
+    ready = float(flat.release_s[v, d])
     for j in range(flat.instance.in_offsets[v], flat.instance.in_offsets[v + 1]):
         t = flat.instance.in_tensors[j]
         u = flat.instance.producer[t]
@@ -214,7 +227,7 @@ def decode(
     bus = timeline.bus_s[row].copy()
     last = timeline.last[row].copy()
     if row == 0:
-        free[:] = 0.0
+        free[:] = flat.free_s
         bus[:] = 0.0
         last[:] = -1
     for i in range(row * STRIDE, num_ops):
@@ -233,8 +246,17 @@ def decode(
         last[d] = v
         if flat.has_contention:
             send(flat, device, v, free[d], bus, timeline.arrival_s)
-    # a device is free after its last op, whatever it was: the latest finish is the makespan
+    return makespan(flat, device, timeline.finish_s, free)
+
+
+@njit(cache=True, nogil=True)
+def makespan(
+    flat: SequenceProblem, device: NDArray[np.int64], finish_s: NDArray[np.float64], free: NDArray[np.float64]
+) -> float:
+    """Return the makespan in seconds from when the ops end and when the devices are free. O(ops)."""
     value = 0.0
     for d in range(len(free)):
-        value = max(value, float(free[d]))
+        value = max(value, float(free[d] + flat.then_s[d]))
+    for v in range(len(device)):
+        value = max(value, finish_s[v] + flat.after_s[v, device[v]])
     return value

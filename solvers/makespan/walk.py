@@ -146,7 +146,17 @@ def place(flat: SequenceProblem, walk: Walk, c: int, d: int) -> None:
 def trace(flat: SequenceProblem, walk: Walk) -> None:
     """Fill `path` and `why` with one critical path of the state. O(ops + edges on it)."""
     timeline, device = walk.timeline, walk.device
-    v = int(np.argmax(timeline.finish_s))
+    v, latest = -1, 0.0
+    for u in range(len(device)):
+        end = timeline.finish_s[u] + flat.after_s[u, device[u]]
+        if end > latest:
+            v, latest = u, end
+    for d in range(len(flat.then_s)):
+        if flat.then_s[d] > 0.0:
+            u = _last_on(walk, d)
+            free = timeline.finish_s[u] if u >= 0 else flat.free_s[d]
+            if free + flat.then_s[d] > latest:
+                v, latest = u, free + flat.then_s[d]
     length = 0
     while v >= 0:
         start, d = timeline.start_s[v], device[v]
@@ -167,6 +177,15 @@ def trace(flat: SequenceProblem, walk: Walk) -> None:
         length += 1
         v = previous
     walk.counters[PATH_LENGTH] = length
+
+
+@njit(cache=True, nogil=True)
+def _last_on(walk: Walk, d: int) -> int:
+    """Return the last op on device `d`, or -1. O(ops) at worst."""
+    for i in range(len(walk.sequence) - 1, -1, -1):
+        if walk.device[walk.sequence[i]] == d:
+            return int(walk.sequence[i])
+    return -1
 
 
 @njit(cache=True, nogil=True)
