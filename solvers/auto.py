@@ -24,6 +24,8 @@ PROGRAM_AT_ALL = 200_000
 """Classes times devices beyond which such a program is not even built."""
 MAKESPAN_PROGRAM_UP_TO = 8_000
 """Classes times devices up to which all orders are modelled at once."""
+MAKESPAN_PROGRAM_SEARCHES_UP_TO = 1_000
+"""Classes times devices up to which that program also finds better schedules than annealing does in the same time."""
 
 
 class Auto:
@@ -93,12 +95,15 @@ def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:
 
 def _makespan(size: int) -> tuple[Stage, ...]:
     start = Stage("heft", "list scheduling takes milliseconds")
+    program = Stage("cpsat", "annealing, bounds, then the program that models every order")
+    if size <= MAKESPAN_PROGRAM_SEARCHES_UP_TO:
+        return (start, program)
     if size <= MAKESPAN_PROGRAM_UP_TO:
-        return (start, Stage("cpsat", "annealing, bounds, then the program that models every order"))
+        return (start, Stage("local-search", "anneal placement and order together", 0.3), program)
     return (
         start,
-        Stage("local-search", "anneal placement and order together", 0.4),
-        Stage("lns", "re-optimise windows of the schedule", 0.6),
+        Stage("local-search", "anneal placement and order together, stretch by stretch", 0.7),
+        Stage("lns", "re-optimise windows of the schedule", 0.5),
         Stage("bound", "too many orders to model: relaxations bound them"),
     )
 
