@@ -23,9 +23,6 @@ from placekit.benchmarks.msr_table import markdown_line
 from placekit.benchmarks.rows import append_row, read_lines
 from placekit.benchmarks.two_kinds import MODEL_PARAMETERS, two_kind_problem
 from placekit.errors import InvalidFileError
-from placekit.learned.gdp.method import Gdp, GdpParams
-from placekit.learned.method import Session
-from placekit.learned.policy import PRETRAINED
 from placekit.objectives import SerialLatency
 from placekit.problem import Problem
 from placekit.solve import solve
@@ -58,6 +55,10 @@ def cases(*, is_pretrained: bool, time_limit_s: float = TIME_LIMIT_S) -> list[Tu
 
 def run_case(case: TuningCase, problem: Problem) -> Row:
     """Return the row of a case: optimum, answer without training, answer with it."""
+    from placekit.learned.gdp.method import Gdp, GdpParams
+    from placekit.learned.method import Session
+    from placekit.learned.policy import PRETRAINED
+
     optimum = solve(problem, "mincut")
     before = solve(problem, "policy:pretrained", seed=case.seed) if case.is_pretrained else None
     # without an end of its own: the clock decides

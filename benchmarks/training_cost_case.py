@@ -11,19 +11,19 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from time import perf_counter
-from typing import Any, ParamSpec, TypeVar
-
-from torch import nn
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from placekit.benchmarks.circumstances import circumstances, peak_bytes, reset_peak, resident_bytes
 from placekit.benchmarks.families import generate
-from placekit.learned.environment import Environment
-from placekit.learned.method import LearnedMethod, seeded_learner
-from placekit.learned.training import Learner, Metrics, Training
 from placekit.objectives import SerialLatency
 from placekit.problem import Problem
 from placekit.solvers.registry import get_method
 from placekit.stop import StopReason
+
+if TYPE_CHECKING:
+    from placekit.learned.environment import Environment
+    from placekit.learned.method import LearnedMethod
+    from placekit.learned.training import Learner, Metrics
 
 __all__ = ["PHASES", "CostCase", "measure"]
 
@@ -117,6 +117,8 @@ class PhaseClock:
 
     def watch(self, learner: Learner, environment: Environment) -> None:
         """Count what happens inside `learner` and `environment` from now on."""
+        from torch import nn
+
         setattr(learner, "rollout", self.timed("sample", learner.rollout))  # noqa: B010  # instances, not classes
         setattr(environment, "costs", self.timed("judge", environment.costs))  # noqa: B010
 
@@ -139,6 +141,8 @@ def measure(case: CostCase) -> dict[str, Any]:
     allocates, unless it is longer than `CostCase.seconds` by itself. Memory is that of the problem, its features and
     its training: the peak, less what the process held after the warm-up.
     """
+    from placekit.learned.method import LearnedMethod
+
     method = get_method(case.learner, {})
     assert isinstance(method, LearnedMethod)
     _updates(method, case.problem(WARM_UP_OPS), 0.0)
@@ -161,6 +165,10 @@ def measure(case: CostCase) -> dict[str, Any]:
 
 def _updates(method: LearnedMethod, problem: Problem, seconds: float) -> dict[str, Any]:
     """Return what an update costs on `problem`."""
+    from placekit.learned.environment import Environment
+    from placekit.learned.method import seeded_learner
+    from placekit.learned.training import Training
+
     clock = PhaseClock()
     begun_s = perf_counter()
     environment = Environment(problem)
