@@ -21,10 +21,9 @@ from typing import Any
 
 from placekit.benchmarks.circumstances import ROOT, circumstances
 from placekit.benchmarks.msr_table import markdown_line
-from placekit.benchmarks.rows import append_row, read_lines
+from placekit.benchmarks.rows import append_row, read_cases
 from placekit.benchmarks.statistics import bootstrap_interval
 from placekit.benchmarks.two_kinds import MODEL_PARAMETERS, two_kind_problem
-from placekit.errors import InvalidFileError
 from placekit.objectives import Makespan, Objective, SerialLatency
 from placekit.problem import Problem
 from placekit.solve import solve
@@ -137,13 +136,7 @@ def read_rows(path: Path) -> dict[AblationCase, Row]:
     InvalidFileError
         A line that is no row of this benchmark.
     """
-    names = AblationCase.__dataclass_fields__
-    rows: dict[AblationCase, Row] = {}
-    for number, row in read_lines(path):
-        if row.get("benchmark") != "ablation" or not names.keys() <= row.keys():
-            raise InvalidFileError(f"{path}, line {number}: no row of this benchmark")
-        rows[AblationCase(**{name: row[name] for name in names})] = row
-    return rows
+    return read_cases(path, "ablation", AblationCase)
 
 
 def markdown_table(rows: Mapping[AblationCase, Row]) -> str:

@@ -20,9 +20,8 @@ from typing import Any
 from placekit.benchmarks.ablation import percent_cell
 from placekit.benchmarks.circumstances import ROOT, circumstances
 from placekit.benchmarks.msr_table import markdown_line
-from placekit.benchmarks.rows import append_row, read_lines
+from placekit.benchmarks.rows import append_row, read_cases
 from placekit.benchmarks.two_kinds import MODEL_PARAMETERS, two_kind_problem
-from placekit.errors import InvalidFileError
 from placekit.objectives import SerialLatency
 from placekit.problem import Problem
 from placekit.solve import solve
@@ -85,13 +84,7 @@ def read_rows(path: Path) -> dict[TuningCase, Row]:
     InvalidFileError
         A line that is no row of this benchmark.
     """
-    names = TuningCase.__dataclass_fields__
-    rows: dict[TuningCase, Row] = {}
-    for number, row in read_lines(path):
-        if row.get("benchmark") != "fine-tuning" or not names.keys() <= row.keys():
-            raise InvalidFileError(f"{path}, line {number}: no row of this benchmark")
-        rows[TuningCase(**{name: row[name] for name in names})] = row
-    return rows
+    return read_cases(path, "fine-tuning", TuningCase)
 
 
 def markdown_table(rows: Mapping[TuningCase, Row]) -> str:

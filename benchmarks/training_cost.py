@@ -21,9 +21,8 @@ from typing import Any
 
 from placekit.benchmarks.circumstances import ROOT, circumstances
 from placekit.benchmarks.msr_table import markdown_line
-from placekit.benchmarks.rows import append_row, read_lines
+from placekit.benchmarks.rows import append_row, read_cases
 from placekit.benchmarks.training_cost_case import PHASES, CostCase
-from placekit.errors import InvalidFileError
 
 __all__ = ["cases", "main", "markdown_table", "read_rows", "run_case"]
 
@@ -73,13 +72,7 @@ def read_rows(path: Path) -> dict[CostCase, Row]:
     InvalidFileError
         A line that is no row of this benchmark.
     """
-    names = CostCase.__dataclass_fields__
-    rows: dict[CostCase, Row] = {}
-    for number, row in read_lines(path):
-        if row.get("benchmark") != "training-cost" or not names.keys() <= row.keys():
-            raise InvalidFileError(f"{path}, line {number}: no row of this benchmark")
-        rows[CostCase(**{name: row[name] for name in names})] = row
-    return rows
+    return read_cases(path, "training-cost", CostCase)
 
 
 def markdown_table(rows: Mapping[CostCase, Row]) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.problem import Problem
 
-__all__ = ["MakespanInstance", "instance_of", "make_instance"]
+__all__ = ["MakespanInstance", "csr_offsets", "instance_of", "make_instance"]
 
 
 _KEPT = "_makespan_instance"
@@ -118,14 +118,14 @@ def make_instance(problem: Problem) -> MakespanInstance:
         limit_bytes=np.array(limits) * (1 + MEMORY_TOLERANCE),
         order=graph.order,
         rank=rank,
-        out_offsets=_offsets(graph.tensor_producer, num_ops),
+        out_offsets=csr_offsets(graph.tensor_producer, num_ops),
         out_tensors=np.argsort(graph.tensor_producer, kind="stable"),
-        in_offsets=_offsets(readers, num_ops),
+        in_offsets=csr_offsets(readers, num_ops),
         in_tensors=tensors[by_reader],
         producer=graph.tensor_producer,
-        reader_offsets=_offsets(tensors, num_tensors),
+        reader_offsets=csr_offsets(tensors, num_tensors),
         readers=readers,
-        edge_offsets=_offsets(sender, num_ops),
+        edge_offsets=csr_offsets(sender, num_ops),
         edge_readers=readers[by_sender],
         edge_tensors=tensors[by_sender],
         transfer_s=costs.transfer_time_s,
@@ -142,7 +142,7 @@ def instance_of(problem: Problem) -> MakespanInstance:
     return instance
 
 
-def _offsets(labels: NDArray[np.int64], num_labels: int) -> NDArray[np.int64]:
+def csr_offsets(labels: NDArray[np.int64], num_labels: int) -> NDArray[np.int64]:
     """``[num_labels + 1]`` CSR offsets of items sorted by label."""
     counts = np.bincount(labels, minlength=num_labels)
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

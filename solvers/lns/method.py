@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -23,14 +22,15 @@ from placekit.solvers.cpsat.model import CpsatModel
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome
 from placekit.solvers.cpsat.search import search as solve_model
 from placekit.solvers.lns.neighbourhood import (
+    FIRST_SIZE,
     OPERATORS,
     SMALLEST_SIZE,
     Neighbourhood,
-    Operator,
     Position,
     draw,
     reduce_problem,
 )
+from placekit.solvers.lns.operators import Operator, choose_operators, search_side_by_side
 from placekit.solvers.lns.uncertain import UNCERTAIN, uncertain_ops
 from placekit.solvers.local_search.anneal import score
 from placekit.solvers.local_search.cycle import Cycle, Solution, run_cycle
@@ -50,8 +50,8 @@ START_SHARE = 0.25
 RESTART_AFTER = 25
 """Rounds without a better load profile after which the search goes on from another placement."""
 DEFAULT_WORKERS = 2
-DECAY = 0.9
-"""How fast the success of a kind of neighbourhood is forgotten."""
+SHRINK = 0.9
+"""Factor of the size after a neighbourhood that was not closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class _Search(Position):
 
     def __post_init__(self) -> None:
         names = OPERATORS if self.weights is None else (*OPERATORS, UNCERTAIN)
-        self.operators = [Operator(name) for name in names]
+        self.operators = [Operator(name, FIRST_SIZE) for name in names]
 
 
 class Lns:
@@ -200,19 +200,12 @@ def _round(it: _Search) -> tuple[bool, bool]:
     """
     run, num_workers = it.run, it.params.workers or DEFAULT_WORKERS
     profile = _profile(it, it.device)
-    weights = np.array([operator.success for operator in it.operators])
-    operators = [it.operators[i] for i in run.rng.choice(len(weights), num_workers, p=weights / weights.sum())]
+    operators = choose_operators(run.rng, it.operators, num_workers)
     tasks = [(draw(it, operator), int(run.rng.integers(2**31))) for operator in operators]
     models = [_model(it, neighbourhood) for neighbourhood, _ in tasks]
-    with ThreadPoolExecutor(num_workers) as pool:
-        futures = [
-            pool.submit(_search, it, model, neighbourhood, seed)
-            for (neighbourhood, seed), (model, _) in zip(tasks, models, strict=True)
-        ]
-        while wait(futures, timeout=0.05).not_done:
-            pass  # in short steps, so that this thread keeps seeing signals
+    work = [(model, neighbourhood, seed) for (neighbourhood, seed), (model, _) in zip(tasks, models, strict=True)]
+    futures = search_side_by_side(lambda part: _search(it, *part), work, num_workers)
     best, improved, closed_all = profile, False, False
-    base = it.device
     for operator, (neighbourhood, _), (_, cluster), future in zip(operators, tasks, models, futures, strict=True):
         outcome, answers = future.result()
         fell = False
@@ -224,10 +217,13 @@ def _round(it: _Search) -> tuple[bool, bool]:
             fell = fell or is_below(after, profile)
             if is_below(after, best):
                 best, it.device, improved = after, device, True
-        operator.success = max(0.05, DECAY * operator.success + (1 - DECAY) * fell)
-        # closed within the limit: there is room for more; not closed: less would have been more
-        operator.size *= 1.15 if outcome is Outcome.OPTIMAL else 0.9
-        operator.size = min(max(operator.size, SMALLEST_SIZE), len(base))
+        operator.learn(
+            succeeded=fell,
+            was_closed=outcome is Outcome.OPTIMAL,
+            shrink=SHRINK,
+            smallest=SMALLEST_SIZE,
+            largest=len(it.device),
+        )
         closed_all |= neighbourhood.is_everything and outcome is Outcome.OPTIMAL
     value, _ = score(it.flat, it.state, it.device)
     if improved and (run.objective is None or value < run.objective):

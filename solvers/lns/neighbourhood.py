@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.solvers.lns.operators import Operator
 from placekit.solvers.lns.uncertain import UNCERTAIN, draw_weighted
 from placekit.solvers.local_search.anneal import score
 from placekit.solvers.local_search.clusters import coarsen
 from placekit.solvers.local_search.flat import FlatProblem
 from placekit.solvers.local_search.state import State
 
-__all__ = ["OPERATORS", "SMALLEST_SIZE", "Neighbourhood", "Operator", "Position", "draw", "reduce_problem"]
+__all__ = ["FIRST_SIZE", "OPERATORS", "SMALLEST_SIZE", "Neighbourhood", "Position", "draw", "reduce_problem"]
 
 FIRST_SIZE = 40
 """Free classes of the first neighbourhoods; more once CP-SAT is quick with them, fewer when it is not."""
@@ -71,15 +72,6 @@ class Position:
     device: NDArray[np.int64]
     rng: np.random.Generator
     weights: NDArray[np.float64] | None
-
-
-@dataclass(slots=True)
-class Operator:
-    """One way to draw a neighbourhood, and how it fares."""
-
-    name: str
-    size: float = FIRST_SIZE
-    success: float = 1.0
 
 
 def _fullest(it: Position) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from placekit.method import Run
 from placekit.placement import Placement
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
+from placekit.solvers.lns.operators import Operator, adjacency, choose_operators, search_side_by_side
 from placekit.solvers.lns.uncertain import UNCERTAIN, draw_weighted
 from placekit.solvers.local_search.method import LocalSearchParams
 from placekit.solvers.makespan.bounds import first_floors
@@ -34,17 +34,8 @@ ANNEAL_AFTER = 30
 START_SHARE = 0.25
 """Share of the time limit that the annealing before may take."""
 _OPERATORS = ("time", "devices", "region", "critical", "random")
-DECAY = 0.9
-"""How fast the success of a kind of neighbourhood is forgotten."""
-
-
-@dataclass(slots=True)
-class _Operator:
-    """One way to draw a neighbourhood, and how it fares."""
-
-    name: str
-    size: float = FIRST_SIZE
-    success: float = 1.0
+SHRINK = 0.9
+"""Factor of the size after a neighbourhood that was not closed."""
 
 
 @dataclass(slots=True)
@@ -59,18 +50,18 @@ class _Search:
     critical: NDArray[np.int64]
     neighbours: list[NDArray[np.int64]]
     weights: NDArray[np.float64] | None
-    operators: list[_Operator] = field(init=False)
+    operators: list[Operator] = field(init=False)
 
     def __post_init__(self) -> None:
         names = _OPERATORS if self.weights is None else (*_OPERATORS, UNCERTAIN)
-        self.operators = [_Operator(name) for name in names]
+        self.operators = [Operator(name, FIRST_SIZE) for name in names]
 
 
 @dataclass(frozen=True, eq=False)
 class _Task:
     """One neighbourhood to search."""
 
-    operator: _Operator
+    operator: Operator
     low: int
     high: int
     neighbourhood: Neighbourhood
@@ -116,7 +107,8 @@ def search_neighbourhoods(
     prove(run, tasks, floors)
     plan = plan_of(run.placement, run.evaluation, tasks)
     weights = None if weights is None else weights[tasks.op]
-    it = _Search(run, tasks, plan, run.objective, effort, critical_ops(tasks, plan), _neighbours(tasks), weights)
+    neighbours = adjacency(tasks.senders, tasks.receivers, tasks.num_ops)
+    it = _Search(run, tasks, plan, run.objective, effort, critical_ops(tasks, plan), neighbours, weights)
     stale = 0
     while (reason := run.should_stop()) is None:
         if stale >= patience:
@@ -140,24 +132,12 @@ def _return_to_best(it: _Search) -> None:
     it.critical = critical_ops(it.tasks, it.plan)
 
 
-def _neighbours(tasks: Tasks) -> list[NDArray[np.int64]]:
-    """Return the producers and readers of each op."""
-    ends = np.concatenate([tasks.senders, tasks.receivers])
-    others = np.concatenate([tasks.receivers, tasks.senders])
-    by_end = np.argsort(ends, kind="stable")
-    return np.split(others[by_end], np.searchsorted(ends[by_end], np.arange(1, tasks.num_ops)))
-
-
 def _round(it: _Search, workers: int) -> bool:
     """Search some neighbourhoods side by side and go on from the best; return True if that proved the optimum."""
     run = it.run
-    weights = np.array([operator.success for operator in it.operators])
-    chosen = [it.operators[i] for i in run.rng.choice(len(weights), workers, p=weights / weights.sum())]
+    chosen = choose_operators(run.rng, it.operators, workers)
     tasks = [task for operator in chosen if (task := _draw(it, operator)) is not None]
-    with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(_optimise, it, task) for task in tasks]
-        while wait(futures, timeout=0.05).not_done:
-            pass  # in short steps, so that this thread keeps seeing signals
+    futures = search_side_by_side(lambda task: _optimise(it, task), tasks, workers)
     closed_all, base, value_s = False, it.plan, it.value_s
     for task, future in zip(tasks, futures, strict=True):
         outcome, answer = future.result()
@@ -171,15 +151,20 @@ def _round(it: _Search, workers: int) -> bool:
             if evaluation.is_feasible and evaluation.objective is not None and evaluation.objective <= it.value_s:
                 improved = evaluation.objective < value_s * (1 - 1e-9)
                 it.value_s, it.plan = evaluation.objective, plan_of(placement, evaluation, it.tasks)
-        task.operator.success = max(0.05, DECAY * task.operator.success + (1 - DECAY) * improved)
-        task.operator.size *= 1.15 if outcome in (Outcome.OPTIMAL, Outcome.INFEASIBLE) else 0.9
-        task.operator.size = min(max(task.operator.size, SMALLEST_SIZE), it.tasks.num_ops)
+        was_closed = outcome in (Outcome.OPTIMAL, Outcome.INFEASIBLE)
+        task.operator.learn(
+            succeeded=improved,
+            was_closed=was_closed,
+            shrink=SHRINK,
+            smallest=SMALLEST_SIZE,
+            largest=it.tasks.num_ops,
+        )
         closed_all |= task.neighbourhood.is_everything and outcome is Outcome.OPTIMAL
     it.critical = critical_ops(it.tasks, it.plan)
     return closed_all
 
 
-def _draw(it: _Search, operator: _Operator) -> _Task | None:
+def _draw(it: _Search, operator: Operator) -> _Task | None:
     """Return a random neighbourhood of the operator's kind and size; None if nothing in it can become better."""
     rng, num_ops = it.run.rng, it.tasks.num_ops
     order = by_start(it.plan)

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from placekit.compiled import njit
 from placekit.graph import number_by_first, sum_by
+from placekit.makespan.instance import csr_offsets
 from placekit.solvers.makespan.sequence import SequenceProblem, link
 
 __all__ = ["Stretch", "cut_stretch", "time_to_end"]
@@ -105,19 +106,19 @@ def cut_stretch(
                 class_of_op=class_of_op,
                 memory_bytes=memory_bytes,
                 limit_bytes=instance.limit_bytes - elsewhere,
-                out_offsets=_offsets(producer, len(ops)),
+                out_offsets=csr_offsets(producer, len(ops)),
                 out_tensors=np.argsort(producer, kind="stable"),
-                in_offsets=_offsets(readers, len(ops)),
+                in_offsets=csr_offsets(readers, len(ops)),
                 in_tensors=of_tensor[by_reader],
                 producer=producer,
-                reader_offsets=_offsets(of_tensor, len(tensors)),
+                reader_offsets=csr_offsets(of_tensor, len(tensors)),
                 readers=readers,
                 transfer_s=instance.transfer_s[tensors],
             ),
             time_s=flat.time_s[ops],
             link_s=flat.link_s[tensors],
             tail_s=flat.tail_s[ops],
-            class_offsets=_offsets(class_of_op, num_classes),
+            class_offsets=csr_offsets(class_of_op, num_classes),
             class_ops=np.argsort(class_of_op, kind="stable"),
             class_bytes=sum_by(class_of_op, memory_bytes, num_classes),
             allowed=allowed,
@@ -128,10 +129,6 @@ def cut_stretch(
             then_s=then_s,
         ),
     )
-
-
-def _offsets(owner: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))]).astype(np.int64)
 
 
 @njit(cache=True, nogil=True)

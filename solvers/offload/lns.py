@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +11,7 @@ from placekit.graph import topological_order
 from placekit.method import Run
 from placekit.placement import Placement
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
+from placekit.solvers.lns.operators import Operator, adjacency, choose_operators, search_side_by_side
 from placekit.solvers.local_search.method import LocalSearchParams
 from placekit.solvers.offload.cp_model import OffloadModel
 from placekit.solvers.offload.flat import OffloadProblem, flatten_calls
@@ -29,17 +29,8 @@ START_SHARE = 0.25
 """Share of the time limit that the annealing before may take."""
 ANNEAL_AFTER = 20
 """Rounds without a better placement after which annealing has another go."""
-DECAY = 0.9
-"""How fast the success of a kind of neighbourhood is forgotten."""
-
-
-@dataclass(slots=True)
-class _Operator:
-    """One way to draw a neighbourhood, and how it fares."""
-
-    name: str
-    size: float = FIRST_SIZE
-    success: float = 1.0
+SHRINK = 0.85
+"""Factor of the size after a neighbourhood that was not closed."""
 
 
 @dataclass(slots=True)
@@ -67,8 +58,8 @@ class _Search:
     rank: NDArray[np.int64]
     place: NDArray[np.int64]
     start_s: NDArray[np.float64]
-    operators: list[_Operator] = field(
-        default_factory=lambda: [_Operator(name) for name in ("time", "region", "border", "call")]
+    operators: list[Operator] = field(
+        default_factory=lambda: [Operator(name, FIRST_SIZE) for name in ("time", "region", "border", "call")]
     )
 
 
@@ -76,7 +67,7 @@ class _Search:
 class _Task:
     """One neighbourhood to search."""
 
-    operator: _Operator
+    operator: Operator
     model: OffloadModel
     is_everything: bool
     seed: int
@@ -131,10 +122,7 @@ def search_neighbourhoods(run: Run, patience: int, effort: float, workers: int) 
 
 def _begin(run: Run, flat: OffloadProblem, effort: float) -> _Search | None:
     """Return the search at the best placement; None if that makes more calls than there are slots."""
-    ends = np.concatenate([flat.senders, flat.receivers])
-    others = np.concatenate([flat.receivers, flat.senders])
-    by_end = np.argsort(ends, kind="stable")
-    neighbours = np.split(others[by_end], np.searchsorted(ends[by_end], np.arange(1, flat.num_nodes)))
+    neighbours = adjacency(flat.senders, flat.receivers, flat.num_nodes)
     order, stuck = topological_order(flat.num_nodes, flat.senders, flat.receivers)
     rank = np.empty(flat.num_nodes, dtype=np.int64)
     rank[np.concatenate([order, stuck])] = np.arange(flat.num_nodes)
@@ -163,13 +151,8 @@ def _stand_on(it: _Search, placement: Placement | None) -> bool:
 def _round(it: _Search, workers: int) -> bool:
     """Search some neighbourhoods side by side and go on from the best; return True if that proved the optimum."""
     run = it.run
-    weights = np.array([operator.success for operator in it.operators])
-    chosen = run.rng.choice(len(weights), workers, p=weights / weights.sum())
-    tasks = [_draw(it, it.operators[i]) for i in chosen.tolist()]
-    with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(_optimise, it, task) for task in tasks]
-        while wait(futures, timeout=0.05).not_done:
-            pass  # in short steps, so that this thread keeps seeing signals
+    tasks = [_draw(it, operator) for operator in choose_operators(run.rng, it.operators, workers)]
+    futures = search_side_by_side(lambda task: _optimise(it, task), tasks, workers)
     closed_all, value_s = False, run.objective
     assert value_s is not None  # the search began with a placement
     best_s, best = value_s, None
@@ -181,16 +164,21 @@ def _round(it: _Search, workers: int) -> bool:
             improved = objective is not None and objective < value_s * (1 - 1e-9)
             if objective is not None and objective <= best_s:
                 best_s, best = objective, answer
-        task.operator.success = max(0.05, DECAY * task.operator.success + (1 - DECAY) * improved)
-        task.operator.size *= 1.15 if outcome in (Outcome.OPTIMAL, Outcome.INFEASIBLE) else 0.85
-        task.operator.size = min(max(task.operator.size, SMALLEST_SIZE), it.flat.num_nodes)
+        was_closed = outcome in (Outcome.OPTIMAL, Outcome.INFEASIBLE)
+        task.operator.learn(
+            succeeded=improved,
+            was_closed=was_closed,
+            shrink=SHRINK,
+            smallest=SMALLEST_SIZE,
+            largest=it.flat.num_nodes,
+        )
         closed_all |= task.is_everything and outcome is Outcome.OPTIMAL
     if best is not None:
         _stand_on(it, best)
     return closed_all
 
 
-def _draw(it: _Search, operator: _Operator) -> _Task:
+def _draw(it: _Search, operator: Operator) -> _Task:
     """Return a random neighbourhood of the operator's kind and size."""
     rng, flat, place = it.run.rng, it.flat, _spread(it)
     size = min(int(operator.size), flat.num_nodes)

@@ -103,9 +103,14 @@ def placement_of(
     return Placement.of(flat.contraction.problem, expand(device), None if steps is None else expand(steps))
 
 
+def _first_places(flat: OffloadProblem) -> dict[int, int]:
+    """Return the first place of every device."""
+    return {int(d): p for p, d in reversed(list(enumerate(flat.device_of_place.tolist())))}
+
+
 def equal_slots(flat: OffloadProblem) -> list[list[int]]:
     """Return the first slots of the accelerators of every group of equals."""
-    first = {int(d): p for p, d in reversed(list(enumerate(flat.device_of_place.tolist())))}
+    first = _first_places(flat)
     return [[first[d] for d in group] for group in flat.groups]
 
 
@@ -122,7 +127,7 @@ def ordered_slots(flat: OffloadProblem, placement: Placement, starts_s: NDArray[
         ``[num_ops]`` start of each op, or of the call that it belongs to.
     """
     device = placement.device_of_op
-    first_place = {int(d): p for p, d in reversed(list(enumerate(flat.device_of_place.tolist())))}
+    first_place = _first_places(flat)
     for group, slots in zip(flat.groups, equal_slots(flat), strict=True):
         earliest = {d: float(starts_s[device == d].min(initial=np.inf)) for d in group}
         first_place |= dict(zip(sorted(group, key=earliest.__getitem__), slots, strict=True))
@@ -153,9 +158,8 @@ def node_places(
     first_place
         First place of every device; by default its own. Equal devices may have each other's.
     """
-    device_of_place = flat.device_of_place
     if first_place is None:
-        first_place = {int(d): p for p, d in reversed(list(enumerate(device_of_place.tolist())))}
+        first_place = _first_places(flat)
     device = placement.device_of_op
     place = np.array([first_place[d] for d in device.tolist()], dtype=np.int64)
     if placement.step_of_op is not None and flat.calls_per_device > 1:

@@ -7,10 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-
-from placekit.cost_models.openvino.timing_worker import Burst, Order
+from contenders import Process
 
 Call = Callable[..., Any]
 
@@ -42,26 +40,6 @@ def test_methods_that_do_not_learn_are_refused(call: Call, diamond_file: Path) -
     done = call("learn", diamond_file, "--method", "greedy")
     assert done.returncode == 2
     assert "method 'greedy' does not learn; learned methods are hsdag" in done.stderr
-
-
-class Process:
-    """Stands for the process of a contender: every sample takes 2 ms."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-    def burst(self, order: Order) -> Burst:
-        """Return three samples."""
-        return Burst(np.full(3, 2e-3) if order.mode == "latency" else np.zeros(0), 500.0)
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from states import same
 from strategies import examples, problems
-from torch import Tensor
 
 import placekit as pk
 from placekit.cli.progress import LearnLine
@@ -55,17 +55,6 @@ def wanting(placer: type[LearnedMethod], problem: pk.Problem, placement: Any, **
     training.learner.prefer(np.asarray(placement))
     training.wanted = np.asarray(placement)[None]
     return training
-
-
-def same(one: Any, other: Any) -> bool:
-    """Return whether two nested states are equal bit for bit."""
-    if isinstance(one, Tensor):
-        return isinstance(other, Tensor) and torch.equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
 
 
 @anyone

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import openvino as ov
 import pytest
+from contenders import Process
 from numpy.typing import NDArray
 from openvino import opset13 as opset
 
@@ -22,7 +23,7 @@ from placekit.cost_models.openvino.timing import Timing, TimingSettings
 from placekit.cost_models.openvino.timing_contenders import Contender, Placed
 from placekit.cost_models.openvino.timing_lock import measuring
 from placekit.cost_models.openvino.timing_series import Series, Timings
-from placekit.cost_models.openvino.timing_worker import Burst, Order
+from placekit.cost_models.openvino.timing_worker import Burst
 from placekit.errors import ExecutionError, InvalidProblemError, ProfileError, UnsupportedProblemError
 from placekit.io.model import ModelSource, read_model
 from placekit.learned.environment import INFEASIBLE_COST, Environment
@@ -234,29 +235,6 @@ def test_small_batches_are_parameters_of_the_learners() -> None:
     for name, params in SMALL_BATCHES.items():
         made = get_method(name, params).params  # type: ignore[attr-defined]  # learned methods have them
         assert {field.name for field in fields(made)} >= set(params)
-
-
-class Process:
-    """Stands for the process of a contender; every burst takes 2 ms per sample and counts."""
-
-    bursts = 0
-
-    def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-    def burst(self, order: Order) -> Burst:
-        """Return three samples."""
-        Process.bursts += 1
-        return Burst(np.full(3, 2e-3) if order.mode == "latency" else np.zeros(0), 500.0)
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from states import same
 from strategies import examples, problems
 from torch import Tensor
 
@@ -98,17 +99,6 @@ def test_same_seed_same_placement_and_weights(placer: type[LearnedMethod], toy: 
     assert same(states[0], states[1])
     assert states[2] is not None
     assert not same(states[0]["policy"], states[2]["policy"])
-
-
-def same(one: Any, other: Any) -> bool:
-    """Return whether two nested states are equal bit for bit."""
-    if isinstance(one, Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
 
 
 @anyone

@@ -18,7 +18,8 @@ from placekit.learned.training import Rollout
 from placekit.learned.uncertainty import op_uncertainty
 from placekit.method import Run
 from placekit.solvers.lns.method import Lns
-from placekit.solvers.lns.neighbourhood import Operator, Position, draw
+from placekit.solvers.lns.neighbourhood import Position, draw
+from placekit.solvers.lns.operators import Operator
 from placekit.solvers.lns.uncertain import UNCERTAIN, draw_weighted, uncertain_ops
 from placekit.solvers.local_search.flat import flatten
 from placekit.solvers.local_search.state import empty_state
