@@ -59,8 +59,8 @@ types: venv  ## mypy, strict
 smoke: venv  ## build the wheel, install it alone in a clean environment, use it
 	tests/wheel_smoke.sh $(BIN)/python
 
-tests: venv  ## unit, property and documentation tests
-	$(BIN)/python -m pytest
+tests: venv  ## unit, property and documentation tests, in two processes
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-slow: venv  ## the tests that `test` leaves out: full-size models
 	$(BIN)/python -m pytest -m slow

@@ -19,6 +19,8 @@ from placekit.graph import number_by_first, topological_order
 from placekit.learned.kernels import batch_infeasibility
 from placekit.learned.rewards import Reward, judge_reward
 from placekit.makespan.instance import instance_of
+from placekit.makespan.orders import BestOrder
+from placekit.placement import Placement
 from placekit.problem import Problem
 
 __all__ = ["INFEASIBLE_COST", "Environment"]
@@ -192,6 +194,12 @@ class Environment:
             ):
                 self.best, self.best_objective = rows[best].copy(), float(objectives[best])
         return objectives, degree
+
+    def answer(self, device_of_op: NDArray[np.int64]) -> Placement:
+        """Return devices ``[num_ops]`` as the placement that was scored: with steps where the reward chose an order."""
+        if isinstance(self.reward, BestOrder):
+            return self.reward.placement(device_of_op)
+        return Placement.of(self.problem, device_of_op)
 
     def coarsened(self, group_of_op: NDArray[np.int64]) -> Environment:
         """Return an environment of its own for the same problem and reward, with other groups."""

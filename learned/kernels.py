@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from placekit.compiled import njit
-from placekit.makespan.kernels import dispatch
 
-__all__ = ["batch_infeasibility", "batch_loads", "batch_makespans", "batch_subgraphs"]
+__all__ = ["batch_infeasibility", "batch_loads", "batch_subgraphs"]
 
 
 @njit(cache=True, nogil=True)
@@ -88,33 +87,6 @@ def batch_subgraphs(instance, devices, count):  # type: ignore[no-untyped-def]  
                 seen[level[op], device[op]] = True
                 total += 1
         count[row] = total
-
-
-@njit(cache=True, nogil=True)
-def batch_makespans(instance, devices, priority, rule, has_contention, makespan):  # type: ignore[no-untyped-def]
-    """Run :func:`placekit.makespan.kernels.dispatch` for every row.
-
-    Parameters
-    ----------
-    instance : MakespanInstance
-        The problem.
-    devices : int64[B, V]
-        Device of every op, each supported there.
-    priority : float64[V]
-        Priorities for all rows; read with the rule `BY_PRIORITY` only.
-    rule, has_contention
-        As for `dispatch`.
-    makespan : float64[B]
-        Receives the makespans in seconds.
-
-    Notes
-    -----
-    O(B (V + E) log V).
-    """
-    num_ops = devices.shape[1]
-    start, finish, step = np.empty(num_ops), np.empty(num_ops), np.empty(num_ops, dtype=np.int64)
-    for row in range(devices.shape[0]):
-        makespan[row] = dispatch(instance, devices[row], priority, rule, has_contention, start, finish, step)
 
 
 @njit(cache=True, nogil=True)

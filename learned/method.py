@@ -148,7 +148,7 @@ class LearnedMethod(ABC):
         session = self.session
         start = run.placement or run.warm_start  # of the method before, in a row of methods
         for actions in environment.homogeneous:
-            run.offer(environment.expand(actions[None])[0])
+            run.offer(environment.answer(environment.expand(actions[None])[0]))
         reason = run.should_stop()
         if reason is not None:
             return reason
@@ -166,7 +166,7 @@ class LearnedMethod(ABC):
             _check_reward(state, session)
             training.restore(dict(state))
             if environment.best is not None:
-                run.offer(environment.best)
+                run.offer(environment.answer(environment.best))
         with ExitStack() as stack:
             stack.callback(lambda: run.info.update(updates=training.update))
             watchers = [watcher for watcher in (session.on_update,) if watcher is not None]
@@ -198,7 +198,7 @@ class LearnedMethod(ABC):
             told = environment.evaluations
             best = environment.best_objective
             if best is not None and environment.best is not None and (offered is None or best < offered):
-                run.offer(environment.best)
+                run.offer(environment.answer(environment.best))
                 offered = best
             for watcher in watchers:
                 watcher(metrics)
@@ -291,4 +291,4 @@ def offer_decoded(run: Run, environment: Environment, learner: Learner) -> None:
         placements = learner.decode()
     for placement, objective in zip(placements, environment.evaluate(placements).tolist(), strict=True):
         if objective < float("inf"):
-            run.offer(placement)
+            run.offer(environment.answer(placement))

@@ -107,7 +107,7 @@ class TrainedPolicy:
                 environment.evaluate(learner.rollout(generator).placements)
             run.count_evaluations(environment.evaluations - before)
             if environment.best is not None:
-                run.offer(environment.best)
+                run.offer(environment.answer(environment.best))
         return StopReason.FINISHED
 
 

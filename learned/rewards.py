@@ -1,6 +1,7 @@
 """Batched judges: the objective of many placements at once, for every execution model.
 
 Each of them computes what `evaluate` computes, up to the rounding of sums; the judge itself is their twin in the tests.
+Makespans are those of the better of two orders (:mod:`placekit.makespan.orders`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.learned.kernels import batch_loads, batch_makespans, batch_subgraphs
+from placekit.learned.kernels import batch_loads, batch_subgraphs
 from placekit.makespan.instance import instance_of
-from placekit.makespan.kernels import BY_PRIORITY, FIFO
-from placekit.makespan.ranks import mean_time_s, mean_transfer_s, upward_rank
+from placekit.makespan.orders import BestOrder
 from placekit.objectives import Makespan, SerialLatency, Throughput
 from placekit.problem import Problem
 from placekit.stop import StopReason
@@ -71,7 +71,7 @@ def judge_reward(problem: Problem) -> Reward:
     if isinstance(objective, Throughput):
         return _throughput(problem, objective)
     if isinstance(objective, Makespan):
-        return _makespan(problem, objective)
+        return BestOrder(problem)
     return _one_by_one(problem)
 
 
@@ -112,20 +112,6 @@ def _throughput(problem: Problem, objective: Throughput) -> Reward:
         load = np.maximum(work, moved) if objective.overlap else work + moved
         slowest: NDArray[np.float64] = load.max(axis=2).sum(axis=1)
         return slowest
-
-    return reward
-
-
-def _makespan(problem: Problem, objective: Makespan) -> Reward:
-    instance = instance_of(problem)
-    rule, priority = FIFO, np.empty(0)
-    if objective.order == "upward-rank":
-        rule, priority = BY_PRIORITY, -upward_rank(instance, mean_time_s(instance), mean_transfer_s(instance))
-
-    def reward(placements: NDArray[np.int64]) -> NDArray[np.float64]:
-        makespan = np.empty(len(placements))
-        batch_makespans(instance, placements, priority, rule, objective.contention, makespan)
-        return makespan
 
     return reward
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -131,8 +131,8 @@ class RandomSearch:
     instead: devices in random order, blocks between random cuts of a random topological order; otherwise hardly any
     sample would be feasible.
 
-    For the makespan, whose judge has a compiled form for batches, samples are scored by that, and only those that look
-    better than the best so far go to the judge itself.
+    For the makespan, whose judge has a compiled form for batches, samples are scored by that, each in the better of two
+    orders (:mod:`placekit.makespan.orders`), and only those that look better than the best so far go to the judge.
     """
 
     name: ClassVar[str] = "random"
@@ -158,19 +158,19 @@ class RandomSearch:
         contraction = contract(run.problem)
         draw = _draw_chains if needs_chain(run.problem) else _draw_freely
         size = min(max(1, BATCH_ENTRIES // run.problem.graph.num_ops), MAX_BATCH)
-        score = _batch_judge(contraction)
+        judge = _batch_judge(contraction)
         for first in range(0, self.params.samples, size):
             if (reason := run.should_stop()) is not None:
                 return reason
             count = min(size, self.params.samples - first)
             devices = draw(contraction, count, run.rng)[:, contraction.class_of_op]
-            values = score(devices) if score else np.full(count, -np.inf)
+            values = judge.score(devices) if judge else np.full(count, -np.inf)
             for device_of_op, value in zip(devices, values.tolist(), strict=True):
                 if (reason := run.should_stop()) is not None:
                     return reason
                 # without a feasible placement the judge sees them all, so that it can say what is wrong
                 if run.objective is None or value < run.objective:
-                    run.offer(device_of_op)
+                    run.offer(judge.order.placement(device_of_op) if judge else device_of_op)
                 else:
                     run.count_evaluations(1)
         return StopReason.FINISHED
@@ -198,28 +198,31 @@ def _draw_chains(contraction: Contraction, count: int, rng: np.random.Generator)
     return chains
 
 
-def _batch_judge(contraction: Contraction) -> Callable[[NDArray[np.int64]], NDArray[np.float64]] | None:
-    """Return what scores placements ``[batch, num_ops]`` as the judge would, infinity where memory does not suffice.
+class _BatchJudge:
+    """Scores placements ``[batch, num_ops]`` in their better order, infinity where memory does not suffice.
 
-    It knows no contiguity. None if the objective has no compiled batches, or a class has no device to run on.
+    It knows no contiguity.
     """
-    problem = contraction.problem
-    objective = problem.objective
-    if not isinstance(objective, Makespan) or not contraction.allowed.any(axis=1).all():
-        return None
-    from placekit.makespan.instance import instance_of
-    from placekit.makespan.ranks import mean_time_s, mean_transfer_s, upward_rank
-    from placekit.makespan.simulate import batch_makespan
 
-    instance = instance_of(problem)
-    priority = None
-    if objective.order == "upward-rank":
-        priority = -upward_rank(instance, mean_time_s(instance), mean_transfer_s(instance))
+    def __init__(self, problem: Problem) -> None:
+        from placekit.makespan.instance import instance_of
+        from placekit.makespan.orders import BestOrder
 
-    def score(devices: NDArray[np.int64]) -> NDArray[np.float64]:
-        values = batch_makespan(instance, devices, priority, has_contention=objective.contention)
+        self._instance = instance_of(problem)
+        self.order = BestOrder(problem)
+
+    def score(self, devices: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return seconds ``[batch]``."""
+        instance = self._instance
+        values = self.order(devices)
         for d in np.flatnonzero(np.isfinite(instance.limit_bytes)).tolist():
             values[(devices == d) @ instance.memory_bytes > instance.limit_bytes[d]] = np.inf
         return values
 
-    return score
+
+def _batch_judge(contraction: Contraction) -> _BatchJudge | None:
+    """Return None if the objective has no compiled batches, or a class has no device to run on."""
+    problem = contraction.problem
+    if not isinstance(problem.objective, Makespan) or not contraction.allowed.any(axis=1).all():
+        return None
+    return _BatchJudge(problem)

@@ -10,7 +10,18 @@ import pytest
 import placekit as pk
 from placekit.platform import Link
 
+MEASURING = frozenset(
+    ("cost_models", "test_execute.py", "test_measure.py", "test_measured_reward.py", "test_time.py", "test_timing.py")
+)
+"""Folders and files whose tests time devices."""
 WORKLOADS = Path(__file__).parents[2] / "shared" / "workloads" / "msr"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one process run all tests that time devices: they take turns anyhow, and would wait for each other."""
+    for item in items:
+        if not MEASURING.isdisjoint(item.path.parts):
+            item.add_marker(pytest.mark.xdist_group("devices"))
 
 
 @pytest.fixture

@@ -22,9 +22,10 @@ from placekit.learned.advantages import batch_advantages
 from placekit.learned.environment import Environment
 from placekit.learned.features import group_means, op_features
 from placekit.learned.hsdag.coarsen import coarse_nodes, edge_costs, edge_transfers, node_edges, node_times
+from placekit.learned.hsdag.decisions import Decisions, agreed, odds, sampled, swaps
 from placekit.learned.hsdag.network import Dropout, EdgeScorer, Encoder, Pooling, mlp
 from placekit.learned.hsdag.params import HsdagParams
-from placekit.learned.hsdag.parsing import parse
+from placekit.learned.hsdag.parsing import largest, parse, sums
 from placekit.learned.hsdag.starts import Starts
 from placekit.learned.training import Rollout, permitted
 
@@ -67,21 +68,6 @@ class HsdagPolicy(nn.Module):
         for module in self.modules():
             if isinstance(module, Dropout):
                 module.generator = generator
-
-
-class Decisions(NamedTuple):
-    """The groups of one level and the distribution of their devices.
-
-    Parameters
-    ----------
-    group_of_node
-        ``[N]`` group of every node.
-    log_probs
-        ``[G, D]`` log-probability of every device, minus infinity where the mask forbids it.
-    """
-
-    group_of_node: NDArray[np.int64]
-    log_probs: Tensor
 
 
 class Block(NamedTuple):
@@ -149,12 +135,12 @@ class HsdagLearner:
             for level in levels:
                 probs = level.log_probs.detach().exp()
                 chosen = torch.multinomial(probs, self.params.samples, replacement=True, generator=generator).T
-                group, device = self._swaps(level, chosen[0], generator)
+                group, device = swaps(level, chosen[0], self.params.swaps, generator)
                 swapped = chosen[:1].repeat(len(group), 1)
                 swapped[torch.arange(len(group)), group] = device
                 actions += [rows[:, torch.from_numpy(level.group_of_node)] for rows in (chosen, swapped)]
                 first_swap = num_rows + len(chosen)
-                parts += [_decisions(level, chosen, num_rows), _odds(level, chosen[0], group, device, first_swap)]
+                parts += [sampled(level, chosen, num_rows), odds(level, chosen[0], group, device, first_swap)]
                 self._blocks.append(Block(slice(num_rows, first_swap), None))
                 self._blocks.append(Block(slice(first_swap, first_swap + len(group)), num_rows))
                 num_rows = first_swap + len(group)
@@ -164,7 +150,7 @@ class HsdagLearner:
             state = self.renewed(state, renewal)
         if self.params.imitation and self.environment.best is not None:
             actions.append(best)
-            parts.append(_decisions(*imitated, num_rows))
+            parts.append(sampled(*imitated, num_rows))
         self.episode += 1
         row, log_probs, entropies = (torch.cat(part) for part in zip(*parts, strict=True))
         placements = torch.cat(actions).numpy()[:, self.nodes]
@@ -242,10 +228,10 @@ class HsdagLearner:
                 scores[inside],
             )
             between = ~level.is_inside
-            transfers = _sums(transfers[between], level.edge_of_edge[between], level.edges.shape[1])
+            transfers = sums(transfers[between], level.edge_of_edge[between], level.edges.shape[1])
             if noise is not None:
-                noise = _largest(noise[between], level.edge_of_edge[between], level.edges.shape[1])
-            times = _sums(times, level.group_of_node, level.num_groups)
+                noise = largest(noise[between], level.edge_of_edge[between], level.edges.shape[1])
+            times = sums(times, level.group_of_node, level.num_groups)
             group, mask, edges = level.group_of_node[group], level.mask, level.edges
             count += 1
             if params.is_multilevel:
@@ -313,16 +299,6 @@ class HsdagLearner:
             device = int(torch.randint(len(self.homogeneous), (1,), generator=generator))
             self.preferred = torch.from_numpy(self.homogeneous[device].copy())
 
-    def _swaps(self, level: Decisions, base: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return groups, and for each a device it may go to but does not have in `base` ``[G]``, drawn at random."""
-        can = level.log_probs.detach() > -torch.inf
-        can[torch.arange(len(base)), base] = False
-        group, device = can.nonzero(as_tuple=True)
-        if not self.params.swaps:
-            return group[:0], device[:0]
-        drawn = torch.randperm(len(group), generator=generator)[: self.params.swaps]
-        return group[drawn], device[drawn]
-
     def renewed(self, state: Tensor, renewal: Tensor) -> Tensor:
         """Return the next state ``[N, F]``: the embedding of each node's group added to its features."""
         if self.params.is_multilevel:  # from the first features, and bounded: sums over an episode would drift
@@ -346,7 +322,7 @@ class HsdagLearner:
         found: list[Tensor] = []
         for _ in range(self.params.steps):
             levels, renewal = self.parse_and_decide(state, generator)
-            found += [_agreed(level, devices) for level in levels]
+            found += [agreed(level, devices) for level in levels]
             state = self.renewed(state, renewal)
         return permitted(torch.cat(found))
 
@@ -364,47 +340,3 @@ class HsdagLearner:
         self.preferred = memory["preferred"]
         self.episode, self.annealed_over = memory["annealing"].tolist()
         self.starts.remember(memory)
-
-
-def _largest(values: NDArray[np.float32], group: NDArray[np.int64], num_groups: int) -> NDArray[np.float32]:
-    largest = np.full(num_groups, -np.inf, dtype=np.float32)
-    np.maximum.at(largest, group, values)
-    return largest
-
-
-def _sums(values: NDArray[np.float64], group: NDArray[np.int64], num_groups: int) -> NDArray[np.float64]:
-    total = np.zeros((num_groups, *values.shape[1:]))
-    np.add.at(total, group, values)
-    return total
-
-
-def _agreed(level: Decisions, devices: Tensor) -> Tensor:
-    """``[count * G]`` log-probability of the device of all nodes of a group, minus infinity where they differ.
-
-    `devices` are those of the nodes, ``[count, N]``. (A group whose nodes differ would teach the head, which all levels
-    share, to be undecided.)
-    """
-    groups = torch.arange(len(level.log_probs))
-    members = torch.from_numpy(level.group_of_node).expand(len(devices), -1)
-    empty = devices.new_empty(len(devices), len(groups))
-    least, most = (empty.scatter_reduce(1, members, devices, how, include_self=False) for how in ("amin", "amax"))
-    return level.log_probs[groups, least].masked_fill(least != most, -torch.inf).flatten()
-
-
-def _decisions(level: Decisions, chosen: Tensor, first_row: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return row, log-probability and entropy of every decision of devices ``[S, G]`` chosen."""
-    num_samples, num_groups = chosen.shape
-    row = torch.arange(first_row, first_row + num_samples).repeat_interleave(num_groups)
-    groups = torch.arange(num_groups)
-    log_probs = level.log_probs[groups, chosen].flatten()
-    finite = level.log_probs.masked_fill(level.log_probs == -torch.inf, 0.0)
-    entropy = -(finite.exp() * finite * (level.log_probs != -torch.inf)).sum(dim=1)
-    return row, log_probs, entropy.repeat(num_samples)
-
-
-def _odds(
-    level: Decisions, base: Tensor, group: Tensor, device: Tensor, first_row: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return row and log-odds against the device in `base` of every swap, and no entropies: samples have them."""
-    odds = level.log_probs[group, device] - level.log_probs[group, base[group]]
-    return torch.arange(first_row, first_row + len(group)), odds, odds.new_empty(0)

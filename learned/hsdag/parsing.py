@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 
 from placekit.graph import distinct, number_by_first
 
-__all__ = ["Level", "parse"]
+__all__ = ["Level", "largest", "parse", "sums"]
 
 
 class Level(NamedTuple):
@@ -92,3 +92,17 @@ def _masks(group: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDArray[np.bool
     together = np.ones((int(group.max()) + 1, mask.shape[1]), dtype=bool)
     np.logical_and.at(together, group, mask)
     return together
+
+
+def largest(values: NDArray[np.float32], group: NDArray[np.int64], num_groups: int) -> NDArray[np.float32]:
+    """``[num_groups]`` largest value of each group; minus infinity for one without values."""
+    most = np.full(num_groups, -np.inf, dtype=np.float32)
+    np.maximum.at(most, group, values)
+    return most
+
+
+def sums(values: NDArray[np.float64], group: NDArray[np.int64], num_groups: int) -> NDArray[np.float64]:
+    """``[num_groups, ...]`` sum of the values of each group."""
+    total = np.zeros((num_groups, *values.shape[1:]))
+    np.add.at(total, group, values)
+    return total

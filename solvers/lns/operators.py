@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Operator", "adjacency", "choose_operators", "search_side_by_side"]
+__all__ = ["Operator", "adjacency", "choose_operators", "region", "search_side_by_side"]
 
 DECAY = 0.9
 """How fast the success of a kind of neighbourhood is forgotten."""
@@ -63,3 +63,19 @@ def adjacency(senders: NDArray[np.int64], receivers: NDArray[np.int64], num_node
     others = np.concatenate([receivers, senders])
     by_end = np.argsort(ends, kind="stable")
     return np.split(others[by_end], np.searchsorted(ends[by_end], np.arange(1, num_nodes)))
+
+
+def region(
+    neighbours: Sequence[NDArray[np.int64]], seeds: Iterable[int], size: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return at most `size` nodes reached along edges from the seeds, these included, nearest first."""
+    found = dict.fromkeys(seeds)
+    queue = list(found)
+    for v in queue:
+        if len(found) >= size:
+            break
+        for u in rng.permutation(neighbours[v]).tolist():
+            if u not in found and len(found) < size:
+                found[u] = None
+                queue.append(u)
+    return np.array(queue, dtype=np.int64)

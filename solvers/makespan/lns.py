@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from placekit.method import Run
 from placekit.placement import Placement
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
-from placekit.solvers.lns.operators import Operator, adjacency, choose_operators, search_side_by_side
+from placekit.solvers.lns.operators import Operator, adjacency, choose_operators, region, search_side_by_side
 from placekit.solvers.lns.uncertain import UNCERTAIN, draw_weighted
 from placekit.solvers.local_search.method import LocalSearchParams
 from placekit.solvers.makespan.bounds import first_floors
@@ -187,7 +187,7 @@ def _draw(it: _Search, operator: Operator) -> _Task | None:
         near = np.argsort(np.abs(place[among] - place[seed]), kind="stable")
         free[among[near[:size]]] = True
     elif operator.name == "region":
-        free[_region(it, seed, size)] = True
+        free[region(it.neighbours, [seed], size, rng)] = True
     elif operator.name == "critical":
         path = it.critical[np.isin(it.critical, inside)]
         path = rng.permutation(path)[: max(1, size // 2)]
@@ -206,20 +206,6 @@ def _draw(it: _Search, operator: Operator) -> _Task | None:
     ops = part.ops
     model.hint(Plan(it.plan.device[ops], it.plan.start[ops], it.plan.finish[ops]))
     return _Task(operator, low, low + width, part, model, int(rng.integers(2**31)))
-
-
-def _region(it: _Search, seed: int, size: int) -> list[int]:
-    """Return `size` ops, reached along edges from the seed, nearest first."""
-    found = {seed: None}
-    queue = [seed]
-    for v in queue:
-        for u in it.run.rng.permutation(it.neighbours[v]).tolist():
-            if u not in found:
-                if len(found) >= size:
-                    return list(found)
-                found[u] = None
-                queue.append(u)
-    return list(found)
 
 
 def _optimise(it: _Search, task: _Task) -> tuple[Outcome, Plan | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ from placekit.solvers.makespan.anneal import anneal, sort_by_start
 from placekit.solvers.makespan.sequence import SequenceProblem, sequence_problem
 from placekit.solvers.makespan.starts import known_starts, mean_rank_s, offer_list_schedules, redispatch, scattered
 from placekit.solvers.makespan.stretch import cut_stretch
-from placekit.solvers.makespan.walk import empty_walk, load
+from placekit.solvers.makespan.walk import Walk, empty_walk, load
 from placekit.stop import StopReason
 
 if TYPE_CHECKING:
@@ -134,20 +135,56 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
 
 
 def _cycle(best: _Best, hot: float, num_steps: int) -> None:
-    """Anneal from the walk of `best`, a chunk of steps at a time, until done or told to stop."""
-    run, flat, walk = best.run, best.flat, best.walk
-    seeds = np.random.default_rng(run.rng.integers(2**63))
+    """Anneal from the walk of `best` until done or told to stop."""
+    seeds = np.random.default_rng(best.run.rng.integers(2**63))
+    schedule = best.device, best.sequence, best.value_s
+    cooling = hot * best.value_s, COLD * best.value_s
+    for value_s in _annealed(best.run, best.flat, best.walk, schedule, cooling, num_steps, seeds):
+        best.value_s = value_s
+        best.offer()
+
+
+def _annealed(
+    run: Run,
+    flat: SequenceProblem,
+    walk: Walk,
+    schedule: tuple[NDArray[np.int64], NDArray[np.int64], float],
+    cooling: tuple[float, float],
+    num_steps: int,
+    seeds: np.random.Generator,
+) -> Iterator[float]:
+    """Anneal from the walk, a chunk of steps at a time, until done or told to stop.
+
+    Parameters
+    ----------
+    run, flat, walk
+        The solve, what is annealed, and where it begins.
+    schedule
+        Best device, sequence and seconds so far; the arrays receive what is better.
+    cooling
+        First and last temperature in seconds.
+    num_steps
+        Proposals.
+    seeds
+        Source of the seeds of the chunks.
+
+    Yields
+    ------
+    float
+        Best seconds, after every chunk.
+    """
+    device, sequence, value_s = schedule
+    hot_s, cold_s = cooling
     size = flat.instance.num_ops + len(flat.instance.readers)
     chunk = max(1, CHUNK // (size * (2 if flat.has_contention else 1)))
-    unit = best.value_s
     for done in range(0, num_steps, chunk):
         if done and run.should_stop() is not None:
             return
         steps = min(chunk, num_steps - done)
-        begin, end = (hot * (COLD / hot) ** (at / num_steps) * unit for at in (done, done + steps))
-        known, seed = best.value_s, int(seeds.integers(2**32))
-        best.value_s = anneal(flat, walk, best.device, best.sequence, known, MEAN_WEIGHT, begin, end, steps, seed)
-        best.offer()
+        begin, end = (hot_s * (cold_s / hot_s) ** (at / num_steps) for at in (done, done + steps))
+        seed = int(seeds.integers(2**32))
+        value_s = anneal(flat, walk, device, sequence, value_s, MEAN_WEIGHT, begin, end, steps, seed)
+        yield value_s
 
 
 def _sweep(best: _Best, num_steps: int) -> None:
@@ -171,10 +208,11 @@ def _sweep(best: _Best, num_steps: int) -> None:
         inner = empty_walk(part.flat)
         part_device, part_sequence = device[part.ops], np.arange(len(part.ops))
         value = load(part.flat, inner, part_device, part_sequence)
-        unit = hot * float(finish_s[part.ops].max() - walk.timeline.start_s[part.ops].min())
-        steps, seed = num_steps * len(part.ops), int(seeds.integers(2**32))
-        found = anneal(part.flat, inner, part_device, part_sequence, value, MEAN_WEIGHT, unit, COLD * unit, steps, seed)
-        if found < value:
+        hot_s = hot * float(finish_s[part.ops].max() - walk.timeline.start_s[part.ops].min())
+        if hot_s <= 0:
+            continue  # ops of no time
+        schedule, cooling = (part_device, part_sequence, value), (hot_s, COLD * hot_s)
+        if min(_annealed(run, part.flat, inner, schedule, cooling, num_steps * len(part.ops), seeds)) < value:
             device[part.ops], sequence[begin:end] = part_device, part.ops[part_sequence]
             best.consider(device, sequence)
     best.offer()

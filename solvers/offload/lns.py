@@ -11,7 +11,7 @@ from placekit.graph import topological_order
 from placekit.method import Run
 from placekit.placement import Placement
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
-from placekit.solvers.lns.operators import Operator, adjacency, choose_operators, search_side_by_side
+from placekit.solvers.lns.operators import Operator, adjacency, choose_operators, region, search_side_by_side
 from placekit.solvers.local_search.method import LocalSearchParams
 from placekit.solvers.offload.cp_model import OffloadModel
 from placekit.solvers.offload.flat import OffloadProblem, flatten_calls
@@ -196,7 +196,7 @@ def _draw(it: _Search, operator: Operator) -> _Task:
         at = int(rng.integers(max(1, len(mine) - size + 1)))
         free = mine[np.argsort(it.rank[mine])][at : at + size]
     else:
-        free = _region(it, [seed], size)
+        free = region(it.neighbours, [seed], size, rng)
     fixed = place.copy()
     fixed[free] = -1
     ceiling_s = it.run.objective
@@ -223,23 +223,11 @@ def _border(it: _Search, size: int) -> NDArray[np.int64]:
     crossing = it.place[flat.senders] != it.place[flat.receivers]
     u, v = flat.senders[crossing], flat.receivers[crossing]
     if not len(u):
-        return _region(it, [int(rng.integers(flat.num_nodes))], size)
+        return region(it.neighbours, [int(rng.integers(flat.num_nodes))], size, rng)
     one = int(rng.choice(it.place[np.concatenate([u, v])]))
     mine = (it.place[u] == one) | (it.place[v] == one)
     seeds = rng.permutation(np.unique(np.concatenate([u[mine], v[mine]])))
-    return _region(it, seeds[: max(1, size // 2)].tolist(), size)
-
-
-def _region(it: _Search, seeds: list[int], size: int) -> NDArray[np.int64]:
-    """Return `size` nodes, reached along edges from the seeds, nearest first."""
-    found = dict.fromkeys(seeds)
-    queue = list(found)
-    for v in queue:
-        for u in it.run.rng.permutation(it.neighbours[v]).tolist():
-            if u not in found and len(found) < size:
-                found[u] = None
-                queue.append(u)
-    return np.array(queue, dtype=np.int64)
+    return region(it.neighbours, seeds[: max(1, size // 2)].tolist(), size, rng)
 
 
 def _optimise(it: _Search, task: _Task) -> tuple[Outcome, Placement | None]:

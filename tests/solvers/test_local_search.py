@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from limits import SOON_S
 from numpy.typing import NDArray
 from oracle import brute_force, is_feasible
 from strategies import examples, problems
@@ -247,7 +248,7 @@ def test_time_limit_is_kept_on_large_graphs(contiguity: str) -> None:
     pk.solve(layered(50).replace(contiguity=contiguity), method="local-search:1")  # compiles the kernels
     began = time.perf_counter()
     result = pk.solve(problem, method="local-search", stop=pk.MaxRuntime(2))
-    assert time.perf_counter() - began < 8
+    assert time.perf_counter() - began < SOON_S
     assert result.stop_reason is pk.StopReason.TIME
     assert result.objective is not None
     assert result.objective < 0.5 * problem.costs.op_time_s.sum()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from limits import SOON_S
 from numpy.typing import NDArray
 from oracle import brute_force, objective
 from strategies import examples, problems
@@ -438,7 +439,7 @@ def test_hundred_thousand_ops_are_proven_quickly() -> None:
     """A layered graph of 100,000 ops on two kinds: the optimum with its proof, in seconds."""
     result = pk.solve(layered(100_000, 50), "mincut", stop=pk.MaxRuntime(60))
     assert (result.status, result.info["proven_by"]) == (pk.Status.OPTIMAL, "minimum cut")
-    assert result.runtime_s < 30
+    assert result.runtime_s < SOON_S
 
 
 def test_large_problems_are_bounded_without_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -464,7 +465,7 @@ def test_time_limit_and_progress_are_kept(cost_s: float) -> None:
     seen: list[pk.Incumbent] = []
     result = pk.solve(problem, "mincut", stop=pk.MaxRuntime(0.5), on_progress=seen.append)
     assert (result.stop_reason, result.status) == (pk.StopReason.TIME, pk.Status.FEASIBLE)
-    assert result.runtime_s < 10
+    assert result.runtime_s < SOON_S
     assert result.gap is not None
     assert seen == list(result.trace)
     bounds = [line.bound for line in seen if line.bound is not None]

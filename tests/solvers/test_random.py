@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from strategies import examples, problems
 
 import placekit as pk
@@ -27,7 +29,14 @@ MAKESPANS = [
 def test_batches_find_what_the_judge_alone_finds(problem: pk.Problem, seed: int) -> None:
     """Placement, objective, number of evaluations and violations, under every contiguity and memory limit."""
     batched = pk.solve(problem, "random:40", seed=seed)
-    with patch.object(baselines, "_batch_judge", lambda _: None):
+
+    class Blind(baselines._BatchJudge):
+        """Knows nothing, so that every sample goes to the judge."""
+
+        def score(self, devices: NDArray[np.int64]) -> NDArray[np.float64]:
+            return np.full(len(devices), -np.inf)
+
+    with patch.object(baselines, "_BatchJudge", Blind):
         judged = pk.solve(problem, "random:40", seed=seed)
     assert batched.placement == judged.placement
     assert batched.objective == judged.objective

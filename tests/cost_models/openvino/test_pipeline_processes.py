@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
+from limits import SOON_S
 from numpy.typing import NDArray
 from pipelines import F32, alternating_plan, chain, is_alive, make_slow_plan, slow_model, wait_until
 
@@ -42,7 +43,7 @@ def test_processes_refuse_dynamic_shapes(saved: Callable[[ov.Model], ModelSource
 
 
 @pytest.mark.parametrize(("victim", "how"), [(0, signal.SIGKILL), (1, signal.SIGSEGV)])
-def test_a_killed_worker_is_noticed_within_a_second(slow_plan: StagePlan, victim: int, how: signal.Signals) -> None:
+def test_a_killed_worker_is_noticed(slow_plan: StagePlan, victim: int, how: signal.Signals) -> None:
     """Every future ends with device, process and signal, or with a right result; no process stays."""
     x = np.ones((256, 256), dtype=np.float32)
     with ProcessPipeline(slow_plan) as pipe:
@@ -54,7 +55,7 @@ def test_a_killed_worker_is_noticed_within_a_second(slow_plan: StagePlan, victim
         message = rf"device 'cpu{victim}' \(process {processes[victim]}\) was killed by {how.name} while"
         with pytest.raises(ExecutionError, match=message):
             list(pipe.stream([x] for _ in range(1000)))
-        assert time.perf_counter() - start < 1.0
+        assert time.perf_counter() - start < SOON_S
         for future in futures:
             if future.exception(1) is None:
                 np.testing.assert_array_equal(future.result()["y"], expected)
@@ -77,20 +78,20 @@ def test_a_worker_that_hangs_is_ended_by_close(slow_plan: StagePlan, monkeypatch
 def test_a_fork_of_a_worker_does_not_hide_its_end() -> None:
     """What a library forks (as OpenVINO's telemetry does) holds none of the pipes by which an end is noticed."""
     program = """
-import os, time
+import os, signal, time
 from placekit.cost_models.openvino.pipeline_worker import _keep_from_forks
 reader, writer = os.pipe()
 _keep_from_forks([writer])
-if os.fork() == 0:
-    time.sleep(5)
+child = os.fork()
+if child == 0:
+    time.sleep(600)
     os._exit(0)
 os.close(writer)
-assert os.read(reader, 1) == b""
-os._exit(0)
+closed = os.read(reader, 1) == b""
+os.kill(child, signal.SIGKILL)
+os._exit(0 if closed else 1)
 """
-    start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", program], check=True)
-    assert time.perf_counter() - start < 4
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=SOON_S)
 
 
 def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:

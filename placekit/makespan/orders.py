@@ -1,0 +1,153 @@
+r"""The order in which a placement is best run, of two that cost no search.
+
+A placement alone leaves open in which order a device runs its ops; the judge then goes by the rule of the objective
+(:class:`~placekit.objectives.makespan.Makespan`). Once the devices are known, so is every path that remains after an
+op, at the times and transfers of those very devices,
+
+.. math:: rank_d(v) = w_{v, d_v} + \max_{t \in out(v),\, u \in readers(t)} (c_{t, d_v, d_u} + rank_d(u)),
+
+with :math:`c = 0` on one device: the upward rank of HEFT (equation 8 of Topcuoglu et al. 2002) without its means over
+devices. Starting the ready op of the largest rank is the second order tried. Methods that choose devices only, as
+learned placers and random search do, are scored by the better of both, and answer with its steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.compiled import njit
+from placekit.makespan.instance import MakespanInstance, instance_of
+from placekit.makespan.kernels import BY_PRIORITY, FIFO, dispatch
+from placekit.makespan.ranks import mean_time_s, mean_transfer_s, upward_rank
+from placekit.placement import Placement
+
+if TYPE_CHECKING:
+    from placekit.objectives.makespan import Makespan
+    from placekit.problem import Problem
+
+__all__ = ["BestOrder", "best_order_batch", "placed_rank"]
+
+
+@njit(cache=True, nogil=True)
+def placed_rank(instance, device, rank):  # type: ignore[no-untyped-def]  # compiled
+    """Write rank_d of the module docstring.
+
+    Parameters
+    ----------
+    instance : MakespanInstance
+        The problem.
+    device : int64[V]
+        Device of every op, each supported there.
+    rank : float64[V]
+        Receives the seconds from the start of every op to the end of the longest path that begins in it.
+
+    Notes
+    -----
+    O(V + E).
+    """
+    for position in range(len(device) - 1, -1, -1):
+        op = instance.order[position]
+        home = device[op]
+        longest = 0.0
+        for out in range(instance.out_offsets[op], instance.out_offsets[op + 1]):
+            tensor = instance.out_tensors[out]
+            leaves_s = instance.transfer_s[tensor, instance.kind[home]]
+            for at in range(instance.reader_offsets[tensor], instance.reader_offsets[tensor + 1]):
+                reader = instance.readers[at]
+                path = rank[reader]
+                if device[reader] != home:
+                    path += leaves_s + instance.transfer_s[tensor, instance.kind[device[reader]]]
+                longest = max(longest, path)
+        rank[op] = instance.op_time_s[op, instance.kind[home]] + longest
+
+
+@njit(cache=True, nogil=True)
+def best_order_batch(instance, devices, priority, rule, has_contention, makespan, is_by_rank):  # type: ignore[no-untyped-def]
+    """Run every row in both orders.
+
+    Parameters
+    ----------
+    instance : MakespanInstance
+        The problem.
+    devices : int64[B, V]
+        Device of every op, each supported there.
+    priority : float64[V]
+        Priorities of the objective's rule; read with the rule `BY_PRIORITY` only.
+    rule, has_contention
+        As for :func:`~placekit.makespan.kernels.dispatch`.
+    makespan : float64[B]
+        Receives the smaller makespan in seconds.
+    is_by_rank : bool[B]
+        Receives True where the order by `placed_rank` is the better one.
+
+    Notes
+    -----
+    O(B (V + E) log V).
+    """
+    num_ops = devices.shape[1]
+    start, finish, step = np.empty(num_ops), np.empty(num_ops), np.empty(num_ops, dtype=np.int64)
+    rank = np.empty(num_ops)
+    for row in range(devices.shape[0]):
+        ruled = dispatch(instance, devices[row], priority, rule, has_contention, start, finish, step)
+        placed_rank(instance, devices[row], rank)
+        ranked = dispatch(instance, devices[row], -rank, BY_PRIORITY, has_contention, start, finish, step)
+        is_by_rank[row] = ranked < ruled
+        makespan[row] = min(ruled, ranked)
+
+
+class BestOrder:
+    """Scores placements of a makespan problem in the better of two orders.
+
+    Parameters
+    ----------
+    problem
+        The problem; its objective is a makespan.
+
+    Examples
+    --------
+    >>> import placekit as pk
+    >>> graph = pk.OpGraph.from_edges(list("abc"), [("b", "c")])
+    >>> costs = pk.CostTable(("cpu", "gpu"), [[2.0, 9.0], [1.0, 9.0], [9.0, 3.0]], [[0.0, 0.0]], [0, 0, 0])
+    >>> problem = pk.Problem(graph, pk.Platform.of(cpu=1, gpu=1), costs, pk.Makespan())
+    >>> order = BestOrder(problem)
+    >>> order([[0, 0, 1]])  # b first, since c waits for it; first come, first served would take 6
+    array([4.])
+    >>> pk.evaluate(problem, order.placement([0, 0, 1])).objective
+    4.0
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._instance: MakespanInstance = instance_of(problem)
+        self._objective: Makespan = problem.objective  # type: ignore[assignment]  # a makespan, as promised
+        self._rule, self._priority = FIFO, np.empty(0)
+        if self._objective.order == "upward-rank":
+            instance = self._instance
+            self._rule = BY_PRIORITY
+            self._priority = -upward_rank(instance, mean_time_s(instance), mean_transfer_s(instance))
+
+    def __call__(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return makespans ``[B]`` in seconds of `placements` ``[B, num_ops]``, each in its better order."""
+        # a batch can be gigabytes: it is copied only where it must be; kernels are compiled for writable arrays
+        return self._run(np.atleast_2d(np.require(placements, np.int64, ["C", "W"])))[0]
+
+    def placement(self, device_of_op: NDArray[np.int64]) -> Placement:
+        """Return the placement with its better order: without steps where that is the objective's own."""
+        device = np.array(device_of_op, dtype=np.int64)
+        if not self._run(device[None])[1][0]:
+            return Placement.of(self._problem, device)
+        rank, start, finish = np.empty((3, len(device)))
+        step = np.empty(len(device), dtype=np.int64)
+        placed_rank(self._instance, device, rank)
+        dispatch(self._instance, device, -rank, BY_PRIORITY, self._objective.contention, start, finish, step)
+        return Placement.of(self._problem, device, step)
+
+    def _run(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        makespan, is_by_rank = np.empty(len(rows)), np.empty(len(rows), dtype=np.bool_)
+        best_order_batch(
+            self._instance, rows, self._priority, self._rule, self._objective.contention, makespan, is_by_rank
+        )
+        return makespan, is_by_rank
