@@ -59,8 +59,9 @@ types: venv  ## mypy, strict
 smoke: venv  ## build the wheel, install it alone in a clean environment, use it
 	tests/wheel_smoke.sh $(BIN)/python
 
+# one thread of torch and BLAS in each: two teams of threads would stand in each other's way
 tests: venv  ## unit, property and documentation tests, in two processes
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-slow: venv  ## the tests that `test` leaves out: full-size models
 	$(BIN)/python -m pytest -m slow

@@ -38,10 +38,10 @@ class PolicyParams:
     Parameters
     ----------
     rollouts
-        Batches of samples beside the policy's own answer; 0 for that answer alone.
+        Batches of samples beside the policy's own answer, milliseconds each; 0 for that answer alone.
     """
 
-    rollouts: int = 1
+    rollouts: int = 32
 
     def __post_init__(self) -> None:
         if self.rollouts < 0:
