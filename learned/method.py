@@ -24,6 +24,7 @@ from placekit.learned.cloning import clone
 from placekit.learned.environment import Environment
 from placekit.learned.journal import Journal
 from placekit.learned.rewards import RewardStopped
+from placekit.learned.threads import one_thread
 from placekit.learned.training import Learner, Metrics, Training, TrainingParams, reinforce
 from placekit.learned.uncertainty import op_uncertainty
 from placekit.method import Run
@@ -115,7 +116,8 @@ class LearnedMethod(ABC):
     def run(self, run: Run) -> StopReason:
         """Train until the run stops, the budget is spent, or nothing improves any more."""
         measured = self.session.measured
-        reason = self._train(run, Environment(run.problem)) if measured is None else self._train_on(measured, run)
+        with one_thread():
+            reason = self._train(run, Environment(run.problem)) if measured is None else self._train_on(measured, run)
         if self.session.bound_s > 0:
             _prove_bound(run, self.session.bound_s)
         return reason

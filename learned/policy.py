@@ -18,6 +18,7 @@ from placekit.errors import InvalidFileError, InvalidProblemError
 from placekit.learned.checkpoint import Checkpoint, read_checkpoint
 from placekit.learned.environment import Environment
 from placekit.learned.method import LearnedMethod, apply_weights, offer_decoded, seeded_learner
+from placekit.learned.threads import one_thread
 from placekit.learned.uncertainty import op_uncertainty
 from placekit.method import Run
 from placekit.problem import Problem
@@ -89,6 +90,10 @@ class TrainedPolicy:
 
     def run(self, run: Run) -> StopReason:
         """Offer the policy's own answers, then the best of its samples."""
+        with one_thread():
+            return self._run(run)
+
+    def _run(self, run: Run) -> StopReason:
         start = run.placement or run.warm_start
         environment = Environment(run.problem)
         learner = seeded_learner(self.method, environment, run.seed)

@@ -22,6 +22,7 @@ from placekit.learned.environment import Environment
 from placekit.learned.gdp.method import GdpLearner, GdpParams
 from placekit.learned.gdp.network import GdpNetwork
 from placekit.learned.ppo import ppo
+from placekit.learned.threads import one_thread
 from placekit.learned.training import Metrics, Training
 from placekit.objectives import Objective, SerialLatency
 from placekit.platform import Link, Platform
@@ -89,6 +90,17 @@ def pretrain(
     InvalidProblemError
         No problems, or problems with different numbers of devices.
     """
+    with one_thread():
+        return _pretrain(problems, params, seed, should_stop, on_update)
+
+
+def _pretrain(
+    problems: Sequence[Problem],
+    params: GdpParams,
+    seed: int,
+    should_stop: Callable[[], StopReason | None],
+    on_update: Callable[[Metrics], None],
+) -> Checkpoint:
     counts = {problem.platform.num_devices for problem in problems}
     if len(counts) != 1:
         raise InvalidProblemError(f"pretraining needs problems with one number of devices; these have {sorted(counts)}")

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from placekit.learned.threads import one_thread
 from placekit.learned.training import Learner
 
 __all__ = ["op_uncertainty"]
@@ -33,7 +34,7 @@ def op_uncertainty(learner: Learner, seed: int) -> NDArray[np.float64]:
     generator = torch.Generator().manual_seed(seed)
     count, parts = 0, []
     while count < NUM_SAMPLES:
-        with torch.no_grad():
+        with one_thread(), torch.no_grad():
             parts.append(learner.rollout(generator).placements)
         count += len(parts[-1])
     placements = np.concatenate(parts)
