@@ -114,8 +114,8 @@ class TrainingParams:
         Updates after which training ends if no stop criterion ended it before: the default budget. 0 applies
         a policy without training it.
     patience
-        Updates without a better placement after which it ends, or fewer for a problem of few groups: as many as it has
-        groups, and `_LEAST_PATIENCE` more. 0 for no such end.
+        Updates without a better placement after which it ends; ``2 + G + G**2 // 8`` for a problem of G groups, where
+        that is less. 0 for no such end.
     clone
         With a warm start, most updates of behaviour cloning before everything else (:mod:`placekit.learned.cloning`).
         0: the policy is biased towards the warm start, no more.
@@ -229,7 +229,8 @@ class Training:
         """Return why training is over by its own parameters; None if it is not."""
         if self.update >= self.params.updates:
             return StopReason.ITERATIONS
-        patience = min(self.params.patience, self.environment.num_groups + _LEAST_PATIENCE)
+        num_groups = self.environment.num_groups
+        patience = min(self.params.patience, _LEAST_PATIENCE + num_groups + num_groups**2 // 8)
         return StopReason.FINISHED if self.params.patience and self.stale >= patience else None
 
     def score(self, placements: NDArray[np.int64]) -> Tensor:
