@@ -85,8 +85,8 @@ class HsdagParams(TrainingParams):
         A value out of its range.
     """
 
-    updates: int = 1500
-    patience: int = 500
+    updates: int = 5000
+    patience: int = 2000
     learning_rate: float = 1e-3
     entropy_start: float = 0.0
     entropy_end: float = 0.0
