@@ -287,11 +287,14 @@ class HsdagLearner:
         starts.noise = None
         if starts.is_annealed:
             return
-        starts.noise = self.params.noise * torch.randn(self.edges.shape[1], generator=generator)
+        starts.noise = starts.noise_scale * self.params.noise * torch.randn(self.edges.shape[1], generator=generator)
         with torch.no_grad():
             levels, _ = self.parse_and_decide(self.features, generator)
         starts.level = len(levels) - 1
-        if starts.is_random:
+        best = self.environment.best
+        if starts.is_best and best is not None:
+            self.preferred = torch.from_numpy(best[self.leader])
+        elif starts.is_random:
             few = levels[max(0, len(levels) - 2)]  # the coarsest level may be one group
             drawn = torch.multinomial((few.log_probs > -torch.inf).float(), 1, generator=generator).squeeze(1)
             self.preferred = drawn[torch.from_numpy(few.group_of_node)]
