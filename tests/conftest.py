@@ -6,9 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import placekit as pk
 from placekit.platform import Link
+
+# for tests that do not set their number of examples: the same ones every time, and no example is too slow
+settings.register_profile("placekit", deadline=None, derandomize=True)
+settings.load_profile("placekit")
 
 MEASURING = frozenset(
     ("cost_models", "test_execute.py", "test_measure.py", "test_measured_reward.py", "test_time.py", "test_timing.py")
