@@ -26,12 +26,12 @@ from pathlib import Path
 
 from placekit.benchmarks.circumstances import ROOT, circumstances
 from placekit.benchmarks.makespan import Instance
-from placekit.benchmarks.rows import append_row, read_lines
+from placekit.benchmarks.rows import append_row, read_cases
 from placekit.benchmarks.two_kinds import MODEL_PARAMETERS, two_kind_problem
 from placekit.benchmarks.warm_starts_case import LEARNER, Row, WarmCase, run_learner, run_search
 from placekit.benchmarks.warm_starts_table import evaluations_table, onwards_table, time_table
 from placekit.contiguity import Contiguity
-from placekit.errors import InvalidFileError, PlacekitError
+from placekit.errors import PlacekitError
 from placekit.io.workload_json import read_workload
 from placekit.objectives import Makespan, SerialLatency, Throughput
 from placekit.problem import Problem
@@ -123,13 +123,7 @@ def read_rows(path: Path) -> dict[WarmCase, Row]:
     InvalidFileError
         A line that is no row of this benchmark.
     """
-    rows: dict[WarmCase, Row] = {}
-    for number, row in read_lines(path):
-        try:
-            rows[WarmCase(*(row[name] for name in WarmCase.__slots__))] = row
-        except (KeyError, TypeError) as error:
-            raise InvalidFileError(f"{path}, line {number}: no row of this benchmark: {error!r}") from None
-    return rows
+    return read_cases(path, "warm_starts", WarmCase)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -29,7 +29,7 @@ from placekit.compiled import njit
 from placekit.errors import UnknownNameError
 from placekit.graph import OpGraph, sum_by
 from placekit.learned.vocabulary import UNKNOWN_TYPE, type_columns
-from placekit.makespan.instance import instance_of
+from placekit.makespan.instance import csr_offsets, instance_of
 from placekit.problem import Problem
 
 __all__ = ["FEATURE_GROUPS", "fractal_dimension", "group_means", "op_features"]
@@ -154,7 +154,7 @@ def fractal_dimension(graph: OpGraph) -> NDArray[np.float64]:
     """
     ends = np.concatenate([graph.senders, graph.receivers])
     others = np.concatenate([graph.receivers, graph.senders])
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=graph.num_ops))])
+    offsets = csr_offsets(ends, graph.num_ops)
     dimension = np.empty(graph.num_ops)
     _fractal(offsets, others[np.argsort(ends, kind="stable")], REACH, dimension)
     return dimension

@@ -113,11 +113,11 @@ class LearnedMethod(ABC):
     def make_learner(self, environment: Environment) -> Learner:
         """Return a fresh learner; weights may be drawn from torch's default generator, which is seeded."""
 
+    @one_thread()
     def run(self, run: Run) -> StopReason:
         """Train until the run stops, the budget is spent, or nothing improves any more."""
         measured = self.session.measured
-        with one_thread():
-            reason = self._train(run, Environment(run.problem)) if measured is None else self._train_on(measured, run)
+        reason = self._train(run, Environment(run.problem)) if measured is None else self._train_on(measured, run)
         if self.session.bound_s > 0:
             _prove_bound(run, self.session.bound_s)
         return reason

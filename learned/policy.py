@@ -88,12 +88,9 @@ class TrainedPolicy:
             return f"the policy chooses among {expected} devices, the problem has {found}"
         return self.method.supports(problem)
 
+    @one_thread()
     def run(self, run: Run) -> StopReason:
         """Offer the policy's own answers, then the best of its samples."""
-        with one_thread():
-            return self._run(run)
-
-    def _run(self, run: Run) -> StopReason:
         start = run.placement or run.warm_start
         environment = Environment(run.problem)
         learner = seeded_learner(self.method, environment, run.seed)

@@ -62,6 +62,7 @@ def pretraining_problem(seed: int, objective: Objective | None = None) -> Proble
     return Problem(graph, accelerator.platform(), accelerator.beside(graph, cpu), objective or SerialLatency())
 
 
+@one_thread()
 def pretrain(
     problems: Sequence[Problem],
     params: GdpParams,
@@ -90,17 +91,6 @@ def pretrain(
     InvalidProblemError
         No problems, or problems with different numbers of devices.
     """
-    with one_thread():
-        return _pretrain(problems, params, seed, should_stop, on_update)
-
-
-def _pretrain(
-    problems: Sequence[Problem],
-    params: GdpParams,
-    seed: int,
-    should_stop: Callable[[], StopReason | None],
-    on_update: Callable[[Metrics], None],
-) -> Checkpoint:
     counts = {problem.platform.num_devices for problem in problems}
     if len(counts) != 1:
         raise InvalidProblemError(f"pretraining needs problems with one number of devices; these have {sorted(counts)}")

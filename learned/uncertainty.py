@@ -15,6 +15,7 @@ NUM_SAMPLES = 256
 """Placements that are sampled at least."""
 
 
+@one_thread()
 def op_uncertainty(learner: Learner, seed: int) -> NDArray[np.float64]:
     """``[num_ops]`` entropy of the device of every op, in nats, from the samples of a policy.
 
@@ -34,7 +35,7 @@ def op_uncertainty(learner: Learner, seed: int) -> NDArray[np.float64]:
     generator = torch.Generator().manual_seed(seed)
     count, parts = 0, []
     while count < NUM_SAMPLES:
-        with one_thread(), torch.no_grad():
+        with torch.no_grad():
             parts.append(learner.rollout(generator).placements)
         count += len(parts[-1])
     placements = np.concatenate(parts)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from placekit.contiguity import Contiguity
 from placekit.costs import CostTable
 from placekit.graph import DYNAMIC, OpGraph
-from placekit.objectives import Objective, SerialLatency, Throughput
+from placekit.objectives import Makespan, Objective, SerialLatency, Throughput
 from placekit.placement import Placement
 from placekit.platform import Device, Link, Platform
 from placekit.problem import UNPINNED, Problem
@@ -21,6 +21,14 @@ def examples(count: int) -> settings:
     """Return settings for `count` examples, however long each takes; the same ones every time."""
     return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
+
+MAKESPANS = [
+    Makespan(),
+    Makespan("upward-rank"),
+    Makespan(contention=True),
+    Makespan("upward-rank", contention=True),
+]
+"""Every way to order the ops of a makespan that the judge has."""
 
 TIMES_S = st.one_of(
     st.integers(0, 20).map(float),

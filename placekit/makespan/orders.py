@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from placekit.compiled import njit
 from placekit.makespan.instance import MakespanInstance, instance_of
 from placekit.makespan.kernels import BY_PRIORITY, FIFO, dispatch
-from placekit.makespan.ranks import mean_time_s, mean_transfer_s, upward_rank
+from placekit.makespan.ranks import mean_upward_rank
+from placekit.makespan.simulate import simulate, simulate_fifo
 from placekit.placement import Placement
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def placed_rank(instance, device, rank):  # type: ignore[no-untyped-def]  # comp
 
 
 @njit(cache=True, nogil=True)
-def best_order_batch(instance, devices, priority, rule, has_contention, makespan, is_by_rank):  # type: ignore[no-untyped-def]
+def best_order_batch(instance, devices, priority, rule, has_contention, makespan):  # type: ignore[no-untyped-def]
     """Run every row in both orders.
 
     Parameters
@@ -80,8 +81,6 @@ def best_order_batch(instance, devices, priority, rule, has_contention, makespan
         As for :func:`~placekit.makespan.kernels.dispatch`.
     makespan : float64[B]
         Receives the smaller makespan in seconds.
-    is_by_rank : bool[B]
-        Receives True where the order by `placed_rank` is the better one.
 
     Notes
     -----
@@ -94,7 +93,6 @@ def best_order_batch(instance, devices, priority, rule, has_contention, makespan
         ruled = dispatch(instance, devices[row], priority, rule, has_contention, start, finish, step)
         placed_rank(instance, devices[row], rank)
         ranked = dispatch(instance, devices[row], -rank, BY_PRIORITY, has_contention, start, finish, step)
-        is_by_rank[row] = ranked < ruled
         makespan[row] = min(ruled, ranked)
 
 
@@ -125,29 +123,25 @@ class BestOrder:
         self._objective: Makespan = problem.objective  # type: ignore[assignment]  # a makespan, as promised
         self._rule, self._priority = FIFO, np.empty(0)
         if self._objective.order == "upward-rank":
-            instance = self._instance
-            self._rule = BY_PRIORITY
-            self._priority = -upward_rank(instance, mean_time_s(instance), mean_transfer_s(instance))
+            self._rule, self._priority = BY_PRIORITY, -mean_upward_rank(self._instance)
 
     def __call__(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return makespans ``[B]`` in seconds of `placements` ``[B, num_ops]``, each in its better order."""
         # a batch can be gigabytes: it is copied only where it must be; kernels are compiled for writable arrays
-        return self._run(np.atleast_2d(np.require(placements, np.int64, ["C", "W"])))[0]
+        rows = np.atleast_2d(np.require(placements, np.int64, ["C", "W"]))
+        makespan = np.empty(len(rows))
+        best_order_batch(self._instance, rows, self._priority, self._rule, self._objective.contention, makespan)
+        return makespan
 
     def placement(self, device_of_op: NDArray[np.int64]) -> Placement:
         """Return the placement with its better order: without steps where that is the objective's own."""
-        device = np.array(device_of_op, dtype=np.int64)
-        if not self._run(device[None])[1][0]:
-            return Placement.of(self._problem, device)
-        rank, start, finish = np.empty((3, len(device)))
-        step = np.empty(len(device), dtype=np.int64)
+        device, has_contention = np.array(device_of_op, dtype=np.int64), self._objective.contention
+        rank = np.empty(len(device))
         placed_rank(self._instance, device, rank)
-        dispatch(self._instance, device, -rank, BY_PRIORITY, self._objective.contention, start, finish, step)
-        return Placement.of(self._problem, device, step)
-
-    def _run(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        makespan, is_by_rank = np.empty(len(rows)), np.empty(len(rows), dtype=np.bool_)
-        best_order_batch(
-            self._instance, rows, self._priority, self._rule, self._objective.contention, makespan, is_by_rank
-        )
-        return makespan, is_by_rank
+        ranked = simulate(self._instance, device, -rank, has_contention=has_contention)
+        if self._rule == FIFO:
+            ruled = simulate_fifo(self._instance, device, has_contention=has_contention)
+        else:
+            ruled = simulate(self._instance, device, self._priority, has_contention=has_contention)
+        steps = ranked.step_of_op if ranked.makespan_s < ruled.makespan_s else None
+        return Placement.of(self._problem, device, steps)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from placekit.compiled import njit
 from placekit.makespan.instance import MakespanInstance
 
-__all__ = ["downward_rank", "mean_time_s", "mean_transfer_s", "upward_rank"]
+__all__ = ["downward_rank", "mean_time_s", "mean_transfer_s", "mean_upward_rank", "upward_rank"]
 
 
 def mean_time_s(instance: MakespanInstance) -> NDArray[np.float64]:
@@ -68,6 +68,11 @@ def upward_rank(
     rank = np.zeros(instance.num_ops)
     _upward(instance, time_s, transfer_s, rank)
     return rank
+
+
+def mean_upward_rank(instance: MakespanInstance) -> NDArray[np.float64]:
+    """``[V]`` the rank of HEFT: `upward_rank` at mean costs."""
+    return upward_rank(instance, mean_time_s(instance), mean_transfer_s(instance))
 
 
 def downward_rank(

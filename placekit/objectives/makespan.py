@@ -98,7 +98,7 @@ class Makespan:
         self, problem: Problem, device_of_op: NDArray[np.int64], step_of_op: NDArray[np.int64] | None
     ) -> Timeline | int:
         from placekit.makespan.instance import instance_of
-        from placekit.makespan.ranks import mean_time_s, mean_transfer_s, upward_rank
+        from placekit.makespan.ranks import mean_upward_rank
         from placekit.makespan.simulate import simulate, simulate_fifo, simulate_steps
 
         instance = instance_of(problem)
@@ -106,7 +106,7 @@ class Makespan:
             return simulate_steps(instance, device_of_op, step_of_op, has_contention=self.contention)
         if self.order == "fifo":
             return simulate_fifo(instance, device_of_op, has_contention=self.contention)
-        rank = upward_rank(instance, mean_time_s(instance), mean_transfer_s(instance))
+        rank = mean_upward_rank(instance)
         return simulate(instance, device_of_op, -rank, has_contention=self.contention)
 
     def to_dict(self) -> dict[str, Any]:

@@ -50,8 +50,6 @@ START_SHARE = 0.25
 RESTART_AFTER = 25
 """Rounds without a better load profile after which the search goes on from another placement."""
 DEFAULT_WORKERS = 2
-SHRINK = 0.9
-"""Factor of the size after a neighbourhood that was not closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,7 @@ class _Search(Position):
 
     def __post_init__(self) -> None:
         names = OPERATORS if self.weights is None else (*OPERATORS, UNCERTAIN)
-        self.operators = [Operator(name, FIRST_SIZE) for name in names]
+        self.operators = [Operator(name, FIRST_SIZE, SMALLEST_SIZE) for name in names]
 
 
 class Lns:
@@ -217,13 +215,7 @@ def _round(it: _Search) -> tuple[bool, bool]:
             fell = fell or is_below(after, profile)
             if is_below(after, best):
                 best, it.device, improved = after, device, True
-        operator.learn(
-            succeeded=fell,
-            was_closed=outcome is Outcome.OPTIMAL,
-            shrink=SHRINK,
-            smallest=SMALLEST_SIZE,
-            largest=len(it.device),
-        )
+        operator.learn(succeeded=fell, was_closed=outcome is Outcome.OPTIMAL, largest=len(it.device))
         closed_all |= neighbourhood.is_everything and outcome is Outcome.OPTIMAL
     value, _ = score(it.flat, it.state, it.device)
     if improved and (run.objective is None or value < run.objective):

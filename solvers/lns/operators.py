@@ -25,19 +25,35 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(slots=True)
 class Operator:
-    """One way to draw a neighbourhood, its size by now, and how it fares."""
+    """One way to draw a neighbourhood, its size by now, and how it fares.
+
+    Parameters
+    ----------
+    name
+        Which way.
+    size
+        Free items of the first neighbourhood.
+    smallest
+        Least size.
+    shrink
+        Factor of the size after a neighbourhood that was not closed.
+    success
+        Weight in the draw.
+    """
 
     name: str
     size: float
+    smallest: int
+    shrink: float = 0.9
     success: float = 1.0
 
-    def learn(self, *, succeeded: bool, was_closed: bool, shrink: float, smallest: int, largest: int) -> None:
+    def learn(self, *, succeeded: bool, was_closed: bool, largest: int) -> None:
         """Remember how a neighbourhood of this kind went.
 
         Closed within the limit: there is room for more; not closed: less would have been more.
         """
         self.success = max(LEAST_SUCCESS, DECAY * self.success + (1 - DECAY) * succeeded)
-        self.size = min(max(self.size * (GROWTH if was_closed else shrink), smallest), largest)
+        self.size = min(max(self.size * (GROWTH if was_closed else self.shrink), self.smallest), largest)
 
 
 def choose_operators(rng: np.random.Generator, operators: Sequence[Operator], count: int) -> list[Operator]:

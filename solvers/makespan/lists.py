@@ -26,7 +26,7 @@ from placekit.coarsen import contract
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
 from placekit.makespan.instance import MakespanInstance, instance_of
-from placekit.makespan.ranks import downward_rank, mean_time_s, mean_transfer_s, upward_rank
+from placekit.makespan.ranks import downward_rank, mean_time_s, mean_transfer_s, mean_upward_rank, upward_rank
 from placekit.method import Run
 from placekit.objectives import Makespan
 from placekit.placement import Placement
@@ -100,7 +100,7 @@ def _offer(run: Run, instance: MakespanInstance, plan: Plan) -> None:
     if not plan.fits:
         contraction = contract(problem)
         device = contraction.expand(relieve_memory(contraction, contraction.restrict(plan.device)))
-        rank = upward_rank(instance, mean_time_s(instance), mean_transfer_s(instance))
+        rank = mean_upward_rank(instance)
         plan = _by_priority(instance, rank, wanted=device)
         run.info["repaired"] = "no device had room: classes were moved until the memory limits held, as far as possible"
     # a graph edge or a neighbour on a device never goes back in this order, zero-time ops included
@@ -140,7 +140,7 @@ class Heft(ListScheduler):
 
     def plan(self, run: Run, instance: MakespanInstance) -> Plan:  # noqa: ARG002  # the signature of all plans
         """Make the schedule."""
-        return _by_priority(instance, upward_rank(instance, mean_time_s(instance), mean_transfer_s(instance)))
+        return _by_priority(instance, mean_upward_rank(instance))
 
 
 class Cpop(ListScheduler):
@@ -212,7 +212,7 @@ class CriticalPath(ListScheduler):
 
     def plan(self, run: Run, instance: MakespanInstance) -> Plan:  # noqa: ARG002
         """Make the schedule."""
-        rank = upward_rank(instance, mean_time_s(instance), mean_transfer_s(instance))
+        rank = mean_upward_rank(instance)
         return _by_priority(instance, rank, by_start=True, has_insertion=False)
 
 
@@ -283,7 +283,7 @@ class MSct(ListScheduler):
 
 def _places(instance: MakespanInstance) -> NDArray[np.int64]:
     """``[V]`` place of every op by falling upward rank, ties in topological order."""
-    rank = upward_rank(instance, mean_time_s(instance), mean_transfer_s(instance))
+    rank = mean_upward_rank(instance)
     places = np.empty(instance.num_ops, dtype=np.int64)
     places[np.lexsort((instance.rank, -rank))] = np.arange(instance.num_ops)
     return places

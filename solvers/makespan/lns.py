@@ -34,8 +34,6 @@ ANNEAL_AFTER = 30
 START_SHARE = 0.25
 """Share of the time limit that the annealing before may take."""
 _OPERATORS = ("time", "devices", "region", "critical", "random")
-SHRINK = 0.9
-"""Factor of the size after a neighbourhood that was not closed."""
 
 
 @dataclass(slots=True)
@@ -54,7 +52,7 @@ class _Search:
 
     def __post_init__(self) -> None:
         names = _OPERATORS if self.weights is None else (*_OPERATORS, UNCERTAIN)
-        self.operators = [Operator(name, FIRST_SIZE) for name in names]
+        self.operators = [Operator(name, FIRST_SIZE, SMALLEST_SIZE) for name in names]
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,13 +150,7 @@ def _round(it: _Search, workers: int) -> bool:
                 improved = evaluation.objective < value_s * (1 - 1e-9)
                 it.value_s, it.plan = evaluation.objective, plan_of(placement, evaluation, it.tasks)
         was_closed = outcome in (Outcome.OPTIMAL, Outcome.INFEASIBLE)
-        task.operator.learn(
-            succeeded=improved,
-            was_closed=was_closed,
-            shrink=SHRINK,
-            smallest=SMALLEST_SIZE,
-            largest=it.tasks.num_ops,
-        )
+        task.operator.learn(succeeded=improved, was_closed=was_closed, largest=it.tasks.num_ops)
         closed_all |= task.neighbourhood.is_everything and outcome is Outcome.OPTIMAL
     it.critical = critical_ops(it.tasks, it.plan)
     return closed_all

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.makespan.ranks import mean_time_s, mean_transfer_s, upward_rank
+from placekit.makespan.ranks import mean_transfer_s, mean_upward_rank
 from placekit.makespan.simulate import simulate, simulate_fifo, simulate_steps
 from placekit.method import Run
 from placekit.solvers.makespan.construct import construct, dispatch_order, place_by_wish
@@ -24,7 +24,7 @@ PACKINGS = 32
 
 def mean_rank_s(flat: SequenceProblem) -> NDArray[np.float64]:
     """``[V]`` HEFT's upward rank."""
-    return upward_rank(flat.instance, mean_time_s(flat.instance), mean_transfer_s(flat.instance))
+    return mean_upward_rank(flat.instance)
 
 
 def respects(flat: SequenceProblem, device: NDArray[np.int64]) -> bool:

@@ -29,6 +29,7 @@ START_SHARE = 0.25
 """Share of the time limit that the annealing before may take."""
 ANNEAL_AFTER = 20
 """Rounds without a better placement after which annealing has another go."""
+_OPERATORS = ("time", "region", "border", "call")
 SHRINK = 0.85
 """Factor of the size after a neighbourhood that was not closed."""
 
@@ -59,7 +60,7 @@ class _Search:
     place: NDArray[np.int64]
     start_s: NDArray[np.float64]
     operators: list[Operator] = field(
-        default_factory=lambda: [Operator(name, FIRST_SIZE) for name in ("time", "region", "border", "call")]
+        default_factory=lambda: [Operator(name, FIRST_SIZE, SMALLEST_SIZE, SHRINK) for name in _OPERATORS]
     )
 
 
@@ -165,13 +166,7 @@ def _round(it: _Search, workers: int) -> bool:
             if objective is not None and objective <= best_s:
                 best_s, best = objective, answer
         was_closed = outcome in (Outcome.OPTIMAL, Outcome.INFEASIBLE)
-        task.operator.learn(
-            succeeded=improved,
-            was_closed=was_closed,
-            shrink=SHRINK,
-            smallest=SMALLEST_SIZE,
-            largest=it.flat.num_nodes,
-        )
+        task.operator.learn(succeeded=improved, was_closed=was_closed, largest=it.flat.num_nodes)
         closed_all |= task.is_everything and outcome is Outcome.OPTIMAL
     if best is not None:
         _stand_on(it, best)

@@ -171,7 +171,7 @@ def test_links_are_given_or_measured(source: ModelSource) -> None:
     assert given.provenance["links"]["CPU one"]["source"] == "given"
     measured = replace(QUICK, measure_links=True).cost_table(source, platform)
     assert measured.provenance["links"]["CPU one"]["source"] == "measured"
-    assert (measured.transfer_time_s < 1e-3).any()
+    assert (measured.transfer_time_s < 1e-2).all()
 
 
 def test_a_gpu_is_measured_with_submodels_and_its_link(source: ModelSource, fake_core: Callable[..., Any]) -> None:

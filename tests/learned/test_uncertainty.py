@@ -64,7 +64,7 @@ def test_neighbourhoods_free_what_is_uncertain() -> None:
     at = Position(flat, empty_state(flat), np.arange(60), device, rng, weights)
     freed: NDArray[np.int64] = np.zeros(60, dtype=np.int64)
     for _ in range(20):
-        neighbourhood = draw(at, Operator(UNCERTAIN, size=10))
+        neighbourhood = draw(at, Operator(UNCERTAIN, size=10, smallest=1))
         assert neighbourhood.free.sum() == 10
         assert neighbourhood.devices.all()
         assert (device[neighbourhood.free] == 0).sum() == 5

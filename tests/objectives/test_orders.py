@@ -7,20 +7,13 @@ from random import Random
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import examples, problems
+from strategies import MAKESPANS, examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
 from placekit.makespan.instance import MakespanInstance, instance_of
 from placekit.makespan.orders import BestOrder, placed_rank
 from placekit.makespan.simulate import simulate
-
-MAKESPANS = [
-    pk.Makespan(),
-    pk.Makespan("upward-rank"),
-    pk.Makespan(contention=True),
-    pk.Makespan("upward-rank", contention=True),
-]
 
 
 def plain_rank(instance: MakespanInstance, device: list[int], op: int) -> float:

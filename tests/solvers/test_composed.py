@@ -58,6 +58,7 @@ def test_time_is_shared() -> None:
     params = {"local-search.patience": 10**6}
     result = pk.solve(problem, "local-search+lns", stop=pk.MaxRuntime(4), params=params)
     assert [line["method"] for line in result.info["stages"]] == ["local-search", "lns"]
+    assert result.info["stages"][0]["time_s"] > 1
     assert result.runtime_s < SOON_S
 
 

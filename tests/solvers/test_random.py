@@ -9,19 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from strategies import examples, problems
+from strategies import MAKESPANS, examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
 from placekit.result import Incumbent
 from placekit.solvers import baselines
-
-MAKESPANS = [
-    pk.Makespan(),
-    pk.Makespan("upward-rank"),
-    pk.Makespan(contention=True),
-    pk.Makespan("upward-rank", contention=True),
-]
 
 
 @given(problem=problems(max_ops=7, max_kinds=3, objective=st.sampled_from(MAKESPANS)), seed=st.integers(0, 3))

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import openvino as ov
 import pytest
-from limits import SOON_S
 from openvino import opset13 as opset
 
 from placekit.cost_models.kind_profile import KindProfile
@@ -49,8 +48,8 @@ def test_tensors_pay_for_the_form_that_they_change(saved: Saved) -> None:
 def test_measured_rates_are_those_of_memory_and_calls() -> None:
     """Turning an image takes longer than leaving it as it is, and nothing takes longer than a slow memory would."""
     found = measure_hand_over(ov.Core(), "CPU", ONE_THREAD)
-    assert 0 <= found.other_s_per_byte <= found.image_s_per_byte < 1e-6
-    assert 0 < found.call_s < SOON_S
+    assert 0 <= found.other_s_per_byte <= found.image_s_per_byte < 1e-7
+    assert 0 < found.call_s < 0.1
 
 
 def test_ops_add_up_to_the_whole_inference(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,10 +33,10 @@ def test_a_fit_never_gives_a_negative_latency_or_bandwidth() -> None:
 
 
 def test_a_host_copies_memory() -> None:
-    """A core group's link is a memory copy: far above 10 MB/s on any machine."""
+    """A core group's link is a memory copy: far above 100 MB/s on any machine."""
     link = measure_link(core_groups(1).devices[0], shared_core(), sizes_bytes=(4096, 65536, 1 << 20))
-    assert link.bandwidth_bytes_per_s > 1e7
-    assert link.latency_s < 1
+    assert link.bandwidth_bytes_per_s > 1e8
+    assert link.latency_s < 1e-2
 
 
 def test_a_device_with_memory_is_measured_through_it(fake_core: Callable[..., Any]) -> None:
