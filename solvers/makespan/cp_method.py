@@ -33,6 +33,8 @@ START_SHARE = 0.15
 """Share of the time limit that the annealing before may take."""
 START_PATIENCE = 5
 """Cycles without improvement after which it hands over."""
+SEGMENT_PATIENCE = 2
+"""The same for a segment, which the constraint program solves in milliseconds."""
 START_STEPS = 1000
 """Proposals per op in its longest cycles."""
 SERIES_SHARE = 0.6
@@ -97,7 +99,7 @@ def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool =
     tasks = make_tasks(problem)
     floors = first_floors(tasks)
     prove(run, tasks, floors)
-    search_locally(run, START_SHARE)
+    search_locally(run, START_SHARE, START_PATIENCE if in_series else SEGMENT_PATIENCE)
     if in_series:
         floors = _solve_segments(run, tasks, floors, workers)
     prove(run, tasks, floors)
@@ -172,10 +174,10 @@ def prove(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], N
             return
 
 
-def search_locally(run: Run, share: float) -> None:
+def search_locally(run: Run, share: float, patience: int = START_PATIENCE) -> None:
     """Anneal for a moment: the better the best schedule, the narrower the windows."""
     with run.limited_to(None if run.remaining_s is None else share * run.remaining_s):
-        search_makespan(run, LocalSearchParams(patience=START_PATIENCE, steps=START_STEPS))
+        search_makespan(run, LocalSearchParams(patience=patience, steps=START_STEPS))
 
 
 def _search(

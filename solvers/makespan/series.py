@@ -16,6 +16,9 @@ from placekit.stop import MaxRuntime, Progress, StopReason
 
 __all__ = ["solve_in_series"]
 
+LEAST_S = 0.1
+"""Seconds that every segment may take, however small its share: one that says nothing spoils the sum."""
+
 
 @dataclass(frozen=True)
 class _Within:
@@ -48,7 +51,7 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
     solve
         Works on the run of a segment.
     time_s
-        Seconds for all segments together.
+        Seconds for all segments together, but at least `LEAST_S` for each.
 
     Returns
     -------
@@ -73,7 +76,7 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
         if run.should_stop() is not None:
             return None
         segment = segments[i]
-        share_s = max(until_s - run.elapsed_s, 0.0) * work[at] / work[at:].sum()
+        share_s = max((until_s - run.elapsed_s) * work[at] / work[at:].sum(), LEAST_S)
         part = segment_problem(run.problem, tasks, segment, a, b)
         inner = runs[i, a, b] = Run(part, _Within(run, share_s), run.seed)
         solve(inner)

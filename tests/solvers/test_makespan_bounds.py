@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from strategies import examples, problems
 
 import placekit as pk
+from placekit.method import Run
 from placekit.solvers.makespan.between import least_between, reachable, useful_pairs
 from placekit.solvers.makespan.bounds import first_floors, makespan_bounds, refute
 from placekit.solvers.makespan.energy import window_work
 from placekit.solvers.makespan.segments import cut_segments, floors_of
+from placekit.solvers.makespan.series import LEAST_S, solve_in_series
 from placekit.solvers.makespan.tasks import Tasks, make_tasks, representatives
 from placekit.solvers.makespan.windows import _one_machine, narrow
 
@@ -333,6 +335,20 @@ def test_segments_in_series_prove_the_whole(num_kinds: int) -> None:
     assert result.status is pk.Status.OPTIMAL
     whole = pk.solve(problem, method="cpsat", stop=pk.MaxRuntime(120))
     assert whole.objective == pytest.approx(result.objective, rel=1e-6)
+
+
+def test_a_small_segment_has_time_however_small_its_share() -> None:
+    """One that is cut off before it has said anything would count for nothing in the sum."""
+    problem = chain_of_forks(4)
+    limits_s = []
+
+    def look_at_the_clock(part: Run) -> pk.StopReason:
+        assert part.stop is not None
+        limits_s.append(part.stop.time_limit_s)
+        return pk.StopReason.FINISHED
+
+    solve_in_series(Run(problem), make_tasks(problem), look_at_the_clock, time_s=0.0)
+    assert limits_s == [LEAST_S] * 4
 
 
 def test_floors_are_partial_sums_of_the_segments() -> None:
