@@ -4,7 +4,7 @@
 
 Every placement is cut into stages, the stages run one after another in f32 on devices that are the CPU under several
 names, and every tensor between stages is compared with the whole model. One row per model and kind of placement is
-appended to ``rows/outputs.jsonl``.
+appended to ``rows/outputs.jsonl``; ``--table`` prints them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.benchmarks.circumstances import ROOT, circumstances
+from placekit.benchmarks.msr_table import markdown_line
 from placekit.benchmarks.rows import append_row, read_lines
 from placekit.cost_models.openvino.compiled_plan import compile_plan
 from placekit.cost_models.openvino.output_check import check_placement
@@ -35,7 +36,17 @@ from placekit.platform import Device, Platform
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["EVERY_OP", "KINDS", "LIGHT_MODELS", "Case", "corrupt_stage", "light_model", "measure", "random_plan"]
+__all__ = [
+    "EVERY_OP",
+    "KINDS",
+    "LIGHT_MODELS",
+    "Case",
+    "corrupt_stage",
+    "light_model",
+    "markdown_table",
+    "measure",
+    "random_plan",
+]
 
 EVERY_OP = "every-op"
 KINDS: tuple[int | str, ...] = (1, 3, 10, 30, EVERY_OP)
@@ -48,6 +59,8 @@ LIGHT_MODELS = ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "
 _F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}
 
 _CORRUPTED = 2  # placements of each kind that are corrupted, too
+
+_COUNTED = ("num_seeds", "num_tensors", "num_corrupted", "num_corrupted_seen")
 
 # smaller tensors and two transformer layers, so that many placements can be run
 SMALL: dict[str, dict[str, Any]] = {
@@ -223,6 +236,24 @@ def _sees_corruption(plan: StagePlan, seed: int) -> bool:
     return found is not None and found.stage == plan.stages[chosen].name
 
 
+def markdown_table(rows: Iterable[Mapping[str, Any]], num_seeds: int) -> str:
+    """Return the worst error by model and kind, of the latest rows with so many seeds, and a line that sums them up."""
+    latest = {(row["model"], str(row["kind"])): row for row in rows if row["num_seeds"] == num_seeds}
+    kinds = [str(kind) for kind in KINDS]
+    models = sorted({model for model, _ in latest})
+    lines = [markdown_line(["model", *kinds]), markdown_line(["---"] * (1 + len(kinds)))]
+    for model in models:
+        found = (latest.get((model, kind)) for kind in kinds)
+        lines.append(markdown_line([model, *("-" if row is None else f"{row['worst_error']:.1e}" for row in found)]))
+    total = {name: sum(row[name] for row in latest.values()) for name in _COUNTED}
+    crashes = sum(len(row["crashes"]) for row in latest.values())
+    lines.append(
+        f"\n{total['num_seeds']:,} placements, {total['num_tensors']:,} tensors, {crashes} crashes, "
+        f"{total['num_corrupted_seen']} of {total['num_corrupted']} corruptions seen"
+    )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -231,7 +262,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=50, help="placements of each kind")
     parser.add_argument("--rows", type=Path, default=ROOT / "benchmarks" / "rows" / "outputs.jsonl")
     parser.add_argument("--resume", action="store_true", help="leave out what has a row with as many seeds")
+    parser.add_argument("--table", action="store_true", help="only print the table of the rows that are there")
     args = parser.parse_args()
+    if args.table:
+        print(markdown_table((row for _, row in read_lines(args.rows)), args.seeds))  # a command
+        return
     done = (
         {(row["model"], str(row["kind"]), row["num_seeds"]) for _, row in read_lines(args.rows)} if args.resume else ()
     )

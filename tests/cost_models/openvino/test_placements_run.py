@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from placekit.benchmarks.openvino_outputs import (
+    EVERY_OP,
     KINDS,
     LIGHT_MODELS,
     SMALL,
     light_model,
+    markdown_table,
     measure,
     random_plan,
 )
@@ -98,3 +100,21 @@ def test_light_models_compute_the_same_however_they_are_placed(name: str, tmp_pa
     source = light_model(name, tmp_path)
     for kind in KINDS:
         assert_right(source, kind, range(50))
+
+
+def test_the_table_has_the_latest_row_of_every_model_and_kind() -> None:
+    """With as many seeds as asked for; what was not run is a dash."""
+    counts = {"num_seeds": 50, "num_tensors": 400, "num_corrupted": 2, "num_corrupted_seen": 2, "crashes": []}
+    rows = [
+        {"model": "decoder", "kind": 1, "worst_error": 2e-5, **counts},
+        {"model": "decoder", "kind": 1, "worst_error": 3.14e-6, **counts},
+        {"model": "decoder", "kind": EVERY_OP, "worst_error": 0.0, **counts, "crashes": ["seed 3: no"]},
+        {"model": "gpt2", "kind": 1, "worst_error": 0.5, **counts, "num_seeds": 5},
+    ]
+    assert markdown_table(rows, 50).splitlines() == [
+        "| model | 1 | 3 | 10 | 30 | every-op |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| decoder | 3.1e-06 | - | - | - | 0.0e+00 |",
+        "",
+        "100 placements, 800 tensors, 1 crashes, 4 of 4 corruptions seen",
+    ]
