@@ -11,7 +11,7 @@ in:
 ==========  ==========================  ==================================================================
 precision   tolerance                   why
 ==========  ==========================  ==================================================================
-f32         largest difference 1e-5     sums in another order: at most 3e-6 in random placements of the zoo
+f32         largest difference 1e-5     sums in another order: at most 5e-6 in random placements of the zoo
 f16         root mean square 0.4        0.005 in BERT, 0.3 in a random Inception-v3
 bf16        root mean square 1          0.03 in BERT, 0.6 in a random Inception-v3
 ==========  ==========================  ==================================================================

@@ -17,14 +17,17 @@ _INFINITE = (float("inf"), float("inf"))
 _LEAST_SPREAD = 0.01
 """Least spread in units of the largest magnitude: below it the rounding of the numbers themselves would be an error."""
 
+_USUAL_TAIL = 4.0
+"""Spreads from the mean to the furthest of some ten thousand normally distributed numbers."""
+
 
 def relative_errors(expected: NDArray[Any], found: NDArray[Any]) -> tuple[float, float]:
     """Return by how much `found` differs from `expected`, in units of its spread: at most, and root mean square.
 
     The spread is the standard deviation of `expected`, or a hundredth of its largest magnitude where that is more (a
-    tensor that hardly varies). For the largest difference, the unit of a number further than that from the mean is its
-    own distance: it carries rounding in proportion to itself (the squares inside an RMS norm, one of which is a hundred
-    times the usual).
+    tensor that hardly varies). For the largest difference it is at least a quarter of the largest distance from the
+    mean, which is more where few numbers are much larger than the others (a softmax that is nearly one-hot, the squares
+    inside an RMS norm): rounding is in proportion to them.
     Infinities, numbers beyond 1e30 and NaN must be the same at the same places. For integers and booleans both errors
     are the share of elements that differ.
 
@@ -59,5 +62,7 @@ def relative_errors(expected: NDArray[Any], found: NDArray[Any]) -> tuple[float,
     spread = max(float(a.std()), _LEAST_SPREAD * float(np.abs(a).max()))
     if not spread:
         return _INFINITE
-    unit = np.maximum(spread, np.abs(a - a.mean()))
-    return float((difference / unit).max()), float(np.sqrt(np.mean(difference**2))) / spread
+    furthest = float(np.abs(a - a.mean()).max())
+    return float(difference.max()) / max(spread, furthest / _USUAL_TAIL), float(
+        np.sqrt(np.mean(difference**2))
+    ) / spread

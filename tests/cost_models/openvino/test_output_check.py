@@ -157,10 +157,12 @@ def test_relative_error_knows_the_awkward_numbers() -> None:
     # a constant tensor: in units of a hundredth of its magnitude
     assert error([5, 5], [5, 5.05]) == pytest.approx(1, rel=1e-3)
     assert error([0, 0], [0, 1e-9]) == np.inf
-    # ten zeros, and one number three spreads from the mean: its unit is that distance, theirs is the spread
-    assert error([0] * 10 + [11], [0] * 10 + [11.1]) == pytest.approx(0.01, rel=1e-5)
-    assert error([0] * 10 + [11], [0.1] + [0] * 9 + [11]) == pytest.approx(0.1 / 10**0.5, rel=1e-5)
-    # not the distance from zero, which is large where the mean is
+    # a hundred zeros, and one number ten spreads from the mean: a quarter of that distance is the unit of all
+    for at in (0, 100):
+        found = [0.0] * 100 + [101.0]
+        found[at] += 0.1
+        assert error([0] * 100 + [101], found) == pytest.approx(0.1 / 25, rel=1e-4)
+    # not of the distance from zero, which is large where the mean is
     assert error([1000, 1002], [1000, 1002.1]) == pytest.approx(0.1 / 10.02, rel=1e-3)
     assert error([], []) == error([0, 0], [0, 0]) == 0
     assert error([1, 2], [[1, 2]]) == np.inf
