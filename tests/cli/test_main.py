@@ -49,6 +49,12 @@ def test_version(placekit: Call) -> None:
     assert placekit("--version").stdout == f"placekit {__version__}\n"
 
 
+def test_the_package_is_the_command_line() -> None:
+    """``python -m placekit`` does what the script does."""
+    done = subprocess.run([sys.executable, "-m", "placekit", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("placekit ")
+
+
 def test_no_command_is_a_usage_error(placekit: Call) -> None:
     """Without a command the help is shown and the exit code is 2."""
     assert placekit().returncode == 2
