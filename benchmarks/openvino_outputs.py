@@ -60,7 +60,7 @@ _F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}
 
 _CORRUPTED = 2  # placements of each kind that are corrupted, too
 
-_COUNTED = ("num_seeds", "num_tensors", "num_corrupted", "num_corrupted_seen")
+_COUNTED = ("num_seeds", "num_tensors", "num_mismatches", "num_corrupted", "num_corrupted_seen")
 
 # smaller tensors and two transformer layers, so that many placements can be run
 SMALL: dict[str, dict[str, Any]] = {
@@ -192,7 +192,7 @@ def cases(names: Iterable[str] | None = None) -> Iterator[Case]:
 def measure(source: ModelSource, kind: int | str, seeds: Iterable[int]) -> dict[str, Any]:
     """Run the placements of one kind, and return what they have shown."""
     start, worst, worst_tensor = time.perf_counter(), 0.0, None
-    num_stages, num_tensors, num_seeds = [], 0, 0
+    num_stages, num_tensors, num_seeds, num_mismatches = [], 0, 0, 0
     crashes: list[str] = []
     num_corrupted = num_seen = 0
     for seed in seeds:
@@ -203,6 +203,7 @@ def measure(source: ModelSource, kind: int | str, seeds: Iterable[int]) -> dict[
             num_stages.append(len(plan.stages))
             num_tensors += len(check.cuts) + len(check.outputs)
             for each in (*check.cuts, *check.outputs):
+                num_mismatches += not each.is_equal
                 if each.max_error > worst:
                     worst, worst_tensor = each.max_error, each.name
             if num_corrupted < _CORRUPTED:
@@ -219,6 +220,7 @@ def measure(source: ModelSource, kind: int | str, seeds: Iterable[int]) -> dict[
         "num_tensors": num_tensors,
         "worst_error": worst,
         "worst_tensor": worst_tensor,
+        "num_mismatches": num_mismatches,
         "num_corrupted": num_corrupted,
         "num_corrupted_seen": num_seen,
         "crashes": crashes,
@@ -245,11 +247,11 @@ def markdown_table(rows: Iterable[Mapping[str, Any]], num_seeds: int) -> str:
     for model in models:
         found = (latest.get((model, kind)) for kind in kinds)
         lines.append(markdown_line([model, *("-" if row is None else f"{row['worst_error']:.1e}" for row in found)]))
-    total = {name: sum(row[name] for row in latest.values()) for name in _COUNTED}
+    total = {name: sum(row.get(name, 0) for row in latest.values()) for name in _COUNTED}
     crashes = sum(len(row["crashes"]) for row in latest.values())
     lines.append(
-        f"\n{total['num_seeds']:,} placements, {total['num_tensors']:,} tensors, {crashes} crashes, "
-        f"{total['num_corrupted_seen']} of {total['num_corrupted']} corruptions seen"
+        f"\n{total['num_seeds']:,} placements, {total['num_tensors']:,} tensors, {total['num_mismatches']} mismatches, "
+        f"{crashes} crashes, {total['num_corrupted_seen']} of {total['num_corrupted']} corruptions seen"
     )
     return "\n".join(lines)
 

@@ -46,6 +46,7 @@ def assert_right(source: ModelSource, kind: int | str, seeds: range) -> None:
     assert row["crashes"] == []
     assert row["num_seeds"] == len(seeds)
     assert row["worst_error"] <= 1e-5, row["worst_tensor"]
+    assert row["num_mismatches"] == 0
     assert row["num_corrupted_seen"] == row["num_corrupted"] > 0
     assert row["num_tensors"] > len(seeds)
 
@@ -104,7 +105,14 @@ def test_light_models_compute_the_same_however_they_are_placed(name: str, tmp_pa
 
 def test_the_table_has_the_latest_row_of_every_model_and_kind() -> None:
     """With as many seeds as asked for; what was not run is a dash."""
-    counts = {"num_seeds": 50, "num_tensors": 400, "num_corrupted": 2, "num_corrupted_seen": 2, "crashes": []}
+    counts = {
+        "num_seeds": 50,
+        "num_tensors": 400,
+        "num_mismatches": 1,
+        "num_corrupted": 2,
+        "num_corrupted_seen": 2,
+        "crashes": [],
+    }
     rows = [
         {"model": "decoder", "kind": 1, "worst_error": 2e-5, **counts},
         {"model": "decoder", "kind": 1, "worst_error": 3.14e-6, **counts},
@@ -116,5 +124,5 @@ def test_the_table_has_the_latest_row_of_every_model_and_kind() -> None:
         "| --- | --- | --- | --- | --- | --- |",
         "| decoder | 3.1e-06 | - | - | - | 0.0e+00 |",
         "",
-        "100 placements, 800 tensors, 1 crashes, 4 of 4 corruptions seen",
+        "100 placements, 800 tensors, 2 mismatches, 1 crashes, 4 of 4 corruptions seen",
     ]
