@@ -44,6 +44,13 @@ class KindProfile:
         """Number of groups."""
         return len(self.group_time_s)
 
+    @property
+    def spread(self) -> float:
+        """Mean relative spread of what was measured, weighted by time; 0 if nothing was."""
+        is_measured = ~np.isnan(self.group_spread)
+        time_s = self.group_time_s[is_measured]
+        return float((self.group_spread[is_measured] * time_s).sum() / max(time_s.sum(), np.finfo(float).tiny))
+
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays by name."""
         return {

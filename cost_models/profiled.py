@@ -39,6 +39,11 @@ _LOGGER = logging.getLogger(__name__)
 _SCHEMA = 2
 """Version of what a cache entry means; raised when measuring changes."""
 
+_UNSTEADY_SPREAD = 0.2
+"""Relative spread beyond which a measurement is unsteady: the machine changed its speed, whatever else ran on it."""
+_UNSTEADY_FOR_S = 600.0
+"""Age at which an unsteady one is worth another try."""
+
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "method": ("auto", "counters", "submodels"),
     "on_noise": ("flag", "refuse"),
@@ -78,7 +83,8 @@ class Profiled:
     seed
         Seed of the inputs.
     cache
-        Where measurements are kept; None to measure anew and keep nothing. Noisy ones are never kept.
+        Where measurements are kept; None to measure anew and keep nothing. Noisy ones are never kept, and those whose
+        repetitions differ by more than a fifth are measured again after ten minutes.
     core
         OpenVINO core; the shared one if None.
 
@@ -259,6 +265,8 @@ class Profiled:
             profile = KindProfile.from_arrays(*stored, source.graph.num_ops)
             if profile is None or not isinstance(profile.meta.get("foreign_load"), float):
                 _LOGGER.warning("cache entry %s does not fit the model and is measured again", key)
+            elif _is_outdated(profile):
+                _LOGGER.info("%r was measured while the machine changed its speed; once more", device.name)
             elif profile.meta["foreign_load"] <= self.max_foreign_load:
                 return replace(profile, meta={**profile.meta, "noisy": False, "cached": True})
         with measuring(f"model {source.name!r} on {device.name!r}"):
@@ -336,6 +344,17 @@ class Profiled:
         if device.is_host and not self.measure_links:
             return None, "host"
         return measure_link(device, self._core()), "measured"
+
+
+def _is_outdated(profile: KindProfile) -> bool:
+    """Return whether a measurement is unsteady, and old enough that the next one may be better."""
+    if profile.spread <= _UNSTEADY_SPREAD:
+        return False
+    try:
+        age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(str(profile.meta["date"]))
+    except (KeyError, ValueError, TypeError):  # no date, none at all, or without its zone
+        return True
+    return age.total_seconds() > _UNSTEADY_FOR_S
 
 
 def _tensor_time_s(graph: OpGraph, profile: KindProfile) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,26 @@ def test_a_cache_entry_that_does_not_fit_is_measured_again(
         model.cost_table(source, Platform((CPU,)))
     assert "measured again" in caplog.text
     assert len(counted) == 2
+
+
+@pytest.mark.parametrize(
+    ("spread", "age_s", "is_kept"),
+    [(0.05, 10**6, True), (0.5, 60, True), (0.5, 3600, False), (0.5, None, False), (np.nan, 3600, True)],
+)
+def test_an_unsteady_measurement_is_made_again_later(
+    source: ModelSource, counted: list[str], tmp_path: Path, spread: float, age_s: float | None, is_kept: bool
+) -> None:
+    """Repetitions that differ much say that the machine changed its speed, which it has perhaps ended to do."""
+    cache = ProfileCache(tmp_path)
+    model = replace(QUICK, cache=cache)
+    model.cost_table(source, Platform((CPU,)))
+    (path,) = (tmp_path / "profiles").iterdir()
+    arrays, meta = cache.load(path.stem) or ({}, {})
+    date = "" if age_s is None else (datetime.now(UTC) - timedelta(seconds=age_s)).isoformat()
+    spreads = np.full_like(arrays["group_spread"], spread)
+    cache.store(path.stem, {**arrays, "group_spread": spreads}, {**meta, "date": date})
+    model.cost_table(source, Platform((CPU,)))
+    assert len(counted) == (1 if is_kept else 2)
 
 
 def test_noise_is_retried_and_the_quietest_attempt_is_flagged(
