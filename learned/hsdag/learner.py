@@ -110,7 +110,6 @@ class HsdagLearner:
         self.features = torch.from_numpy(features)
         self.policy = HsdagPolicy(features.shape[1], environment.num_devices, len(features), params)
         best = int(np.argmin(environment.single_devices))
-        self.homogeneous = coarse.homogeneous
         self.preferred = torch.from_numpy(coarse.homogeneous[best].copy())
         self.annealed_over = min(params.anneal_updates, len(features))
         self._annealed_starts_over = self.annealed_over
@@ -275,32 +274,33 @@ class HsdagLearner:
     def _begin_anew(self, generator: torch.Generator) -> None:
         """Forget what was decided, and begin as :mod:`placekit.learned.hsdag.starts` says.
 
-        Without residual logits the head is all there is to carry over to other problems, and stays.
+        Without residual logits the weights are all there is to carry over to other problems, and stay.
         """
         starts = self.starts
-        if self.params.has_residual:
-            with torch.no_grad():
-                for weight in (self.policy.residual, *self.policy.head[-1].parameters()):
-                    weight.zero_()
         self.episode = 0
         self.annealed_over = self._annealed_starts_over if starts.is_annealed else 0
         starts.noise = None
         if starts.is_annealed:
+            if self.params.has_residual:
+                self._draw_weights(generator)
             return
+        if self.params.has_residual:
+            with torch.no_grad():
+                for weight in (self.policy.residual, *self.policy.head[-1].parameters()):
+                    weight.zero_()
         starts.noise = starts.noise_scale * self.params.noise * torch.randn(self.edges.shape[1], generator=generator)
         with torch.no_grad():
             levels, _ = self.parse_and_decide(self.features, generator)
         starts.level = len(levels) - 1
-        best = self.environment.best
-        if starts.is_best and best is not None:
-            self.preferred = torch.from_numpy(best[self.leader])
-        elif starts.is_random:
-            few = levels[max(0, len(levels) - 2)]  # the coarsest level may be one group
-            drawn = torch.multinomial((few.log_probs > -torch.inf).float(), 1, generator=generator).squeeze(1)
-            self.preferred = drawn[torch.from_numpy(few.group_of_node)]
-        else:
-            device = int(torch.randint(len(self.homogeneous), (1,), generator=generator))
-            self.preferred = torch.from_numpy(self.homogeneous[device].copy())
+        if self.environment.best is not None:
+            self.preferred = torch.from_numpy(self.environment.best[self.leader])
+
+    def _draw_weights(self, generator: torch.Generator) -> None:
+        """Draw all weights anew."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(torch.randint(2**31, (1,), generator=generator)))
+            fresh = HsdagPolicy(self.features.shape[1], self.environment.num_devices, len(self.features), self.params)
+        self.policy.load_state_dict(fresh.state_dict())
 
     def renewed(self, state: Tensor, renewal: Tensor) -> Tensor:
         """Return the next state ``[N, F]``: the embedding of each node's group added to its features."""

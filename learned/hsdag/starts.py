@@ -1,12 +1,11 @@
 """Starts: where training begins anew, and on which level, once nothing improves any more.
 
-1. The first start is annealed, and so is every `_ANNEALED_EVERY`-th after it: every device is as likely as any other,
-   and all levels are drawn from at once.
-2. Every other one keeps its parsing, and goes from its coarsest level to the finest, so that large groups settle before
-   their members do. It begins on the best placement so far, which another parsing divides into other groups (iterated
-   local search: Lourenço et al., 2003), and in between on a random device for each of a few groups, or on one device.
-   The noise of the parsing changes from start to start (`_NOISE_SCALES`): the policy's own groups first, then such as
-   it would not make.
+1. The first start is annealed, and so is every other one: every device is as likely as any other, and all levels are
+   drawn from at once. The weights are drawn anew as well: a policy that has settled ends where it ended before.
+2. Those in between begin on the best placement so far, which another parsing divides into other groups (iterated local
+   search: Lourenço et al., 2003). They keep their parsing, and go from its coarsest level to the finest, so that large
+   groups settle before their members do. The noise of the parsing changes from start to start (`_NOISE_SCALES`): the
+   policy's own groups first, then such as it would not make.
 
 A level is left after `HsdagParams.descend` updates without a better placement of its start, the finest one, and with it
 the start, after `HsdagParams.restart`.
@@ -21,7 +20,6 @@ from torch import Tensor
 
 __all__ = ["Starts"]
 
-_ANNEALED_EVERY = 6
 _NOISE_SCALES = (1.0, 3.0, 10.0)
 
 
@@ -68,23 +66,13 @@ class Starts:
 
     @property
     def is_annealed(self) -> bool:
-        """True if this start is annealed."""
-        return self.number % _ANNEALED_EVERY == 0
+        """True if this start is annealed, False if it is on the best placement so far."""
+        return self.number % 2 == 0
 
     @property
     def noise_scale(self) -> float:
         """How much more noise the parsing of this start has than others."""
         return _NOISE_SCALES[self.number // 2 % len(_NOISE_SCALES)]
-
-    @property
-    def is_best(self) -> bool:
-        """True if this start is on the best placement so far."""
-        return self.number % 2 == 1
-
-    @property
-    def is_random(self) -> bool:
-        """True if this start is on random devices, if it is not on the best placement; else on one."""
-        return self.number % 4 == 2
 
     def memory(self) -> dict[str, Tensor]:
         """Return all of it, for checkpoints."""

@@ -268,3 +268,29 @@ def test_resuming_in_the_middle_of_a_start_repeats_it(toy: pk.Problem) -> None:
     expected = [play(learner) for _ in range(8)]
     generator.set_state(state)
     assert all(np.array_equal(play(other), placements) for placements in expected)
+
+
+@pytest.mark.parametrize("has_residual", [True, False])
+def test_every_other_start_draws_its_weights_anew(toy: pk.Problem, has_residual: bool) -> None:
+    """From the training's generator alone; the starts in between go on from the best placement, weights kept."""
+    learner = learner_of(toy, has_residual=has_residual, anneal_updates=3)
+    learner.environment.costs(np.ones((1, toy.graph.num_ops), dtype=np.int64))
+    weights = next(learner.policy.input.parameters())
+    before, global_state = weights.detach().clone(), torch.random.get_rng_state()
+    learner.starts.number = 1
+    learner._begin_anew(torch.Generator().manual_seed(5))
+    assert torch.equal(weights, before)
+    assert learner.starts.noise is not None
+    assert learner.annealed_over == 0
+    assert learner.environment.best is not None
+    assert learner.preferred.tolist() == learner.environment.best[learner.leader].tolist()
+    learner.starts.number = 2
+    drawn = []
+    for seed in (5, 5, 6):
+        learner._begin_anew(torch.Generator().manual_seed(seed))
+        drawn.append(weights.detach().clone())
+    assert torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[0], before) is not has_residual
+    assert torch.equal(drawn[0], drawn[2]) is not has_residual
+    assert learner.annealed_over == 3
+    assert torch.equal(global_state, torch.random.get_rng_state())
