@@ -29,6 +29,9 @@ _LEVELS = 6
 _RASTER_OVER = 2000
 """Graphs of more ops and edges than this are drawn as pixels: as vectors they would fill megabytes."""
 
+_LEGEND_ROWS = 12
+"""Lines of the legend; more devices stand in another column."""
+
 
 def plot_graph(problem: Problem, placement: Placement, ax: Axes | None = None) -> Axes:
     """Draw ops as dots in layers from inputs to outputs; tensors that cross devices stand out.
@@ -49,8 +52,11 @@ def plot_graph(problem: Problem, placement: Placement, ax: Axes | None = None) -
     graph, names = problem.graph, problem.platform.device_names
     x, y = layered_positions(graph)
     width = float(np.ptp(y)) + 1.0
-    ax = axes_or_new(ax, width_in=11.0, height_in=float(np.clip(0.6 + 0.16 * width, 1.8, 5.0)))
     device = placement.device_of_op
+    used = np.unique(device).tolist()
+    legend_rows = min(len(used) + 1, _LEGEND_ROWS)
+    height_in = max(float(np.clip(0.6 + 0.16 * width, 1.8, 5.0)), 0.5 + 0.2 * legend_rows)
+    ax = axes_or_new(ax, width_in=11.0, height_in=height_in)
     crossing = device[graph.senders] != device[graph.receivers]
     if graph.num_ops + graph.num_edges > _RASTER_OVER:
         ax.set_rasterization_zorder(3)  # edges and dots together are one image
@@ -71,14 +77,14 @@ def plot_graph(problem: Problem, placement: Placement, ax: Axes | None = None) -
     ax.set_xlim(x.min() - 0.8, x.max() + 0.8)
     ax.set_ylim(y.max() + 0.8, y.min() - 0.8)
     ax.axis("off")
-    used = np.unique(device).tolist()
     handles = [
         Line2D([], [], marker="o", linestyle="", color=DEVICE_COLORS[d % len(DEVICE_COLORS)], label=names[d])
         for d in used
     ]
     if crossing.any():
         handles.append(Line2D([], [], color=COLORS["transfer"], label="crosses devices"))
-    ax.legend(handles=handles, frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    columns = -(-len(handles) // _LEGEND_ROWS)
+    ax.legend(handles=handles, ncols=columns, frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return ax
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
 import subprocess
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
@@ -434,6 +436,24 @@ def test_graph_figure_colours_ops_and_marks_cuts(diamond: Problem) -> None:
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["acc.0", "acc.1", "crosses devices"]
     assert figure_of(axes).get_figwidth() > 5
+
+
+@pytest.mark.parametrize("num_devices", [8, 30])
+def test_a_chain_on_many_devices_leaves_room_for_its_legend(num_devices: int) -> None:
+    """However low the graph is: a legend taller than the figure would leave the axes no height."""
+    from placekit.benchmarks.families import generate
+    from placekit.placement import Placement
+
+    problem = generate("chains", 40, seed=1, num_devices=num_devices)
+    axes = plot_graph(problem, Placement.of(problem, np.arange(40) % num_devices))
+    figure = figure_of(axes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure.savefig(io.BytesIO())
+    legend = axes.get_legend()
+    assert legend is not None
+    assert legend.get_window_extent().height < figure.bbox.height
+    assert axes.get_window_extent().width > 0.5 * figure.bbox.width
 
 
 def test_the_page_stays_below_its_limit(
