@@ -21,6 +21,8 @@ UPWARD = {
     ("placekit/__init__.py", "placekit.cost_models.analytic"),
     ("placekit/__init__.py", "placekit.cost_models.openvino.devices"),
     ("placekit/__init__.py", "placekit.cost_models.profiled"),
+    # `python -m placekit`
+    ("placekit/__main__.py", "placekit.cli.main"),
     # what users run bundles with, under a short name
     ("placekit/runtime.py", "placekit.cost_models.openvino"),
 }
