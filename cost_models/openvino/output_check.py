@@ -13,7 +13,7 @@ in:
 ==========  ==========================  ==================================================================
 precision   tolerance                   why
 ==========  ==========================  ==================================================================
-f32         largest difference 1e-5     sums in another order: at most 5e-6 in random placements of the zoo
+f32         largest difference 1e-5     sums in another order: at most 7e-6 in random placements of the zoo
 f16         root mean square 0.4        0.005 in BERT, 0.3 in a random Inception-v3
 bf16        root mean square 1          0.03 in BERT, 0.6 in a random Inception-v3
 ==========  ==========================  ==================================================================
@@ -241,8 +241,11 @@ def check_outputs(
     inputs = random_inputs(plan.model, seed) if inputs is None else inputs
     whole = _Whole(plan, reference, precisions, core or shared_core())
     found = run(inputs)
-    _, probed = whole.probe(inputs)
-    checks = whole.check_outputs([np.asarray(found[name]) for name in plan.output_names], inputs, probed, tolerance)
+    arrays = [np.asarray(found[name]) for name in plan.output_names]
+    checks = whole.check_outputs(arrays, inputs, {}, tolerance)
+    if not all(each.is_equal for each in checks):  # only then the model's own noise is worth another compilation
+        _, probed = whole.probe(inputs)
+        checks = whole.check_outputs(arrays, inputs, probed, tolerance)
     return OutputCheck(whole.device.name, whole.precision, (), checks)
 
 
@@ -309,7 +312,7 @@ class _Whole:
         for key, name, expected, mine in zip(
             self._plan.output_keys, self._plan.output_names, self.run(None, inputs), found, strict=True
         ):
-            # an output that no stage computes, an input passed through, is in no probe
+            # an output that no stage computes, an input passed through, is in no probe: no noise is known
             noise = relative_errors(expected, probed.get(key, expected))[0]
             checks.append(self.check(name, "", expected, mine, tolerance, noise))
         return tuple(checks)

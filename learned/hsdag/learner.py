@@ -108,7 +108,7 @@ class HsdagLearner:
         self.times = node_times(problem, self.nodes, self.mask)
         features = group_means(op_features(problem, params.without_groups), self.nodes)
         self.features = torch.from_numpy(features)
-        self.policy = HsdagPolicy(features.shape[1], environment.num_devices, len(features), params)
+        self.policy = self._new_policy()
         best = int(np.argmin(environment.single_devices))
         self.preferred = torch.from_numpy(coarse.homogeneous[best].copy())
         self.annealed_over = min(params.anneal_updates, len(features))
@@ -295,11 +295,15 @@ class HsdagLearner:
         if self.environment.best is not None:
             self.preferred = torch.from_numpy(self.environment.best[self.leader])
 
+    def _new_policy(self) -> HsdagPolicy:
+        num_nodes, num_features = self.features.shape
+        return HsdagPolicy(num_features, self.environment.num_devices, num_nodes, self.params)
+
     def _draw_weights(self, generator: torch.Generator) -> None:
         """Draw all weights anew."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**31, (1,), generator=generator)))
-            fresh = HsdagPolicy(self.features.shape[1], self.environment.num_devices, len(self.features), self.params)
+            fresh = self._new_policy()
         self.policy.load_state_dict(fresh.state_dict())
 
     def renewed(self, state: Tensor, renewal: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from placekit.cost_models import profiled as profiled_module
+from placekit.cost_models.anchors import anchors_of
 from placekit.cost_models.base import CostModel
 from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.kind_profile import KindProfile
@@ -172,6 +172,7 @@ def test_links_are_given_or_measured(source: ModelSource) -> None:
     assert given.provenance["links"]["CPU one"]["source"] == "given"
     measured = replace(QUICK, measure_links=True).cost_table(source, platform)
     assert measured.provenance["links"]["CPU one"]["source"] == "measured"
+    assert (measured.transfer_time_s < 1e-3).any()
     assert (measured.transfer_time_s < 1e-2).all()
 
 
@@ -211,15 +212,21 @@ def test_the_cache_is_used_and_keyed_by_configuration(
     assert len(counted) == 3
 
 
+def measured_once(source: ModelSource, folder: Path) -> tuple[Profiled, ProfileCache, Path]:
+    """Return a cost model that has measured the CPU, its cache in `folder`, and the only entry's file."""
+    cache = ProfileCache(folder)
+    model = replace(QUICK, cache=cache)
+    model.cost_table(source, Platform((CPU,)))
+    (path,) = (folder / "profiles").iterdir()
+    return model, cache, path
+
+
 @pytest.mark.parametrize("content", ["garbage", "wrong shape", "no load"])
 def test_a_cache_entry_that_does_not_fit_is_measured_again(
     source: ModelSource, counted: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str
 ) -> None:
     """Broken files, arrays of another model and missing values are not believed, with a warning."""
-    cache = ProfileCache(tmp_path)
-    model = replace(QUICK, cache=cache)
-    model.cost_table(source, Platform((CPU,)))
-    (path,) = (tmp_path / "profiles").iterdir()
+    model, cache, path = measured_once(source, tmp_path)
     arrays, meta = cache.load(path.stem) or ({}, {})
     if content == "garbage":
         path.write_bytes(b"garbage")
@@ -241,10 +248,7 @@ def test_an_unsteady_measurement_is_made_again_later(
     source: ModelSource, counted: list[str], tmp_path: Path, spread: float, age_s: float | None, is_kept: bool
 ) -> None:
     """Repetitions that differ much say that the machine changed its speed, which it has perhaps ended to do."""
-    cache = ProfileCache(tmp_path)
-    model = replace(QUICK, cache=cache)
-    model.cost_table(source, Platform((CPU,)))
-    (path,) = (tmp_path / "profiles").iterdir()
+    model, cache, path = measured_once(source, tmp_path)
     arrays, meta = cache.load(path.stem) or ({}, {})
     date = "" if age_s is None else (datetime.now(UTC) - timedelta(seconds=age_s)).isoformat()
     spreads = np.full_like(arrays["group_spread"], spread)
@@ -346,7 +350,7 @@ def test_parameters_outside_their_range_are_refused(arguments: dict[str, Any], m
 def test_the_heaviest_op_is_the_first_among_equals() -> None:
     """Ties in FLOPs go by topological order."""
     graph = OpGraph.from_edges(["b", "a", "c"], [("a", "b"), ("b", "c")])
-    anchors = profiled_module._anchors(graph, np.array([0, 0, 1]), 2)
+    anchors = anchors_of(graph, np.array([0, 0, 1]), 2)
     assert [graph.op_names[op] for op in anchors] == ["a", "c"]
 
 
