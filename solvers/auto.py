@@ -95,11 +95,15 @@ def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:
 
 def _makespan(size: int) -> tuple[Stage, ...]:
     start = Stage("heft", "list scheduling takes milliseconds")
-    program = Stage("cpsat", "annealing, bounds, then the program that models every order")
-    if size <= MAKESPAN_PROGRAM_SEARCHES_UP_TO:
-        return (start, program)
+    anneal = "anneal placement and order together"
     if size <= MAKESPAN_PROGRAM_UP_TO:
-        return (start, Stage("local-search", "anneal placement and order together", 0.3), program)
+        return (
+            start,
+            *(() if size <= MAKESPAN_PROGRAM_SEARCHES_UP_TO else (Stage("local-search", anneal, 0.3),)),
+            Stage("cpsat", "annealing, bounds, then the program that models every order", 0.5),
+            Stage("local-search", f"{anneal}, for longer", 0.5, params={"steps": 3_000, "patience": 10**9}),
+            Stage("bound", "the proof of how good it is: limits refuted case by case"),
+        )
     return (
         start,
         Stage("local-search", "anneal placement and order together, stretch by stretch", 0.7),

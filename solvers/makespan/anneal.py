@@ -36,6 +36,7 @@ from placekit.solvers.makespan.moves import (
 from placekit.solvers.makespan.sequence import STRIDE, SequenceProblem, makespan, ready_time, send
 from placekit.solvers.makespan.walk import (
     NOTHING,
+    NUM_CHANGED,
     PATH_LENGTH,
     SAME_DEVICE,
     TRANSFER,
@@ -187,6 +188,18 @@ def attempt(flat: SequenceProblem, walk: Walk, first: int, limit_s: float, weigh
 
 
 @njit(cache=True, nogil=True)
+def dearer(flat: SequenceProblem, walk: Walk) -> float:
+    """Return what the proposal adds to the prices. No proposal moves a class twice."""
+    total = 0.0
+    for k in range(walk.counters[NUM_CHANGED]):
+        c = walk.changed[k]
+        for i in range(flat.class_offsets[c], flat.class_offsets[c + 1]):
+            v = flat.class_ops[i]
+            total += flat.price_s[v, walk.device[v]] - flat.price_s[v, walk.changed_from[k]]
+    return total
+
+
+@njit(cache=True, nogil=True)
 def restore(flat: SequenceProblem, walk: Walk, first: int, end: int) -> None:
     """Set the finish times of the trial back to those of the state."""
     for i in range(first // STRIDE * STRIDE, end):
@@ -267,8 +280,9 @@ def anneal(
             undo(flat, walk)
             continue
         slack = -temperature * math.log(max(np.random.random(), 1e-300))  # noqa: NPY002
-        cost, end = attempt(flat, walk, first, value + slack, weight)
-        if cost > value + slack:
+        limit_s = value + slack - dearer(flat, walk)
+        cost, end = attempt(flat, walk, first, limit_s, weight)
+        if cost > limit_s:
             restore(flat, walk, first, end)
             undo(flat, walk)
             continue

@@ -12,10 +12,11 @@ from placekit.objectives import Throughput
 from placekit.problem import Problem
 from placekit.solvers.makespan.between import least_between
 from placekit.solvers.makespan.energy import window_work
+from placekit.solvers.makespan.shares import shared_work
 from placekit.solvers.makespan.tasks import Tasks, representatives
-from placekit.solvers.makespan.windows import Floors, narrow
+from placekit.solvers.makespan.windows import SLACK, Floors, Windows, narrow
 
-__all__ = ["first_floors", "makespan_bounds", "refute"]
+__all__ = ["first_floors", "least_within", "makespan_bounds", "refute"]
 
 MAX_OPS_BETWEEN = 700
 """Ops up to which every pair is looked at."""
@@ -48,7 +49,8 @@ def makespan_bounds(
     2. *work in windows*: :mod:`placekit.solvers.makespan.energy`;
     3. *unrelated machines*, *memory-forced work*: no device is done before it has done its ops, so what bounds the
        largest load of a pipeline without transfers bounds the makespan;
-    4. *refuted limit*: the largest limit that the windows refute.
+    4. *refuted limit*: the largest limit that the windows refute, with the work in them and how it can be shared out
+       (:mod:`placekit.solvers.makespan.shares`).
 
     Parameters
     ----------
@@ -91,6 +93,12 @@ def makespan_bounds(
             yield refuted, "refuted limit"
 
 
+def least_within(windows: Windows, limit_s: float) -> float:
+    """Return seconds; if they exceed the limit that made `windows`, no schedule keeps it."""
+    work_s = window_work(windows)
+    return work_s if work_s > limit_s else max(work_s, shared_work(windows, limit_s))
+
+
 def refute(
     tasks: Tasks, floors: Floors, low_s: float, high_s: float, should_stop: Callable[[], bool] = lambda: False
 ) -> float:
@@ -102,7 +110,7 @@ def refute(
     while high_s - low_s > REFUTE_STEP * high_s and not should_stop():
         limit_s = (low_s + high_s) / 2
         windows = narrow(tasks, limit_s, floors)
-        if windows is None or window_work(windows) > limit_s * (1 + 1e-9):
+        if windows is None or least_within(windows, limit_s) > limit_s * (1 + SLACK):
             low_s = limit_s
         else:
             high_s = limit_s

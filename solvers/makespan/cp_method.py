@@ -18,7 +18,8 @@ from placekit.solvers.bounds import largest_op
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
 from placekit.solvers.infeasible import clash
 from placekit.solvers.local_search.method import LocalSearchParams
-from placekit.solvers.makespan.bounds import first_floors, makespan_bounds
+from placekit.solvers.makespan.bounds import MAX_OPS_REFUTE, first_floors, makespan_bounds
+from placekit.solvers.makespan.cases import refute_by_cases
 from placekit.solvers.makespan.cp_model import MakespanModel, Plan
 from placekit.solvers.makespan.search import search_makespan
 from placekit.solvers.makespan.series import solve_in_series
@@ -149,6 +150,7 @@ def bound_makespan(run: Run, keep: Callable[[float, str], None]) -> StopReason:
         if run.bound is not None and run.bound_name is not None:
             keep(run.bound, run.bound_name)
         prove(run, tasks, floors, keep)
+        prove_by_cases(run, tasks, floors, keep)
     return run.should_stop() or StopReason.FINISHED
 
 
@@ -172,6 +174,16 @@ def prove(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], N
         keep(bound_s if run.objective is None else min(bound_s, run.objective), name)
         if run.should_stop() is not None:
             return
+
+
+def prove_by_cases(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None]) -> None:
+    """Refute limits case by case, until the time is up; without a time limit as long as it is easy."""
+    if run.objective is None or not run.bound or tasks.num_ops > MAX_OPS_REFUTE:
+        return
+    limits, rng = (run.bound, run.objective), np.random.default_rng(run.seed)
+    rounds = 1 if run.remaining_s is None else None
+    for refuted_s in refute_by_cases(tasks, floors, *limits, rng, lambda: run.should_stop() is not None, rounds):
+        keep(min(refuted_s, run.objective), "cases refuted")
 
 
 def search_locally(run: Run, share: float, patience: int = START_PATIENCE) -> None:

@@ -12,6 +12,7 @@ from placekit.method import Run
 from placekit.objectives import Makespan
 from placekit.placement import Placement
 from placekit.solvers.makespan.anneal import anneal, sort_by_start
+from placekit.solvers.makespan.prices import price
 from placekit.solvers.makespan.sequence import SequenceProblem, sequence_problem
 from placekit.solvers.makespan.starts import known_starts, mean_rank_s, offer_list_schedules, redispatch, scattered
 from placekit.solvers.makespan.stretch import cut_stretch
@@ -31,6 +32,10 @@ HOT = (0.003, 0.01, 0.03, 0.1)
 """First temperatures of a cycle, in units of the best makespan, from which one is drawn."""
 COLD = 1e-5
 """Last temperature of a cycle, in the same unit."""
+PRICING = (0.0, 1.0, 3.0)
+"""Weights of the prices, from which one is drawn for every cycle where devices are unequal."""
+SHARED_OUT = 0.5
+"""Probability that a fresh list schedule keeps to the shares of the linear program."""
 NOISE = 0.3
 """Largest noise of the list schedules from which fresh cycles start."""
 STRETCHES = (60, 120, 240, 480)
@@ -112,6 +117,7 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
     if not np.isfinite(best.value_s):
         return StopReason.FINISHED
     best.offer()
+    prices = price(flat, best.value_s)
     stale, number, num_ops = 0, 0, flat.instance.num_ops
     while (reason := run.should_stop()) is None:
         if stale >= params.patience or number == params.max_cycles or best.value_s <= 0.0:
@@ -120,26 +126,31 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
         for device, sequence in redispatch(flat, best.device.copy(), rank_s):
             best.consider(device, sequence)
         steps = min(params.steps, FIRST_STEPS * 2 ** min(number, 30))
+        priced = flat
+        if prices is not None:
+            priced = flat._replace(price_s=prices.price_s * float(run.rng.choice(PRICING)))
         if not flat.has_contention and num_ops > STRETCHES[0] and (num_ops > WHOLE_UP_TO or number % 2):
-            _sweep(best, min(steps, STRETCH_STEPS))
+            _sweep(best, priced, min(steps, STRETCH_STEPS))
         else:
+            listed = None
             if number and run.rng.random() < params.fresh:
-                listed = scattered(flat, rank_s, NOISE * run.rng.random(), run.rng)
-            else:
-                listed = None
+                noise = NOISE * run.rng.random()
+                if prices is not None and run.rng.random() < SHARED_OUT:
+                    listed = scattered(flat._replace(allowed=prices.allowed), rank_s, noise, run.rng)
+                listed = listed or scattered(flat, rank_s, noise, run.rng)
             load(flat, best.walk, *(listed or (best.device, best.sequence)))
-            _cycle(best, HOT[0] if number == 0 else float(run.rng.choice(HOT)), steps * num_ops)
+            _cycle(best, priced, HOT[0] if number == 0 else float(run.rng.choice(HOT)), steps * num_ops)
         number += 1
         stale = 0 if best.value_s < before * (1 - 1e-9) else stale + 1
     return reason
 
 
-def _cycle(best: _Best, hot: float, num_steps: int) -> None:
+def _cycle(best: _Best, flat: SequenceProblem, hot: float, num_steps: int) -> None:
     """Anneal from the walk of `best` until done or told to stop."""
     seeds = np.random.default_rng(best.run.rng.integers(2**63))
     schedule = best.device, best.sequence, best.value_s
     cooling = hot * best.value_s, COLD * best.value_s
-    for value_s in _annealed(best.run, best.flat, best.walk, schedule, cooling, num_steps, seeds):
+    for value_s in _annealed(best.run, flat, best.walk, schedule, cooling, num_steps, seeds):
         best.value_s = value_s
         best.offer()
 
@@ -187,9 +198,9 @@ def _annealed(
         yield value_s
 
 
-def _sweep(best: _Best, num_steps: int) -> None:
+def _sweep(best: _Best, flat: SequenceProblem, num_steps: int) -> None:
     """Anneal one stretch of the best schedule after the other, `num_steps` proposals per op, until told to stop."""
-    run, flat, walk = best.run, best.flat, best.walk
+    run, walk = best.run, best.walk
     seeds = np.random.default_rng(run.rng.integers(2**63))
     num_ops = flat.instance.num_ops
     width = int(seeds.choice([each for each in STRETCHES if each <= max(num_ops // 2, STRETCHES[0])]))

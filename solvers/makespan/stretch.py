@@ -127,6 +127,7 @@ def cut_stretch(
             after_s=after_s,
             free_s=free_s,
             then_s=then_s,
+            price_s=flat.price_s[ops],
         ),
     )
 

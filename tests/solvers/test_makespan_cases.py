@@ -1,0 +1,146 @@
+"""Work shared out, prices and proofs by cases: never above any schedule, and what they say on small graphs by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from makespan_optimum import best_makespan
+from strategies import examples, problems
+
+import placekit as pk
+from placekit.benchmarks.families import generate
+from placekit.solvers.makespan import cases
+from placekit.solvers.makespan.bounds import first_floors, least_within, refute
+from placekit.solvers.makespan.cases import refute_by_cases
+from placekit.solvers.makespan.prices import price
+from placekit.solvers.makespan.sequence import sequence_problem
+from placekit.solvers.makespan.shares import share_out, shared_work
+from placekit.solvers.makespan.tasks import make_tasks
+from placekit.solvers.makespan.windows import narrow
+
+EPS = 1e-9
+SMALL = problems(
+    max_ops=6,
+    max_kinds=2,
+    max_devices=4,
+    objective=st.just(pk.Makespan()),
+    contiguity=st.just(pk.Contiguity.NONE),
+)
+
+
+def never() -> bool:
+    """Do not stop."""
+    return False
+
+
+@given(SMALL)
+@examples(60)
+def test_no_limit_above_the_optimum_is_refuted(problem: pk.Problem) -> None:
+    """Shares and cases, against enumeration of placements and orders."""
+    optimum = best_makespan(problem)
+    assume(optimum is not None)
+    assert optimum is not None
+    assume(optimum > 0)
+    tasks = make_tasks(problem)
+    floors = first_floors(tasks)
+    for limit_s in (optimum, 1.3 * optimum, 3 * optimum):
+        windows = narrow(tasks, limit_s, floors)
+        assert windows is not None
+        assert shared_work(windows, limit_s) <= limit_s * (1 + EPS)
+        assert least_within(windows, limit_s) <= limit_s * (1 + EPS)
+    rng = np.random.default_rng(0)
+    refuted = list(refute_by_cases(tasks, floors, 0.3 * optimum, 2 * optimum, rng, never, rounds=1))
+    assert refuted == sorted(refuted)
+    assert all(limit_s <= optimum * (1 + EPS) for limit_s in refuted)
+
+
+@given(SMALL, st.integers(0, 2**32 - 1))
+@examples(100)
+def test_prices_of_any_placement_bound_its_makespan(problem: pk.Problem, seed: int) -> None:
+    """Weak duality, for the prices as the annealing sees them: the cheapest devices, and the devices taken."""
+    rng = np.random.default_rng(seed)
+    flat = sequence_problem(problem, has_contention=False)
+    result = pk.solve(problem, "random", seed=seed, stop=pk.MaxIterations(20))
+    assume(result.placement is not None)
+    assert result.placement is not None
+    assert result.objective is not None
+    assume(result.objective > 0)
+    prices = price(flat, float(result.objective * rng.uniform(1, 2)))
+    if prices is None:
+        return
+    device = result.placement.device_of_op
+    paid = prices.price_s[np.arange(len(device)), device].sum()
+    assert paid <= result.objective * (1 + EPS)
+    assert prices.allowed.any(axis=1).all()
+    assert not (prices.allowed & ~flat.allowed).any()
+
+
+def test_work_is_shared_out_where_it_is_cheap() -> None:
+    """Two ops that are ten times as fast on one of two devices, and one that is divided: 1.5 s."""
+    time_s = np.array([[1.0, 10.0], [10.0, 1.0], [1.0, 1.0]])
+    nothing, one_each = np.zeros((3, 2)), np.array([1, 1])
+    shares = share_out(time_s, nothing, nothing, np.arange(3), one_each, 5.0)
+    assert shares is not None
+    assert shares.bound_s == pytest.approx(1.5)
+    assert shares.share == pytest.approx(np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]))
+    assert shares.price_s == pytest.approx(time_s / 2)
+
+
+def test_what_comes_before_and_after_counts_on_every_device() -> None:
+    """Four ops of 1 s on two equal devices, each 2 s after the beginning and 3 s before the end: 2 + 2 + 3 s."""
+    time_s, head_s, tail_s = (np.full((4, 1), seconds) for seconds in (1.0, 2.0, 3.0))
+    shares = share_out(time_s, head_s, tail_s, np.arange(4), np.array([2]), 8.0)
+    assert shares is not None
+    assert shares.bound_s == pytest.approx(7.0)
+    together = share_out(time_s, head_s, tail_s, np.zeros(4, dtype=np.int64), np.array([2]), 8.0)
+    assert together is not None
+    assert together.bound_s == pytest.approx(7.0)
+
+
+def test_a_class_without_device_has_no_shares() -> None:
+    """Nothing is said, and nothing breaks."""
+    time_s = np.array([[1.0, np.inf], [np.inf, 1.0]])
+    nothing = np.zeros((2, 2))
+    assert share_out(time_s, nothing, nothing, np.zeros(2, dtype=np.int64), np.array([1, 1]), 5.0) is None
+
+
+def test_the_device_of_the_source_decides() -> None:
+    """One scatter feeds all: where it runs, the others wait for its tensor, which no single window can know."""
+    problem = generate("feed-forward-shards", 40, num_devices=3, transfer_ratio=2.0, objective=pk.Makespan())
+    tasks = make_tasks(problem)
+    floors = first_floors(tasks)
+    best = pk.solve(problem, "local-search", stop=pk.MaxIterations(20_000)).objective
+    assert best is not None
+    alone = refute(tasks, floors, best / 10, best)
+    rng = np.random.default_rng(0)
+    by_cases = max(refute_by_cases(tasks, floors, alone, best, rng, never, rounds=1))
+    assert alone * 1.01 < by_cases <= best * (1 + EPS)
+
+
+def test_proof_by_cases_stops_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two cases, and with what is refuted by then."""
+    problem = generate("layered", 60, num_devices=3, objective=pk.Makespan())
+    tasks = make_tasks(problem)
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 5
+
+    monkeypatch.setattr(cases, "FIRST_NODES", 10**6)
+    list(refute_by_cases(tasks, first_floors(tasks), 0.015, 1.0, np.random.default_rng(0), stop))
+    assert asked < 20
+
+
+def test_prices_are_for_unequal_devices() -> None:
+    """Equal devices cost the same; unequal ones have the classes where their shares are."""
+    equal, unequal = (
+        generate("layered", 60, num_devices=3, equal=is_equal, objective=pk.Makespan()) for is_equal in (True, False)
+    )
+    assert price(sequence_problem(equal, has_contention=False), 0.05) is None
+    prices = price(sequence_problem(unequal, has_contention=False), 0.05)
+    assert prices is not None
+    assert (prices.price_s > 0).any()
