@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from placekit.benchmarks.circumstances import ROOT
 from placekit.benchmarks.families import generate
 from placekit.benchmarks.measure import measured_solve
@@ -23,7 +25,17 @@ from placekit.objectives import Makespan
 from placekit.problem import Problem
 from placekit.stop import relative_gap
 
-__all__ = ["Instance", "MakespanCase", "large_cases", "main", "markdown_table", "read_rows", "small_cases"]
+__all__ = [
+    "Instance",
+    "MakespanCase",
+    "large_cases",
+    "main",
+    "markdown_table",
+    "read_rows",
+    "small_cases",
+    "spread_cases",
+    "spread_instances",
+]
 
 Row = dict[str, Any]
 
@@ -38,6 +50,8 @@ SMALL_SETTINGS = (
     (200, 8, True, 1.0),
     (250, 4, False, 10.0),
 )
+SPREAD_PER_FAMILY = 8
+SPREAD_DEVICES = (2, 2, 3, 4, 5, 6, 7, 8)
 LARGE_FAMILIES = ("transformer", "layered")
 LARGE_SIZES = (1_000, 10_000)
 SMALL_METHODS = (
@@ -48,7 +62,9 @@ SMALL_METHODS = (
     ("brkga", 20.0, None),
     ("lns", 20.0, CLOSE),
     ("cpsat", 120.0, CLOSE),
+    ("auto", 120.0, CLOSE),
 )
+SPREAD_METHODS = (("heft", 60.0, None), ("m-etf", 60.0, None), ("auto", 120.0, CLOSE))
 LARGE_METHODS = (
     ("heft", 60.0, None),
     ("m-etf", 60.0, None),
@@ -101,6 +117,29 @@ def small_cases() -> list[MakespanCase]:
     """Return the cases of up to 250 ops, method by method, the quick ones first."""
     instances = [Instance(family, *how) for how, family in itertools.product(SMALL_SETTINGS, SMALL_FAMILIES)]
     return [MakespanCase(instance, *how) for how, instance in itertools.product(SMALL_METHODS, instances)]
+
+
+def spread_instances(seed: int = 0) -> list[Instance]:
+    """Return instances spread over all that the families are made of: a Latin hypercube for each family.
+
+    Sizes from 50 to 250 ops, 2 to 8 devices, half of the platforms equal, transfers from 0.1 to 10 mean op times
+    (evenly in the logarithm): every level once, combined at random.
+    """
+    rng = np.random.default_rng(seed)
+    instances = []
+    for family in SMALL_FAMILIES:
+        sizes = rng.permutation(np.linspace(50, 250, SPREAD_PER_FAMILY).round().astype(int))
+        devices = rng.permutation(SPREAD_DEVICES)
+        equal = rng.permutation([True, False] * (SPREAD_PER_FAMILY // 2))
+        ratios = rng.permutation(np.round(10.0 ** np.linspace(-1, 1, SPREAD_PER_FAMILY), 2))
+        levels = zip(sizes.tolist(), devices.tolist(), equal.tolist(), ratios.tolist(), strict=True)
+        instances += [Instance(family, *level) for level in levels]
+    return instances
+
+
+def spread_cases() -> list[MakespanCase]:
+    """Return the cases of the spread instances."""
+    return [MakespanCase(instance, *how) for how, instance in itertools.product(SPREAD_METHODS, spread_instances())]
 
 
 def large_cases() -> list[MakespanCase]:
@@ -166,11 +205,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run what has no row yet, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=Path, default=ROWS, help="file that rows are appended to")
-    parser.add_argument("--only", choices=("small", "large"), help="one of the two tables")
+    parser.add_argument("--only", choices=("small", "spread", "large"), help="one of the three tables")
     parser.add_argument("--method", help="one method")
     parser.add_argument("--table", action="store_true", help="only print the tables of the rows that are there")
     options = parser.parse_args(arguments)
-    tables = {"small": small_cases(), "large": large_cases()}
+    tables = {"small": small_cases(), "spread": spread_cases(), "large": large_cases()}
     known = read_rows(options.rows)
     for name, cases in tables.items():
         if options.only not in (None, name):

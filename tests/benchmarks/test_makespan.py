@@ -15,6 +15,8 @@ from placekit.benchmarks.makespan import (
     read_rows,
     run_case,
     small_cases,
+    spread_cases,
+    spread_instances,
 )
 from placekit.benchmarks.rows import append_row
 from placekit.errors import InvalidFileError
@@ -58,9 +60,22 @@ def test_foreign_rows_are_named(tmp_path: Path) -> None:
 
 
 def test_cases_are_what_the_tables_promise() -> None:
-    """Twenty instances of at most 250 ops and four large ones, each with every method once; all can be generated."""
-    for cases, count in ((small_cases(), 20), (large_cases(), 4)):
+    """Twenty and forty instances of at most 250 ops and four large ones, each with every method once."""
+    for cases, count in ((small_cases(), 20), (spread_cases(), 40), (large_cases(), 4)):
         assert len(set(cases)) == len(cases)
         instances = {case.instance for case in cases}
         assert len(instances) == count
         assert all(instance.problem().graph.num_ops <= instance.size for instance in instances)
+
+
+def test_spread_instances_meet_every_level_once() -> None:
+    """Eight sizes, eight ratios, both kinds of platforms in each family; another seed combines them otherwise."""
+    instances = spread_instances()
+    assert instances == spread_instances(0) != spread_instances(1)
+    for family in {instance.family for instance in instances}:
+        own = [instance for instance in instances if instance.family == family]
+        assert sorted(instance.size for instance in own) == [50, 79, 107, 136, 164, 193, 221, 250]
+        assert sorted(instance.num_devices for instance in own) == [2, 2, 3, 4, 5, 6, 7, 8]
+        assert sum(instance.equal for instance in own) == 4
+        ratios = sorted(instance.transfer_ratio for instance in own)
+        assert (ratios[0], ratios[-1], len(set(ratios))) == (0.1, 10.0, 8)
