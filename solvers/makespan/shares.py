@@ -29,7 +29,9 @@ Lenstra, Shmoys, Tardos, "Approximation algorithms for scheduling unrelated para
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,9 +112,6 @@ def share_out(
     A linear program of classes * groups variables and at most ``groups * MAX_THRESHOLDS**2`` rows: some hundredths of
     a second for 250 ops.
     """
-    from scipy.optimize import linprog
-    from scipy.sparse import coo_array, hstack, vstack
-
     num_ops, num_groups = time_s.shape
     num_classes = int(class_of_op.max()) + 1
     can = np.ones((num_classes, num_groups), dtype=bool)
@@ -121,26 +120,92 @@ def share_out(
         return None
     fewer = int(np.sqrt(MAX_COEFFICIENTS / (num_ops * num_groups)))
     num_thresholds = min(max(fewer, 2), MAX_THRESHOLDS)
-    members = coo_array((np.ones(num_ops), (np.arange(num_ops), class_of_op)), shape=(num_ops, num_classes)).tocsr()
-    work, devices, idle = [], [], []
+    rows = []
     for g in range(num_groups):
         on = np.flatnonzero(can[class_of_op, g])
-        head, tail = head_s[on, g] / limit_s, tail_s[on, g] / limit_s
-        is_in = _windows(head, tail, num_thresholds)
-        k, wait = _idle(is_in, head, tail, int(size[g]))
-        here = coo_array(is_in * (time_s[on, g] / limit_s)).tocsr() @ members[on]
-        nothing = [coo_array((len(k), num_classes))] * (num_groups - 1)
-        work.append(hstack([*nothing[:g], here, *nothing[g:]], format="csr"))
-        devices.append(k)
-        idle.append(wait)
-    rows, device_count, waiting = vstack(work, format="csr"), np.concatenate(devices), np.concatenate(idle)
-    num_shares = rows.shape[1]
+        time, head, tail = (times[on, g] / limit_s for times in (time_s, head_s, tail_s))
+        rows.append(_Rows.of(on, time, head, tail, int(size[g]), num_thresholds))
+    solved = _solve(rows, class_of_op, can)
+    if solved is None:
+        return None
+    share, multipliers = solved
+    scale = max(sum(float(y @ part.devices) for y, part in zip(multipliers, rows, strict=True)), 1e-300)
+    price, bound = np.full((num_ops, num_groups), np.inf), 0.0
+    for g, (y, part) in enumerate(zip(multipliers, rows, strict=True)):
+        price[part.ops, g] = part.time * (y @ part.is_in) / scale
+        bound += float(y @ part.idle) / scale
+    by_class = np.stack([np.bincount(class_of_op, weights=price[:, g]) for g in range(num_groups)], axis=1)
+    bound += float(by_class.min(axis=1).sum())
+    return Shares(bound * limit_s * (1 - ROUNDING), share, price * limit_s)
+
+
+class _Rows(NamedTuple):
+    """The rows of one group, in units of the limit.
+
+    Parameters
+    ----------
+    ops
+        ``[N]`` ops that can be there.
+    time
+        ``[N]`` their times.
+    is_in
+        ``[R, N]`` the sets J, none of them empty.
+    devices, idle
+        ``[R]`` the k with the largest right-hand side, and the heads and tails in it.
+    """
+
+    ops: NDArray[np.int64]
+    time: NDArray[np.float64]
+    is_in: NDArray[np.bool_]
+    devices: NDArray[np.float64]
+    idle: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls,
+        ops: NDArray[np.int64],
+        time: NDArray[np.float64],
+        head: NDArray[np.float64],
+        tail: NDArray[np.float64],
+        size: int,
+        num_thresholds: int,
+    ) -> _Rows:
+        early, late = _thresholds(head, num_thresholds), _thresholds(tail, num_thresholds)
+        is_in = (head >= early[:, None])[:, None, :] & (tail >= late[:, None])[None, :, :]
+        is_in = is_in.reshape(len(early) * len(late), len(ops))
+        is_in = is_in[is_in.any(axis=1)]
+        most = min(size, len(ops))
+        if most == 0:
+            return cls(ops, time, is_in, np.zeros(0), np.zeros(0))
+        idle = np.zeros((len(is_in), most))
+        for times in (head, tail):
+            smallest = np.sort(np.where(is_in, times, np.inf), axis=1)[:, :most]
+            idle += np.cumsum(smallest, axis=1)
+        best = np.argmax(np.arange(1, most + 1) - idle, axis=1)
+        return cls(ops, time, is_in, best + 1.0, np.take_along_axis(idle, best[:, None], axis=1)[:, 0])
+
+
+def _solve(
+    rows: Sequence[_Rows], class_of_op: NDArray[np.int64], can: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]] | None:
+    """Return the shares ``[C, G]``, and the multipliers of the rows of each group; None if HiGHS finds nothing."""
+    from scipy.optimize import linprog
+    from scipy.sparse import block_diag, coo_array, csr_array, hstack
+
+    num_classes, num_groups = can.shape
+    num_shares = num_classes * num_groups  # group by group
+    work = []
+    for part in rows:
+        places = np.arange(len(part.ops))
+        member = coo_array((part.time, (places, class_of_op[part.ops])), shape=(len(places), num_classes))
+        work.append(csr_array(part.is_in.astype(np.float64)) @ member.tocsr())
+    devices = np.concatenate([part.devices for part in rows])
     column = np.arange(num_shares)
     whole = coo_array((np.ones(num_shares), (column % num_classes, column)), shape=(num_classes, num_shares + 1))
     found = linprog(  # type: ignore[call-overload]  # the stubs know no sparse matrices
         np.append(np.zeros(num_shares), 1.0),
-        A_ub=hstack([rows, coo_array(-device_count[:, None])], format="csr"),
-        b_ub=-waiting,
+        A_ub=hstack([block_diag(work), coo_array(-devices[:, None])], format="csr"),
+        b_ub=-np.concatenate([part.idle for part in rows]),
         A_eq=whole.tocsr(),
         b_eq=np.ones(num_classes),
         bounds=np.stack([np.zeros(num_shares + 1), np.append(can.T.ravel().astype(float), np.inf)], axis=1),
@@ -148,26 +213,8 @@ def share_out(
     )
     if found.status != 0:
         return None
-    multiplier = np.maximum(-found.ineqlin.marginals, 0.0)
-    multiplier /= max(float(multiplier @ device_count), 1e-300)
-    by_class = np.where(can, (rows.T @ multiplier).reshape(num_groups, num_classes).T, np.inf)
-    bound = (by_class.min(axis=1).sum() + multiplier @ waiting) * (1 - ROUNDING)
-    price = np.full((num_ops, num_groups), np.inf)
-    at = 0
-    for g, k in enumerate(devices):
-        on = np.flatnonzero(can[class_of_op, g])
-        is_in = _windows(head_s[on, g] / limit_s, tail_s[on, g] / limit_s, num_thresholds)
-        price[on, g] = time_s[on, g] * (multiplier[at : at + len(k)] @ is_in)
-        at += len(k)
-    return Shares(float(bound * limit_s), found.x[:num_shares].reshape(num_groups, num_classes).T, price)
-
-
-def _windows(head: NDArray[np.float64], tail: NDArray[np.float64], num_thresholds: int) -> NDArray[np.bool_]:
-    """``[rows, ops]`` the sets J, none of them empty."""
-    early, late = _thresholds(head, num_thresholds), _thresholds(tail, num_thresholds)
-    is_in = (head >= early[:, None])[:, None, :] & (tail >= late[:, None])[None, :, :]
-    is_in = is_in.reshape(len(early) * len(late), len(head))
-    return is_in[is_in.any(axis=1)]
+    multipliers = np.split(np.maximum(-found.ineqlin.marginals, 0.0), np.cumsum([len(part.idle) for part in rows])[:-1])
+    return found.x[:num_shares].reshape(num_groups, num_classes).T, multipliers
 
 
 def _thresholds(values: NDArray[np.float64], at_most: int) -> NDArray[np.float64]:
@@ -175,15 +222,3 @@ def _thresholds(values: NDArray[np.float64], at_most: int) -> NDArray[np.float64
     if len(distinct) <= at_most:
         return distinct
     return distinct[np.unique(np.rint(np.linspace(0, 1, at_most) ** 2 * (len(distinct) - 1)).astype(np.int64))]
-
-
-def _idle(
-    is_in: NDArray[np.bool_], head: NDArray[np.float64], tail: NDArray[np.float64], size: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """``[rows]`` the k with the largest right-hand side for a limit of one, and the heads and tails in it."""
-    most = min(size, len(head))
-    if most == 0:
-        return np.zeros(0), np.zeros(0)
-    wait = sum(np.cumsum(np.sort(np.where(is_in, times, np.inf), axis=1)[:, :most], axis=1) for times in (head, tail))
-    best = np.argmax(np.arange(1, most + 1) - wait, axis=1)
-    return best + 1.0, np.take_along_axis(wait, best[:, None], axis=1)[:, 0]
