@@ -13,6 +13,8 @@ from placekit.solvers.makespan.shares import share_out
 
 __all__ = ["Prices", "price"]
 
+BINDING = 0.75
+"""Prices count where their program reaches this share of the makespan; elsewhere paths bind, and not work."""
 MAX_OPS = 20_000
 """Ops up to which the linear program is worth its time: a second, there."""
 
@@ -39,8 +41,8 @@ def price(flat: SequenceProblem, limit_s: float) -> Prices | None:
     Returns
     -------
     Prices | None
-        None where prices say nothing, or where they take too long: all devices are alike, or there are more than
-        `MAX_OPS` ops.
+        None where prices say nothing, or take too long: all devices are alike, work is not what binds, or there are
+        more than `MAX_OPS` ops.
     """
     instance = flat.instance
     time_s = np.where(flat.allowed[instance.class_of_op], flat.time_s, np.inf)
@@ -52,7 +54,7 @@ def price(flat: SequenceProblem, limit_s: float) -> Prices | None:
     head_s = downward_rank(instance, fastest_s, np.zeros(len(instance.producer)))
     head_s, tail_s = (np.repeat(times[:, None], columns.shape[1], axis=1) for times in (head_s, flat.tail_s))
     shares = share_out(columns, head_s, tail_s, instance.class_of_op, np.bincount(group), limit_s)
-    if shares is None:
+    if shares is None or shares.bound_s < BINDING * limit_s:
         return None
     price_s = np.where(np.isfinite(shares.price_s), shares.price_s, 0.0)
     return Prices(price_s[:, group], flat.allowed & (shares.share.argmax(axis=1)[:, None] == group))

@@ -17,9 +17,9 @@ Its multipliers :math:`y_i \ge 0` of the rows are **prices**: scaled to :math:`\
 
 .. math:: T \;\ge\; \sum_c \min_g \sum_{v \in c} \pi_{vg} + \sum_i y_i \bigl( r_{(1)} + \ldots + q_{(k_i)} \bigr),
 
-which is how the bound is evaluated, so the solver need not be trusted. Every placement, summed up at these prices in
-place of the minima, bounds its own makespan: what it pays more than the cheapest one is time lost on the wrong devices.
-Annealing needs to know, since most such moves leave the makespan as it is.
+which is how the bound is evaluated, so the solver need not be trusted. With the devices of a placement in place of the
+minima the right-hand side is still no more than its makespan, if that is the limit: what it pays above the cheapest is
+time lost on the wrong devices. Annealing needs to know, since most such moves leave the makespan as it is.
 
 References
 ----------
