@@ -5,8 +5,21 @@ from __future__ import annotations
 import math
 
 import oracle
+from hypothesis import strategies as st
+from strategies import problems
 
+from placekit.contiguity import Contiguity
+from placekit.objectives import Makespan
 from placekit.problem import Problem
+
+SMALL = problems(
+    max_ops=6,
+    max_kinds=2,
+    max_devices=4,
+    objective=st.just(Makespan()),
+    contiguity=st.just(Contiguity.NONE),
+)
+"""Problems that `best_makespan` can enumerate."""
 
 
 def best_makespan(problem: Problem) -> float | None:

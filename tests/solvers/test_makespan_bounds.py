@@ -11,7 +11,7 @@ import oracle
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from makespan_optimum import best_makespan
+from makespan_optimum import SMALL, best_makespan
 from numpy.typing import NDArray
 from strategies import examples, problems
 
@@ -25,13 +25,6 @@ from placekit.solvers.makespan.series import LEAST_S, solve_in_series
 from placekit.solvers.makespan.tasks import Tasks, make_tasks, representatives
 from placekit.solvers.makespan.windows import _one_machine, narrow
 
-SMALL = problems(
-    max_ops=6,
-    max_kinds=2,
-    max_devices=4,
-    objective=st.just(pk.Makespan()),
-    contiguity=st.just(pk.Contiguity.NONE),
-)
 EPS = 1e-9
 
 

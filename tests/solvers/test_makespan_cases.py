@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from makespan_optimum import best_makespan
-from strategies import examples, problems
+from makespan_optimum import SMALL, best_makespan
+from strategies import examples
 
 import placekit as pk
 from placekit.benchmarks.families import generate
@@ -23,13 +23,6 @@ from placekit.solvers.makespan.tasks import make_tasks
 from placekit.solvers.makespan.windows import narrow
 
 EPS = 1e-9
-SMALL = problems(
-    max_ops=6,
-    max_kinds=2,
-    max_devices=4,
-    objective=st.just(pk.Makespan()),
-    contiguity=st.just(pk.Contiguity.NONE),
-)
 
 
 def never() -> bool:

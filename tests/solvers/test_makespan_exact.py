@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from makespan_optimum import best_makespan
+from makespan_optimum import SMALL, best_makespan
 from ortools.sat.python import cp_model
 from strategies import examples, problems
 
@@ -21,7 +21,6 @@ from placekit.solvers.makespan.tasks import Tasks, make_tasks
 from placekit.solvers.makespan.windows import narrow
 
 NO_CONTIGUITY = st.just(pk.Contiguity.NONE)
-SMALL = problems(max_ops=6, max_kinds=2, max_devices=4, objective=st.just(pk.Makespan()), contiguity=NO_CONTIGUITY)
 
 
 def known(problem: pk.Problem, seed: int = 0) -> tuple[Tasks, pk.Placement, Plan, float]:
