@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from numba import njit, prange
 from numba.core import event
 
 from placekit.compile_clock import compiling_begins, compiling_ends
 
-__all__ = ["njit", "prange"]
+__all__ = ["kernel", "njit", "prange"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +30,7 @@ class _Compiling(event.Listener):
         if not self._said.is_set():
             self._said.set()
             logger.warning(
-                "compiling kernels for this machine: once per installation, up to half a minute that no limit counts"
+                "compiling kernels for this machine: once per installation, a minute or so that no limit counts"
             )
         compiling_begins()
 
@@ -37,3 +39,15 @@ class _Compiling(event.Listener):
 
 
 event.register("numba:compile", _Compiling())  # type: ignore[no-untyped-call]  # numba has no types here
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def kernel(function: Function) -> Function:
+    """Compile a function that is called millions of times with tuples of many arrays.
+
+    Numba counts a reference to each array at every call, which takes longer than a small function does. Without
+    counting nothing may be allocated, so scratch arrays are arguments; the caller keeps all of them alive.
+    """
+    compiled: Function = njit(cache=True, nogil=True, _nrt=False)(function)  # type: ignore[call-overload]  # not public
+    return compiled

@@ -1,18 +1,16 @@
 r"""Simulated annealing of placement and order together, guided by the critical path.
 
-Every proposal is judged by the exact makespan. Two things make that cheap:
-
-1. Only the schedule behind the first changed position is computed (see `decode`).
-2. The threshold that the proposal must meet is drawn before it is tried. As soon as the end of an op plus the time
-   that must follow it exceeds the threshold the trial ends; that holds for most proposals, most of the time.
+Every proposal is judged by the exact makespan. The threshold that it must meet is drawn before it is tried, so most
+trials end early (:mod:`placekit.solvers.makespan.trial`).
 
 The makespan alone is flat nearly everywhere. A proposal that lets the ops end later on average pays
-:math:`w` times that delay beside its makespan; one that lets them end earlier gains nothing for it, so that the limit
-of step 2 stays sharp.
+:math:`w` times that delay beside its makespan; one that lets them end earlier gains nothing for it, so that the
+threshold stays sharp.
 
 Proposals: along an arc of the critical path the two ops are brought together if a transfer lies between them, and
 reordered or separated if only the device makes one wait for the other; elsewhere classes move to the device of a
-neighbour or a random one, change places, move in connected groups, and ops shift inside their windows.
+neighbour or a random one, move in connected groups, and ops shift inside their windows. Two classes change places if
+they run at about the same time, which leaves the devices about as busy as they were.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.compiled import kernel
 from placekit.solvers.makespan.moves import (
     exchange,
     move_class,
@@ -33,16 +31,17 @@ from placekit.solvers.makespan.moves import (
     shift,
     window,
 )
-from placekit.solvers.makespan.sequence import STRIDE, SequenceProblem, makespan, ready_time, send
+from placekit.solvers.makespan.sequence import SequenceProblem
+from placekit.solvers.makespan.trial import dearer, keeps, restore
 from placekit.solvers.makespan.walk import (
     NOTHING,
-    NUM_CHANGED,
     PATH_LENGTH,
     SAME_DEVICE,
     TRANSFER,
     Walk,
     forget,
     settle,
+    touched,
     trace,
     undo,
 )
@@ -57,17 +56,19 @@ LARGEST_GROUP = 5
 """Groups are of at most ``2 ** LARGEST_GROUP`` ops."""
 SEND, GROUP, PULL, PUSH, SHIFT, EXCHANGE = range(6)
 """Actions: send a class, or a connected group, to a device; move an op forward or backward; swap two classes."""
+NEARBY = 16
+"""Positions within which two classes change places."""
 SORT_EVERY = 64
 """Accepted proposals between two sortings of the sequence by start time, which changes no schedule."""
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _below(count: int) -> int:
     """Return a random index below `count`."""
     return min(int(np.random.random() * count), count - 1)  # noqa: NPY002  # numba has only the old generators
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _neighbour(flat: SequenceProblem, v: int) -> int:
     """Return a random producer or reader of op `v`, or `v` itself if it has none."""
     num_in = flat.instance.in_offsets[v + 1] - flat.instance.in_offsets[v]
@@ -82,7 +83,7 @@ def _neighbour(flat: SequenceProblem, v: int) -> int:
     return int(flat.instance.readers[flat.instance.reader_offsets[t] + _below(num_readers)]) if num_readers else v
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _target(flat: SequenceProblem, walk: Walk, v: int) -> int:
     """Return the device of a neighbour of op `v`, or any other."""
     if np.random.random() < NEIGHBOUR_SHARE:  # noqa: NPY002
@@ -92,7 +93,14 @@ def _target(flat: SequenceProblem, walk: Walk, v: int) -> int:
     return _below(len(walk.used_bytes))
 
 
-@njit(cache=True, nogil=True)
+@kernel
+def _nearby(walk: Walk, v: int) -> int:
+    """Return a random op whose position is near that of op `v`."""
+    i = walk.position[v] + _below(2 * NEARBY + 1) - NEARBY
+    return int(walk.sequence[min(max(i, 0), len(walk.sequence) - 1)])
+
+
+@kernel
 def _choose_critical(walk: Walk) -> tuple[int, int, int]:
     """Return an action about a random arc of the critical path: what, to which op, and with regard to which other."""
     k = _below(walk.counters[PATH_LENGTH])
@@ -107,30 +115,32 @@ def _choose_critical(walk: Walk) -> tuple[int, int, int]:
         return (SEND if draw < 0.8 else GROUP), v, u
     if why == SAME_DEVICE:
         return (SEND if draw < 0.5 else GROUP), v, v
-    if draw < 0.55:
+    if draw < 0.4:
         v, u = walk.path[k], walk.path[k + 1]
         if draw < 0.15:
             return PUSH, u, v
         while np.random.random() < 0.3 and walk.timeline.before[u] >= 0:  # noqa: NPY002
             u = walk.timeline.before[u]
         return PULL, v, u
-    return (SEND if draw < 0.85 else GROUP), v, v
+    if draw < 0.7:
+        return EXCHANGE, v, _nearby(walk, v)
+    return (SEND if draw < 0.9 else GROUP), v, v
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _choose_anywhere(walk: Walk) -> tuple[int, int, int]:
     """Return an action about a random op: what, to which op, and with regard to which other."""
     v, draw = _below(len(walk.sequence)), np.random.random()  # noqa: NPY002
-    if draw < 0.45:
+    if draw < 0.35:
         return SEND, v, v
-    if draw < 0.7:
+    if draw < 0.5:
         return SHIFT, v, v
-    if draw < 0.85:
-        return EXCHANGE, v, _below(len(walk.sequence))
+    if draw < 0.9:
+        return EXCHANGE, v, _nearby(walk, v)
     return GROUP, v, v
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def propose(flat: SequenceProblem, walk: Walk) -> int:
     """Change something at random; return the first position touched, or -1 (something may be logged all the same)."""
     # one call of each move: the compiler copies them to where they are called
@@ -156,70 +166,22 @@ def propose(flat: SequenceProblem, walk: Walk) -> int:
     return first
 
 
-@njit(cache=True, nogil=True)
-def attempt(flat: SequenceProblem, walk: Walk, first: int, limit_s: float, weight: float) -> tuple[float, int]:
-    """Schedule the proposal behind position `first` until it is done or exceeds `limit_s`.
-
-    Returns
-    -------
-    tuple[float, int]
-        Cost in seconds (infinity once above `limit_s`), and the position behind the last op scheduled.
-    """
-    num_ops = flat.time_s.shape[0]
-    timeline = walk.timeline
-    row = first // STRIDE
-    free = timeline.free_s[row].copy()
-    bus = timeline.bus_s[row].copy()
-    total = 0.0
-    for i in range(row * STRIDE, num_ops):
-        v = walk.sequence[i]
-        d = walk.device[v]
-        ready = ready_time(flat, walk.device, timeline.finish_s, timeline.arrival_s, v, d)
-        finish = max(ready, free[d]) + flat.time_s[v, d]
-        if finish + max(flat.tail_s[v], flat.after_s[v, d]) > limit_s:
-            return np.inf, i
-        total += finish - walk.finish_s[v]
-        timeline.finish_s[v] = finish
-        free[d] = finish
-        if flat.has_contention:
-            send(flat, walk.device, v, finish, bus, timeline.arrival_s)
-    value = makespan(flat, walk.device, timeline.finish_s, free)
-    return value + weight * max(total, 0.0) / num_ops, num_ops
-
-
-@njit(cache=True, nogil=True)
-def dearer(flat: SequenceProblem, walk: Walk) -> float:
-    """Return what the proposal adds to the prices. No proposal moves a class twice."""
-    total = 0.0
-    for k in range(walk.counters[NUM_CHANGED]):
-        c = walk.changed[k]
-        for i in range(flat.class_offsets[c], flat.class_offsets[c + 1]):
-            v = flat.class_ops[i]
-            total += flat.price_s[v, walk.device[v]] - flat.price_s[v, walk.changed_from[k]]
-    return total
-
-
-@njit(cache=True, nogil=True)
-def restore(flat: SequenceProblem, walk: Walk, first: int, end: int) -> None:
-    """Set the finish times of the trial back to those of the state."""
-    for i in range(first // STRIDE * STRIDE, end):
-        v = walk.sequence[i]
-        walk.timeline.finish_s[v] = walk.finish_s[v]
-        if flat.has_contention:
-            for j in range(flat.instance.out_offsets[v], flat.instance.out_offsets[v + 1]):
-                walk.timeline.arrival_s[flat.instance.out_tensors[j]] = walk.arrival_s[flat.instance.out_tensors[j]]
-
-
-@njit(cache=True, nogil=True)
+@kernel
 def sort_by_start(walk: Walk) -> None:
     """Sort the sequence by start time; ties keep their order, so no op changes its time."""
-    order = np.argsort(walk.timeline.start_s[walk.sequence], kind="mergesort")
-    walk.sequence[:] = walk.sequence[order]
-    for i in range(len(walk.sequence)):
-        walk.position[walk.sequence[i]] = i
+    start_s = walk.timeline.start_s
+    for i in range(1, len(walk.sequence)):  # it is nearly sorted
+        v = walk.sequence[i]
+        k = i
+        while k > 0 and start_s[walk.sequence[k - 1]] > start_s[v]:
+            walk.sequence[k] = walk.sequence[k - 1]
+            walk.position[walk.sequence[k]] = k
+            k -= 1
+        walk.sequence[k] = v
+        walk.position[v] = k
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def anneal(
     flat: SequenceProblem,
     walk: Walk,
@@ -263,12 +225,11 @@ def anneal(
     O(ops + edges) per proposal, at worst.
     """
     np.random.seed(seed)  # noqa: NPY002  # numba's own generator
-    value = settle(flat, walk, 0)
+    value = settle(flat, walk, 0, len(walk.sequence))
     trace(flat, walk)
     if value < best_s:
         best_s = value
-        best_device[:] = walk.device
-        best_sequence[:] = walk.sequence
+        _copy(walk, best_device, best_sequence)
     temperature = hot_s
     cooling = (cold_s / hot_s) ** (1.0 / num_steps) if hot_s > 0.0 else 0.0
     num_accepted = 0
@@ -281,19 +242,25 @@ def anneal(
             continue
         slack = -temperature * math.log(max(np.random.random(), 1e-300))  # noqa: NPY002
         limit_s = value + slack - dearer(flat, walk)
-        cost, end = attempt(flat, walk, first, limit_s, weight)
-        if cost > limit_s:
-            restore(flat, walk, first, end)
+        end = touched(flat, walk, first)
+        is_kept, tried = keeps(flat, walk, first, end, limit_s, value, weight)
+        if not is_kept:
+            restore(flat, walk, first, tried)
             undo(flat, walk)
             continue
-        value = settle(flat, walk, first)
+        value = settle(flat, walk, first, end)
         num_accepted += 1
         if num_accepted % SORT_EVERY == 0:
             sort_by_start(walk)
-            settle(flat, walk, 0)
+            settle(flat, walk, 0, len(walk.sequence))
         trace(flat, walk)
         if value < best_s:
             best_s = value
-            best_device[:] = walk.device
-            best_sequence[:] = walk.sequence
+            _copy(walk, best_device, best_sequence)
     return best_s
+
+
+@kernel
+def _copy(walk: Walk, device: NDArray[np.int64], sequence: NDArray[np.int64]) -> None:
+    for i in range(len(device)):
+        device[i], sequence[i] = walk.device[i], walk.sequence[i]

@@ -56,8 +56,9 @@ def weights_of(tasks: Tasks) -> list[NDArray[np.float64]]:
     total = time_s[usable].sum(axis=0) if usable.any() else np.ones(len(first))
     if len(first) == 1 or not (total > 0).all():
         return [np.ones(len(first))]
-    speed = 1.0 / total
-    return [(speed / speed.max()) ** power for power in (0.0, 0.5, 0.75, 1.0, 1.25)]
+    speed = total.min() / total
+    powers = [speed**power for power in (0.0, 0.5, 0.75, 1.0, 1.25)]
+    return [y for y in powers if (y > 0).all()]  # none has vanished: times may differ by three hundred digits
 
 
 def least_between(tasks: Tasks) -> NDArray[np.float64]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,14 +18,34 @@ from placekit.solvers.makespan.shares import shared_work
 from placekit.solvers.makespan.tasks import Tasks, representatives
 from placekit.solvers.makespan.windows import SLACK, Floors, Windows, narrow
 
-__all__ = ["first_floors", "least_within", "makespan_bounds", "refute"]
+__all__ = ["Look", "first_floors", "look", "makespan_bounds", "refute"]
 
 MAX_OPS_BETWEEN = 700
 """Ops up to which every pair is looked at."""
 MAX_OPS_REFUTE = 2000
 """Ops up to which limits are refuted one after the other."""
+MAX_LOOKS = 4
+"""Rounds of narrowing and sharing out, at most."""
 REFUTE_STEP = 1e-4
 """Relative distance between refuted and unrefuted limits at which the bisection ends."""
+
+
+class Look(NamedTuple):
+    """What holds in every schedule that keeps a limit.
+
+    Parameters
+    ----------
+    tasks
+        The tasks, without devices that are too dear.
+    windows
+        Their windows.
+    least_s
+        The least makespan that is proven, in seconds.
+    """
+
+    tasks: Tasks
+    windows: Windows
+    least_s: float
 
 
 def first_floors(tasks: Tasks) -> Floors:
@@ -93,10 +115,30 @@ def makespan_bounds(
             yield refuted, "refuted limit"
 
 
-def least_within(windows: Windows, limit_s: float) -> float:
-    """Return seconds; if they exceed the limit that made `windows`, no schedule keeps it."""
-    work_s = window_work(windows)
-    return work_s if work_s > limit_s else max(work_s, shared_work(windows, limit_s))
+def look(tasks: Tasks, limit_s: float, floors: Floors) -> Look | None:
+    """Return what holds under a limit on the makespan; None if no schedule keeps it.
+
+    Where sharing out the work says that a class is too dear for a device, the device is closed for it, which narrows
+    the windows again.
+    """
+    most_s, looks_left = limit_s * (1 + SLACK), MAX_LOOKS
+    while True:
+        windows = narrow(tasks, limit_s, floors)
+        if windows is None:
+            return None
+        least_s = window_work(windows)
+        shares = shared_work(windows, limit_s) if least_s <= most_s else None
+        least_s = max(least_s, 0.0 if shares is None else shares.bound_s)
+        if least_s > most_s:
+            return None
+        looks_left -= 1
+        if shares is None or not looks_left:
+            return Look(tasks, windows, least_s)
+        inner = windows.tasks
+        is_dear = (shares.bound_s + shares.surcharge_s > most_s)[inner.class_of_op]
+        if not (is_dear[:, inner.group] & np.isfinite(inner.time_s)).any():
+            return Look(tasks, windows, least_s)
+        tasks = replace(tasks, time_s=np.where(is_dear[:, tasks.group], np.inf, tasks.time_s))
 
 
 def refute(
@@ -109,8 +151,7 @@ def refute(
     """
     while high_s - low_s > REFUTE_STEP * high_s and not should_stop():
         limit_s = (low_s + high_s) / 2
-        windows = narrow(tasks, limit_s, floors)
-        if windows is None or least_within(windows, limit_s) > limit_s * (1 + SLACK):
+        if look(tasks, limit_s, floors) is None:
             low_s = limit_s
         else:
             high_s = limit_s

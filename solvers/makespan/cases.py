@@ -16,9 +16,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from placekit.solvers.makespan.bounds import least_within
+from placekit.solvers.makespan.bounds import Look, look
 from placekit.solvers.makespan.tasks import Tasks
-from placekit.solvers.makespan.windows import SLACK, Floors, Windows, narrow
+from placekit.solvers.makespan.windows import Floors
 
 __all__ = ["refute_by_cases"]
 
@@ -95,47 +95,39 @@ class _Tree:
         """
         self.nodes_left = nodes
         self.is_exhausted = False
-        windows, least_s = self._look(self.tasks, limit_s)
-        return windows is None or self._splits(self.tasks, windows, least_s, limit_s)
+        found = self._look(self.tasks, limit_s)
+        return found is None or self._splits(found, limit_s)
 
-    def _look(self, tasks: Tasks, limit_s: float) -> tuple[Windows | None, float]:
-        """Return the windows of a case, None if it is refuted, and the least makespan in it."""
+    def _look(self, tasks: Tasks, limit_s: float) -> Look | None:
+        """Look at a case; None if it is refuted."""
         self.nodes_left -= 1
-        windows = narrow(tasks, limit_s, self.floors)
-        if windows is None:
-            return None, np.inf
-        least_s = least_within(windows, limit_s)
-        return (None if least_s > limit_s * (1 + SLACK) else windows), least_s
+        return look(tasks, limit_s, self.floors)
 
-    def _splits(self, tasks: Tasks, windows: Windows, least_s: float, limit_s: float) -> bool:
+    def _splits(self, parent: Look, limit_s: float) -> bool:
         """Return True if some class makes cases that are all refuted."""
-        best: list[tuple[float, Tasks, Windows]] | None = None
+        best: list[Look] | None = None
         most = -1.0
-        for c in self._candidates(tasks, windows):
+        for c in self._candidates(parent):
             if self.nodes_left <= 0 or self.should_stop():
                 return False
-            cases, gains = [], []
-            for case in _cases(tasks, windows, c):
-                inside, value_s = self._look(case, limit_s)
-                gains.append(1.0 if inside is None else max(value_s - least_s, 0.0) / limit_s)
-                if inside is not None:
-                    cases.append((value_s, case, inside))
+            found = [self._look(case, limit_s) for case in _cases(parent, c)]
+            left = [case for case in found if case is not None]
+            gains = [1.0 if case is None else max(case.least_s - parent.least_s, 0.0) / limit_s for case in found]
             gain = float(np.mean(gains)) + min(gains)
             self.gain[c] += gain
             self.tries[c] += 1
             if gain > most:
-                best, most = cases, gain
-            if not cases:
+                best, most = left, gain
+            if not left:
                 return True
         if best is None:
             self.is_exhausted = True
             return False
-        return all(
-            self._splits(case, inside, value_s, limit_s) for value_s, case, inside in sorted(best, key=lambda c: c[0])
-        )
+        return all(self._splits(case, limit_s) for case in sorted(best, key=lambda case: case.least_s))
 
-    def _candidates(self, tasks: Tasks, windows: Windows) -> list[int]:
+    def _candidates(self, parent: Look) -> list[int]:
         """Return classes that more than one device may run, the promising ones first."""
+        tasks, windows, _ = parent
         open_groups = np.zeros((tasks.num_classes, len(tasks.group_size)), dtype=bool)
         op, device = np.nonzero(np.isfinite(windows.tasks.time_s))
         open_groups[tasks.class_of_op[op], windows.tasks.group[device]] = True
@@ -147,8 +139,9 @@ class _Tree:
         return list(dict.fromkeys([*tried.tolist(), *drawn.tolist()]))
 
 
-def _cases(tasks: Tasks, windows: Windows, c: int) -> Iterator[Tasks]:
+def _cases(parent: Look, c: int) -> Iterator[Tasks]:
     """Yield the tasks with class `c` on a device of each group that is open for it."""
+    tasks, windows, _ = parent
     ops = np.flatnonzero(tasks.class_of_op == c)
     listed = windows.tasks
     for g in range(len(tasks.group_size)):

@@ -138,6 +138,7 @@ def bound_makespan(run: Run, keep: Callable[[float, str], None]) -> StopReason:
     keep
         Takes bounds in seconds, and their names.
     """
+    was_searched = run.placement is not None
     if open_run(run) is None:
         return StopReason.PROVED
     keep(*largest_op(run.problem))
@@ -145,7 +146,8 @@ def bound_makespan(run: Run, keep: Callable[[float, str], None]) -> StopReason:
     floors = first_floors(tasks)
     prove(run, tasks, floors, keep)
     if why_not(run.problem) is None:
-        search_locally(run, START_SHARE)
+        if not was_searched:
+            search_locally(run, START_SHARE)
         floors = _solve_segments(run, tasks, floors, lambda _: 1)
         if run.bound is not None and run.bound_name is not None:
             keep(run.bound, run.bound_name)

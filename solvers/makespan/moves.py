@@ -5,14 +5,14 @@ Memory limits, supported devices and pins hold at every moment, and so does topo
 
 from __future__ import annotations
 
-from placekit.compiled import njit
+from placekit.compiled import kernel
 from placekit.solvers.makespan.sequence import SequenceProblem, ready_time
 from placekit.solvers.makespan.walk import NUM_CHANGED, SEGMENT_END, SEGMENT_START, STAMP, Walk, place, undo
 
 __all__ = ["exchange", "move_class", "move_group", "place_in_time", "pull", "push", "shift", "window"]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _log_and_place(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
     """Move class `c` to `d`, whether it fits or not; return the first position touched."""
     begin, end = flat.class_offsets[c], flat.class_offsets[c + 1]
@@ -30,7 +30,7 @@ def _log_and_place(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
     return first
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def move_class(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
     """Move class `c` to device `d`; return the first position touched, or -1 if it may not go there."""
     source = walk.device[flat.class_ops[flat.class_offsets[c]]]
@@ -39,7 +39,7 @@ def move_class(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
     return _log_and_place(flat, walk, c, d)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def exchange(flat: SequenceProblem, walk: Walk, c: int, e: int) -> int:
     """Swap the devices of two classes; return the first position touched, or -1 (nothing changed)."""
     a = walk.device[flat.class_ops[flat.class_offsets[c]]]
@@ -53,7 +53,7 @@ def exchange(flat: SequenceProblem, walk: Walk, c: int, e: int) -> int:
     return first
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def move_group(flat: SequenceProblem, walk: Walk, v: int, d: int, size: int) -> int:
     """Move op `v` and up to `size` ops connected with it on its device to `d`; return the first position, or -1."""
     source = walk.device[v]
@@ -87,14 +87,14 @@ def move_group(flat: SequenceProblem, walk: Walk, v: int, d: int, size: int) -> 
     return first
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _save(walk: Walk, low: int, high: int) -> None:
     for i in range(low, high):
         walk.segment[i - low] = walk.sequence[i]
     walk.counters[SEGMENT_START], walk.counters[SEGMENT_END] = low, high
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def window(flat: SequenceProblem, walk: Walk, v: int) -> tuple[int, int]:
     """Return the first and the last position that op `v` can take while the others keep their order."""
     low, high = 0, len(walk.sequence) - 1
@@ -107,7 +107,7 @@ def window(flat: SequenceProblem, walk: Walk, v: int) -> tuple[int, int]:
     return low, high
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def shift(walk: Walk, v: int, to: int) -> int:
     """Move op `v` to position `to` inside its window, the ops between by one; return the first position touched."""
     i = int(walk.position[v])
@@ -123,7 +123,7 @@ def shift(walk: Walk, v: int, to: int) -> int:
     return min(i, to)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def place_in_time(flat: SequenceProblem, walk: Walk, v: int) -> int:
     """Move op `v`, just sent to another device, to where its inputs are there; return the first position touched."""
     low, high = window(flat, walk, v)
@@ -136,7 +136,7 @@ def place_in_time(flat: SequenceProblem, walk: Walk, v: int) -> int:
     return shift(walk, v, to)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def pull(flat: SequenceProblem, walk: Walk, v: int, u: int) -> int:
     """Move op `v`, and what it needs, before the earlier op `u`; return the first position touched.
 
@@ -158,7 +158,7 @@ def pull(flat: SequenceProblem, walk: Walk, v: int, u: int) -> int:
     return low
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def push(flat: SequenceProblem, walk: Walk, u: int, v: int) -> int:
     """Move op `u`, and what needs it, behind the later op `v`; return the first position touched, or -1."""
     low, high = int(walk.position[u]), int(walk.position[v]) + 1
@@ -179,7 +179,7 @@ def push(flat: SequenceProblem, walk: Walk, u: int, v: int) -> int:
     return low
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _partition(walk: Walk, low: int, high: int, stamp: int, marked_first: bool) -> None:
     """Sort a stretch of the sequence by mark; within the two halves the order stays."""
     at, num_kept = low, 0

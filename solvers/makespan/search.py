@@ -30,9 +30,9 @@ MEAN_WEIGHT = 1.0
 """What a later mean finish costs; see :mod:`placekit.solvers.makespan.anneal`."""
 HOT = (0.003, 0.01, 0.03, 0.1)
 """First temperatures of a cycle, in units of the best makespan, from which one is drawn."""
-COLD = 1e-5
+COLD = 1e-4
 """Last temperature of a cycle, in the same unit."""
-PRICING = (1.0, 3.0)
+PRICING = (1.0, 3.0, 3.0)
 """Weights of the prices, from which one is drawn for every cycle where devices are unequal."""
 SHARED_OUT = 0.5
 """Probability that a fresh list schedule keeps to the shares of the linear program."""

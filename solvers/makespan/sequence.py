@@ -23,13 +23,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.compiled import kernel
 from placekit.graph import sum_by
 from placekit.makespan.instance import MakespanInstance, instance_of
 from placekit.makespan.ranks import upward_rank
 from placekit.problem import Problem
 
-__all__ = ["SequenceProblem", "Timeline", "decode", "empty_timeline", "makespan", "sequence_problem"]
+__all__ = ["SequenceProblem", "Timeline", "decode", "empty_timeline", "makespan", "sequence_problem", "time_to_end"]
 
 
 class SequenceProblem(NamedTuple):
@@ -95,6 +95,8 @@ class Timeline(NamedTuple):
         ``[V // STRIDE + 1, D]`` when device and bus are free before every `STRIDE`-th position.
     last
         ``[V // STRIDE + 1, D]`` op that each device ran last before every `STRIDE`-th position, or -1.
+    now_free_s, now_bus_s, now_last
+        ``[D]`` scratch: the same at the position that is looked at.
     """
 
     finish_s: NDArray[np.float64]
@@ -104,6 +106,9 @@ class Timeline(NamedTuple):
     free_s: NDArray[np.float64]
     bus_s: NDArray[np.float64]
     last: NDArray[np.int64]
+    now_free_s: NDArray[np.float64]
+    now_bus_s: NDArray[np.float64]
+    now_last: NDArray[np.int64]
 
 
 STRIDE = 32
@@ -149,10 +154,13 @@ def empty_timeline(flat: SequenceProblem) -> Timeline:
         free_s=np.zeros((num_rows, num_devices)),
         bus_s=np.zeros((num_rows, num_devices)),
         last=np.full((num_rows, num_devices), -1, dtype=np.int64),
+        now_free_s=np.zeros(num_devices),
+        now_bus_s=np.zeros(num_devices),
+        now_last=np.full(num_devices, -1, dtype=np.int64),
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def ready_time(
     flat: SequenceProblem,
     device: NDArray[np.int64],
@@ -178,13 +186,13 @@ def ready_time(
     return ready
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def link(flat: SequenceProblem, t: int, a: int, b: int) -> float:
     """Return the seconds of tensor `t` from device `a` to another device `b`."""
     return float(flat.link_s[t, a] + flat.link_s[t, b])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def send(
     flat: SequenceProblem,
     device: NDArray[np.int64],
@@ -206,7 +214,7 @@ def send(
                 arrival_s[t, d] = bus[a]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def decode(
     flat: SequenceProblem,
     device: NDArray[np.int64],
@@ -225,20 +233,14 @@ def decode(
     first
         Nothing before this position has changed since `timeline` was filled.
     """
-    num_ops = flat.time_s.shape[0]
-    row = first // STRIDE
-    free = timeline.free_s[row].copy()
-    bus = timeline.bus_s[row].copy()
-    last = timeline.last[row].copy()
-    if row == 0:
-        free[:] = flat.free_s
-        bus[:] = 0.0
-        last[:] = -1
-    for i in range(row * STRIDE, num_ops):
+    begin_at(flat, device, sequence, timeline, first)
+    free, bus, last = timeline.now_free_s, timeline.now_bus_s, timeline.now_last
+    for i in range(first, len(sequence)):
         if i % STRIDE == 0:
-            timeline.free_s[i // STRIDE] = free
-            timeline.bus_s[i // STRIDE] = bus
-            timeline.last[i // STRIDE] = last
+            for d in range(len(free)):
+                timeline.free_s[i // STRIDE, d] = free[d]
+                timeline.bus_s[i // STRIDE, d] = bus[d]
+                timeline.last[i // STRIDE, d] = last[d]
         v = sequence[i]
         d = device[v]
         ready = ready_time(flat, device, timeline.finish_s, timeline.arrival_s, v, d)
@@ -253,7 +255,30 @@ def decode(
     return makespan(flat, device, timeline.finish_s, free)
 
 
-@njit(cache=True, nogil=True)
+@kernel
+def begin_at(
+    flat: SequenceProblem,
+    device: NDArray[np.int64],
+    sequence: NDArray[np.int64],
+    timeline: Timeline,
+    first: int,
+) -> None:
+    """Set the scratch of `timeline` to what holds before position `first`, where nothing has changed."""
+    row = first // STRIDE
+    free, bus, last = timeline.now_free_s, timeline.now_bus_s, timeline.now_last
+    for d in range(len(free)):
+        free[d] = flat.free_s[d] if row == 0 else timeline.free_s[row, d]
+        bus[d] = 0.0 if row == 0 else timeline.bus_s[row, d]
+        last[d] = -1 if row == 0 else timeline.last[row, d]
+    for i in range(row * STRIDE, first):
+        v = sequence[i]
+        free[device[v]] = timeline.finish_s[v]
+        last[device[v]] = v
+        if flat.has_contention:
+            send(flat, device, v, timeline.finish_s[v], bus, timeline.arrival_s)
+
+
+@kernel
 def makespan(
     flat: SequenceProblem, device: NDArray[np.int64], finish_s: NDArray[np.float64], free: NDArray[np.float64]
 ) -> float:
@@ -264,3 +289,67 @@ def makespan(
     for v in range(len(device)):
         value = max(value, finish_s[v] + flat.after_s[v, device[v]])
     return value
+
+
+@kernel
+def time_to_end(
+    flat: SequenceProblem,
+    device: NDArray[np.int64],
+    sequence: NDArray[np.int64],
+    to_end_s: NDArray[np.float64],
+    then_s: NDArray[np.float64],
+    end: int,
+) -> None:
+    """Fill `to_end_s` ``[V]`` for the positions before `end`: seconds from the start of an op to the end of all.
+
+    That is the longest time along transfers, and along the order of every device. O(ops + edges) before `end`.
+
+    Parameters
+    ----------
+    device, sequence
+        ``[V]`` a schedule, without contention.
+    then_s
+        ``[D]`` scratch.
+    end
+        Nothing behind this position has changed since `to_end_s` was filled.
+    """
+    instance = flat.instance
+    next_on(flat, device, sequence, to_end_s, then_s, end)
+    for i in range(end - 1, -1, -1):
+        v = sequence[i]
+        d = device[v]
+        behind = max(then_s[d], flat.after_s[v, d])
+        for j in range(instance.out_offsets[v], instance.out_offsets[v + 1]):
+            t = instance.out_tensors[j]
+            for k in range(instance.reader_offsets[t], instance.reader_offsets[t + 1]):
+                w = instance.readers[k]
+                e = device[w]
+                behind = max(behind, to_end_s[w] + (link(flat, t, d, e) if e != d else 0.0))
+        to_end_s[v] = flat.time_s[v, d] + behind
+        then_s[d] = to_end_s[v]
+
+
+@kernel
+def next_on(
+    flat: SequenceProblem,
+    device: NDArray[np.int64],
+    sequence: NDArray[np.int64],
+    to_end_s: NDArray[np.float64],
+    then_s: NDArray[np.float64],
+    end: int,
+) -> None:
+    """Fill `then_s` ``[D]`` with the time to the end from the first op of each device at or behind position `end`."""
+    num_left = len(then_s)
+    for d in range(num_left):
+        then_s[d] = -1.0
+    for i in range(end, len(sequence)):
+        v = sequence[i]
+        d = device[v]
+        if then_s[d] < 0.0:
+            then_s[d] = to_end_s[v]
+            num_left -= 1
+            if num_left == 0:
+                return
+    for d in range(len(then_s)):
+        if then_s[d] < 0.0:
+            then_s[d] = flat.then_s[d]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,31 +11,13 @@ from placekit.placement import Placement
 from placekit.solvers.makespan.segments import Segment, cut_segments, floors_of, segment_problem
 from placekit.solvers.makespan.tasks import Tasks
 from placekit.solvers.makespan.windows import Floors
-from placekit.stop import MaxRuntime, Progress, StopReason
+from placekit.solvers.within import Within
+from placekit.stop import StopReason
 
 __all__ = ["solve_in_series"]
 
 LEAST_S = 0.1
 """Seconds that every segment may take, however small its share: one that says nothing spoils the sum."""
-
-
-@dataclass(frozen=True)
-class _Within:
-    """A limit of its own inside another run, which may also end."""
-
-    run: Run
-    seconds: float
-
-    @property
-    def time_limit_s(self) -> float | None:
-        return self.seconds
-
-    @property
-    def gap(self) -> float | None:
-        return None
-
-    def __call__(self, progress: Progress) -> StopReason | None:
-        return MaxRuntime(self.seconds)(progress) or self.run.should_stop()
 
 
 def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], time_s: float) -> Floors | None:
@@ -78,7 +59,7 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
         segment = segments[i]
         share_s = max((until_s - run.elapsed_s) * work[at] / work[at:].sum(), LEAST_S)
         part = segment_problem(run.problem, tasks, segment, a, b)
-        inner = runs[i, a, b] = Run(part, _Within(run, share_s), run.seed)
+        inner = runs[i, a, b] = Run(part, Within(run, share_s), run.seed)
         solve(inner)
         if inner.infeasible_because is not None:
             continue

@@ -44,6 +44,8 @@ MAX_THRESHOLDS = 16
 """Heads and tails that are tried as a and b, the denser the smaller: large sets are what binds."""
 MAX_COEFFICIENTS = 400_000
 """Of the program, roughly; fewer thresholds are tried in larger problems."""
+LONGEST = 1e9
+"""Times are cut off at so many limits, which weakens the bound where the solver would not bear the numbers."""
 ROUNDING = 1e-11
 """Relative; taken off the bound, a sum of at most some millions of products."""
 
@@ -60,23 +62,25 @@ class Shares:
         ``[C, G]`` x.
     price_s
         ``[V, G]`` prices in seconds of makespan; infinity where an op cannot be.
+    surcharge_s
+        ``[C, G]`` what `bound_s` rises by if the class goes to the group; infinity where it cannot be.
     """
 
     bound_s: float
     share: NDArray[np.float64]
     price_s: NDArray[np.float64]
+    surcharge_s: NDArray[np.float64]
 
 
-def shared_work(windows: Windows, limit_s: float) -> float:
-    """Return seconds; if they exceed the limit that made `windows`, no schedule keeps it. 0 if nothing is proven."""
+def shared_work(windows: Windows, limit_s: float) -> Shares | None:
+    """Return how the work of `windows`, made by `limit_s`, can be shared out; None if nothing is known."""
     tasks = windows.tasks
     groups = [tasks.group == g for g in range(len(tasks.group_size))]
     time_s, head_s, tail_s = (
         np.stack([times[:, group].min(axis=1) for group in groups], axis=1)
         for times in (tasks.time_s, windows.head_s, windows.tail_s)
     )
-    shares = share_out(time_s, head_s, tail_s, tasks.class_of_op, tasks.group_size, limit_s)
-    return 0.0 if shares is None else shares.bound_s
+    return share_out(time_s, head_s, tail_s, tasks.class_of_op, tasks.group_size, limit_s)
 
 
 def share_out(
@@ -123,7 +127,7 @@ def share_out(
     rows = []
     for g in range(num_groups):
         on = np.flatnonzero(can[class_of_op, g])
-        time, head, tail = (times[on, g] / limit_s for times in (time_s, head_s, tail_s))
+        time, head, tail = (np.minimum(times[on, g], LONGEST * limit_s) / limit_s for times in (time_s, head_s, tail_s))
         rows.append(_Rows.of(on, time, head, tail, int(size[g]), num_thresholds))
     solved = _solve(rows, class_of_op, can)
     if solved is None:
@@ -135,8 +139,10 @@ def share_out(
         price[part.ops, g] = part.time * (y @ part.is_in) / scale
         bound += float(y @ part.idle) / scale
     by_class = np.stack([np.bincount(class_of_op, weights=price[:, g]) for g in range(num_groups)], axis=1)
-    bound += float(by_class.min(axis=1).sum())
-    return Shares(bound * limit_s * (1 - ROUNDING), share, price * limit_s)
+    cheapest = by_class.min(axis=1)
+    bound += float(cheapest.sum())
+    surcharge = by_class - cheapest[:, None]
+    return Shares(bound * limit_s * (1 - ROUNDING), share, price * limit_s, surcharge * limit_s)
 
 
 class _Rows(NamedTuple):

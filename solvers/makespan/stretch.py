@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from placekit.compiled import njit
 from placekit.graph import number_by_first, sum_by
 from placekit.makespan.instance import csr_offsets
-from placekit.solvers.makespan.sequence import SequenceProblem, link
+from placekit.solvers.makespan.sequence import SequenceProblem, link, time_to_end
 
-__all__ = ["Stretch", "cut_stretch", "time_to_end"]
+__all__ = ["Stretch", "cut_stretch"]
 
 
 class Stretch(NamedTuple):
@@ -77,7 +77,8 @@ def cut_stretch(
     ops = sequence[low:high]
     number = np.full(num_ops, -1, dtype=np.int64)
     number[ops] = np.arange(len(ops))
-    to_end_s = time_to_end(flat, device, sequence)
+    to_end_s = np.zeros(num_ops)
+    time_to_end(flat, device, sequence, to_end_s, np.zeros(num_devices), num_ops)
     release_s, after_s, free_s, then_s = _borders(flat, device, sequence, finish_s, to_end_s, number, low, high)
 
     reader_tensor = np.repeat(np.arange(len(instance.producer)), np.diff(instance.reader_offsets))
@@ -130,28 +131,6 @@ def cut_stretch(
             price_s=flat.price_s[ops],
         ),
     )
-
-
-@njit(cache=True, nogil=True)
-def time_to_end(flat: SequenceProblem, device: NDArray[np.int64], sequence: NDArray[np.int64]) -> NDArray[np.float64]:
-    """``[V]`` H of the module docstring in seconds: from the start of an op to the end. O(ops + edges)."""
-    num_ops, num_devices = flat.time_s.shape
-    instance = flat.instance
-    to_end = np.zeros(num_ops)
-    then = np.zeros(num_devices)
-    for i in range(num_ops - 1, -1, -1):
-        v = sequence[i]
-        d = device[v]
-        behind = then[d]
-        for j in range(instance.out_offsets[v], instance.out_offsets[v + 1]):
-            t = instance.out_tensors[j]
-            for k in range(instance.reader_offsets[t], instance.reader_offsets[t + 1]):
-                w = instance.readers[k]
-                e = device[w]
-                behind = max(behind, to_end[w] + (link(flat, t, d, e) if e != d else 0.0))
-        to_end[v] = flat.time_s[v, d] + behind
-        then[d] = to_end[v]
-    return to_end
 
 
 @njit(cache=True, nogil=True)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
-from placekit.solvers.makespan.sequence import SequenceProblem, Timeline, decode, empty_timeline
+from placekit.compiled import kernel
+from placekit.solvers.makespan.sequence import SequenceProblem, Timeline, decode, empty_timeline, time_to_end
 
-__all__ = ["Walk", "empty_walk", "forget", "load", "place", "settle", "trace", "undo"]
+__all__ = ["Walk", "empty_walk", "forget", "load", "place", "settle", "touched", "trace", "undo"]
 
 NUM_CHANGED, SEGMENT_START, SEGMENT_END, STAMP, PATH_LENGTH = range(5)
 """Entries of `Walk.counters`."""
@@ -35,6 +35,10 @@ class Walk(NamedTuple):
         The schedule; behind a proposal being tried its finish times are those of the trial.
     finish_s, arrival_s
         ``[V]``, ``[T, D]`` copies of the schedule's without the trial.
+    to_end_s
+        ``[V]`` seconds from the start of each op to the end of all, without the trial; not kept with contention.
+    then_s
+        ``[D]`` scratch: the same from the next op of each device.
     used_bytes
         ``[D]`` bytes occupied.
     changed, changed_from
@@ -55,6 +59,8 @@ class Walk(NamedTuple):
     timeline: Timeline
     finish_s: NDArray[np.float64]
     arrival_s: NDArray[np.float64]
+    to_end_s: NDArray[np.float64]
+    then_s: NDArray[np.float64]
     used_bytes: NDArray[np.float64]
     changed: NDArray[np.int64]
     changed_from: NDArray[np.int64]
@@ -77,6 +83,8 @@ def empty_walk(flat: SequenceProblem) -> Walk:
         timeline=timeline,
         finish_s=np.zeros(num_ops),
         arrival_s=np.zeros_like(timeline.arrival_s),
+        to_end_s=np.zeros(num_ops),
+        then_s=np.zeros(num_devices),
         used_bytes=np.zeros(num_devices),
         changed=np.zeros(len(flat.class_bytes), dtype=np.int64),
         changed_from=np.zeros(len(flat.class_bytes), dtype=np.int64),
@@ -89,30 +97,51 @@ def empty_walk(flat: SequenceProblem) -> Walk:
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def load(flat: SequenceProblem, walk: Walk, device: NDArray[np.int64], sequence: NDArray[np.int64]) -> float:
     """Set `walk` to a placement ``[V]`` and a topological order ``[V]``; return its makespan in seconds."""
-    walk.device[:] = device
-    walk.sequence[:] = sequence
-    walk.used_bytes[:] = 0.0
     for i in range(len(sequence)):
+        walk.device[i] = device[i]
+        walk.sequence[i] = sequence[i]
         walk.position[sequence[i]] = i
+    for d in range(len(walk.used_bytes)):
+        walk.used_bytes[d] = 0.0
     for c in range(len(flat.class_bytes)):
         walk.used_bytes[device[flat.class_ops[flat.class_offsets[c]]]] += flat.class_bytes[c]
     forget(walk)
-    return settle(flat, walk, 0)
+    return settle(flat, walk, 0, len(sequence))
 
 
-@njit(cache=True, nogil=True)
-def settle(flat: SequenceProblem, walk: Walk, first: int) -> float:
-    """Make the proposal, which changed nothing before position `first`, the state; return its makespan."""
+@kernel
+def settle(flat: SequenceProblem, walk: Walk, first: int, end: int) -> float:
+    """Make the proposal, which changed nothing but positions from `first` to before `end`, the state.
+
+    Returns its makespan. O(ops + edges).
+    """
     value = decode(flat, walk.device, walk.sequence, walk.timeline, first)
-    walk.finish_s[:] = walk.timeline.finish_s
-    walk.arrival_s[:] = walk.timeline.arrival_s
+    for v in range(len(walk.finish_s)):
+        walk.finish_s[v] = walk.timeline.finish_s[v]
+    if flat.has_contention:
+        for t in range(len(walk.arrival_s)):
+            for d in range(len(walk.used_bytes)):
+                walk.arrival_s[t, d] = walk.timeline.arrival_s[t, d]
+    else:
+        time_to_end(flat, walk.device, walk.sequence, walk.to_end_s, walk.then_s, end)
     return value
 
 
-@njit(cache=True, nogil=True)
+@kernel
+def touched(flat: SequenceProblem, walk: Walk, first: int) -> int:
+    """Return the position behind the last that the proposal, which begins at `first`, changes."""
+    end = max(first, walk.counters[SEGMENT_END])
+    for k in range(walk.counters[NUM_CHANGED]):
+        c = walk.changed[k]
+        for i in range(flat.class_offsets[c], flat.class_offsets[c + 1]):
+            end = max(end, walk.position[flat.class_ops[i]] + 1)
+    return int(end)
+
+
+@kernel
 def forget(walk: Walk) -> None:
     """Begin a new proposal: what was logged can no longer be taken back."""
     walk.counters[NUM_CHANGED] = 0
@@ -120,7 +149,7 @@ def forget(walk: Walk) -> None:
     walk.counters[SEGMENT_END] = 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def undo(flat: SequenceProblem, walk: Walk) -> None:
     """Take the proposal back, but for the finish times."""
     for k in range(walk.counters[NUM_CHANGED] - 1, -1, -1):
@@ -132,7 +161,7 @@ def undo(flat: SequenceProblem, walk: Walk) -> None:
     forget(walk)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def place(flat: SequenceProblem, walk: Walk, c: int, d: int) -> None:
     """Put class `c` on device `d`, and count its bytes there."""
     begin, end = flat.class_offsets[c], flat.class_offsets[c + 1]
@@ -142,7 +171,7 @@ def place(flat: SequenceProblem, walk: Walk, c: int, d: int) -> None:
         walk.device[flat.class_ops[i]] = d
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def trace(flat: SequenceProblem, walk: Walk) -> None:
     """Fill `path` and `why` with one critical path of the state. O(ops + edges on it)."""
     timeline, device = walk.timeline, walk.device
@@ -179,7 +208,7 @@ def trace(flat: SequenceProblem, walk: Walk) -> None:
     walk.counters[PATH_LENGTH] = length
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _last_on(walk: Walk, d: int) -> int:
     """Return the last op on device `d`, or -1. O(ops) at worst."""
     for i in range(len(walk.sequence) - 1, -1, -1):
@@ -188,7 +217,7 @@ def _last_on(walk: Walk, d: int) -> int:
     return -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _is_last(flat: SequenceProblem, walk: Walk, v: int, j: int, start: float) -> bool:
     """Return True if the `j`-th input of op `v` comes over exactly when `v` starts."""
     t, d = flat.instance.in_tensors[j], walk.device[v]

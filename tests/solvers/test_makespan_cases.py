@@ -14,8 +14,10 @@ from strategies import examples
 import placekit as pk
 from placekit.benchmarks.families import generate
 from placekit.solvers.makespan import cases, prices
-from placekit.solvers.makespan.bounds import first_floors, least_within, refute
+from placekit.solvers.makespan.between import weights_of
+from placekit.solvers.makespan.bounds import first_floors, look, refute
 from placekit.solvers.makespan.cases import refute_by_cases
+from placekit.solvers.makespan.energy import window_work
 from placekit.solvers.makespan.prices import price
 from placekit.solvers.makespan.sequence import sequence_problem
 from placekit.solvers.makespan.shares import share_out, shared_work
@@ -43,12 +45,32 @@ def test_no_limit_above_the_optimum_is_refuted(problem: pk.Problem) -> None:
     for limit_s in (optimum, 1.3 * optimum, 3 * optimum):
         windows = narrow(tasks, limit_s, floors)
         assert windows is not None
-        assert shared_work(windows, limit_s) <= limit_s * (1 + EPS)
-        assert least_within(windows, limit_s) <= limit_s * (1 + EPS)
+        shares = shared_work(windows, limit_s)
+        assert shares is None or shares.bound_s <= limit_s * (1 + EPS)
+        assert look(tasks, limit_s, floors) is not None
     rng = np.random.default_rng(0)
     refuted = list(refute_by_cases(tasks, floors, 0.3 * optimum, 2 * optimum, rng, never, rounds=1))
     assert refuted == sorted(refuted)
     assert all(limit_s <= optimum * (1 + EPS) for limit_s in refuted)
+
+
+@given(SMALL, st.integers(0, 2**32 - 1))
+@examples(100)
+def test_what_is_closed_for_a_limit_no_schedule_within_it_uses(problem: pk.Problem, seed: int) -> None:
+    """Windows and prices leave open what any schedule found by search does, with its makespan as the limit."""
+    result = pk.solve(problem, "random", seed=seed, stop=pk.MaxIterations(20))
+    assume(result.placement is not None)
+    assert result.placement is not None
+    assert result.objective is not None
+    tasks = make_tasks(problem)
+    found = look(tasks, result.objective, first_floors(tasks))
+    assert found is not None
+    assert found.least_s <= result.objective * (1 + EPS)
+    device = result.placement.device_of_op[tasks.op]
+    assert np.isfinite(found.tasks.time_s[np.arange(tasks.num_ops), device]).all()
+    inner = found.windows.tasks
+    for v, group in enumerate(tasks.group[device].tolist()):
+        assert np.isfinite(inner.time_s[v, inner.group == group]).any()
 
 
 @given(SMALL, st.integers(0, 2**32 - 1))
@@ -140,3 +162,17 @@ def test_prices_are_for_unequal_devices_where_work_binds() -> None:
         assert (found is None) == is_equal
         assert found is None or (found.price_s > 0).any()
         assert price(flat, 10 * best) is None
+
+
+def test_bounds_hold_where_times_differ_by_hundreds_of_digits() -> None:
+    """The weight of the fast device's time, in units of the slow one's, is too small for a number."""
+    problem = generate("layered", 20, num_devices=2, equal=False, objective=pk.Makespan())
+    op_time_s = problem.costs.op_time_s * np.array([1e-310, 1.0])
+    problem = problem.replace(costs=problem.costs.replace(op_time_s=op_time_s))
+    tasks = make_tasks(problem)
+    assert all((y > 0).all() and y.max() == 1.0 for y in weights_of(tasks))
+    best = pk.solve(problem, "local-search", stop=pk.MaxIterations(2000)).objective
+    assert best is not None
+    floors = first_floors(tasks)
+    assert np.isfinite(window_work(narrow(tasks, np.inf, floors) or pytest.fail("no windows")))
+    assert look(tasks, best, floors) is not None

@@ -14,9 +14,9 @@ from placekit.contiguity import Contiguity
 from placekit.solvers.makespan import walk as walks
 from placekit.solvers.makespan.anneal import propose
 from placekit.solvers.makespan.construct import dispatch_order
-from placekit.solvers.makespan.sequence import decode, empty_timeline, sequence_problem
+from placekit.solvers.makespan.sequence import decode, empty_timeline, sequence_problem, time_to_end
 from placekit.solvers.makespan.starts import mean_rank_s, scattered
-from placekit.solvers.makespan.stretch import cut_stretch, time_to_end
+from placekit.solvers.makespan.stretch import cut_stretch
 
 
 @examples(150)
@@ -44,7 +44,7 @@ def test_a_stretch_says_what_the_whole_schedule_costs(problem: pk.Problem, seed:
         if first < 0:
             walks.undo(part.flat, walk)
             continue
-        value_s = walks.settle(part.flat, walk, first)
+        value_s = walks.settle(part.flat, walk, first, walks.touched(part.flat, walk, first))
         walks.trace(part.flat, walk)
         changed, order = device.copy(), sequence.copy()
         changed[part.ops], order[low:high] = walk.device, part.ops[walk.sequence]
@@ -62,8 +62,9 @@ def test_what_follows_the_first_starts_is_the_makespan(problem: pk.Problem, seed
     sequence = dispatch_order(flat, rng.random(flat.instance.num_ops))
     timeline = empty_timeline(flat)
     whole_s = decode(flat, device, sequence, timeline, 0)
-    longest = timeline.start_s + time_to_end(flat, device, sequence)
-    assert longest.max() == pytest.approx(whole_s, rel=1e-12)
+    to_end_s, then_s = np.zeros(len(device)), np.zeros(flat.time_s.shape[1])
+    time_to_end(flat, device, sequence, to_end_s, then_s, len(device))
+    assert (timeline.start_s + to_end_s).max() == pytest.approx(whole_s, rel=1e-12)
 
 
 def test_sweeps_improve_a_long_schedule() -> None:
