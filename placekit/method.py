@@ -31,6 +31,8 @@ __all__ = ["Method", "Run"]
 class Run:
     """One solve in progress: the problem, the clock, the seed, the best so far.
 
+    Several threads may offer placements and raise the bound.
+
     Parameters
     ----------
     problem
@@ -81,6 +83,7 @@ class Run:
         self._stale = 0
         self._until_s = math.inf
         self._on_progress = on_progress
+        self._lock = threading.RLock()
         self._start = perf_counter()
         self._compiling_s = compiling_s()
 
@@ -139,19 +142,20 @@ class Run:
         if not isinstance(placement, Placement):
             placement = Placement.of(self.problem, placement)
         evaluation = evaluate(self.problem, placement)
-        self.evaluations += 1
-        self._stale += 1
         objective = evaluation.objective
-        if at_most is not None and objective is not None and objective > at_most * (1 + OPTIMALITY_TOLERANCE):
-            raise JudgeDisagreementError(f"the method promises at most {at_most!r} s, the judge says {objective!r} s")
-        if not evaluation.is_feasible or objective is None:
-            if self.nearest is None or len(evaluation.violations) < len(self.nearest.violations):
-                self.nearest = evaluation
-            return evaluation
-        if self.objective is None or objective < self.objective:
-            self.placement, self.evaluation, self._stale = placement, evaluation, 0
-            self._check_bound()
-            self._record()
+        with self._lock:
+            self.count_evaluations(1)
+            if at_most is not None and objective is not None and objective > at_most * (1 + OPTIMALITY_TOLERANCE):
+                raise JudgeDisagreementError(
+                    f"the method promises at most {at_most!r} s, the judge says {objective!r} s"
+                )
+            if not evaluation.is_feasible or objective is None:
+                if self.nearest is None or len(evaluation.violations) < len(self.nearest.violations):
+                    self.nearest = evaluation
+            elif self.objective is None or objective < self.objective:
+                self.placement, self.evaluation, self._stale = placement, evaluation, 0
+                self._check_bound()
+                self._record()
         return evaluation
 
     def settle_on(self, placement: Placement) -> None:
@@ -173,8 +177,9 @@ class Run:
 
     def count_evaluations(self, count: int) -> None:
         """Add `count` placements that a batched twin of the judge scored, none of them better than those offered."""
-        self.evaluations += count
-        self._stale += count
+        with self._lock:
+            self.evaluations += count
+            self._stale += count
 
     def raise_bound(self, bound: float, name: str) -> None:
         """Keep a proven lower bound (seconds) if it is better than the best so far.
@@ -186,11 +191,12 @@ class Run:
         JudgeDisagreementError
             The bound is above an objective that the judge confirmed.
         """
-        if self.bound is not None and bound <= self.bound:
-            return
-        self.bound, self.bound_name = float(bound), name  # numpy's numbers print their type
-        self._check_bound()
-        self._record()
+        with self._lock:
+            if self.bound is not None and bound <= self.bound:
+                return
+            self.bound, self.bound_name = float(bound), name  # numpy's numbers print their type
+            self._check_bound()
+            self._record()
 
     def prove_infeasible(self, *violations: Violation) -> StopReason:
         """Record that no placement satisfies the constraints, and why."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from placekit.contiguity import Contiguity
@@ -24,16 +25,22 @@ PROGRAM_AT_ALL = 200_000
 """Classes times devices beyond which such a program is not even built."""
 MAKESPAN_PROGRAM_UP_TO = 8_000
 """Classes times devices up to which all orders are modelled at once."""
+MAKESPAN_PROGRAM_FIRST_UP_TO = 200
+"""Classes times devices up to which that program comes first, as it closes at once."""
 MAKESPAN_PROGRAM_SEARCHES_UP_TO = 1_000
 """Classes times devices up to which that program also finds better schedules than annealing does in the same time."""
+WORK_BINDS = 0.05
+"""Gap of the makespan that paths and shared work leave, below which work is what binds. Such a gap the program of all
+orders does not close on unequal or many devices, because its own relaxation knows less of work."""
 
 
 class Auto:
     """The strongest sequence of methods that placekit knows for a problem, with one trace.
 
-    The choice depends on the objective, the contiguity and the number of choices (classes times devices) only; see
-    `plan`. Stages end early when the proof is there; ``info["stages"]`` tells what was chosen, why, and what it gave.
-    Without a time limit it takes at most a minute.
+    The choice depends on the objective, the contiguity, the number of choices (classes times devices) and, for the
+    makespan, on whether the devices are equal and on the gap by then; see `plan`. Stages end early when the proof is
+    there; ``info["stages"]`` tells what was chosen, why, and what it gave. Without a time limit it takes at most a
+    minute.
     """
 
     name: ClassVar[str] = "auto"
@@ -68,7 +75,8 @@ def plan(problem: Problem) -> tuple[Stage, ...]:
     if isinstance(problem.objective, OffloadLatency):
         return _offload(problem, size)
     if isinstance(problem.objective, Makespan):
-        return _makespan(size) if problem.contiguity is Contiguity.NONE else ()
+        is_equal = len({device.kind for device in problem.platform.devices}) == 1
+        return _makespan(size, is_equal=is_equal) if problem.contiguity is Contiguity.NONE else ()
     if not isinstance(problem.objective, Throughput):
         return ()
     if problem.contiguity is Contiguity.ACYCLIC:
@@ -93,16 +101,21 @@ def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:
     )
 
 
-def _makespan(size: int) -> tuple[Stage, ...]:
+def _makespan(size: int, *, is_equal: bool) -> tuple[Stage, ...]:
     start = Stage("heft", "list scheduling takes milliseconds")
-    anneal = "anneal placement and order together"
     if size <= MAKESPAN_PROGRAM_UP_TO:
+        program = Stage("cpsat", "annealing, bounds, then the program that models every order", 0.35)
+        anneal = Stage("local-search", "anneal placement and order", params={"steps": 10_000, "patience": 10**9})
+        both = Stage("bound", "limits refuted case by case, and annealing beside it", beside=anneal)
+        if size <= MAKESPAN_PROGRAM_FIRST_UP_TO:
+            return (start, program, both)
+        is_small = size <= MAKESPAN_PROGRAM_SEARCHES_UP_TO // (1 if is_equal else 2)
         return (
             start,
-            *(() if size <= MAKESPAN_PROGRAM_SEARCHES_UP_TO else (Stage("local-search", anneal, 0.3),)),
-            Stage("cpsat", "annealing, bounds, then the program that models every order", 0.5),
-            Stage("local-search", f"{anneal}, for longer", 0.5, params={"steps": 3_000, "patience": 10**9}),
-            Stage("bound", "the proof of how good it is: limits refuted case by case"),
+            replace(both, share=0.15 if size <= MAKESPAN_PROGRAM_SEARCHES_UP_TO else 0.3),
+            replace(program, share=0.6) if is_small else replace(program, only_if=_does_not_bind),
+            replace(both, share=0.5),
+            replace(anneal, why="two annealings side by side", beside=anneal),
         )
     return (
         start,
@@ -110,6 +123,10 @@ def _makespan(size: int) -> tuple[Stage, ...]:
         Stage("lns", "re-optimise windows of the schedule", 0.5),
         Stage("bound", "too many orders to model: relaxations bound them"),
     )
+
+
+def _does_not_bind(run: Run) -> bool:
+    return run.gap is None or run.gap > WORK_BINDS
 
 
 def _acyclic(size: int) -> tuple[Stage, ...]:

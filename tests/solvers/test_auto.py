@@ -87,3 +87,47 @@ def test_stages_share_the_time(diamond: pk.Problem) -> None:
             assert run.should_stop() is pk.StopReason.TIME
     assert run.remaining_s == pytest.approx(100, abs=0.5)
     assert run.should_stop() is None
+
+
+def test_what_is_found_beside_counts(diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method that proves and finds nothing, a search beside it; then one beside it that breaks."""
+
+    class Idle:
+        name = "idle"
+
+        def run(self, run: Run) -> pk.StopReason:  # noqa: ARG002
+            return pk.StopReason.FINISHED
+
+    class Breaks:
+        name = "breaks"
+
+        def run(self, run: Run) -> pk.StopReason:  # noqa: ARG002
+            raise RuntimeError("beside")
+
+    def method_of(name: str, params: dict[str, object]) -> object:
+        return {"idle": Idle, "breaks": Breaks}.get(name, lambda: get_method(name, params))()
+
+    monkeypatch.setattr(stages_module, "get_method", method_of)
+    problem = diamond.replace(objective=pk.Makespan(), contiguity="none")
+    search = Stage("local-search", "finds", params={"max_cycles": 3})
+    run = Run(problem, pk.MaxRuntime(20))
+    assert run_stages(run, [Stage("idle", "nothing", beside=search)]) is not None
+    assert run.objective == pytest.approx(brute_force(problem))
+    assert run.info["stages"][0]["beside"] == "local-search"
+    with pytest.raises(RuntimeError, match="beside"):
+        run_stages(Run(problem, pk.MaxRuntime(20)), [Stage("idle", "nothing", beside=Stage("breaks", "breaks"))])
+
+
+def test_a_stage_that_is_not_wanted_is_left_out(diamond: pk.Problem) -> None:
+    """It is asked when it is its turn, and leaves no line in the account."""
+    run = Run(diamond, pk.MaxRuntime(10))
+    seen: list[float | None] = []
+
+    def is_wanted(run: Run) -> bool:
+        seen.append(run.objective)
+        return False
+
+    run_stages(run, [Stage("greedy", "a start"), Stage("dp", "not wanted", only_if=is_wanted)])
+    assert [line["method"] for line in run.info["stages"]] == ["greedy"]
+    assert seen == [run.objective]
+    assert run.objective is not None
