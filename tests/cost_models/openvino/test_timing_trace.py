@@ -121,8 +121,10 @@ def test_measured_splits_carry_what_calibration_needs(
     measured = measure_splits(source, mine, placements, executor, Timing(QUICK, None, tmp_path / "lock"))
     (split,) = measured.splits
     assert split.is_serial == (executor == "serial")
-    assert split.sample_s >= split.busy_s.max() * 0.5
     assert len(split.busy_s) == 2
+    assert split.busy_s.min() > 0
+    # the two are medians over different samples, and other processes work meanwhile: this tells units, not noise
+    assert split.sample_s > split.busy_s.max() / 20
     assert measured.circumstances()["executor"] == executor
 
 
