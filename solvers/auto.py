@@ -105,7 +105,7 @@ def _makespan(size: int, *, is_equal: bool) -> tuple[Stage, ...]:
     start = Stage("heft", "list scheduling takes milliseconds")
     if size <= MAKESPAN_PROGRAM_UP_TO:
         program = Stage("cpsat", "annealing, bounds, then the program that models every order", 0.35)
-        anneal = Stage("local-search", "anneal placement and order", params={"steps": 10_000, "patience": 10**9})
+        anneal = Stage("local-search", "anneal placement and order", params={"steps": 50_000, "patience": 10**9})
         both = Stage("bound", "limits refuted case by case, and annealing beside it", beside=anneal)
         if size <= MAKESPAN_PROGRAM_FIRST_UP_TO:
             return (start, program, both)

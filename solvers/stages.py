@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -104,7 +105,8 @@ def _run_narrower(run: Run, method: Method, contiguity: Contiguity) -> None:
 def _run_both(run: Run, method: Method, other: Method) -> None:
     """Let `method` work on `run`, and `other` beside it from the best placement on, until neither may go on."""
     seed = int(run.rng.integers(2**31))
-    inner = Run(run.problem, Within(run), seed, run.placement, on_progress=lambda _: _pass_on(inner, run))
+    left_s = math.inf if run.remaining_s is None else run.remaining_s
+    inner = Run(run.problem, Within(run, left_s), seed, run.placement, on_progress=lambda _: _pass_on(inner, run))
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(other.run, inner)
         try:

@@ -10,7 +10,8 @@ threshold stays sharp.
 Proposals: along an arc of the critical path the two ops are brought together if a transfer lies between them, and
 reordered or separated if only the device makes one wait for the other; elsewhere classes move to the device of a
 neighbour or a random one, move in connected groups, and ops shift inside their windows. Two classes change places if
-they run at about the same time, which leaves the devices about as busy as they were.
+they run at about the same time; of a few that could, those that leave the devices most nearly as busy as they were,
+since where work binds every device is critical.
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ from placekit.solvers.makespan.trial import dearer, keeps, restore
 from placekit.solvers.makespan.walk import (
     NOTHING,
     PATH_LENGTH,
-    SAME_DEVICE,
     TRANSFER,
     Walk,
     forget,
@@ -56,8 +56,21 @@ LARGEST_GROUP = 5
 """Groups are of at most ``2 ** LARGEST_GROUP`` ops."""
 SEND, GROUP, PULL, PUSH, SHIFT, EXCHANGE = range(6)
 """Actions: send a class, or a connected group, to a device; move an op forward or backward; swap two classes."""
+ANYWHERE = 4
+"""What a proposal is about if not an arc of the critical path, whose kinds are numbered from 0."""
+SHARES = (
+    # send, group, pull, push, shift, exchange
+    (0.40, 0.05, 0.00, 0.00, 0.00, 0.55),  # SAME_DEVICE
+    (0.75, 0.05, 0.00, 0.00, 0.00, 0.20),  # TRANSFER
+    (0.20, 0.03, 0.15, 0.10, 0.00, 0.52),  # MACHINE
+    (0.40, 0.05, 0.00, 0.00, 0.00, 0.55),  # NOTHING
+    (0.30, 0.02, 0.00, 0.00, 0.10, 0.58),  # ANYWHERE
+)
+"""Share of each action by what the proposal is about."""
 NEARBY = 16
 """Positions within which two classes change places."""
+PARTNERS = 4
+"""Ops that are looked at before one is chosen to change places."""
 SORT_EVERY = 64
 """Accepted proposals between two sortings of the sequence by start time, which changes no schedule."""
 
@@ -94,68 +107,69 @@ def _target(flat: SequenceProblem, walk: Walk, v: int) -> int:
 
 
 @kernel
-def _nearby(walk: Walk, v: int) -> int:
-    """Return a random op whose position is near that of op `v`."""
-    i = walk.position[v] + _below(2 * NEARBY + 1) - NEARBY
-    return int(walk.sequence[min(max(i, 0), len(walk.sequence) - 1)])
+def _partner(flat: SequenceProblem, walk: Walk, v: int) -> int:
+    """Return the op near op `v` that costs least to change places with: of a few at random; `v` if none can."""
+    a, partner, least_s = walk.device[v], v, math.inf
+    for _ in range(PARTNERS):
+        i = walk.position[v] + _below(2 * NEARBY + 1) - NEARBY
+        w = walk.sequence[min(max(i, 0), len(walk.sequence) - 1)]
+        b = walk.device[w]
+        if a == b or not flat.allowed[flat.instance.class_of_op[v], b]:
+            continue
+        if not flat.allowed[flat.instance.class_of_op[w], a]:
+            continue
+        longer_s = max(flat.time_s[w, a] - flat.time_s[v, a], flat.time_s[v, b] - flat.time_s[w, b])
+        cost_s = longer_s + flat.price_s[v, b] - flat.price_s[v, a] + flat.price_s[w, a] - flat.price_s[w, b]
+        if cost_s < least_s:
+            least_s, partner = cost_s, w
+    return int(partner)
 
 
 @kernel
-def _choose_critical(walk: Walk) -> tuple[int, int, int]:
-    """Return an action about a random arc of the critical path: what, to which op, and with regard to which other."""
-    k = _below(walk.counters[PATH_LENGTH])
+def _choose(walk: Walk) -> tuple[int, int, int]:
+    """Return the two ends of a random arc of the critical path, the later one first, or one op twice; and what it is.
+
+    Anywhere, and at the beginning of the path, it is one op.
+    """
+    length = walk.counters[PATH_LENGTH]
+    if length == 0 or np.random.random() >= CRITICAL_SHARE:  # noqa: NPY002
+        v = _below(len(walk.sequence))
+        return v, v, ANYWHERE
+    k = _below(length)
     v, why = walk.path[k], walk.why[k]
-    draw = np.random.random()  # noqa: NPY002
-    if why == NOTHING:
-        return (SEND if draw < 0.5 else GROUP), v, v
-    u = walk.path[k + 1]
-    if np.random.random() < 0.5:  # noqa: NPY002
-        v, u = u, v
-    if why == TRANSFER:
-        return (SEND if draw < 0.8 else GROUP), v, u
-    if why == SAME_DEVICE:
-        return (SEND if draw < 0.5 else GROUP), v, v
-    if draw < 0.4:
-        v, u = walk.path[k], walk.path[k + 1]
-        if draw < 0.15:
-            return PUSH, u, v
-        while np.random.random() < 0.3 and walk.timeline.before[u] >= 0:  # noqa: NPY002
-            u = walk.timeline.before[u]
-        return PULL, v, u
-    if draw < 0.7:
-        return EXCHANGE, v, _nearby(walk, v)
-    return (SEND if draw < 0.9 else GROUP), v, v
+    return int(v), int(v if why == NOTHING else walk.path[k + 1]), int(why)
 
 
 @kernel
-def _choose_anywhere(walk: Walk) -> tuple[int, int, int]:
-    """Return an action about a random op: what, to which op, and with regard to which other."""
-    v, draw = _below(len(walk.sequence)), np.random.random()  # noqa: NPY002
-    if draw < 0.35:
-        return SEND, v, v
-    if draw < 0.5:
-        return SHIFT, v, v
-    if draw < 0.9:
-        return EXCHANGE, v, _nearby(walk, v)
-    return GROUP, v, v
+def _draw(why: int) -> int:
+    """Return a random action."""
+    left = np.random.random()  # noqa: NPY002
+    for action in range(EXCHANGE):
+        left -= SHARES[why][action]
+        if left < 0.0:
+            return action
+    return EXCHANGE
 
 
 @kernel
 def propose(flat: SequenceProblem, walk: Walk) -> int:
     """Change something at random; return the first position touched, or -1 (something may be logged all the same)."""
-    # one call of each move: the compiler copies them to where they are called
-    is_critical = np.random.random() < CRITICAL_SHARE and walk.counters[PATH_LENGTH] > 0  # noqa: NPY002
-    action, v, u = _choose_critical(walk) if is_critical else _choose_anywhere(walk)
+    v, u, why = _choose(walk)
+    action = _draw(why)
     if action == PULL:
+        while np.random.random() < 0.3 and walk.timeline.before[u] >= 0:  # noqa: NPY002
+            u = walk.timeline.before[u]
         return pull(flat, walk, v, u)
     if action == PUSH:
-        return push(flat, walk, v, u)
+        return push(flat, walk, u, v)
     if action == SHIFT:
         low, high = window(flat, walk, v)
         return shift(walk, v, low + _below(high - low + 1))
+    if np.random.random() < 0.5:  # noqa: NPY002
+        v, u = u, v
     if action == EXCHANGE:
-        return exchange(flat, walk, flat.instance.class_of_op[v], flat.instance.class_of_op[u])
-    target = walk.device[u] if u != v else _target(flat, walk, v)
+        return exchange(flat, walk, flat.instance.class_of_op[v], flat.instance.class_of_op[_partner(flat, walk, v)])
+    target = walk.device[u] if why == TRANSFER else _target(flat, walk, v)
     if action == GROUP:
         return move_group(flat, walk, v, target, 2 << _below(LARGEST_GROUP))
     first = move_class(flat, walk, flat.instance.class_of_op[v], target)

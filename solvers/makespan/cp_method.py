@@ -22,6 +22,7 @@ from placekit.solvers.makespan.bounds import MAX_OPS_REFUTE, first_floors, makes
 from placekit.solvers.makespan.cases import refute_by_cases
 from placekit.solvers.makespan.cp_model import MakespanModel, Plan
 from placekit.solvers.makespan.search import search_makespan
+from placekit.solvers.makespan.segments import LARGE
 from placekit.solvers.makespan.series import solve_in_series
 from placekit.solvers.makespan.tasks import Tasks, make_tasks
 from placekit.solvers.makespan.windows import Floors, narrow
@@ -37,6 +38,12 @@ START_PATIENCE = 5
 SEGMENT_PATIENCE = 2
 """The same for a segment, which the constraint program solves in milliseconds."""
 START_STEPS = 1000
+"""Proposals per op in its longest cycles."""
+SEGMENT_SHARE = 0.5
+"""Share of the time of a large segment for annealing, and of the rest for limits; no program models all its orders."""
+SEGMENT_STALE = 10
+"""Cycles without improvement after which it ends all the same."""
+SEGMENT_STEPS = 50_000
 """Proposals per op in its longest cycles."""
 SERIES_SHARE = 0.6
 """Share of the rest of the time for the segments between cuts, if there are any."""
@@ -128,7 +135,7 @@ def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool =
     return reason
 
 
-def bound_makespan(run: Run, keep: Callable[[float, str], None]) -> StopReason:
+def bound_makespan(run: Run, keep: Callable[[float, str], None], *, in_series: bool = True) -> StopReason:
     """Prove bounds without the constraint program of the whole problem; method ``bound``.
 
     Parameters
@@ -137,6 +144,8 @@ def bound_makespan(run: Run, keep: Callable[[float, str], None]) -> StopReason:
         The run; its problem's objective is the makespan, under any contiguity.
     keep
         Takes bounds in seconds, and their names.
+    in_series
+        False for a segment, which is not divided again.
     """
     was_searched = run.placement is not None
     if open_run(run) is None:
@@ -144,14 +153,15 @@ def bound_makespan(run: Run, keep: Callable[[float, str], None]) -> StopReason:
     keep(*largest_op(run.problem))
     tasks = make_tasks(run.problem)
     floors = first_floors(tasks)
-    prove(run, tasks, floors, keep)
+    prove(run, tasks, floors, keep, QUICK_SHARE if in_series else SEGMENT_SHARE)
     if why_not(run.problem) is None:
         if not was_searched:
             search_locally(run, START_SHARE)
-        floors = _solve_segments(run, tasks, floors, lambda _: 1)
-        if run.bound is not None and run.bound_name is not None:
-            keep(run.bound, run.bound_name)
-        prove(run, tasks, floors, keep)
+        if in_series:
+            floors = _solve_segments(run, tasks, floors, lambda _: 1)
+            if run.bound is not None and run.bound_name is not None:
+                keep(run.bound, run.bound_name)
+            prove(run, tasks, floors, keep)
         prove_by_cases(run, tasks, floors, keep)
     return run.should_stop() or StopReason.FINISHED
 
@@ -161,16 +171,29 @@ def _solve_segments(run: Run, tasks: Tasks, floors: Floors, workers: Callable[[i
     if run.should_stop() is not None:
         return floors
     time_s = DEFAULT_SERIES_S if run.remaining_s is None else SERIES_SHARE * run.remaining_s
-    found = solve_in_series(run, tasks, lambda part: solve_makespan(part, workers, in_series=False), time_s)
+
+    def solve(part: Run) -> StopReason:
+        if part.problem.graph.num_ops < LARGE:
+            return solve_makespan(part, workers, in_series=False)
+        search_locally(part, SEGMENT_SHARE, SEGMENT_STALE, SEGMENT_STEPS)
+        return bound_makespan(part, part.raise_bound, in_series=False)
+
+    found = solve_in_series(run, tasks, solve, time_s)
     return floors if found is None else replace(found, between_s=floors.between_s)
 
 
-def prove(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None] | None = None) -> None:
+def prove(
+    run: Run,
+    tasks: Tasks,
+    floors: Floors,
+    keep: Callable[[float, str], None] | None = None,
+    share: float = QUICK_SHARE,
+) -> None:
     """Raise the bound by what takes no search, in a share of the time that is left."""
     if run.should_stop() is not None:
         return
     keep = keep or run.raise_bound
-    limit_s = math.inf if run.remaining_s is None else QUICK_SHARE * run.remaining_s
+    limit_s = math.inf if run.remaining_s is None else share * run.remaining_s
     for bound_s, name in makespan_bounds(run.problem, tasks, floors, upper_bound_s=run.objective, time_limit_s=limit_s):
         # what is proven of limits below a makespan that is known says no more than that this one is optimal
         keep(bound_s if run.objective is None else min(bound_s, run.objective), name)
@@ -188,10 +211,10 @@ def prove_by_cases(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float
         keep(min(refuted_s, run.objective), "cases refuted")
 
 
-def search_locally(run: Run, share: float, patience: int = START_PATIENCE) -> None:
+def search_locally(run: Run, share: float, patience: int = START_PATIENCE, steps: int = START_STEPS) -> None:
     """Anneal for a moment: the better the best schedule, the narrower the windows."""
     with run.limited_to(None if run.remaining_s is None else share * run.remaining_s):
-        search_makespan(run, LocalSearchParams(patience=patience, steps=START_STEPS))
+        search_makespan(run, LocalSearchParams(patience=patience, steps=steps))
 
 
 def _search(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,9 +14,11 @@ from placekit.objectives import Makespan
 from placekit.placement import Placement
 from placekit.solvers.makespan.anneal import anneal, sort_by_start
 from placekit.solvers.makespan.prices import price
+from placekit.solvers.makespan.segments import cut_ops
 from placekit.solvers.makespan.sequence import SequenceProblem, sequence_problem
 from placekit.solvers.makespan.starts import known_starts, mean_rank_s, offer_list_schedules, redispatch, scattered
 from placekit.solvers.makespan.stretch import cut_stretch
+from placekit.solvers.makespan.tasks import make_tasks
 from placekit.solvers.makespan.walk import Walk, empty_walk, load
 from placekit.stop import StopReason
 
@@ -26,7 +29,9 @@ __all__ = ["search_makespan"]
 
 FIRST_STEPS = 5
 """Proposals per op in the first cycle; doubled from cycle to cycle up to the parameter."""
-MEAN_WEIGHT = 1.0
+IN_TIME = 0.95
+"""Share of the time left that a cycle may take, by the pace of the one before."""
+MEAN_WEIGHT = 0.2
 """What a later mean finish costs; see :mod:`placekit.solvers.makespan.anneal`."""
 HOT = (0.003, 0.01, 0.03, 0.1)
 """First temperatures of a cycle, in units of the best makespan, from which one is drawn."""
@@ -44,6 +49,8 @@ STRETCH_STEPS = 300
 """Proposals per op of a stretch at most."""
 STRETCH_HOT = (0.01, 0.03, 0.1)
 """First temperatures in a stretch, in units of the time from its beginning to its end."""
+WHOLE_EVERY = 6
+"""Cycles over the whole schedule of a graph with cuts: one of so many. The others anneal the parts between them."""
 WHOLE_UP_TO = 2_000
 """Ops up to which cycles over the whole schedule are worth their time."""
 CHUNK = 2_000_000
@@ -84,9 +91,11 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
 
     1. Start from what is known (warm start, single devices, `heft`, `m-etf`) and from a list schedule by HEFT's rank.
     2. A cycle anneals (:mod:`placekit.solvers.makespan.anneal`) from the best schedule, at a random temperature, or
-       with probability `fresh` from a list schedule with noise. Cycles grow longer, up to `steps` proposals per op.
-       Every other cycle, and every cycle of more than `WHOLE_UP_TO` ops, anneals the best schedule stretch by stretch
-       instead (:mod:`placekit.solvers.makespan.stretch`), which costs as much per proposal however long the schedule.
+       with probability `fresh` from a list schedule with noise. Cycles grow longer, up to `steps` proposals per op, or
+       to what there is time for. Every other cycle, and every cycle of more than `WHOLE_UP_TO` ops, anneals the best
+       schedule stretch by stretch instead (:mod:`placekit.solvers.makespan.stretch`), which costs as much per proposal
+       however long the schedule. Where the graph has cuts (:mod:`placekit.solvers.makespan.segments`), most of the long
+       cycles anneal the parts between them.
     3. Between two cycles the best placement is also run by devices that never idle, in case they find a better order.
     4. Ends when `patience` cycles in a row brought nothing.
 
@@ -118,7 +127,10 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
         return StopReason.FINISHED
     best.offer()
     prices = price(flat, best.value_s)
-    stale, number, num_ops = 0, 0, flat.instance.num_ops
+    cuts = np.zeros(0, dtype=np.int64)
+    if not flat.has_contention and flat.instance.num_ops <= WHOLE_UP_TO:
+        cuts = cut_ops(make_tasks(run.problem))
+    stale, number, num_ops, proposal_s = 0, 0, flat.instance.num_ops, 0.0
     while (reason := run.should_stop()) is None:
         if stale >= params.patience or number == params.max_cycles or best.value_s <= 0.0:
             return StopReason.FINISHED
@@ -126,11 +138,18 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
         for device, sequence in redispatch(flat, best.device.copy(), rank_s):
             best.consider(device, sequence)
         steps = min(params.steps, FIRST_STEPS * 2 ** min(number, 30))
+        if proposal_s and run.remaining_s is not None:  # a walk that is cut off before it is cold has hardly begun
+            steps = min(steps, max(int(IN_TIME * run.remaining_s / (proposal_s * num_ops)), FIRST_STEPS))
         priced = flat
         if prices is not None:
             priced = flat._replace(price_s=prices.price_s * float(run.rng.choice(PRICING)))
-        if not flat.has_contention and num_ops > STRETCHES[0] and (num_ops > WHOLE_UP_TO or number % 2):
+        is_short = num_ops > STRETCHES[0] and (num_ops > WHOLE_UP_TO or number % 2 == 1)
+        since_s = run.elapsed_s
+        if not flat.has_contention and is_short:
             _sweep(best, priced, min(steps, STRETCH_STEPS))
+        elif len(cuts) and number % WHOLE_EVERY:
+            _sweep(best, priced, steps, cuts)
+            proposal_s = (run.elapsed_s - since_s) / (steps * num_ops)
         else:
             listed = None
             if number and run.rng.random() < params.fresh:
@@ -140,6 +159,7 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
                 listed = listed or scattered(flat, rank_s, noise, run.rng)
             load(flat, best.walk, *(listed or (best.device, best.sequence)))
             _cycle(best, priced, HOT[0] if number == 0 else float(run.rng.choice(HOT)), steps * num_ops)
+            proposal_s = (run.elapsed_s - since_s) / (steps * num_ops)
         number += 1
         stale = 0 if best.value_s < before * (1 - 1e-9) else stale + 1
     return reason
@@ -198,22 +218,31 @@ def _annealed(
         yield value_s
 
 
-def _sweep(best: _Best, flat: SequenceProblem, num_steps: int) -> None:
-    """Anneal one stretch of the best schedule after the other, `num_steps` proposals per op, until told to stop."""
+def _sweep(best: _Best, flat: SequenceProblem, num_steps: int, cuts: NDArray[np.int64] | None = None) -> None:
+    """Anneal one stretch of the best schedule after the other, `num_steps` proposals per op, until told to stop.
+
+    The stretches are those between the ops `cuts`, or of a random width.
+    """
     run, walk = best.run, best.walk
     seeds = np.random.default_rng(run.rng.integers(2**63))
     num_ops = flat.instance.num_ops
-    width = int(seeds.choice([each for each in STRETCHES if each <= max(num_ops // 2, STRETCHES[0])]))
-    hot = float(seeds.choice(STRETCH_HOT))
     load(flat, walk, best.device, best.sequence)
     sort_by_start(walk)
+    if cuts is None:
+        width = int(seeds.choice([each for each in STRETCHES if each <= max(num_ops // 2, STRETCHES[0])]))
+        hot = float(seeds.choice(STRETCH_HOT))
+        bounds = [0, *range(width - int(seeds.integers(width)), num_ops, width), num_ops]
+    else:
+        hot = float(seeds.choice(HOT))
+        bounds = [0, *np.sort(walk.position[cuts]).tolist(), num_ops]
     # a schedule of its own: the walk, which is loaded anew whenever a stretch became better
     device, sequence = walk.device.copy(), walk.sequence.copy()
     load(flat, walk, device, sequence)
-    for low in range(-int(seeds.integers(width)), num_ops, width):
-        begin, end = max(low, 0), min(low + width, num_ops)
+    for begin, end in pairwise(bounds):
         if run.should_stop() is not None:
             break
+        if begin == end:
+            continue
         finish_s = walk.timeline.finish_s
         part = cut_stretch(flat, device, sequence, finish_s, begin, end)
         inner = empty_walk(part.flat)
@@ -222,8 +251,9 @@ def _sweep(best: _Best, flat: SequenceProblem, num_steps: int) -> None:
         hot_s = hot * float(finish_s[part.ops].max() - walk.timeline.start_s[part.ops].min())
         if hot_s <= 0:
             continue  # ops of no time
-        schedule, cooling = (part_device, part_sequence, value), (hot_s, COLD * hot_s)
+        schedule, cooling = (part_device, part_sequence, value), (hot_s, COLD / hot * hot_s)
         if min(_annealed(run, part.flat, inner, schedule, cooling, num_steps * len(part.ops), seeds)) < value:
             device[part.ops], sequence[begin:end] = part_device, part.ops[part_sequence]
             best.consider(device, sequence)
+            best.offer()
     best.offer()

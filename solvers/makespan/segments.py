@@ -17,6 +17,11 @@ Cuts over which no edge jumps come first; a segment that is still large is also 
 Transformers and networks of Inception blocks fall into small pieces like this. Finding the cuts takes
 O(ops + edges): k is one iff every op before it has a successor at or before it, and every op after it a predecessor
 at or after it, in any topological order.
+
+An op that is an ancestor or a descendant of nearly all others is a **near cut**. The few that are neither belong to no
+segment; the inequality holds without them, and says more than the work does, because at a near cut all devices but one
+have hardly anything to do. What is still large is divided there, the most even cut first among those that leave out the
+fewest ops.
 """
 
 from __future__ import annotations
@@ -25,41 +30,64 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placekit.costs import CostTable
 from placekit.graph import OpGraph
 from placekit.platform import Platform
 from placekit.problem import Problem
+from placekit.solvers.makespan.between import reachable
 from placekit.solvers.makespan.tasks import Tasks
 from placekit.solvers.makespan.windows import Floors
 
-__all__ = ["Segment", "cut_segments", "floors_of", "segment_problem"]
+__all__ = ["LARGE", "Segment", "cut_ops", "cut_segments", "floors_of", "segment_problem"]
 
 LARGE = 60
-"""Ops from which a segment is divided at cuts over which edges jump."""
+"""Ops from which a segment is divided at cuts over which edges jump, and at near cuts."""
+NEARLY = 0.95
+"""Share of the ops that are before or behind a near cut, at least."""
+LEAST_OPS = 20
+"""Ops on each side of a near cut, at least."""
+MAX_OPS_NEAR = 700
+"""Ops of the graph up to which near cuts are looked for."""
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """The ops between two cuts, both included.
+    """The ops between two cuts, both included, without those that a near cut leaves out.
 
     Parameters
     ----------
     first, last
         Positions (in the order of the tasks) of the cuts; None for the first at the beginning of the graph, and for
         the last at its end.
-    low, high
-        The ops are those at the positions ``low .. high - 1``.
+    ops
+        ``[N]`` positions of the ops, rising; the cuts are the first and the last of them.
     """
 
     first: int | None
     last: int | None
-    low: int
-    high: int
+    ops: NDArray[np.int64]
 
 
 def cut_segments(tasks: Tasks) -> list[Segment]:
-    """Return the segments of a graph, one if it has no cuts. O(ops + edges)."""
+    """Return the segments of a graph in order, one if it has no cuts.
+
+    O(ops + edges); with near cuts, O(ops**2) beside the closure of the graph.
+    """
+    segments = _between(_exact_cuts(tasks), tasks.num_ops)
+    if tasks.num_ops > MAX_OPS_NEAR or all(len(segment.ops) < LARGE for segment in segments):
+        return segments
+    behind = reachable(tasks)
+    return [part for segment in segments for part in _divided(segment, behind)]
+
+
+def cut_ops(tasks: Tasks) -> NDArray[np.int64]:
+    """Return the indices in the graph of the ops at which :func:`cut_segments` divides it."""
+    return tasks.op[[segment.last for segment in cut_segments(tasks) if segment.last is not None]]
+
+
+def _exact_cuts(tasks: Tasks) -> list[int]:
     num_ops = tasks.num_ops
     places = np.arange(num_ops)
     next_op = np.full(num_ops, num_ops)
@@ -77,7 +105,28 @@ def cut_segments(tasks: Tasks) -> list[Segment]:
     for low, high in pairwise([0, *chosen, num_ops - 1]):
         if high - low >= LARGE:
             chosen += (low + 1 + np.flatnonzero(is_cut[low + 1 : high])).tolist()
-    return _between(sorted(set(chosen)), num_ops)
+    return sorted(set(chosen))
+
+
+def _divided(segment: Segment, behind: NDArray[np.bool_]) -> list[Segment]:
+    """Return the segment, divided at near cuts as long as it is large and has any."""
+    ops, num_ops = segment.ops, len(segment.ops)
+    if num_ops < LARGE:
+        return [segment]
+    inside = behind[np.ix_(ops, ops)]
+    num_before, num_behind = inside.sum(axis=0), inside.sum(axis=1)
+    known, smaller = num_before + num_behind + 1, np.minimum(num_before, num_behind)
+    can_cut = (known >= NEARLY * num_ops) & (smaller >= LEAST_OPS)
+    if not can_cut.any():
+        return [segment]
+    k = int(np.lexsort((smaller, known, can_cut))[-1])
+    cut = int(ops[k])
+    before, after = inside[:, k].copy(), inside[k].copy()
+    before[k] = after[k] = True
+    return [
+        *_divided(Segment(segment.first, cut, ops[before]), behind),
+        *_divided(Segment(cut, segment.last, ops[after]), behind),
+    ]
 
 
 def _between(cuts: list[int], num_ops: int) -> list[Segment]:
@@ -88,8 +137,8 @@ def _between(cuts: list[int], num_ops: int) -> list[Segment]:
         low = 0 if first is None else first
         high = num_ops if last is None else last + 1
         if high - low > 1:
-            segments.append(Segment(first, last, low, high))
-    return segments or [Segment(None, None, 0, num_ops)]
+            segments.append(Segment(first, last, np.arange(low, high)))
+    return segments or [Segment(None, None, np.arange(num_ops))]
 
 
 def segment_problem(
@@ -107,7 +156,7 @@ def segment_problem(
         Kind of the device of each cut; None for any.
     """
     graph, costs = problem.graph, problem.costs
-    ops = tasks.op[segment.low : segment.high]
+    ops = tasks.op[segment.ops]
     index = np.full(graph.num_ops, -1)
     index[ops] = np.arange(len(ops))
     readers = [index[graph.consumers_of(t)] for t in range(graph.num_tensors)]
@@ -118,7 +167,7 @@ def segment_problem(
         if kind is not None:
             supported[op] &= np.arange(supported.shape[1]) == kind
     part = OpGraph(
-        name=f"{graph.name}[{segment.low}:{segment.high}]",
+        name=f"{graph.name}[{segment.ops[0]}:{segment.ops[-1] + 1}]",
         op_names=tuple(graph.op_names[op] for op in ops.tolist()),
         op_types=tuple(graph.op_types[op] for op in ops.tolist()),
         tensor_producer=index[graph.tensor_producer[tensors]],

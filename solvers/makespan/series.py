@@ -8,7 +8,8 @@ import numpy as np
 
 from placekit.method import Run
 from placekit.placement import Placement
-from placekit.solvers.makespan.segments import Segment, cut_segments, floors_of, segment_problem
+from placekit.solvers.makespan.complete import complete
+from placekit.solvers.makespan.segments import LARGE, Segment, cut_segments, floors_of, segment_problem
 from placekit.solvers.makespan.tasks import Tasks
 from placekit.solvers.makespan.windows import Floors
 from placekit.solvers.within import Within
@@ -18,6 +19,11 @@ __all__ = ["solve_in_series"]
 
 LEAST_S = 0.1
 """Seconds that every segment may take, however small its share: one that says nothing spoils the sum."""
+FIRST_LOOK = 0.2
+"""Share of its time that a large segment gets before those are known that the bound hangs on."""
+
+_Case = tuple[int, int | None, int | None]
+"""Number of a segment, and the kinds of its first and last op; None where there is no cut."""
 
 
 def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], time_s: float) -> Floors | None:
@@ -49,39 +55,59 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
         for a in ([None] if segment.first is None else kinds[segment.first])
         for b in ([None] if segment.last is None else kinds[segment.last])
     ]
-    runs: dict[tuple[int, int | None, int | None], Run] = {}
-    least_s: dict[tuple[int, int | None, int | None], float] = {}
+    runs: dict[_Case, Run] = {}
+    least_s: dict[_Case, float] = {}
+
+    def work_on(case: _Case, seconds: float) -> None:
+        i, a, b = case
+        if case not in runs:
+            runs[case] = Run(segment_problem(run.problem, tasks, segments[i], a, b), Within(run), run.seed)
+        inner = runs[case]
+        with inner.limited_to(max(seconds, LEAST_S)):
+            solve(inner)
+        if inner.infeasible_because is not None:
+            least_s[case] = np.inf
+            return
+        # the first cut is part of the segment, and its schedule starts with it
+        first, done_s = segments[i].first, 0.0
+        if first is not None:
+            done_s = float(tasks.time_s[first, tasks.kind == a].min())
+        least_s[case] = max((inner.bound or 0.0) * (1 - 1e-12) - done_s, 0.0)
+
     until_s = run.elapsed_s + time_s
-    work = np.array([segments[i].high - segments[i].low for i, _, _ in cases], dtype=np.float64) ** 2
-    for at, (i, a, b) in enumerate(cases):
+    work = {case: float(len(segments[case[0]].ops)) ** 2 for case in cases}
+    for at, case in enumerate(cases):
         if run.should_stop() is not None:
             return None
-        segment = segments[i]
-        share_s = max((until_s - run.elapsed_s) * work[at] / work[at:].sum(), LEAST_S)
-        part = segment_problem(run.problem, tasks, segment, a, b)
-        inner = runs[i, a, b] = Run(part, Within(run, share_s), run.seed)
-        solve(inner)
-        if inner.infeasible_because is not None:
-            continue
-        # the first cut is part of the segment, and its schedule starts with it
-        done_s = 0.0
-        if segment.first is not None:
-            done_s = float(tasks.time_s[segment.first, tasks.kind == a].min())
-        least_s[i, a, b] = max((inner.bound or 0.0) * (1 - 1e-12) - done_s, 0.0)
-    bound_s, floors, path = floors_of(tasks, segments, least_s)
-    if np.isfinite(bound_s):
+        share = work[case] / sum(work[each] for each in cases[at:])
+        # what the first look leaves open may turn out not to matter
+        work_on(case, (until_s - run.elapsed_s) * share * (FIRST_LOOK if len(segments[case[0]].ops) >= LARGE else 1.0))
+    settled: set[_Case] = set()
+    while True:
+        bound_s, floors, path = floors_of(tasks, segments, least_s)
+        if not np.isfinite(bound_s):
+            return floors
         run.raise_bound(
             min(bound_s * (1 - 1e-12), np.inf if run.objective is None else run.objective * (1 + 1e-12)),
             "segments in series",
         )
-        _offer_chain(run, tasks, segments, [runs[i, a, b] for i, (a, b) in enumerate(path)])
-    return floors
+        chain = [(i, a, b) for i, (a, b) in enumerate(path)]
+        _offer_chain(run, tasks, segments, [runs[case] for case in chain])
+        left_s = until_s - run.elapsed_s
+        unsettled = [case for case in chain if len(segments[case[0]].ops) >= LARGE and case not in settled]
+        if not unsettled or left_s < LEAST_S or run.should_stop() is not None:
+            return floors
+        case = max(unsettled, key=lambda case: work[case] / runs[case].elapsed_s)
+        before = least_s[case], runs[case].objective
+        work_on(case, left_s / 2)
+        if (least_s[case], runs[case].objective) == before:
+            settled.add(case)
 
 
 def _offer_chain(run: Run, tasks: Tasks, segments: list[Segment], parts: list[Run]) -> None:
     """Offer the schedules of the segments one after the other; equal devices are renamed so that the cuts agree."""
     device = np.full(tasks.num_ops, -1, dtype=np.int64)
-    step = np.zeros(tasks.num_ops, dtype=np.int64)
+    sequence: list[int] = []
     for segment, part in zip(segments, parts, strict=True):
         if part.placement is None:
             return
@@ -89,7 +115,7 @@ def _offer_chain(run: Run, tasks: Tasks, segments: list[Segment], parts: list[Ru
         rename = np.arange(tasks.num_devices)
         if segment.first is not None and device[segment.first] >= 0:
             rename[[inner[0], device[segment.first]]] = device[segment.first], inner[0]
-        device[segment.low : segment.high] = rename[inner]
+        device[segment.ops] = rename[inner]
         order = part.placement.step_of_op
         assert part.evaluation is not None
         assert part.evaluation.score is not None
@@ -99,7 +125,11 @@ def _offer_chain(run: Run, tasks: Tasks, segments: list[Segment], parts: list[Ru
         start = np.zeros(len(inner))
         start[schedule.op[ops]] = schedule.start_s[ops]
         by_start = np.argsort(start, kind="stable") if order is None else np.argsort(order, kind="stable")
-        step[segment.low + by_start] = segment.low + np.arange(len(inner))
-    device_of_op, step_of_op = np.empty_like(device), np.empty_like(step)
-    device_of_op[tasks.op], step_of_op[tasks.op] = device, step
+        sequence += segment.ops[by_start[1 if sequence else 0 :]].tolist()  # a cut is first, and ended the one before
+    device_of_op = np.empty_like(device)
+    device_of_op[tasks.op] = device
+    left_out = tasks.op[device < 0]
+    device_of_op, order = complete(run.problem, device_of_op, tasks.op[sequence], left_out)
+    step_of_op = np.empty_like(order)
+    step_of_op[order] = np.arange(len(order))
     run.offer(Placement.of(run.problem, device_of_op, step_of_op))

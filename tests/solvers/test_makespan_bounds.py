@@ -16,12 +16,9 @@ from numpy.typing import NDArray
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.method import Run
 from placekit.solvers.makespan.between import least_between, reachable, useful_pairs
 from placekit.solvers.makespan.bounds import first_floors, makespan_bounds, refute
 from placekit.solvers.makespan.energy import window_work
-from placekit.solvers.makespan.segments import cut_segments, floors_of
-from placekit.solvers.makespan.series import LEAST_S, solve_in_series
 from placekit.solvers.makespan.tasks import Tasks, make_tasks, representatives
 from placekit.solvers.makespan.windows import _one_machine, narrow
 
@@ -273,88 +270,6 @@ def test_joins_wait_for_all_their_inputs_but_one() -> None:
     assert windows is not None
     assert windows.head_s[-1].tolist() == [6.0, 6.0]
     assert windows.path_s == 7.0
-
-
-def chain_of_forks(count: int, num_kinds: int = 1) -> pk.Problem:
-    """Return forks in series, the last op of each being the first of the next."""
-    names, edges = ["c0"], []
-    for i in range(count):
-        middle = [f"m{i}.{j}" for j in range(3)]
-        names += [*middle, f"c{i + 1}"]
-        edges += [(f"c{i}", m) for m in middle] + [(m, f"c{i + 1}") for m in middle]
-    graph = pk.OpGraph.from_edges(names, edges, name="forks")
-    rng = np.random.default_rng(0)
-    kinds = ("d", "e")[:num_kinds]
-    platform = pk.Platform.of(d=2) if num_kinds == 1 else pk.Platform.of(d=2, e=2)
-    costs = pk.CostTable(
-        kinds,
-        rng.uniform(1, 2, (graph.num_ops, num_kinds)),
-        rng.uniform(0.1, 0.3, (graph.num_tensors, num_kinds)),
-        np.ones(graph.num_ops),
-    )
-    return pk.Problem(graph, platform, costs, pk.Makespan())
-
-
-def test_cuts_are_the_ops_that_everything_passes() -> None:
-    """The ops between the forks; an edge that jumps over one unmakes it as long as the segment is small."""
-    tasks = make_tasks(chain_of_forks(3))
-    assert [(s.first, s.last) for s in cut_segments(tasks)] == [(0, 4), (4, 8), (8, 12)]
-    problem = chain_of_forks(3)
-    names = problem.graph.op_names
-    edges = [(names[u], names[v]) for u, v in zip(problem.graph.senders, problem.graph.receivers, strict=True)]
-    graph = pk.OpGraph.from_edges(names, [*edges, ("c0", "c2")])
-    jumped = make_tasks(problem.replace(graph=graph))
-    assert [(s.first, s.last) for s in cut_segments(jumped)] == [(0, 8), (8, 12)]
-
-
-@given(problems(max_ops=7, with_memory=False, objective=st.just(pk.Makespan())))
-@examples(100)
-def test_cuts_are_comparable_with_every_op(problem: pk.Problem) -> None:
-    """Segments meet in ops that are before or behind every other op, and no op is left out."""
-    tasks = make_tasks(problem)
-    behind = reachable(tasks)
-    segments = cut_segments(tasks)
-    assert sorted({v for s in segments for v in range(s.low, s.high)}) == list(range(tasks.num_ops))
-    for cut in {s.last for s in segments} | {s.first for s in segments}:
-        if cut is not None:
-            assert (behind[cut] | behind[:, cut]).sum() == tasks.num_ops - 1
-
-
-@pytest.mark.parametrize("num_kinds", [1, 2])
-def test_segments_in_series_prove_the_whole(num_kinds: int) -> None:
-    """Four forks in a row: the bound put together meets the schedule put together, on equal and unequal devices."""
-    problem = chain_of_forks(4, num_kinds)
-    result = pk.solve(problem, method="bound", stop=pk.MaxRuntime(120))
-    assert result.status is pk.Status.OPTIMAL
-    whole = pk.solve(problem, method="cpsat", stop=pk.MaxRuntime(120))
-    assert whole.objective == pytest.approx(result.objective, rel=1e-6)
-
-
-def test_a_small_segment_has_time_however_small_its_share() -> None:
-    """One that is cut off before it has said anything would count for nothing in the sum."""
-    problem = chain_of_forks(4)
-    limits_s = []
-
-    def look_at_the_clock(part: Run) -> pk.StopReason:
-        assert part.stop is not None
-        limits_s.append(part.stop.time_limit_s)
-        return pk.StopReason.FINISHED
-
-    solve_in_series(Run(problem), make_tasks(problem), look_at_the_clock, time_s=0.0)
-    assert limits_s == [LEAST_S] * 4
-
-
-def test_floors_are_partial_sums_of_the_segments() -> None:
-    """Three segments of 5, 6 and 7 s: the second cut ends at 11 s at the earliest, and 7 s follow."""
-    tasks = make_tasks(chain_of_forks(3))
-    segments = cut_segments(tasks)
-    ones = np.ones_like(tasks.time_s)
-    tasks = make_tasks(chain_of_forks(3).replace(costs=chain_of_forks(3).costs.replace(op_time_s=ones[:, :1])))
-    bound_s, floors, path = floors_of(tasks, segments, {(0, 0, 0): 5.0, (1, 0, 0): 6.0, (2, 0, 0): 7.0})
-    assert bound_s == 19.0  # 1 s of the first op
-    assert floors.head_s[8].tolist() == [11.0, 11.0]  # it ends at 12 s
-    assert floors.tail_s[8].tolist() == [7.0, 7.0]
-    assert path == [(0, 0)] * 3
 
 
 def test_bound_method_names_the_best_bound() -> None:

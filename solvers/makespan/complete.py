@@ -1,0 +1,71 @@
+"""A schedule of some of the ops, made one of all: the others are put where they cost least."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.objectives import Makespan
+from placekit.problem import Problem
+from placekit.solvers.makespan.moves import window
+from placekit.solvers.makespan.sequence import sequence_problem
+from placekit.solvers.makespan.walk import empty_walk, load
+
+__all__ = ["complete"]
+
+
+def complete(
+    problem: Problem, device: NDArray[np.int64], sequence: NDArray[np.int64], left_out: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Insert ops into a schedule, one after the other, each at the device and the position of the least makespan.
+
+    Parameters
+    ----------
+    problem
+        The problem; its objective is the makespan.
+    device
+        ``[V]`` device of each op; of those left out it is not looked at.
+    sequence
+        The other ops in an order that keeps their precedences, of paths through those left out as well.
+    left_out
+        The ops to insert, in topological order. One whose class has a device goes there.
+
+    Returns
+    -------
+    tuple[NDArray[np.int64], NDArray[np.int64]]
+        ``[V]`` device of each op, and a topological order. Memory is not looked at.
+
+    Notes
+    -----
+    O(left out * ops * devices * (ops + edges)) at worst; a window rarely spans all positions.
+    """
+    assert isinstance(problem.objective, Makespan)
+    flat = sequence_problem(problem, has_contention=problem.objective.contention)
+    graph, class_of_op = problem.graph, flat.instance.class_of_op
+    device, waiting = device.copy(), set(left_out.tolist())
+    key = np.full(graph.num_ops, -0.5)
+    key[sequence] = np.arange(len(sequence))
+    rank = np.argsort(flat.instance.order)
+    for v in left_out.tolist():  # before it is inserted, right behind the last op that it needs
+        needs = graph.senders[graph.receivers == v]
+        key[v] = np.floor(key[needs]).max(initial=-1.0) + 0.5
+        known = [w for w in np.flatnonzero(class_of_op == class_of_op[v]).tolist() if w not in waiting]
+        device[v] = (
+            device[known[0]] if known else np.where(flat.allowed[class_of_op[v]], flat.time_s[v], np.inf).argmin()
+        )
+    order = np.lexsort((rank, key))
+    walk = empty_walk(flat)
+    for v in left_out.tolist():
+        load(flat, walk, device, order)
+        low, high = window(flat, walk, v)
+        others, best_s, best = order[order != v], np.inf, (int(device[v]), order)
+        is_free = not any(w not in waiting for w in np.flatnonzero(class_of_op == class_of_op[v]).tolist())
+        for d in np.flatnonzero(flat.allowed[class_of_op[v]]).tolist() if is_free else [int(device[v])]:
+            for at in range(low, high + 1):
+                device[v], tried = d, np.insert(others, at, v)
+                value_s = load(flat, walk, device, tried)
+                if value_s < best_s:
+                    best_s, best = value_s, (d, tried)
+        device[v], order = best
+        waiting.discard(v)
+    return device, order
