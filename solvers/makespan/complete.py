@@ -13,6 +13,9 @@ from placekit.solvers.makespan.walk import empty_walk, load
 
 __all__ = ["complete"]
 
+POSITIONS = 32
+"""Positions that are tried for an op, evenly spread over all that it can take."""
+
 
 def complete(
     problem: Problem, device: NDArray[np.int64], sequence: NDArray[np.int64], left_out: NDArray[np.int64]
@@ -37,35 +40,35 @@ def complete(
 
     Notes
     -----
-    O(left out * ops * devices * (ops + edges)) at worst; a window rarely spans all positions.
+    O(left out * POSITIONS * devices * (ops + edges)).
     """
     assert isinstance(problem.objective, Makespan)
     flat = sequence_problem(problem, has_contention=problem.objective.contention)
     graph, class_of_op = problem.graph, flat.instance.class_of_op
     device, waiting = device.copy(), set(left_out.tolist())
+    homes: dict[int, list[int]] = {}
     key = np.full(graph.num_ops, -0.5)
     key[sequence] = np.arange(len(sequence))
-    rank = np.argsort(flat.instance.order)
-    for v in left_out.tolist():  # before it is inserted, right behind the last op that it needs
-        needs = graph.senders[graph.receivers == v]
-        key[v] = np.floor(key[needs]).max(initial=-1.0) + 0.5
-        known = [w for w in np.flatnonzero(class_of_op == class_of_op[v]).tolist() if w not in waiting]
-        device[v] = (
-            device[known[0]] if known else np.where(flat.allowed[class_of_op[v]], flat.time_s[v], np.inf).argmin()
-        )
-    order = np.lexsort((rank, key))
+    for v in left_out.tolist():
+        mates = np.flatnonzero(class_of_op == class_of_op[v]).tolist()
+        known = [int(device[w]) for w in mates if w not in waiting]
+        homes[v] = known[:1] or np.flatnonzero(flat.allowed[class_of_op[v]]).tolist()
+        # until it is its turn: where it is fastest, right behind the last op that it needs
+        device[v] = homes[v][int(flat.time_s[v, homes[v]].argmin())]
+        key[v] = np.floor(key[graph.senders[graph.receivers == v]]).max(initial=-1.0) + 0.5
+    order = np.lexsort((np.argsort(flat.instance.order), key))
     walk = empty_walk(flat)
     for v in left_out.tolist():
         load(flat, walk, device, order)
         low, high = window(flat, walk, v)
         others, best_s, best = order[order != v], np.inf, (int(device[v]), order)
-        is_free = not any(w not in waiting for w in np.flatnonzero(class_of_op == class_of_op[v]).tolist())
-        for d in np.flatnonzero(flat.allowed[class_of_op[v]]).tolist() if is_free else [int(device[v])]:
-            for at in range(low, high + 1):
+        for d in homes[v]:
+            for at in np.unique(np.linspace(low, high, POSITIONS).round().astype(np.int64)).tolist():
                 device[v], tried = d, np.insert(others, at, v)
                 value_s = load(flat, walk, device, tried)
                 if value_s < best_s:
                     best_s, best = value_s, (d, tried)
         device[v], order = best
-        waiting.discard(v)
+        for w in np.flatnonzero(class_of_op == class_of_op[v]).tolist():
+            device[w], homes[w] = device[v], [int(device[v])]
     return device, order
