@@ -1,4 +1,8 @@
-"""Segments solved one by one: a bound, floors for the windows, and a schedule put together from theirs."""
+"""Segments solved one by one: a bound, floors for the windows, and a schedule put together from theirs.
+
+Every segment is solved for every pair of kinds of its two cuts. Small ones are done after that; large ones get a first
+look, and then the rest of the time goes to those that the bound of the whole hangs on, until nothing changes.
+"""
 
 from __future__ import annotations
 
