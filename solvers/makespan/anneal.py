@@ -56,8 +56,8 @@ LARGEST_GROUP = 5
 """Groups are of at most ``2 ** LARGEST_GROUP`` ops."""
 SEND, GROUP, PULL, PUSH, SHIFT, EXCHANGE = range(6)
 """Actions: send a class, or a connected group, to a device; move an op forward or backward; swap two classes."""
-ANYWHERE = 4
-"""What a proposal is about if not an arc of the critical path, whose kinds are numbered from 0."""
+ANYWHERE = NOTHING + 1
+"""What a proposal is about if not an arc of the critical path, of which `NOTHING` is the last kind."""
 SHARES = (
     # send, group, pull, push, shift, exchange
     (0.40, 0.05, 0.00, 0.00, 0.00, 0.55),  # SAME_DEVICE

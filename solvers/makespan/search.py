@@ -143,13 +143,13 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
         priced = flat
         if prices is not None:
             priced = flat._replace(price_s=prices.price_s * float(run.rng.choice(PRICING)))
-        is_short = num_ops > STRETCHES[0] and (num_ops > WHOLE_UP_TO or number % 2 == 1)
+        can_sweep = not flat.has_contention and num_ops > STRETCHES[0]
+        is_short = can_sweep and (num_ops > WHOLE_UP_TO or number % 2 == 1)
         since_s = run.elapsed_s
-        if not flat.has_contention and is_short:
+        if is_short:
             _sweep(best, priced, min(steps, STRETCH_STEPS))
         elif len(cuts) and number % WHOLE_EVERY:
             _sweep(best, priced, steps, cuts)
-            proposal_s = (run.elapsed_s - since_s) / (steps * num_ops)
         else:
             listed = None
             if number and run.rng.random() < params.fresh:
@@ -159,6 +159,7 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
                 listed = listed or scattered(flat, rank_s, noise, run.rng)
             load(flat, best.walk, *(listed or (best.device, best.sequence)))
             _cycle(best, priced, HOT[0] if number == 0 else float(run.rng.choice(HOT)), steps * num_ops)
+        if not is_short:
             proposal_s = (run.elapsed_s - since_s) / (steps * num_ops)
         number += 1
         stale = 0 if best.value_s < before * (1 - 1e-9) else stale + 1
@@ -248,10 +249,10 @@ def _sweep(best: _Best, flat: SequenceProblem, num_steps: int, cuts: NDArray[np.
         inner = empty_walk(part.flat)
         part_device, part_sequence = device[part.ops], np.arange(len(part.ops))
         value = load(part.flat, inner, part_device, part_sequence)
-        hot_s = hot * float(finish_s[part.ops].max() - walk.timeline.start_s[part.ops].min())
-        if hot_s <= 0:
+        part_s = float(finish_s[part.ops].max() - walk.timeline.start_s[part.ops].min())
+        if part_s <= 0:
             continue  # ops of no time
-        schedule, cooling = (part_device, part_sequence, value), (hot_s, COLD / hot * hot_s)
+        schedule, cooling = (part_device, part_sequence, value), (hot * part_s, COLD * part_s)
         if min(_annealed(run, part.flat, inner, schedule, cooling, num_steps * len(part.ops), seeds)) < value:
             device[part.ops], sequence[begin:end] = part_device, part.ops[part_sequence]
             best.consider(device, sequence)

@@ -40,7 +40,7 @@ from placekit.solvers.makespan.between import reachable
 from placekit.solvers.makespan.tasks import Tasks
 from placekit.solvers.makespan.windows import Floors
 
-__all__ = ["LARGE", "Segment", "cut_ops", "cut_segments", "floors_of", "segment_problem"]
+__all__ = ["LARGE", "Case", "Segment", "cut_ops", "cut_segments", "floors_of", "segment_problem"]
 
 LARGE = 60
 """Ops from which a segment is divided at cuts over which edges jump, and at near cuts."""
@@ -50,6 +50,9 @@ LEAST_OPS = 20
 """Ops on each side of a near cut, at least."""
 MAX_OPS_NEAR = 700
 """Ops of the graph up to which near cuts are looked for."""
+
+Case = tuple[int, int | None, int | None]
+"""Number of a segment, and the kinds of its first and last op; None where there is no cut."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +198,7 @@ def segment_problem(
 
 
 def floors_of(
-    tasks: Tasks, segments: list[Segment], least_s: dict[tuple[int, int | None, int | None], float]
+    tasks: Tasks, segments: list[Segment], least_s: dict[Case, float]
 ) -> tuple[float, Floors, list[tuple[int | None, int | None]]]:
     """Return the least makespan that the segments prove, their floors, and a best path: the kinds at their ends.
 

@@ -13,7 +13,7 @@ import numpy as np
 from placekit.method import Run
 from placekit.placement import Placement
 from placekit.solvers.makespan.complete import complete
-from placekit.solvers.makespan.segments import LARGE, Segment, cut_segments, floors_of, segment_problem
+from placekit.solvers.makespan.segments import LARGE, Case, Segment, cut_segments, floors_of, segment_problem
 from placekit.solvers.makespan.tasks import Tasks
 from placekit.solvers.makespan.windows import Floors
 from placekit.solvers.within import Within
@@ -25,9 +25,6 @@ LEAST_S = 0.1
 """Seconds that every segment may take, however small its share: one that says nothing spoils the sum."""
 FIRST_LOOK = 0.2
 """Share of its time that a large segment gets before those are known that the bound hangs on."""
-
-_Case = tuple[int, int | None, int | None]
-"""Number of a segment, and the kinds of its first and last op; None where there is no cut."""
 
 
 def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], time_s: float) -> Floors | None:
@@ -59,10 +56,10 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
         for a in ([None] if segment.first is None else kinds[segment.first])
         for b in ([None] if segment.last is None else kinds[segment.last])
     ]
-    runs: dict[_Case, Run] = {}
-    least_s: dict[_Case, float] = {}
+    runs: dict[Case, Run] = {}
+    least_s: dict[Case, float] = {}
 
-    def work_on(case: _Case, seconds: float) -> None:
+    def work_on(case: Case, seconds: float) -> None:
         i, a, b = case
         if case not in runs:
             runs[case] = Run(segment_problem(run.problem, tasks, segments[i], a, b), Within(run), run.seed)
@@ -86,7 +83,7 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
         share = work[case] / sum(work[each] for each in cases[at:])
         # what the first look leaves open may turn out not to matter
         work_on(case, (until_s - run.elapsed_s) * share * (FIRST_LOOK if len(segments[case[0]].ops) >= LARGE else 1.0))
-    settled: set[_Case] = set()
+    settled: set[Case] = set()
     while True:
         bound_s, floors, path = floors_of(tasks, segments, least_s)
         if not np.isfinite(bound_s):
