@@ -33,8 +33,12 @@ IN_TIME = 0.95
 """Share of the time left that a cycle may take, by the pace of the one before."""
 MEAN_WEIGHT = 0.2
 """What a later mean finish costs; see :mod:`placekit.solvers.makespan.anneal`."""
-HOT = (0.003, 0.01, 0.03, 0.1)
+HOT = (0.001, 0.002, 0.01, 0.03, 0.1)
 """First temperatures of a cycle, in units of the best makespan, from which one is drawn."""
+MILD = 0.005
+"""Temperatures below are mild: a cycle keeps most of what it starts from."""
+MILD_STEPS = 5_000
+"""Proposals per op of a mild cycle at most."""
 COLD = 1e-4
 """Last temperature of a cycle, in the same unit."""
 PRICING = (1.0, 3.0, 3.0)
@@ -90,12 +94,12 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
     """Search from what `run` holds, and offer what is found; return why it ended.
 
     1. Start from what is known (warm start, single devices, `heft`, `m-etf`) and from a list schedule by HEFT's rank.
-    2. A cycle anneals (:mod:`placekit.solvers.makespan.anneal`) from the best schedule, at a random temperature, or
-       with probability `fresh` from a list schedule with noise. Cycles grow longer, up to `steps` proposals per op, or
-       to what there is time for. Every other cycle, and every cycle of more than `WHOLE_UP_TO` ops, anneals the best
-       schedule stretch by stretch instead (:mod:`placekit.solvers.makespan.stretch`), which costs as much per proposal
-       however long the schedule. Where the graph has cuts (:mod:`placekit.solvers.makespan.segments`), most of the long
-       cycles anneal the parts between them.
+    2. A cycle anneals (:mod:`placekit.solvers.makespan.anneal`) from the best schedule at a random temperature; if that
+       is not mild, with probability `fresh` from a list schedule with noise. Cycles grow longer, up to `steps`
+       proposals per op (mild ones up to `MILD_STEPS`), or to what there is time for. Every other cycle, and every cycle
+       of more than `WHOLE_UP_TO` ops, anneals the best schedule stretch by stretch instead
+       (:mod:`placekit.solvers.makespan.stretch`), which costs as much per proposal however long the schedule. Where the
+       graph has cuts (:mod:`placekit.solvers.makespan.segments`), most of the long cycles anneal the parts between.
     3. Between two cycles the best placement is also run by devices that never idle, in case they find a better order.
     4. Ends when `patience` cycles in a row brought nothing.
 
@@ -151,14 +155,16 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
         elif len(cuts) and number % WHOLE_EVERY:
             _sweep(best, priced, steps, cuts)
         else:
-            listed = None
-            if number and run.rng.random() < params.fresh:
+            listed, hot = None, float(run.rng.choice(HOT))
+            if hot < MILD:
+                steps = min(steps, MILD_STEPS)
+            elif number and run.rng.random() < params.fresh:
                 noise = NOISE * run.rng.random()
                 if prices is not None and run.rng.random() < SHARED_OUT:
                     listed = scattered(flat._replace(allowed=prices.allowed), rank_s, noise, run.rng)
                 listed = listed or scattered(flat, rank_s, noise, run.rng)
             load(flat, best.walk, *(listed or (best.device, best.sequence)))
-            _cycle(best, priced, HOT[0] if number == 0 else float(run.rng.choice(HOT)), steps * num_ops)
+            _cycle(best, priced, hot, steps * num_ops)
         if not is_short:
             proposal_s = (run.elapsed_s - since_s) / (steps * num_ops)
         number += 1

@@ -10,6 +10,7 @@ from oracle import brute_force
 from strategies import examples, problems
 
 import placekit as pk
+from placekit.benchmarks.families import generate
 from placekit.errors import SolverUnavailableError
 from placekit.method import Run
 from placekit.objectives import OBJECTIVES
@@ -45,6 +46,23 @@ def test_every_planned_method_exists_and_works_on_its_stage(diamond: pk.Problem)
                 assert stage.why
                 at = problem.replace(contiguity=stage.contiguity or contiguity)
                 assert get_method(stage.method, stage.params).supports(at) is None, (name, stage)
+
+
+def test_the_program_of_all_orders_is_left_out_where_little_is_open() -> None:
+    """40 ops on eight devices: it has its turn at a gap of 5 %, not at one of 1 %."""
+    problem = generate("layered", 40, num_devices=8, objective=pk.Makespan()).replace(contiguity="none")
+    program = next(stage for stage in plan(problem) if stage.method == "cpsat")
+    assert program.only_if is not None
+    wanted = []
+    for gap in (0.05, 0.01):
+        run = Run(problem, pk.MaxRuntime(10))
+        placement = pk.solve(problem, "heft").placement
+        assert placement is not None
+        run.offer(placement)
+        assert run.objective is not None
+        run.raise_bound(run.objective / (1 + gap), "for the test")
+        wanted.append(program.only_if(run))
+    assert wanted == [True, False]
 
 
 def test_the_account_tells_what_each_stage_brought(workloads: Path) -> None:

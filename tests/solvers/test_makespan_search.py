@@ -24,6 +24,7 @@ from placekit.solvers.makespan import walk as walks
 from placekit.solvers.makespan.anneal import anneal, propose, sort_by_start
 from placekit.solvers.makespan.brkga import decode_devices, encode, equal_groups
 from placekit.solvers.makespan.construct import construct, dispatch_order
+from placekit.solvers.makespan.search import HOT, MILD
 from placekit.solvers.makespan.sequence import SequenceProblem, decode, empty_timeline, sequence_problem
 from placekit.solvers.makespan.starts import mean_rank_s, scattered
 from placekit.solvers.makespan.trial import keeps, restore
@@ -273,6 +274,24 @@ def test_search_beats_list_scheduling(contention: bool) -> None:
     result = pk.solve(problem, "local-search", params={"max_cycles": 6}, seed=0)
     assert result.objective is not None
     assert result.objective <= 0.9 * listed
+
+
+def test_mild_cycles_stay_near_where_they_start() -> None:
+    """A walk from below `MILD` ends with far more ops where they were than one from above."""
+    flat = flat_of(layered(120, transfer=0.5))
+    start = scattered(flat, mean_rank_s(flat), 0.0, np.random.default_rng(0))
+    assert start is not None
+    walk, device, sequence = walks.empty_walk(flat), start[0].copy(), start[1].copy()
+    num_steps = 300 * len(device)
+    listed_s = walks.load(flat, walk, device, sequence)
+    best_s = anneal(flat, walk, device, sequence, listed_s, 0.2, 0.03 * listed_s, 1e-4 * listed_s, num_steps, 0)
+    stays = []
+    for hot in HOT:
+        walks.load(flat, walk, device, sequence)
+        anneal(flat, walk, device.copy(), sequence.copy(), best_s, 0.2, hot * best_s, 1e-4 * best_s, num_steps, 1)
+        stays.append(float(np.mean(walk.device == device)))
+    mild = [stay for hot, stay in zip(HOT, stays, strict=True) if hot < MILD]
+    assert min(mild) > 1.5 * max(stays[len(mild) :])
 
 
 @pytest.mark.parametrize("method", SMALL)
