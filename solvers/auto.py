@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from placekit.contiguity import Contiguity
@@ -108,15 +109,16 @@ def _makespan(size: int, *, is_equal: bool) -> tuple[Stage, ...]:
     if size <= MAKESPAN_PROGRAM_UP_TO:
         program = Stage("cpsat", "annealing, bounds, then the program that models every order", 0.35)
         anneal = Stage("local-search", "anneal placement and order", params={"steps": 20_000, "patience": 10**9})
-        slowly = replace(anneal, params={"steps": 100_000, "patience": 10**9})
+        slowly = replace(anneal, params={**anneal.params, "steps": 100_000})
         both = Stage("bound", "limits refuted case by case, and annealing beside it", beside=anneal)
         if size <= MAKESPAN_PROGRAM_FIRST_UP_TO:
             return (start, program, both)
         is_small = size <= MAKESPAN_PROGRAM_SEARCHES_UP_TO // (1 if is_equal else 2)
+        share, more_than = (0.6, NEARLY_CLOSED) if is_small else (program.share, WORK_BINDS)
         return (
             start,
             replace(both, share=0.15 if size <= MAKESPAN_PROGRAM_SEARCHES_UP_TO else 0.3),
-            replace(program, share=0.6, only_if=_is_open) if is_small else replace(program, only_if=_does_not_bind),
+            replace(program, share=share, only_if=partial(_is_open, more_than)),
             replace(both, share=0.5, beside=slowly),
             replace(anneal, why="two annealings side by side, one of them slowly", beside=slowly),
         )
@@ -128,12 +130,8 @@ def _makespan(size: int, *, is_equal: bool) -> tuple[Stage, ...]:
     )
 
 
-def _is_open(run: Run) -> bool:
-    return run.gap is None or run.gap > NEARLY_CLOSED
-
-
-def _does_not_bind(run: Run) -> bool:
-    return run.gap is None or run.gap > WORK_BINDS
+def _is_open(more_than: float, run: Run) -> bool:
+    return run.gap is None or run.gap > more_than
 
 
 def _acyclic(size: int) -> tuple[Stage, ...]:

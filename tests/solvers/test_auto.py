@@ -53,11 +53,11 @@ def test_the_program_of_all_orders_is_left_out_where_little_is_open() -> None:
     problem = generate("layered", 40, num_devices=8, objective=pk.Makespan()).replace(contiguity="none")
     program = next(stage for stage in plan(problem) if stage.method == "cpsat")
     assert program.only_if is not None
+    placement = pk.solve(problem, "heft").placement
+    assert placement is not None
     wanted = []
     for gap in (0.05, 0.01):
         run = Run(problem, pk.MaxRuntime(10))
-        placement = pk.solve(problem, "heft").placement
-        assert placement is not None
         run.offer(placement)
         assert run.objective is not None
         run.raise_bound(run.objective / (1 + gap), "for the test")
