@@ -46,8 +46,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def kernel(function: Function) -> Function:
     """Compile a function that is called millions of times with tuples of many arrays.
 
-    Numba counts a reference to each array at every call, which takes longer than a small function does. Without
-    counting nothing may be allocated, so scratch arrays are arguments; the caller keeps all of them alive.
+    Numba counts a reference to each array at every call, and copies the descriptors of all of them, which takes longer
+    than a small function does. Without counting nothing may be allocated, so scratch arrays are arguments, and the
+    caller keeps all of them alive; inlined into the kernel that calls it, a kernel copies nothing.
     """
-    compiled: Function = njit(cache=True, nogil=True, _nrt=False)(function)  # type: ignore[call-overload]  # not public
+    compiled: Function = njit(  # type: ignore[call-overload]  # `_nrt` is not public
+        cache=True, nogil=True, forceinline=True, _nrt=False
+    )(function)
     return compiled
