@@ -1,16 +1,21 @@
-"""The optimum of small makespan problems by enumeration, written from the definition of the objective."""
+"""Small makespan problems: their optimum by enumeration, written from the definition, and schedules at random."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import oracle
+from hypothesis import assume
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from strategies import problems
 
+import placekit as pk
 from placekit.contiguity import Contiguity
 from placekit.objectives import Makespan
 from placekit.problem import Problem
+from placekit.solvers.makespan.tasks import Tasks
 
 SMALL = problems(
     max_ops=6,
@@ -93,3 +98,27 @@ def best_makespan(problem: Problem) -> float | None:
 
     extend(0.0)
     return None if math.isinf(best) else best
+
+
+def random_schedule(
+    data: st.DataObject, problem: Problem, tasks: Tasks
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return devices, starts and finishes, in the order of the tasks, of a random feasible placement."""
+    device = np.zeros(problem.graph.num_ops, dtype=np.int64)
+    for c in range(tasks.num_classes):
+        members = np.flatnonzero(tasks.class_of_op == c)
+        homes = np.flatnonzero(np.isfinite(tasks.time_s[members]).all(axis=0)).tolist()
+        assume(homes)
+        device[tasks.op[members]] = data.draw(st.sampled_from(homes))
+    step = np.argsort(data.draw(st.permutations(range(problem.graph.num_ops))))
+    evaluation = pk.evaluate(problem, pk.Placement.of(problem, device, step))
+    if evaluation.violations:
+        evaluation = pk.evaluate(problem, pk.Placement.of(problem, device))
+    assume(evaluation.is_feasible)
+    assert evaluation.score is not None
+    schedule = evaluation.score.schedule
+    assert schedule is not None
+    ops = ~schedule.is_transfer
+    start, finish = np.zeros(len(device)), np.zeros(len(device))
+    start[schedule.op[ops]], finish[schedule.op[ops]] = schedule.start_s[ops], schedule.finish_s[ops]
+    return device[tasks.op], start[tasks.op], finish[tasks.op]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -22,6 +22,9 @@ TOLERANCE = 1e-9
 RELATIVE_SLACK = 4e-7
 """Taken off the dual bound of an integer program: HiGHS prunes nodes within its own gap and tolerances."""
 
+
+ROUNDING = 1e-12
+"""Taken off a bound by weak duality, relative to all that it is summed up from: sums of up to some thousand terms."""
 
 UNSOUND_PRESOLVE_RULES = 1 << 15 | 1 << 16
 """Probing and enumeration, for HiGHS's option `presolve_rule_off`: either one called 50 the optimum of a program of 38
@@ -43,11 +46,14 @@ class Outcome:
         Best dual bound, not yet rounded; None if there is none.
     row_dual
         ``[num_rows]`` multipliers of a linear program solved to the end; None otherwise.
+    column
+        ``[num_columns]`` its solution; None otherwise.
     """
 
     status: str
     bound: float | None
     row_dual: NDArray[np.float64] | None = None
+    column: NDArray[np.float64] | None = None
 
 
 class Program:
@@ -92,6 +98,11 @@ class Program:
         self._row_low.append(low)
         self._row_high.append(high)
         return len(self._row_low) - 1
+
+    def require_integers(self, columns: Iterable[int]) -> None:
+        """Require variables to be integer from now on."""
+        for column in columns:
+            self._is_integer[column] = True
 
     def solve(self, time_limit_s: float, should_stop: Callable[[], bool] | None = None) -> Outcome:
         """Solve for at most `time_limit_s`, or until `should_stop`.
@@ -170,7 +181,29 @@ class Program:
             return Outcome(word, bound if math.isfinite(bound) else None)
         if status != states.kOptimal:
             return Outcome("stopped", None)
-        return Outcome("optimal", float(highs.getObjectiveValue()), np.array(highs.getSolution().row_dual))
+        solution = highs.getSolution()
+        row_dual, column = np.array(solution.row_dual), np.array(solution.col_value)
+        return Outcome("optimal", float(highs.getObjectiveValue()), row_dual, column)
+
+    def weak_bound(self, row_dual: NDArray[np.float64]) -> float:
+        """Return the bound that the multipliers ``[num_rows]`` prove, whatever they are, if every variable has a box.
+
+        By weak duality, with :math:`r = c - A^T y` it is the sum of :math:`y_i` times the side of row i that its sign
+        asks for, and of the least :math:`r_j x_j` in the boxes; multipliers of a side that a row does not have are left
+        out. `ROUNDING` of the sum of the absolute values is taken off.
+        """
+        from scipy.sparse import csr_array
+
+        low, high = np.array(self._row_low), np.array(self._row_high)
+        y = np.where((row_dual > 0) & np.isfinite(low) | (row_dual < 0) & np.isfinite(high), row_dual, 0.0)
+        by_row = np.where(y > 0, low, high)
+        entries = (np.array(self._value), np.array(self._index), np.array(self._starts))
+        matrix = csr_array(entries, shape=(self.num_rows, self.num_columns))
+        reduced = np.array(self._cost) - matrix.T @ y
+        by_column = reduced * np.where(reduced > 0, np.array(self._low), np.array(self._high))
+        parts = np.concatenate([y[y != 0] * by_row[y != 0], by_column])
+        error = np.abs(parts).sum() + float(np.abs(y) @ (abs(matrix) @ np.abs(np.array(self._high))))
+        return float(parts.sum() - ROUNDING * error)
 
     def proven_s(self, outcome: Outcome, unit_s: float) -> float | None:
         """Return the dual bound of a solved integer program in seconds, rounded down; None if there is none.

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from placekit.compiled import njit
 from placekit.solvers.makespan.tasks import Tasks
 
-__all__ = ["insert_smallest", "least_between", "reachable", "useful_pairs", "weights_of"]
+__all__ = ["insert_smallest", "least_between", "reachable", "useful_pairs", "waits_between", "weights_of"]
 
 
 def reachable(tasks: Tasks) -> NDArray[np.bool_]:
@@ -67,15 +67,9 @@ def least_between(tasks: Tasks) -> NDArray[np.float64]:
     first = [int(np.flatnonzero(tasks.group == g)[0]) for g in range(len(tasks.group_size))]
     time_s = tasks.time_s[:, first]
     least_s = time_s.min(axis=1)
-    delay_s = _least_delay(tasks)
     num_ops = tasks.num_ops
     dist = _distances(num_ops, tasks.senders, tasks.receivers, least_s)
-    wait = _waits(num_ops, tasks.senders, tasks.receivers, delay_s, least_s, dist)
-    flip = num_ops - 1
-    turned = np.lexsort((flip - tasks.senders, flip - tasks.receivers))
-    senders, receivers = (flip - tasks.receivers)[turned], (flip - tasks.senders)[turned]
-    turned_wait = _waits(num_ops, senders, receivers, delay_s[turned], least_s[::-1].copy(), dist[::-1, ::-1].T.copy())
-    wait_back = turned_wait[::-1, ::-1].T.copy()  # by v, then by t
+    wait, wait_back = waits_between(tasks, dist)
     inside = behind.astype(np.float64)
     least = dist.copy()
     for y in weights_of(tasks):
@@ -86,6 +80,32 @@ def least_between(tasks: Tasks) -> NDArray[np.float64]:
         per_device = np.sort(np.repeat(y, tasks.group_size))[::-1]
         _spread(behind, work, wait, wait_back, np.cumsum(per_device), float(y.min()), least)
     return least
+
+
+def waits_between(tasks: Tasks, between_s: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what an op v that is the first behind s on another device waits for, and the same read backwards.
+
+    Parameters
+    ----------
+    tasks
+        The tasks.
+    between_s
+        ``[V, V]`` least seconds from the end of one op to the start of another, negative where the second is not
+        behind the first.
+
+    Returns
+    -------
+    tuple[NDArray[np.float64], NDArray[np.float64]]
+        rho of the module docstring, ``[V, V]`` by s, then by v; and ``[V, V]`` by v, then by t. O(ops * edges).
+    """
+    num_ops, senders, receivers = tasks.num_ops, tasks.senders, tasks.receivers
+    least_s, delay_s = tasks.time_s.min(axis=1), _least_delay(tasks)
+    wait = _waits(num_ops, senders, receivers, delay_s, least_s, between_s)
+    flip = num_ops - 1
+    turned = np.lexsort((flip - senders, flip - receivers))
+    senders, receivers = (flip - receivers)[turned], (flip - senders)[turned]
+    back = between_s[::-1, ::-1].T.copy()
+    return wait, _waits(num_ops, senders, receivers, delay_s[turned], least_s[::-1].copy(), back)[::-1, ::-1].T.copy()
 
 
 def _least_delay(tasks: Tasks) -> NDArray[np.float64]:

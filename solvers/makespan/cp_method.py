@@ -18,7 +18,8 @@ from placekit.solvers.bounds import largest_op
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
 from placekit.solvers.infeasible import clash
 from placekit.solvers.local_search.method import LocalSearchParams
-from placekit.solvers.makespan.bounds import MAX_OPS_REFUTE, first_floors, makespan_bounds
+from placekit.solvers.makespan.assignment import MAX_OPS_ASSIGNED, assigned_work
+from placekit.solvers.makespan.bounds import MAX_OPS_REFUTE, first_floors, look, makespan_bounds
 from placekit.solvers.makespan.cases import refute_by_cases
 from placekit.solvers.makespan.cp_model import MakespanModel, Plan
 from placekit.solvers.makespan.search import search_makespan
@@ -48,6 +49,10 @@ SEGMENT_STEPS = 50_000
 SERIES_SHARE = 0.6
 """Share of the rest of the time for the segments between cuts, if there are any."""
 DEFAULT_SERIES_S = 60.0
+"""The same without a time limit."""
+ASSIGNMENT_SHARE = 0.5
+"""Share of the rest of the time for the programs of who runs where, and when."""
+DEFAULT_ASSIGNMENT_S = 60.0
 """The same without a time limit."""
 QUICK_SHARE = 0.05
 """Share of the rest of the time for each round of bounds."""
@@ -162,6 +167,7 @@ def bound_makespan(run: Run, keep: Callable[[float, str], None], *, in_series: b
             if run.bound is not None and run.bound_name is not None:
                 keep(run.bound, run.bound_name)
             prove(run, tasks, floors, keep)
+        prove_by_assignment(run, tasks, floors, keep)
         prove_by_cases(run, tasks, floors, keep)
     return run.should_stop() or StopReason.FINISHED
 
@@ -199,6 +205,21 @@ def prove(
         keep(bound_s if run.objective is None else min(bound_s, run.objective), name)
         if run.should_stop() is not None:
             return
+
+
+def prove_by_assignment(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None]) -> None:
+    """Solve the programs of who runs where, in a share of the time that is left."""
+    if run.objective is None or tasks.num_ops > MAX_OPS_ASSIGNED or run.should_stop() is not None:
+        return
+    found = look(tasks, run.objective, floors)
+    if found is None:
+        return
+    limit_s = DEFAULT_ASSIGNMENT_S if run.remaining_s is None else ASSIGNMENT_SHARE * run.remaining_s
+    limits = (run.bound or 0.0, run.objective)
+    programs = assigned_work(found.windows, floors.between_s, *limits, limit_s, lambda: run.should_stop() is not None)
+    for bound_s in programs:
+        # of schedules up to the best known
+        keep(min(bound_s, limits[1]), "assignment with starts")
 
 
 def prove_by_cases(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None]) -> None:

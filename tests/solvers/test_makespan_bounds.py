@@ -11,8 +11,7 @@ import oracle
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from makespan_optimum import SMALL, best_makespan
-from numpy.typing import NDArray
+from makespan_optimum import SMALL, best_makespan, random_schedule
 from strategies import examples, problems
 
 import placekit as pk
@@ -23,30 +22,6 @@ from placekit.solvers.makespan.tasks import Tasks, make_tasks, representatives
 from placekit.solvers.makespan.windows import _one_machine, narrow
 
 EPS = 1e-9
-
-
-def random_schedule(
-    data: st.DataObject, problem: pk.Problem, tasks: Tasks
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return devices, starts and finishes, in the order of the tasks, of a random feasible placement."""
-    device = np.zeros(problem.graph.num_ops, dtype=np.int64)
-    for c in range(tasks.num_classes):
-        members = np.flatnonzero(tasks.class_of_op == c)
-        homes = np.flatnonzero(np.isfinite(tasks.time_s[members]).all(axis=0)).tolist()
-        assume(homes)
-        device[tasks.op[members]] = data.draw(st.sampled_from(homes))
-    step = np.argsort(data.draw(st.permutations(range(problem.graph.num_ops))))
-    evaluation = pk.evaluate(problem, pk.Placement.of(problem, device, step))
-    if evaluation.violations:
-        evaluation = pk.evaluate(problem, pk.Placement.of(problem, device))
-    assume(evaluation.is_feasible)
-    assert evaluation.score is not None
-    schedule = evaluation.score.schedule
-    assert schedule is not None
-    ops = ~schedule.is_transfer
-    start, finish = np.zeros(len(device)), np.zeros(len(device))
-    start[schedule.op[ops]], finish[schedule.op[ops]] = schedule.start_s[ops], schedule.finish_s[ops]
-    return device[tasks.op], start[tasks.op], finish[tasks.op]
 
 
 @given(data=st.data(), problem=SMALL)
