@@ -36,6 +36,9 @@ WORK_BINDS = 0.05
 """Gap of the makespan that paths and shared work leave, below which work is what binds. Such a gap the program of all
 orders does not close on unequal or many devices, because its own relaxation knows less of work."""
 
+FAST_STEPS, SLOW_STEPS = 20_000, 200_000
+"""Proposals per op of an annealing with many starts, and of one with few. Which ends lower depends on the problem."""
+
 
 class Auto:
     """The strongest sequence of methods that placekit knows for a problem, with one trace.
@@ -108,8 +111,8 @@ def _makespan(size: int, *, is_equal: bool) -> tuple[Stage, ...]:
     start = Stage("heft", "list scheduling takes milliseconds")
     if size <= MAKESPAN_PROGRAM_UP_TO:
         program = Stage("cpsat", "annealing, bounds, then the program that models every order", 0.35)
-        anneal = Stage("local-search", "anneal placement and order", params={"steps": 20_000, "patience": 10**9})
-        slowly = replace(anneal, params={**anneal.params, "steps": 100_000})
+        anneal = Stage("local-search", "anneal placement and order", params={"steps": FAST_STEPS, "patience": 10**9})
+        slowly = replace(anneal, params={**anneal.params, "steps": SLOW_STEPS})
         both = Stage("bound", "limits refuted case by case, and annealing beside it", beside=anneal)
         if size <= MAKESPAN_PROGRAM_FIRST_UP_TO:
             return (start, program, both)
@@ -119,7 +122,7 @@ def _makespan(size: int, *, is_equal: bool) -> tuple[Stage, ...]:
             start,
             replace(both, share=0.15 if size <= MAKESPAN_PROGRAM_SEARCHES_UP_TO else 0.3),
             replace(program, share=share, only_if=partial(_is_open, more_than)),
-            replace(both, share=0.5, beside=slowly),
+            replace(both, share=0.5, beside=slowly, only_if=partial(_is_open, NEARLY_CLOSED)),
             replace(anneal, why="two annealings side by side, one of them slowly", beside=slowly),
         )
     return (

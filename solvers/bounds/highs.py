@@ -69,6 +69,8 @@ class Program:
         self._value: list[float] = []
         self._row_low: list[float] = []
         self._row_high: list[float] = []
+        self._solved: Any = None
+        """HiGHS, behind a linear program."""
 
     @property
     def num_columns(self) -> int:
@@ -107,7 +109,8 @@ class Program:
     def solve(self, time_limit_s: float, should_stop: Callable[[], bool] | None = None) -> Outcome:
         """Solve for at most `time_limit_s`, or until `should_stop`.
 
-        An integer program runs in a thread of its own, so that the main thread keeps seeing signals.
+        A linear program that has only got rows since it was last solved is solved from where that ended. An integer
+        program runs in a thread of its own, so that the main thread keeps seeing signals.
 
         Raises
         ------
@@ -118,7 +121,23 @@ class Program:
             highspy = import_module("highspy")
         except ImportError as error:
             raise SolverUnavailableError("bounds by linear programming need HiGHS: pip install highspy") from error
-        is_mip = any(self._is_integer)
+        if any(self._is_integer):
+            highs = self._loaded(highspy, time_limit_s, is_mip=True)
+            if should_stop is not None:
+                self._listen(highspy, highs, should_stop)
+            worker = threading.Thread(target=highs.run, name="highs-bound")
+            worker.start()
+            while worker.is_alive():
+                worker.join(0.05)
+            return self._outcome(highspy, highs, is_mip=True)
+        if self._solved is None or self._solved.getNumCol() != self.num_columns:
+            self._solved = self._loaded(highspy, time_limit_s, is_mip=False)
+        else:
+            self._extend(self._solved, time_limit_s)
+        self._solved.run()
+        return self._outcome(highspy, self._solved, is_mip=False)
+
+    def _loaded(self, highspy: Any, time_limit_s: float, *, is_mip: bool) -> Any:
         highs = highspy.Highs()
         for option, value in (
             ("output_flag", False),
@@ -136,16 +155,22 @@ class Program:
             raise SolverUnavailableError(
                 f"bounds: HiGHS refuses a program of {self.num_columns} columns and {self.num_rows} rows"
             )
-        if should_stop is not None and is_mip:
-            self._listen(highspy, highs, should_stop)
-        if is_mip:
-            worker = threading.Thread(target=highs.run, name="highs-bound")
-            worker.start()
-            while worker.is_alive():
-                worker.join(0.05)
-        else:
-            highs.run()
-        return self._outcome(highspy, highs, is_mip)
+        return highs
+
+    def _extend(self, highs: Any, time_limit_s: float) -> None:
+        """Give HiGHS the rows that it does not have yet."""
+        highs.setOptionValue("time_limit", float(highs.getRunTime()) + max(float(time_limit_s), 0.0))
+        has = highs.getNumRow()
+        begin = self._starts[has]
+        highs.addRows(
+            self.num_rows - has,
+            np.array(self._row_low[has:]),
+            np.array(self._row_high[has:]),
+            len(self._index) - begin,
+            np.array(self._starts[has:-1], dtype=np.int32) - begin,
+            np.array(self._index[begin:], dtype=np.int32),
+            np.array(self._value[begin:], dtype=np.float64),
+        )
 
     def _as_highs(self, highspy: Any, is_mip: bool) -> Any:
         lp = highspy.HighsLp()
@@ -186,7 +211,7 @@ class Program:
         return Outcome("optimal", float(highs.getObjectiveValue()), row_dual, column)
 
     def weak_bound(self, row_dual: NDArray[np.float64]) -> float:
-        """Return the bound that the multipliers ``[num_rows]`` prove, whatever they are, if every variable has a box.
+        """Return the bound that multipliers of the first rows prove, whatever they are, if all variables have boxes.
 
         By weak duality, with :math:`r = c - A^T y` it is the sum of :math:`y_i` times the side of row i that its sign
         asks for, and of the least :math:`r_j x_j` in the boxes; multipliers of a side that a row does not have are left
@@ -195,14 +220,18 @@ class Program:
         from scipy.sparse import csr_array
 
         low, high = np.array(self._row_low), np.array(self._row_high)
-        y = np.where((row_dual > 0) & np.isfinite(low) | (row_dual < 0) & np.isfinite(high), row_dual, 0.0)
-        by_row = np.where(y > 0, low, high)
+        y = np.append(row_dual, np.zeros(self.num_rows - len(row_dual)))
+        y[np.where(y > 0, ~np.isfinite(low), ~np.isfinite(high))] = 0.0
+        binds = y != 0
         entries = (np.array(self._value), np.array(self._index), np.array(self._starts))
         matrix = csr_array(entries, shape=(self.num_rows, self.num_columns))
+        least, most = np.array(self._low), np.array(self._high)
         reduced = np.array(self._cost) - matrix.T @ y
-        by_column = reduced * np.where(reduced > 0, np.array(self._low), np.array(self._high))
-        parts = np.concatenate([y[y != 0] * by_row[y != 0], by_column])
-        error = np.abs(parts).sum() + float(np.abs(y) @ (abs(matrix) @ np.abs(np.array(self._high))))
+        parts = np.concatenate(
+            [y[binds] * np.where(y > 0, low, high)[binds], reduced * np.where(reduced > 0, least, most)]
+        )
+        # of the parts, and of the reduced costs in them
+        error = np.abs(parts).sum() + float(np.abs(y) @ (abs(matrix) @ np.maximum(np.abs(least), np.abs(most))))
         return float(parts.sum() - ROUNDING * error)
 
     def proven_s(self, outcome: Outcome, unit_s: float) -> float | None:

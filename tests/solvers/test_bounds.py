@@ -203,6 +203,39 @@ def test_bounds_are_rounded_down() -> None:
     assert program.solve(10.0).status == "infeasible"
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 6))
+@examples(150)
+def test_any_multipliers_prove_a_bound(seed: int, num_columns: int, num_rows: int) -> None:
+    """Random boxes with a point inside and rows that it keeps: no multipliers say more than the optimum, HiGHS's that.
+
+    Rows that are added between two solves, and to a program that is solved only then, give the same optimum.
+    """
+    rng = np.random.default_rng(seed)
+    low = rng.integers(-3, 3, num_columns).astype(float)
+    high = low + rng.integers(0, 5, num_columns)
+    cost, inside = rng.integers(-4, 5, num_columns).astype(float), low + rng.random(num_columns) * (high - low)
+    growing, whole = Program(), Program()
+    for program in (growing, whole):
+        for column in zip(low, high, cost, strict=True):
+            program.column(column[0], column[1], cost=column[2])
+    for _ in range(num_rows):
+        factors = rng.integers(-3, 4, num_columns).astype(float)
+        at = float(factors @ inside)
+        sides = {"low": at - rng.random()} if rng.random() < 0.5 else {"high": at + rng.random()}
+        for program in (growing, whole):
+            program.row(dict(enumerate(factors.tolist())), **sides)
+        assert growing.solve(10.0).status == "optimal"
+    outcome, again = whole.solve(10.0), growing.solve(10.0)
+    assert outcome.bound is not None
+    assert outcome.row_dual is not None
+    assert again.bound == pytest.approx(outcome.bound, abs=1e-6)
+    assert whole.weak_bound(outcome.row_dual) == pytest.approx(outcome.bound, abs=1e-6)
+    assert whole.weak_bound(outcome.row_dual) <= outcome.bound + 1e-9
+    assert whole.weak_bound(outcome.row_dual[:-1]) <= outcome.bound + 1e-9
+    for _ in range(5):
+        assert whole.weak_bound(rng.normal(size=num_rows)) <= outcome.bound + 1e-9
+
+
 def test_interrupted_program_keeps_what_it_proved(workloads: Path) -> None:
     """Told to stop at once, a large program returns soon and its bound, if any, is valid."""
     problem = pk.read_workload(workloads / "throughput" / "operator_bert_l-12_inference.json")
