@@ -15,7 +15,7 @@ from numba.core import event
 
 from placekit.compile_clock import compiling_begins, compiling_ends
 
-__all__ = ["kernel", "njit", "prange"]
+__all__ = ["inlined", "kernel", "njit", "prange"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,4 +53,13 @@ def kernel(function: Function) -> Function:
     compiled: Function = njit(  # type: ignore[call-overload]  # `_nrt` is not public
         cache=True, nogil=True, forceinline=True, _nrt=False
     )(function)
+    return compiled
+
+
+def inlined(function: Function) -> Function:
+    """Compile a function that hot loops call with tuples of arrays, and that may allocate.
+
+    Inlined into its callers it copies no descriptors of arrays, which takes longer than what a small function does.
+    """
+    compiled: Function = njit(cache=True, nogil=True, forceinline=True)(function)  # type: ignore[assignment]  # the stubs say Dispatcher
     return compiled

@@ -16,7 +16,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.compiled import inlined, njit
 from placekit.solvers.local_search.flat import FlatProblem
 from placekit.solvers.local_search.state import (
     State,
@@ -38,7 +38,7 @@ NEIGHBOUR_SHARE = 0.7
 """Share of moves whose target is the device of a class that shares a net."""
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def _penalty(work: float, moved: float, scale: float, squarings: int, has_overlap: bool) -> float:
     """Return ``(load / scale) ** (2 ** squarings)``; of work and transfers apart if they overlap."""
     x = work / scale if has_overlap else (work + moved) / scale
@@ -49,7 +49,7 @@ def _penalty(work: float, moved: float, scale: float, squarings: int, has_overla
     return x + y
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def _potential_of(flat: FlatProblem, state: State, d: int, scale: NDArray[np.float64], squarings: int) -> float:
     total = scale.sum()
     value = 0.0
@@ -62,7 +62,7 @@ def _potential_of(flat: FlatProblem, state: State, d: int, scale: NDArray[np.flo
     return value
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def _potential_after(
     flat: FlatProblem,
     state: State,
@@ -86,13 +86,13 @@ def _potential_after(
     return value
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def _below(count: int) -> int:
     """Return a random index below `count`."""
     return min(int(np.random.random() * count), count - 1)  # noqa: NPY002  # numba has only the old generators
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def _neighbour(flat: FlatProblem, c: int) -> int:
     """Return a random class that shares a random net with `c`, possibly `c` itself."""
     num_nets = flat.class_offsets[c + 1] - flat.class_offsets[c]
