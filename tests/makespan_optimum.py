@@ -100,6 +100,26 @@ def best_makespan(problem: Problem) -> float | None:
     return None if math.isinf(best) else best
 
 
+def known_optimum(problem: Problem) -> float:
+    """Return :func:`best_makespan`; the example is passed over if nothing is feasible."""
+    optimum = best_makespan(problem)
+    assume(optimum is not None)
+    assert optimum is not None
+    return optimum
+
+
+def fork(num_branches: int, transfer_s: float, num_devices: int) -> Problem:
+    """Return one op, `num_branches` ops of 1 s behind it, and one op behind them."""
+    middle = [f"m{i}" for i in range(num_branches)]
+    graph = pk.OpGraph.from_edges(
+        ["a", *middle, "z"], [("a", m) for m in middle] + [(m, "z") for m in middle], name="fork"
+    )
+    costs = pk.CostTable(
+        ("d",), np.ones((graph.num_ops, 1)), np.full((graph.num_tensors, 1), transfer_s / 2), np.ones(graph.num_ops)
+    )
+    return Problem(graph, pk.Platform.of(d=num_devices), costs, Makespan())
+
+
 def random_schedule(
     data: st.DataObject, problem: Problem, tasks: Tasks
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:

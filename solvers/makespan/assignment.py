@@ -117,10 +117,7 @@ class _Assignment:
         self.unit_s, self.low = limit_s, low_s / limit_s
         self.size = tasks.group_size
         self.num_ops, self.num_groups = tasks.num_ops, len(self.size)
-        time_s, head_s, tail_s = (
-            np.stack([times[:, tasks.group == g].min(axis=1) for g in range(self.num_groups)], axis=1) / limit_s
-            for times in (tasks.time_s, windows.head_s, windows.tail_s)
-        )
+        time_s, head_s, tail_s = (times / limit_s for times in windows.by_group())
         self.can = np.ones((tasks.num_classes, self.num_groups), dtype=bool)
         np.logical_and.at(self.can, tasks.class_of_op, np.isfinite(time_s))
         is_open = self.can[tasks.class_of_op]
@@ -128,8 +125,8 @@ class _Assignment:
         self._columns()
         self._paths(head, tail)
         self._memory()
-        least = (least_between(tasks) if between_s is None else between_s) / limit_s
-        self._pairs(least, np.where(is_open, head_s, np.inf), np.where(is_open, tail_s, np.inf))
+        least_s = least_between(tasks) if between_s is None else between_s
+        self._pairs(least_s, np.where(is_open, head_s, np.inf), np.where(is_open, tail_s, np.inf))
 
     def _columns(self) -> None:
         program, tasks = self.program, self.tasks
@@ -161,19 +158,18 @@ class _Assignment:
                     dict(zip(self.share[:, g].tolist(), (class_bytes / limit).tolist(), strict=True)), high=1.0
                 )
 
-    def _pairs(self, least: NDArray[np.float64], head: NDArray[np.float64], tail: NDArray[np.float64]) -> None:
+    def _pairs(self, least_s: NDArray[np.float64], head: NDArray[np.float64], tail: NDArray[np.float64]) -> None:
         """Prepare what the rows for pairs need: which ops are between, and how long the devices idle there."""
         num_ops = self.num_ops
         self.behind = np.zeros((num_ops + 2, num_ops + 2), dtype=np.bool_)
         self.behind[:num_ops, :num_ops] = reachable(self.tasks)
         self.behind[num_ops, :num_ops] = self.behind[:num_ops, num_ops + 1] = self.behind[num_ops, num_ops + 1] = True
-        apart = np.full((num_ops + 2, num_ops + 2), 0.0)
-        apart[:num_ops, :num_ops] = np.maximum(least, 0.0)
-        first, last = head.min(axis=1), tail.min(axis=1)
-        apart[num_ops, :num_ops], apart[:num_ops, num_ops + 1] = first, last
+        apart = np.zeros((num_ops + 2, num_ops + 2))
+        apart[:num_ops, :num_ops] = np.maximum(least_s, 0.0) / self.unit_s
+        apart[num_ops, :num_ops], apart[:num_ops, num_ops + 1] = head.min(axis=1), tail.min(axis=1)
         apart[num_ops, num_ops + 1] = self.low
         self.apart = apart
-        wait, wait_back = (waits / self.unit_s for waits in waits_between(self.tasks, least * self.unit_s))
+        wait, wait_back = (waits / self.unit_s for waits in waits_between(self.tasks, least_s))
         self.early = np.zeros((self.num_groups, num_ops + 2, num_ops + 2, 2))
         self.late = np.zeros_like(self.early)
         for g, size in enumerate(self.size.tolist()):

@@ -75,12 +75,7 @@ class Shares:
 def shared_work(windows: Windows, limit_s: float) -> Shares | None:
     """Return how the work of `windows`, made by `limit_s`, can be shared out; None if nothing is known."""
     tasks = windows.tasks
-    groups = [tasks.group == g for g in range(len(tasks.group_size))]
-    time_s, head_s, tail_s = (
-        np.stack([times[:, group].min(axis=1) for group in groups], axis=1)
-        for times in (tasks.time_s, windows.head_s, windows.tail_s)
-    )
-    return share_out(time_s, head_s, tail_s, tasks.class_of_op, tasks.group_size, limit_s)
+    return share_out(*windows.by_group(), tasks.class_of_op, tasks.group_size, limit_s)
 
 
 def share_out(

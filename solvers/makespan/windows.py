@@ -114,6 +114,15 @@ class Windows:
         through = self.head_s + self.tasks.time_s + self.tail_s
         return float(through.min(axis=1).max())
 
+    def by_group(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Return times, heads and tails ``[V, groups]``, the least over the devices of each group."""
+        groups = [self.tasks.group == g for g in range(len(self.tasks.group_size))]
+        time_s, head_s, tail_s = (
+            np.stack([times[:, group].min(axis=1) for group in groups], axis=1)
+            for times in (self.tasks.time_s, self.head_s, self.tail_s)
+        )
+        return time_s, head_s, tail_s
+
 
 def narrow(tasks: Tasks, limit_s: float = np.inf, floors: Floors | None = None) -> Windows | None:
     """Propagate a limit on the makespan until nothing changes.

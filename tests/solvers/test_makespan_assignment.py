@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from makespan_optimum import SMALL, best_makespan, random_schedule
+from makespan_optimum import SMALL, fork, known_optimum, random_schedule
 from scipy.sparse import csr_array
 from strategies import examples
 
@@ -28,9 +28,7 @@ EPS = 1e-9
 @examples(100)
 def test_no_bound_is_above_the_optimum(problem: pk.Problem) -> None:
     """Of either program, for limits at and above the optimum, against enumeration of placements and orders."""
-    optimum = best_makespan(problem)
-    assume(optimum is not None)
-    assert optimum is not None
+    optimum = known_optimum(problem)
     assume(optimum > 0)
     tasks = make_tasks(problem)
     floors = first_floors(tasks)
@@ -70,20 +68,10 @@ def test_a_schedule_within_the_limit_keeps_every_row(data: st.DataObject, proble
     assert np.all(rows >= np.array(built._row_low) - EPS)
 
 
-def fork(num_branches: int, transfer_s: float) -> pk.Problem:
-    """Return one op of 1 s that feeds `num_branches` ops of 1 s, which feed one of 1 s; two equal devices."""
-    middle = [f"m{i}" for i in range(num_branches)]
-    graph = pk.OpGraph.from_edges(["a", *middle, "z"], [("a", m) for m in middle] + [(m, "z") for m in middle])
-    costs = pk.CostTable(
-        ("d",), np.ones((graph.num_ops, 1)), np.full((graph.num_tensors, 1), transfer_s / 2), np.ones(graph.num_ops)
-    )
-    return pk.Problem(graph, pk.Platform.of(d=2), costs, pk.Makespan())
-
-
 @pytest.mark.parametrize(("num_between", "transfer_s", "expected_s"), [(4, 0.0, 4.0), (4, 0.5, 4.5), (6, 1.0, 6.0)])
 def test_idle_devices_between_two_ops(num_between: int, transfer_s: float, expected_s: float) -> None:
     """The device that is neither the first op's nor the last one's waits for two transfers."""
-    tasks = make_tasks(fork(num_between, transfer_s))
+    tasks = make_tasks(fork(num_between, transfer_s, 2))
     floors = first_floors(tasks)
     assert floors.between_s is not None
     windows = narrow(tasks)

@@ -11,7 +11,7 @@ import oracle
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from makespan_optimum import SMALL, best_makespan, random_schedule
+from makespan_optimum import SMALL, fork, known_optimum, random_schedule
 from strategies import examples, problems
 
 import placekit as pk
@@ -53,9 +53,7 @@ def test_every_schedule_keeps_heads_tails_and_distances(data: st.DataObject, pro
 @examples(150)
 def test_bounds_are_not_above_the_optimum(problem: pk.Problem) -> None:
     """Every bound, with and without a limit, against enumeration of placements and orders."""
-    optimum = best_makespan(problem)
-    assume(optimum is not None)
-    assert optimum is not None
+    optimum = known_optimum(problem)
     tasks = make_tasks(problem)
     floors = first_floors(tasks)
     for upper_s in (None, optimum, 2 * optimum):
@@ -72,9 +70,7 @@ def test_bounds_are_not_above_the_optimum(problem: pk.Problem) -> None:
 @examples(30)
 def test_bounds_hold_with_contention_and_contiguity(problem: pk.Problem) -> None:
     """Buses and connected parts only restrict: the bounds are those without."""
-    optimum = best_makespan(problem)
-    assume(optimum is not None)
-    assert optimum is not None
+    optimum = known_optimum(problem)
     result = pk.solve(problem, method="bound", stop=pk.MaxRuntime(120))
     if result.lower_bound is not None and result.objective is not None and result.lower_bound < result.objective:
         assert result.lower_bound <= optimum * (1 + 2e-6)
@@ -201,18 +197,6 @@ def test_distances_are_those_of_the_formula(problem: pk.Problem) -> None:
         ]
         expected = max([path(s, t), min(spread, default=0.0)])
         assert least[s, t] == pytest.approx(expected, rel=1e-9)
-
-
-def fork(num_branches: int, transfer_s: float, num_devices: int) -> pk.Problem:
-    """Return one op, `num_branches` ops of 1 s behind it, and one op behind them."""
-    middle = [f"m{i}" for i in range(num_branches)]
-    graph = pk.OpGraph.from_edges(
-        ["a", *middle, "z"], [("a", m) for m in middle] + [(m, "z") for m in middle], name="fork"
-    )
-    costs = pk.CostTable(
-        ("d",), np.ones((graph.num_ops, 1)), np.full((graph.num_tensors, 1), transfer_s / 2), np.ones(graph.num_ops)
-    )
-    return pk.Problem(graph, pk.Platform.of(d=num_devices), costs, pk.Makespan())
 
 
 def test_work_between_two_ops_pays_for_its_spread() -> None:
