@@ -40,14 +40,21 @@ def move_class(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
 
 
 @kernel
-def exchange(flat: SequenceProblem, walk: Walk, c: int, e: int) -> int:
-    """Swap the devices of two classes; return the first position touched, or -1 (nothing changed)."""
-    a = walk.device[flat.class_ops[flat.class_offsets[c]]]
-    b = walk.device[flat.class_ops[flat.class_offsets[e]]]
-    if a == b or not flat.allowed[c, b] or not flat.allowed[e, a]:
+def exchange(flat: SequenceProblem, walk: Walk, v: int, d: int, num_back: int) -> int:
+    """Move the class of op `v` to device `d`, and those of some ops there to where it was.
+
+    These are the first `num_back` of `walk.kept`; all must be allowed there. Returns the first position touched, or -1
+    (nothing changed).
+    """
+    source, first = walk.device[v], len(walk.sequence)
+    if source == d:
         return -1
-    first = min(_log_and_place(flat, walk, c, b), _log_and_place(flat, walk, e, a))
-    if walk.used_bytes[a] > flat.instance.limit_bytes[a] or walk.used_bytes[b] > flat.instance.limit_bytes[b]:
+    for k in range(num_back):
+        if walk.device[walk.kept[k]] == d:  # its class has not gone with another op
+            first = min(first, _log_and_place(flat, walk, flat.instance.class_of_op[walk.kept[k]], source))
+    first = min(first, _log_and_place(flat, walk, flat.instance.class_of_op[v], d))
+    limit_bytes = flat.instance.limit_bytes
+    if walk.used_bytes[source] > limit_bytes[source] or walk.used_bytes[d] > limit_bytes[d]:
         undo(flat, walk)
         return -1
     return first

@@ -36,7 +36,7 @@ IN_TIME = 0.95
 """Share of the time left that a cycle may take, by the pace of the one before."""
 MEAN_WEIGHT = 0.2
 """What a later mean finish costs; see :mod:`placekit.solvers.makespan.anneal`."""
-HOT = (0.001, 0.002, 0.003, 0.003, 0.01, 0.03)
+HOT = (0.001, 0.002, 0.003, 0.003, 0.01, 0.02)
 """First temperatures of a cycle, in units of the best makespan, from which one is drawn.
 
 Fresh cycles from 0.3 % end as low as those from 10 % on all that was measured, in a third of the time: while it is hot,
@@ -44,12 +44,16 @@ most proposals are kept, and each of these costs a schedule.
 """
 MILD = 0.005
 """Temperatures below are mild: a cycle keeps most of what it starts from."""
+WARM = 0.1
+"""Other cycles begin at this share of the mean op time at least: of few ops, none is as short as a percent of all."""
 MILD_STEPS = 5_000
 """Proposals per op of a mild cycle at most."""
 COLD = 2e-4
 """Last temperature of a cycle, in the same unit."""
-PRICING = (1.0, 3.0, 3.0)
+PRICING = (1.0, 3.0, 6.0)
 """Weights of the prices, from which one is drawn for every cycle where devices are unequal."""
+CHEAPER = 1 / 3
+"""What is left of the prices at the end of a cycle. First they say who should run where; in the end time decides."""
 SHARED_OUT = 0.5
 """Probability that a fresh list schedule keeps to the shares of the linear program."""
 NOISE = 0.3
@@ -167,11 +171,13 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
             listed, hot = None, float(run.rng.choice(HOT))
             if hot < MILD:
                 steps = min(steps, MILD_STEPS)
-            elif number and run.rng.random() < params.fresh:
-                noise = NOISE * run.rng.random()
-                if prices is not None and run.rng.random() < SHARED_OUT:
-                    listed = scattered(flat._replace(allowed=prices.allowed), rank_s, noise, run.rng)
-                listed = listed or scattered(flat, rank_s, noise, run.rng)
+            else:
+                hot = max(hot, WARM * flat.time_s.shape[1] / num_ops)
+                if number and run.rng.random() < params.fresh:
+                    noise = NOISE * run.rng.random()
+                    if prices is not None and run.rng.random() < SHARED_OUT:
+                        listed = scattered(flat._replace(allowed=prices.allowed), rank_s, noise, run.rng)
+                    listed = listed or scattered(flat, rank_s, noise, run.rng)
             load(flat, best.walk, *(listed or (best.device, best.sequence)))
             _cycle(best, priced, hot, steps * num_ops)
         if not is_short:
@@ -200,7 +206,7 @@ def _annealed(
     num_steps: int,
     seeds: np.random.Generator,
 ) -> Iterator[float]:
-    """Anneal from the walk, a chunk of steps at a time, until done or told to stop.
+    """Anneal from the walk, a chunk of steps at a time, until done or told to stop; prices fall with the temperature.
 
     Parameters
     ----------
@@ -230,7 +236,8 @@ def _annealed(
         steps = min(chunk, num_steps - done)
         begin, end = (hot_s * (cold_s / hot_s) ** (at / num_steps) for at in (done, done + steps))
         seed = int(seeds.integers(2**32))
-        value_s = anneal(flat, walk, device, sequence, value_s, MEAN_WEIGHT, begin, end, steps, seed)
+        priced = flat._replace(price_s=flat.price_s * CHEAPER ** (done / num_steps))
+        value_s = anneal(priced, walk, device, sequence, value_s, MEAN_WEIGHT, begin, end, steps, seed)
         yield value_s
 
 

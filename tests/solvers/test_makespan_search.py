@@ -21,9 +21,10 @@ from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.makespan.simulate import simulate_steps
 from placekit.objectives import Makespan
 from placekit.solvers.makespan import walk as walks
-from placekit.solvers.makespan.anneal import anneal, propose, sort_by_start
+from placekit.solvers.makespan.anneal import anneal, sort_by_start
 from placekit.solvers.makespan.brkga import decode_devices, encode, equal_groups
 from placekit.solvers.makespan.construct import construct, dispatch_order
+from placekit.solvers.makespan.proposals import propose
 from placekit.solvers.makespan.search import HOT, MILD
 from placekit.solvers.makespan.sequence import SequenceProblem, decode, empty_timeline, sequence_problem
 from placekit.solvers.makespan.starts import mean_rank_s, scattered
@@ -121,6 +122,8 @@ def test_moves_keep_every_constraint_and_can_be_taken_back(problem: pk.Problem, 
         first = propose(flat, walk)
         if first >= 0:
             assert is_feasible(problem, tuple(walk.device.tolist()))
+            moved = walk.changed[: walk.counters[walks.NUM_CHANGED]]
+            assert len(set(moved.tolist())) == len(moved)  # what prices count on
             place = walk.position
             np.testing.assert_array_equal(walk.sequence[place], np.arange(len(place)))
             assert (place[problem.graph.senders] < place[problem.graph.receivers]).all()

@@ -12,8 +12,8 @@ import placekit as pk
 from placekit.benchmarks.families import generate
 from placekit.contiguity import Contiguity
 from placekit.solvers.makespan import walk as walks
-from placekit.solvers.makespan.anneal import propose
 from placekit.solvers.makespan.construct import dispatch_order
+from placekit.solvers.makespan.proposals import propose
 from placekit.solvers.makespan.sequence import decode, empty_timeline, sequence_problem, time_to_end
 from placekit.solvers.makespan.starts import mean_rank_s, scattered
 from placekit.solvers.makespan.stretch import cut_stretch
