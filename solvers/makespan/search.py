@@ -36,7 +36,7 @@ IN_TIME = 0.95
 """Share of the time left that a cycle may take, by the pace of the one before."""
 MEAN_WEIGHT = 0.2
 """What a later mean finish costs; see :mod:`placekit.solvers.makespan.anneal`."""
-HOT = (0.001, 0.002, 0.003, 0.003, 0.01, 0.02)
+HOT = (0.001, 0.002, 0.003, 0.003, 0.01, 0.03)
 """First temperatures of a cycle, in units of the best makespan, from which one is drawn.
 
 Fresh cycles from 0.3 % end as low as those from 10 % on all that was measured, in a third of the time: while it is hot,
@@ -44,16 +44,14 @@ most proposals are kept, and each of these costs a schedule.
 """
 MILD = 0.005
 """Temperatures below are mild: a cycle keeps most of what it starts from."""
-WARM = 0.1
+WARM = 0.3
 """Other cycles begin at this share of the mean op time at least: of few ops, none is as short as a percent of all."""
 MILD_STEPS = 5_000
 """Proposals per op of a mild cycle at most."""
 COLD = 2e-4
 """Last temperature of a cycle, in the same unit."""
-PRICING = (1.0, 3.0, 6.0)
+PRICING = (1.0, 3.0, 3.0)
 """Weights of the prices, from which one is drawn for every cycle where devices are unequal."""
-CHEAPER = 1 / 3
-"""What is left of the prices at the end of a cycle. First they say who should run where; in the end time decides."""
 SHARED_OUT = 0.5
 """Probability that a fresh list schedule keeps to the shares of the linear program."""
 NOISE = 0.3
@@ -206,7 +204,7 @@ def _annealed(
     num_steps: int,
     seeds: np.random.Generator,
 ) -> Iterator[float]:
-    """Anneal from the walk, a chunk of steps at a time, until done or told to stop; prices fall with the temperature.
+    """Anneal from the walk, a chunk of steps at a time, until done or told to stop.
 
     Parameters
     ----------
@@ -236,8 +234,7 @@ def _annealed(
         steps = min(chunk, num_steps - done)
         begin, end = (hot_s * (cold_s / hot_s) ** (at / num_steps) for at in (done, done + steps))
         seed = int(seeds.integers(2**32))
-        priced = flat._replace(price_s=flat.price_s * CHEAPER ** (done / num_steps))
-        value_s = anneal(priced, walk, device, sequence, value_s, MEAN_WEIGHT, begin, end, steps, seed)
+        value_s = anneal(flat, walk, device, sequence, value_s, MEAN_WEIGHT, begin, end, steps, seed)
         yield value_s
 
 
