@@ -14,7 +14,7 @@ from placekit.method import Run
 from placekit.objectives import Makespan
 from placekit.placement import Placement
 from placekit.solvers.makespan.anneal import anneal, sort_by_start
-from placekit.solvers.makespan.prices import price
+from placekit.solvers.makespan.prices import Prices, price
 from placekit.solvers.makespan.segments import cut_ops
 from placekit.solvers.makespan.sequence import SequenceProblem, sequence_problem
 from placekit.solvers.makespan.starts import known_starts, mean_rank_s, offer_list_schedules, redispatch, scattered
@@ -39,8 +39,8 @@ MEAN_WEIGHT = 0.2
 HOT = (0.001, 0.002, 0.003, 0.003, 0.01, 0.03)
 """First temperatures of a cycle, in units of the best makespan, from which one is drawn.
 
-Fresh cycles from 0.3 % end as low as those from 10 % on all that was measured, in a third of the time: while it is hot,
-most proposals are kept, and each of these costs a schedule.
+Cycles over a list schedule end as low from 0.3 % as from 10 % on all that was measured, in a third of the time: while
+it is hot, most proposals are kept, and each of these costs a schedule.
 """
 MILD = 0.005
 """Temperatures below are mild: a cycle keeps most of what it starts from."""
@@ -172,10 +172,7 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
             else:
                 hot = max(hot, WARM * flat.time_s.shape[1] / num_ops)
                 if number and run.rng.random() < params.fresh:
-                    noise = NOISE * run.rng.random()
-                    if prices is not None and run.rng.random() < SHARED_OUT:
-                        listed = scattered(flat._replace(allowed=prices.allowed), rank_s, noise, run.rng)
-                    listed = listed or scattered(flat, rank_s, noise, run.rng)
+                    listed = _fresh_start(flat, prices, rank_s, run.rng)
             load(flat, best.walk, *(listed or (best.device, best.sequence)))
             _cycle(best, priced, hot, steps * num_ops)
         if not is_short:
@@ -183,6 +180,16 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
         number += 1
         stale = 0 if best.value_s < before * (1 - 1e-9) else stale + 1
     return reason
+
+
+def _fresh_start(
+    flat: SequenceProblem, prices: Prices | None, rank_s: NDArray[np.float64], rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return a list schedule with noise, by the shares of the linear program now and then; None if none was found."""
+    noise, listed = NOISE * rng.random(), None
+    if prices is not None and rng.random() < SHARED_OUT:
+        listed = scattered(flat._replace(allowed=prices.allowed), rank_s, noise, rng)
+    return listed or scattered(flat, rank_s, noise, rng)
 
 
 def _cycle(best: _Best, flat: SequenceProblem, hot: float, num_steps: int) -> None:
