@@ -14,6 +14,7 @@ from placekit.method import Run
 from placekit.objectives import Makespan
 from placekit.placement import Placement
 from placekit.solvers.makespan.anneal import anneal, sort_by_start
+from placekit.solvers.makespan.beam import MAX_OPS_BEAM, Beam
 from placekit.solvers.makespan.prices import Prices, price
 from placekit.solvers.makespan.segments import cut_ops
 from placekit.solvers.makespan.sequence import SequenceProblem, sequence_problem
@@ -46,6 +47,14 @@ MILD = 0.005
 """Temperatures below are mild: a cycle keeps most of what it starts from."""
 WARM = 0.3
 """Other cycles begin at this share of the mean op time at least: of few ops, none is as short as a percent of all."""
+BEAMED = 0.6
+"""Probability that a cycle begins at a schedule by beam search, if that is worth its time."""
+ALL_WORK = 0.95
+"""It is if all ops at their cheapest cost this share of the best makespan: prices tell good schedules apart then."""
+FIRST_BEAM_S = 5.0
+"""Seconds that must be left for the beam search at the beginning."""
+AFTER_BEAM = 8e-4
+"""First temperature of a cycle after a beam search: its schedules are good on the whole, and poor in detail."""
 MILD_STEPS = 5_000
 """Proposals per op of a mild cycle at most."""
 COLD = 2e-4
@@ -102,13 +111,15 @@ class _Best:
 def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
     """Search from what `run` holds, and offer what is found; return why it ended.
 
-    1. Start from what is known (warm start, single devices, `heft`, `m-etf`) and from a list schedule by HEFT's rank.
+    1. Start from what is known (warm start, single devices, `heft`, `m-etf`), from a list schedule by HEFT's rank, and
+       where devices are unequal from a beam search (:mod:`placekit.solvers.makespan.beam`).
     2. A cycle anneals (:mod:`placekit.solvers.makespan.anneal`) from the best schedule at a random temperature; if that
-       is not mild, with probability `fresh` from a list schedule with noise. Cycles grow longer, up to `steps`
-       proposals per op (mild ones up to `MILD_STEPS`), or to an eighth of the time. Every other cycle, and every cycle
-       of more than `WHOLE_UP_TO` ops, anneals the best schedule stretch by stretch instead
-       (:mod:`placekit.solvers.makespan.stretch`), which costs as much per proposal however long the schedule. Where the
-       graph has cuts (:mod:`placekit.solvers.makespan.segments`), most of the long cycles anneal the parts between.
+       is not mild, with probability `fresh` from a list schedule with noise; where work is nearly all that counts, most
+       begin at another beam search. Cycles grow longer, up to `steps` proposals per op (mild ones up to `MILD_STEPS`),
+       or to an eighth of the time. Every other cycle, and every cycle of more than `WHOLE_UP_TO` ops, anneals the best
+       schedule stretch by stretch instead (:mod:`placekit.solvers.makespan.stretch`), which costs as much per proposal
+       however long the schedule. Where the graph has cuts (:mod:`placekit.solvers.makespan.segments`), most of the long
+       cycles anneal the parts between.
     3. Between two cycles the best placement is also run by devices that never idle, in case they find a better order.
     4. Ends when `patience` cycles in a row brought nothing.
 
@@ -140,6 +151,12 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
         return StopReason.FINISHED
     best.offer()
     prices = price(flat, best.value_s)
+    beam = Beam(flat, prices) if prices is not None and flat.instance.num_ops <= MAX_OPS_BEAM else None
+    if beam is not None and (run.remaining_s is None or run.remaining_s >= FIRST_BEAM_S):
+        found = beam.start(best.value_s, run.rng)
+        if found is not None:
+            best.consider(*found)
+            best.offer()
     cuts = np.zeros(0, dtype=np.int64)
     if not flat.has_contention and flat.instance.num_ops <= WHOLE_UP_TO:
         cuts = cut_ops(make_tasks(run.problem))
@@ -167,6 +184,8 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
             _sweep(best, priced, steps, cuts)
         else:
             listed, hot = None, float(run.rng.choice(HOT))
+            if beam is not None and beam.work_s >= ALL_WORK * best.value_s and run.rng.random() < BEAMED:
+                listed, hot = beam.start(best.value_s, run.rng), AFTER_BEAM
             if hot < MILD:
                 steps = min(steps, MILD_STEPS)
             else:
