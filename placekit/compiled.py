@@ -30,7 +30,7 @@ class _Compiling(event.Listener):
         if not self._said.is_set():
             self._said.set()
             logger.warning(
-                "compiling kernels for this machine: once per installation, a minute or so that no limit counts"
+                "compiling kernels for this machine: once per installation, some minutes at most that no limit counts"
             )
         compiling_begins()
 

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from placekit.compiled import inlined, njit
 from placekit.solvers.makespan.partial import (
+    NOTHING,
     WAIT,
     Decisions,
     Known,
@@ -148,7 +149,7 @@ class _Offers(NamedTuple):
     full_s: NDArray[np.float64]
 
 
-@inlined
+@njit(cache=True, nogil=True)
 def _cheapest(cost_s: NDArray[np.float64], key: NDArray[np.uint64], most: int) -> NDArray[np.int64]:
     """Return the cheapest offer of each key, cheapest first, at most so many."""
     kept = np.empty(most, dtype=np.int64)
@@ -164,7 +165,7 @@ def _cheapest(cost_s: NDArray[np.float64], key: NDArray[np.uint64], most: int) -
     return kept[:count]
 
 
-@inlined
+@njit(cache=True, nogil=True)
 def _offer(
     offers: _Offers, k: int, cost_s: float, key: np.uint64, before: int, op: int, device: int, most: int
 ) -> None:
@@ -230,26 +231,23 @@ def _search(
         np.zeros(num_devices),
         np.zeros(num_devices),
     )
-    best_s, best_last, at = limit_s, -1, 0
-    rebuild(flat, partial, decisions, -1)
-    _extend(flat, known, partial, offers, 0, -1, width_s, noise_s, best_s, num_kept)
+    best_s, at = np.inf, 0
+    best_device, best_start_s = partial.device.copy(), partial.finish_s.copy()
+    _offer(offers, 0, 0.0, np.uint64(1), -1, NOTHING, 0, num_kept)
     for k in range(num_intervals):
-        count = offers.size[k]
-        for i in _cheapest(offers.cost_s[k, :count], offers.key[k, :count], num_kept):
-            if offers.cost_s[k, i] >= best_s or at + num_ops > num_decisions:
+        size = offers.size[k]
+        for i in _cheapest(offers.cost_s[k, :size], offers.key[k, :size], num_kept):
+            if offers.cost_s[k, i] >= min(best_s, limit_s) or at + num_ops > num_decisions:
                 break
             rebuild(flat, partial, decisions, offers.before[k, i])
             at = decide(flat, partial, decisions, at, offers.before[k, i], offers.op[k, i], offers.device[k, i])
             if not partial.is_done.all():
-                _extend(flat, known, partial, offers, k + 1, at - 1, width_s, noise_s, best_s, num_kept)
-            elif partial.finish_s.max() < best_s:
-                best_s, best_last = partial.finish_s.max(), at - 1
-    if best_last < 0:
-        return np.inf, partial.device, partial.finish_s
-    rebuild(flat, partial, decisions, best_last)
-    for v in range(num_ops):
-        partial.finish_s[v] -= flat.time_s[v, partial.device[v]]
-    return best_s, partial.device, partial.finish_s
+                _extend(flat, known, partial, offers, k + 1, at - 1, width_s, noise_s, min(best_s, limit_s), num_kept)
+            elif partial.finish_s.max() < min(best_s, limit_s):
+                best_s, best_device[:] = partial.finish_s.max(), partial.device
+                for v in range(num_ops):
+                    best_start_s[v] = partial.finish_s[v] - flat.time_s[v, partial.device[v]]
+    return best_s, best_device, best_start_s
 
 
 @inlined

@@ -23,6 +23,7 @@ from placekit.compiled import kernel
 from placekit.solvers.makespan.sequence import SequenceProblem, link
 
 __all__ = [
+    "NOTHING",
     "WAIT",
     "Decisions",
     "Known",
@@ -37,8 +38,8 @@ __all__ = [
     "when_ready",
 ]
 
-WAIT = -1
-"""The decision that a device idles until the next one is free."""
+WAIT, NOTHING = -1, -2
+"""Decisions that a device idles until the next one is free, and that nothing happens."""
 EAGER = 0.3
 """A loose op is offered where it costs so much more than on its cheapest device, relatively, at most."""
 LATER, NEXT, READY = 0, 1, 2
@@ -127,6 +128,8 @@ def decide(flat: SequenceProblem, partial: Partial, decisions: Decisions, at: in
 
     The loose inputs of op `v` that are not done run just before it, each as a decision of its own.
     """
+    if v == NOTHING:
+        return at
     if v == WAIT:
         partial.free_s[d] = next_free(partial, d)
         return _write(decisions, at, before, v, d, partial.free_s[d])
