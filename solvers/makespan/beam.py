@@ -14,7 +14,7 @@ interval the cheapest partial schedules are kept, one for every set of ops that 
 
 What is still to come enters by the ops that are not done and have at least q seconds behind them: they end by T - q, so
 
-.. math:: T \ge W + q + \sum_{v:\, q_v \ge q} \min_d \pi_{vd} .
+.. math:: T \gtrsim W + q + \sum_{v:\, q_v \ge q} \min_d \pi_{vd} .
 
 Notes
 -----
@@ -237,14 +237,16 @@ def _search(
     for k in range(num_intervals):
         size = offers.size[k]
         for i in _cheapest(offers.cost_s[k, :size], offers.key[k, :size], num_kept):
-            if offers.cost_s[k, i] >= min(best_s, limit_s) or at + num_ops > num_decisions:
+            if offers.cost_s[k, i] >= limit_s or at + num_ops > num_decisions:
                 break
             rebuild(flat, partial, decisions, offers.before[k, i])
             at = decide(flat, partial, decisions, at, offers.before[k, i], offers.op[k, i], offers.device[k, i])
             if not partial.is_done.all():
-                _extend(flat, known, partial, offers, k + 1, at - 1, width_s, noise_s, min(best_s, limit_s), num_kept)
-            elif partial.finish_s.max() < min(best_s, limit_s):
-                best_s, best_device[:] = partial.finish_s.max(), partial.device
+                key = offers.key[k, i]
+                _extend(flat, known, partial, key, offers, k + 1, at - 1, width_s, noise_s, limit_s, num_kept)
+            elif partial.finish_s.max() < limit_s:
+                best_s = limit_s = partial.finish_s.max()
+                best_device[:] = partial.device
                 for v in range(num_ops):
                     best_start_s[v] = partial.finish_s[v] - flat.time_s[v, partial.device[v]]
     return best_s, best_device, best_start_s
@@ -255,23 +257,24 @@ def _extend(
     flat: SequenceProblem,
     known: Known,
     partial: Partial,
+    key: np.uint64,
     offers: _Offers,
     least_k: int,
     last: int,
     width_s: float,
     noise_s: float,
-    best_s: float,
+    limit_s: float,
     num_kept: int,
 ) -> None:
-    """Offer what the device that is free first may do behind decision `last`, in intervals from `least_k` on."""
+    """Offer what the device that is free first may do behind decision `last`, in intervals from `least_k` on.
+
+    `key` stands for the ops that are done.
+    """
     cost_s, now_s = what_is_paid(flat, known, partial)
-    if cost_s >= best_s:
+    if cost_s >= limit_s:
         return
     find_ready(flat, known, partial)
-    d, key = int(np.argmin(partial.free_s)), np.uint64(0)
-    for v in range(len(partial.is_done)):
-        if partial.is_done[v]:
-            key ^= known.key[v]
+    d = int(np.argmin(partial.free_s))
     for v in range(len(partial.is_done)):
         if not is_offered(flat, known, partial, v, d):
             continue
@@ -290,11 +293,11 @@ def _extend(
         start_s = when_ready(flat, partial, v, d, free_s)
         end_s = start_s + flat.time_s[v, d]
         more_s += known.weight[d] * (start_s - free_s)
-        if cost_s + more_s < best_s and end_s + flat.tail_s[v] < best_s:
+        if cost_s + more_s < limit_s and end_s + flat.tail_s[v] < limit_s:
             k = int((now_s + known.weight[d] * (end_s - partial.free_s[d])) / width_s)
             noisy_s = cost_s + more_s + noise_s * np.random.random()  # noqa: NPY002
             _offer(offers, max(k, least_k), noisy_s, then, last, v, d, num_kept)
     idle_s = known.weight[d] * (next_free(partial, d) - partial.free_s[d])
-    if cost_s + idle_s < best_s:
+    if cost_s + idle_s < limit_s:
         k = int((now_s + idle_s) / width_s)
         _offer(offers, max(k, least_k), cost_s + idle_s, key, last, WAIT, d, num_kept)

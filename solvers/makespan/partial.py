@@ -1,7 +1,7 @@
 """Schedules made from their beginning, one decision after the other: the states of a search in the order of time.
 
-The device that is free first takes an op whose inputs are known by then, or waits until the next device is free. Every
-schedule in which no op could start earlier can be made in this way.
+The device that is free first takes an op whose inputs are known by then, or waits until the next device is free. They
+are free together then, and the one of the lower number goes first: not every schedule can be made in this way.
 
 Weights, and other short ops without inputs, are *loose*: any device could take any of them at any time. They are
 offered only where they are cheap and an op that reads them is near; otherwise they run on the device of their first
@@ -209,8 +209,8 @@ def find_ready(flat: SequenceProblem, known: Known, partial: Partial) -> None:
 
 @kernel
 def is_offered(flat: SequenceProblem, known: Known, partial: Partial, v: int, d: int) -> bool:
-    """Return True if op `v` is one that device `d` may take next, for all that is known of its inputs and price."""
-    if partial.is_done[v] or partial.stage[v] != READY or not np.isfinite(known.price_s[v, d]):
+    """Return True if op `v` is one that device `d` may take next if it can be there: by inputs and cost."""
+    if partial.is_done[v] or partial.stage[v] != READY:
         return False
     if not known.is_loose[v]:
         return True

@@ -18,7 +18,14 @@ from placekit.solvers.makespan.beam import MAX_OPS_BEAM, Beam
 from placekit.solvers.makespan.prices import Prices, price
 from placekit.solvers.makespan.segments import cut_ops
 from placekit.solvers.makespan.sequence import SequenceProblem, sequence_problem
-from placekit.solvers.makespan.starts import known_starts, mean_rank_s, offer_list_schedules, redispatch, scattered
+from placekit.solvers.makespan.starts import (
+    Start,
+    known_starts,
+    mean_rank_s,
+    offer_list_schedules,
+    redispatch,
+    scattered,
+)
 from placekit.solvers.makespan.stretch import cut_stretch
 from placekit.solvers.makespan.tasks import make_tasks
 from placekit.solvers.makespan.walk import Walk, empty_walk, load
@@ -51,8 +58,8 @@ BEAMED = 0.6
 """Probability that a cycle begins at a schedule by beam search, if that is worth its time."""
 ALL_WORK = 0.95
 """It is if all ops at their cheapest cost this share of the best makespan: prices tell good schedules apart then."""
-FIRST_BEAM_S = 5.0
-"""Seconds that must be left for the beam search at the beginning."""
+BEAM_S = 5.0
+"""Seconds that must be left when a beam search begins: it takes a second or so, and does not look at the clock."""
 AFTER_BEAM = 8e-4
 """First temperature of a cycle after a beam search: its schedules are good on the whole, and poor in detail."""
 MILD_STEPS = 5_000
@@ -152,11 +159,10 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
     best.offer()
     prices = price(flat, best.value_s)
     beam = Beam(flat, prices) if prices is not None and flat.instance.num_ops <= MAX_OPS_BEAM else None
-    if beam is not None and (run.remaining_s is None or run.remaining_s >= FIRST_BEAM_S):
-        found = beam.start(best.value_s, run.rng)
-        if found is not None:
-            best.consider(*found)
-            best.offer()
+    found = _beamed(beam, best)
+    if found is not None:
+        best.consider(*found)
+        best.offer()
     cuts = np.zeros(0, dtype=np.int64)
     if not flat.has_contention and flat.instance.num_ops <= WHOLE_UP_TO:
         cuts = cut_ops(make_tasks(run.problem))
@@ -185,7 +191,7 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
         else:
             listed, hot = None, float(run.rng.choice(HOT))
             if beam is not None and beam.work_s >= ALL_WORK * best.value_s and run.rng.random() < BEAMED:
-                listed, hot = beam.start(best.value_s, run.rng), AFTER_BEAM
+                listed, hot = _beamed(beam, best), AFTER_BEAM
             if hot < MILD:
                 steps = min(steps, MILD_STEPS)
             else:
@@ -201,9 +207,17 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
     return reason
 
 
+def _beamed(beam: Beam | None, best: _Best) -> Start | None:
+    """Return a schedule by beam search; None if there is no beam, no time for it, or it found none."""
+    left_s = best.run.remaining_s
+    if beam is None or (left_s is not None and left_s < BEAM_S):
+        return None
+    return beam.start(best.value_s, best.run.rng)
+
+
 def _fresh_start(
     flat: SequenceProblem, prices: Prices | None, rank_s: NDArray[np.float64], rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+) -> Start | None:
     """Return a list schedule with noise, by the shares of the linear program now and then; None if none was found."""
     noise, listed = NOISE * rng.random(), None
     if prices is not None and rng.random() < SHARED_OUT:
