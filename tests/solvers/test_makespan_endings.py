@@ -6,16 +6,18 @@ import itertools
 import math
 
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from makespan_optimum import SMALL, known_optimum
-from strategies import examples, problems
+from numpy.typing import NDArray
+from strategies import examples
 
 import placekit as pk
 from placekit.benchmarks.families import generate
 from placekit.solvers.makespan.beginnings import Side, least_loss
 from placekit.solvers.makespan.bounds import first_floors, look
-from placekit.solvers.makespan.endings import lost_at_ends, sides_of
+from placekit.solvers.makespan.endings import lost_at_ends
 from placekit.solvers.makespan.shares import Weights, weigh_devices
 from placekit.solvers.makespan.tasks import Tasks, make_tasks
 from placekit.solvers.makespan.windows import Windows, narrow
@@ -31,8 +33,10 @@ def plain_loss(side: Side) -> float:
     def worth(d: int, until: float) -> float:
         return float((side.rate[d] * np.maximum(until - side.since[d], 0.0)).sum())
 
-    def least(free: list[float], placed: dict[int, tuple[int, float]], loss: float) -> float:
-        best = loss + sum(max(worth(d, side.horizon) - worth(d, free[d]), 0.0) for d in range(num_devices))
+    def least(free: list[float], placed: dict[int, tuple[int, float]], loss: float, best: float) -> float:
+        if loss >= best:
+            return best
+        best = min(best, loss + sum(max(worth(d, side.horizon) - worth(d, free[d]), 0.0) for d in range(num_devices)))
         for v, d in itertools.product(range(num_ops), range(num_devices)):
             edges = range(side.in_offsets[v], side.in_offsets[v + 1])
             if v in placed or math.isinf(side.time[v, d]) or any(side.in_ops[i] not in placed for i in edges):
@@ -45,10 +49,10 @@ def plain_loss(side: Side) -> float:
             end = start + side.time[v, d]
             then = [end if e == d else max(at, start) for e, at in enumerate(free)]
             more = sum(worth(e, then[e]) - worth(e, free[e]) for e in range(num_devices)) - side.least[v, d]
-            best = min(best, least(then, {**placed, v: (d, end)}, loss + more))
+            best = least(then, {**placed, v: (d, end)}, loss + more, best)
         return best
 
-    return least([0.0] * num_devices, {}, 0.0)
+    return least([0.0] * num_devices, {}, 0.0, math.inf)
 
 
 def weighed(problem: pk.Problem, low_s: float, limit_s: float) -> tuple[Tasks, Windows, Weights] | None:
@@ -75,32 +79,60 @@ def test_bounds_are_not_above_the_optimum(problem: pk.Problem, low: float, limit
         assert bound_s <= optimum * (1 + EPS)
 
 
-@given(
-    problems(max_ops=5, max_kinds=2, max_devices=3, objective=st.just(pk.Makespan())),
-    st.floats(0.05, 1.5),
-    st.booleans(),
-)
-@examples(150)
-def test_the_search_says_what_enumeration_says(problem: pk.Problem, horizon: float, is_backward: bool) -> None:
-    """Whatever the horizon; and a search that is cut off says no more."""
-    tasks = make_tasks(problem)
-    path_s = narrow(tasks)
-    assume(path_s is not None)
-    assert path_s is not None
-    assume(path_s.path_s > 0)
-    limit_s = 3 * float(np.where(np.isfinite(tasks.time_s), tasks.time_s, 0).max(axis=1).sum() + tasks.delay_s.sum())
-    found = weighed(problem, path_s.path_s, limit_s)
-    assume(found is not None)
-    assert found is not None
-    side = sides_of(*found, path_s.path_s, limit_s)[is_backward]
-    side = side._replace(horizon=horizon * path_s.path_s / limit_s)
-    expected = plain_loss(side)
-    loss, is_known = least_loss(side, math.inf, STATES, NUMBERS)
-    assert is_known
-    assert abs(loss - expected) <= 1e-9
-    for num_states in (2, 7, 30):
-        assert least_loss(side, math.inf, num_states, NUMBERS)[0] <= expected + 1e-9
-    assert least_loss(side, expected / 2, STATES, NUMBERS)[0] >= expected / 2 - 1e-9
+def random_side(seed: int) -> Side:
+    """Return six ops on two or three devices: short times, so that many states differ in little."""
+    rng = np.random.default_rng(seed)
+    num_ops, num_devices = 6, int(rng.integers(2, 4))
+    dense = rng.choice([0.2, 0.6])
+    edges = np.array(
+        [(u, v) for v in range(num_ops) for u in range(v) if rng.random() < dense], dtype=np.int64
+    ).reshape(-1, 2)
+    time = rng.integers(1, 6, (num_ops, num_devices)) / 10
+    group = np.arange(num_devices)
+    time[rng.random(num_ops) < 0.2, num_devices - 1] = np.inf
+    if rng.random() < 0.5:
+        time[:, 0], group[0] = time[:, 1], group[1]
+    is_late = rng.random(num_ops) < 0.3
+    rate = np.stack([rng.random(num_devices) / 2, rng.random(num_devices) / 4], axis=1)[group]
+    paid = np.where(is_late[:, None], rate.sum(axis=1), rate[:, 0]) * time
+    by_sender = np.argsort(edges[:, 0], kind="stable")
+    out_offsets = np.searchsorted(edges[by_sender, 0], np.arange(num_ops + 1))
+    key = rng.integers(1, 2**63, num_ops).astype(np.uint64)
+    return Side(
+        order=np.arange(num_ops),
+        time=time,
+        least=np.repeat(paid.min(axis=1, keepdims=True), num_devices, axis=1),
+        early=np.where(is_late[:, None], 0.2, 0.0) + np.zeros((num_ops, num_devices)),
+        in_offsets=np.searchsorted(edges[:, 1], np.arange(num_ops + 1)),
+        in_ops=np.ascontiguousarray(edges[:, 0]),
+        in_delay=rng.integers(0, 4, (len(edges), 1, 1)) / 10 * (1 - np.eye(num_devices)),
+        out_offsets=out_offsets,
+        out_ops=edges[by_sender, 1],
+        rate=rate,
+        since=np.tile([0.0, 0.2], (num_devices, 1)),
+        group=group,
+        key=np.where(np.diff(out_offsets) > 0, key, np.uint64(0)),
+        horizon=float(rng.choice([0.4, 0.6, 0.9])),
+    )
+
+
+@pytest.mark.parametrize("seeds", np.array_split([*range(60), 255], 2))
+def test_the_search_says_what_enumeration_says(seeds: NDArray[np.int64]) -> None:
+    """At any horizon; and a search that is cut off, or need not know more, says no more than that.
+
+    In instance 255 a device waits for an op whose inputs are not done yet: an estimate without such ops is too large.
+    """
+    for seed in seeds.tolist():
+        side = random_side(seed)
+        expected = plain_loss(side)
+        loss, is_known = least_loss(side, math.inf, STATES, NUMBERS)
+        assert is_known
+        assert abs(loss - expected) <= 1e-9, seed
+        for num_states in (2, 7, 30, 100):
+            assert least_loss(side, math.inf, num_states, NUMBERS)[0] <= expected + 1e-9
+        assert abs(least_loss(side, expected / 2, STATES, NUMBERS)[0] - expected / 2) <= 1e-9
+        # an estimate that is too large would cut the best beginning off
+        assert least_loss(side, expected + 1e-6, STATES, NUMBERS)[0] <= expected + 1e-9, seed
 
 
 def test_shards_lose_at_both_ends() -> None:
