@@ -70,6 +70,8 @@ class CpsatModel:
         True to minimise the sum of all loads (serial latency), False for the largest.
     slot_cost_s
         Cost of a used slot, in seconds; only with `is_total`.
+    times_paid
+        How often the slot cost is paid, at most; None for once per slot.
     convexity
         The order graph of the ops, if the parts must be convex; `flat` should not be ordered then.
 
@@ -88,18 +90,20 @@ class CpsatModel:
         *,
         is_total: bool = False,
         slot_cost_s: float = 0.0,
+        times_paid: int | None = None,
         convexity: Convexity | None = None,
     ) -> None:
         self.flat = flat = _narrow(flat, ceiling_s)
         self.proto = cp_model.CpModel()
         self.membership: Membership = (BySlot if flat.is_ordered else ByDevice)(self.proto, flat)
         self.num_classes, self.num_slots = len(flat.memory_bytes), len(self.membership.device_of_slot)
+        times_paid = self.num_slots if times_paid is None else times_paid
         if ceiling_s is None:
-            ceiling_s = float(flat.time_s.max(axis=1).sum() + slot_cost_s * self.num_slots)
+            ceiling_s = float(flat.time_s.max(axis=1).sum() + slot_cost_s * times_paid)
             ceiling_s += float(flat.net_time_s.max(axis=1, initial=0.0).sum()) * len(flat.kind)
         num_passes = flat.time_s.shape[2]
         terms = self.num_classes + len(flat.net_time_s) * (self.num_slots if is_total else 1)
-        self.scale = TimeScale.of(ceiling_s, (terms + (self.num_slots if slot_cost_s else 0)) * num_passes)
+        self.scale = TimeScale.of(ceiling_s, (terms + (times_paid if slot_cost_s else 0)) * num_passes)
         self.most = int(np.floor(ceiling_s * (1 + 1e-12) / self.scale.unit_s)) + 1
         self.kind_of_slot = flat.kind[self.membership.device_of_slot]
         self.cut: dict[tuple[int, int], cp_model.IntVar] = {}

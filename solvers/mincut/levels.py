@@ -91,7 +91,14 @@ class LevelModel(CpsatModel):
             senders, receivers = problem.order_edges
             order, _ = topological_order(problem.graph.num_ops, senders, receivers)
             convexity = Convexity(contraction.class_of_op, senders, receivers, order)
-        super().__init__(flat, ceiling_s, is_total=True, slot_cost_s=objective.subgraph_cost_s, convexity=convexity)
+        super().__init__(
+            flat,
+            ceiling_s,
+            is_total=True,
+            slot_cost_s=objective.subgraph_cost_s,
+            times_paid=problem.graph.num_ops,  # each may be a subgraph of its own
+            convexity=convexity,
+        )
 
     def _minimise_total(self, slot_cost_s: float) -> None:
         parts = [part for s in range(self.num_slots) for part in self._work(s, 0) + self._moves(s, 0)]

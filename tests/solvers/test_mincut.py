@@ -416,6 +416,21 @@ def test_level_model_accepts_every_placement_at_its_cost(problem: pk.Problem, da
     assert (solver.objective_value + terms) * unit_s >= evaluation.objective * (1 - 1e-12)
 
 
+def test_level_model_has_room_for_more_subgraphs_than_devices() -> None:
+    """Without a placement that is known: a chain that must go there and back pays for three subgraphs."""
+    graph = pk.OpGraph.from_edges(list("abc"), [("a", "b"), ("b", "c")])
+    platform = pk.Platform.of(a=1, b=1)
+    costs = pk.CostTable(platform.kinds, np.zeros((3, 2)), np.zeros((2, 2)), np.zeros(3))
+    problem = pk.Problem(graph, platform, costs, pk.SerialLatency(0.001)).pin({"a": "a.0", "b": "b.0", "c": "a.0"})
+    contraction = contract(problem)
+    model = LevelModel(contraction, None, most_levels(contraction, None, 0.0))
+    from ortools.sat.python import cp_model
+
+    solver = cp_model.CpSolver()
+    assert solver.solve(model.proto) == cp_model.OPTIMAL
+    assert solver.objective_value * model.scale.unit_s == pytest.approx(0.003)
+
+
 # at work
 
 
