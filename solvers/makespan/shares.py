@@ -147,7 +147,7 @@ def weigh_devices(windows: Windows, low_s: float, limit_s: float) -> Weights | N
     as well, as long as no makespan is less than both, which `low_s` tells. It says then of every device by itself that
     its ops of J are between them. The bound is
 
-    .. math:: \\sum_i y_i n_i \bigl( \\min_J r + \\min_J q \bigr) + \\sum_c \\min_g \\sum_{v \\in c} \\pi_{vg} .
+    .. math:: \sum_i y_i n_i \bigl( \min_J r + \min_J q \bigr) + \sum_c \min_g \sum_{v \in c} \pi_{vg} .
     """
     tasks = windows.tasks
     found = _priced(*windows.by_group(), tasks.class_of_op, tasks.group_size, limit_s, low_s=low_s)
