@@ -22,7 +22,6 @@ from placekit.solvers.makespan.assignment import MAX_OPS_ASSIGNED, assigned_work
 from placekit.solvers.makespan.bounds import MAX_OPS_REFUTE, first_floors, look, makespan_bounds
 from placekit.solvers.makespan.cases import refute_by_cases
 from placekit.solvers.makespan.cp_model import MakespanModel, Plan
-from placekit.solvers.makespan.endings import MAX_OPS_ENDINGS, lost_at_ends
 from placekit.solvers.makespan.search import search_makespan
 from placekit.solvers.makespan.segments import LARGE
 from placekit.solvers.makespan.series import solve_in_series
@@ -55,8 +54,6 @@ ASSIGNMENT_SHARE = 0.5
 """Share of the rest of the time for the programs of who runs where, and when."""
 DEFAULT_ASSIGNMENT_S = 60.0
 """The same without a time limit."""
-ENDINGS_SHARE = 0.9
-"""Share of the rest of the time for what is lost at both ends."""
 QUICK_SHARE = 0.05
 """Share of the rest of the time for each round of bounds."""
 RESTART_GAIN = 0.01
@@ -171,7 +168,6 @@ def bound_makespan(run: Run, keep: Callable[[float, str], None], *, in_series: b
                 keep(run.bound, run.bound_name)
             prove(run, tasks, floors, keep)
         prove_by_assignment(run, tasks, floors, keep)
-        prove_by_ends(run, tasks, floors, keep)
         prove_by_cases(run, tasks, floors, keep)
     return run.should_stop() or StopReason.FINISHED
 
@@ -224,20 +220,6 @@ def prove_by_assignment(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[
     for bound_s in programs:
         # of schedules up to the best known
         keep(min(bound_s, limits[1]), "assignment with starts")
-
-
-def prove_by_ends(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None]) -> None:
-    """Search for what is lost at both ends, in a share of the time that is left."""
-    if run.objective is None or tasks.num_ops > MAX_OPS_ENDINGS or run.should_stop() is not None:
-        return
-    found = look(tasks, run.objective, floors)
-    if found is None:
-        return
-    limit_s = math.inf if run.remaining_s is None else ENDINGS_SHARE * run.remaining_s
-    limits = (max(run.bound or 0.0, found.least_s), run.objective)
-    searches = lost_at_ends(tasks, found.windows, *limits, limit_s, lambda: run.should_stop() is not None)
-    for bound_s in searches:
-        keep(min(bound_s, limits[1]), "losses at both ends")
 
 
 def prove_by_cases(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None]) -> None:
