@@ -40,7 +40,8 @@ class Look(NamedTuple):
     windows
         Their windows.
     least_s
-        The least makespan that is proven, in seconds.
+        Seconds that a schedule as long as the limit needs, at least: the limit is refuted if they exceed it. They are
+        no bound on shorter schedules; up to the limit they only tell which case is nearer to being refuted.
     """
 
     tasks: Tasks
