@@ -22,6 +22,7 @@ from placekit.solvers.makespan.assignment import MAX_OPS_ASSIGNED, assigned_work
 from placekit.solvers.makespan.bounds import MAX_OPS_REFUTE, first_floors, look, makespan_bounds
 from placekit.solvers.makespan.cases import refute_by_cases
 from placekit.solvers.makespan.cp_model import MakespanModel, Plan
+from placekit.solvers.makespan.endings import MAX_OPS_ENDINGS, lost_at_ends
 from placekit.solvers.makespan.search import search_makespan
 from placekit.solvers.makespan.segments import LARGE
 from placekit.solvers.makespan.series import solve_in_series
@@ -30,7 +31,16 @@ from placekit.solvers.makespan.windows import Floors, narrow
 from placekit.solvers.opening import open_run
 from placekit.stop import StopReason
 
-__all__ = ["bound_makespan", "offer_plan", "plan_of", "prove", "search_locally", "solve_makespan", "why_not"]
+__all__ = [
+    "bound_makespan",
+    "offer_plan",
+    "plan_of",
+    "prove",
+    "prove_by_ends",
+    "search_locally",
+    "solve_makespan",
+    "why_not",
+]
 
 START_SHARE = 0.15
 """Share of the time limit that the annealing before may take."""
@@ -54,6 +64,8 @@ ASSIGNMENT_SHARE = 0.5
 """Share of the rest of the time for the programs of who runs where, and when."""
 DEFAULT_ASSIGNMENT_S = 60.0
 """The same without a time limit."""
+ENDINGS_SHARE = 0.9
+"""Share of the rest of the time for what is lost at both ends."""
 QUICK_SHARE = 0.05
 """Share of the rest of the time for each round of bounds."""
 RESTART_GAIN = 0.01
@@ -168,6 +180,7 @@ def bound_makespan(run: Run, keep: Callable[[float, str], None], *, in_series: b
                 keep(run.bound, run.bound_name)
             prove(run, tasks, floors, keep)
         prove_by_assignment(run, tasks, floors, keep)
+        prove_by_ends(run, tasks, floors, keep)
         prove_by_cases(run, tasks, floors, keep)
     return run.should_stop() or StopReason.FINISHED
 
@@ -211,15 +224,30 @@ def prove_by_assignment(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[
     """Solve the programs of who runs where, in a share of the time that is left."""
     if run.objective is None or tasks.num_ops > MAX_OPS_ASSIGNED or run.should_stop() is not None:
         return
-    found = look(tasks, run.objective, floors)
+    limits = (run.bound or 0.0, run.objective)
+    found = look(tasks, limits[1], floors)
     if found is None:
         return
     limit_s = DEFAULT_ASSIGNMENT_S if run.remaining_s is None else ASSIGNMENT_SHARE * run.remaining_s
-    limits = (run.bound or 0.0, run.objective)
     programs = assigned_work(found.windows, floors.between_s, *limits, limit_s, lambda: run.should_stop() is not None)
     for bound_s in programs:
         # of schedules up to the best known
         keep(min(bound_s, limits[1]), "assignment with starts")
+
+
+def prove_by_ends(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None]) -> None:
+    """Search for what is lost at both ends, in a share of the time that is left."""
+    if run.objective is None or tasks.num_ops > MAX_OPS_ENDINGS or run.should_stop() is not None:
+        return
+    # what the windows say of the limit is no bound on shorter schedules, and only a bound will do
+    limits = (run.bound or 0.0, run.objective)
+    found = look(tasks, limits[1], floors)
+    if found is None:
+        return
+    limit_s = math.inf if run.remaining_s is None else ENDINGS_SHARE * run.remaining_s
+    searches = lost_at_ends(tasks, found.windows, *limits, limit_s, lambda: run.should_stop() is not None)
+    for bound_s in searches:
+        keep(min(bound_s, limits[1]), "losses at both ends")
 
 
 def prove_by_cases(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None]) -> None:

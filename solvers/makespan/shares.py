@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from placekit.solvers.makespan.windows import Windows
 
-__all__ = ["Shares", "share_out", "shared_work"]
+__all__ = ["Shares", "Weights", "share_out", "shared_work", "weigh_devices"]
 
 MAX_THRESHOLDS = 16
 """Heads and tails that are tried as a and b, the denser the smaller: large sets are what binds."""
@@ -111,6 +111,77 @@ def share_out(
     A linear program of classes * groups variables and at most ``groups * MAX_THRESHOLDS**2`` rows: some hundredths of
     a second for 250 ops.
     """
+    found = _priced(time_s, head_s, tail_s, class_of_op, size, limit_s)
+    if found is None:
+        return None
+    by_class = np.stack([np.bincount(class_of_op, weights=price) for price in found.price.T], axis=1)
+    surcharge = by_class - by_class.min(axis=1, keepdims=True)
+    return Shares(found.bound * limit_s, found.share, found.price * limit_s, surcharge * limit_s)
+
+
+class Weights(NamedTuple):
+    """What a second of every device is worth, in units that add up to 1 over the devices, at most.
+
+    Parameters
+    ----------
+    bound_s
+        What no makespan is below, if the windows hold.
+    price_s
+        ``[V, G]`` what an op is worth wherever in its window it runs, at least; infinity where it cannot be.
+    rate, early_s, late_s
+        ``[G, R]``: a device of the group is worth the sum of the rates that hold, each from `early_s` after the start
+        of the schedule until `late_s` before its end. Unused ones are 0.
+    """
+
+    bound_s: float
+    price_s: NDArray[np.float64]
+    rate: NDArray[np.float64]
+    early_s: NDArray[np.float64]
+    late_s: NDArray[np.float64]
+
+
+def weigh_devices(windows: Windows, low_s: float, limit_s: float) -> Weights | None:
+    r"""Return the weights that prove most of `windows`, made by `limit_s`; None if nothing is known.
+
+    A row of the module docstring holds with the smallest head and the smallest tail of J for every device of the group
+    as well, as long as no makespan is less than both, which `low_s` tells. It says then of every device by itself that
+    its ops of J are between them. The bound is
+
+    .. math:: \sum_i y_i n_i \bigl( \min_J r + \min_J q \bigr) + \sum_c \min_g \sum_{v \in c} \pi_{vg} .
+    """
+    tasks = windows.tasks
+    found = _priced(*windows.by_group(), tasks.class_of_op, tasks.group_size, limit_s, low_s=low_s)
+    if found is None:
+        return None
+    num_rows = max(int((y > 0).sum()) for y in found.multipliers)
+    rate, early, late = np.zeros((3, len(found.rows), num_rows))
+    for g, (y, part) in enumerate(zip(found.multipliers, found.rows, strict=True)):
+        used = np.flatnonzero(y > 0)
+        rate[g, : len(used)] = y[used]
+        early[g, : len(used)], late[g, : len(used)] = part.early[used], part.late[used]
+    return Weights(found.bound * limit_s, found.price * limit_s, rate, early * limit_s, late * limit_s)
+
+
+class _Priced(NamedTuple):
+    """Bound, shares and prices of the program, in units of the limit, with its rows and their multipliers."""
+
+    bound: float
+    share: NDArray[np.float64]
+    price: NDArray[np.float64]
+    rows: list[_Rows]
+    multipliers: list[NDArray[np.float64]]
+
+
+def _priced(
+    time_s: NDArray[np.float64],
+    head_s: NDArray[np.float64],
+    tail_s: NDArray[np.float64],
+    class_of_op: NDArray[np.int64],
+    size: NDArray[np.int64],
+    limit_s: float,
+    *,
+    low_s: float | None = None,
+) -> _Priced | None:
     num_ops, num_groups = time_s.shape
     num_classes = int(class_of_op.max()) + 1
     can = np.ones((num_classes, num_groups), dtype=bool)
@@ -119,25 +190,25 @@ def share_out(
         return None
     fewer = int(np.sqrt(MAX_COEFFICIENTS / (num_ops * num_groups)))
     num_thresholds = min(max(fewer, 2), MAX_THRESHOLDS)
+    low = None if low_s is None else low_s / limit_s
     rows = []
     for g in range(num_groups):
         on = np.flatnonzero(can[class_of_op, g])
         time, head, tail = (np.minimum(times[on, g], LONGEST * limit_s) / limit_s for times in (time_s, head_s, tail_s))
-        rows.append(_Rows.of(on, time, head, tail, int(size[g]), num_thresholds))
+        rows.append(_Rows.of(on, time, head, tail, int(size[g]), num_thresholds, low))
     solved = _solve(rows, class_of_op, can)
     if solved is None:
         return None
     share, multipliers = solved
     scale = max(sum(float(y @ part.devices) for y, part in zip(multipliers, rows, strict=True)), 1e-300)
+    multipliers = [y / scale for y in multipliers]
     price, bound = np.full((num_ops, num_groups), np.inf), 0.0
     for g, (y, part) in enumerate(zip(multipliers, rows, strict=True)):
-        price[part.ops, g] = part.time * (y @ part.is_in) / scale
-        bound += float(y @ part.idle) / scale
+        price[part.ops, g] = part.time * (y @ part.is_in)
+        bound += float(y @ part.idle)
     by_class = np.stack([np.bincount(class_of_op, weights=price[:, g]) for g in range(num_groups)], axis=1)
-    cheapest = by_class.min(axis=1)
-    bound += float(cheapest.sum())
-    surcharge = by_class - cheapest[:, None]
-    return Shares(bound * limit_s * (1 - ROUNDING), share, price * limit_s, surcharge * limit_s)
+    bound += float(by_class.min(axis=1).sum())
+    return _Priced(bound * (1 - ROUNDING), share, price, rows, multipliers)
 
 
 class _Rows(NamedTuple):
@@ -152,7 +223,10 @@ class _Rows(NamedTuple):
     is_in
         ``[R, N]`` the sets J, none of them empty.
     devices, idle
-        ``[R]`` the k with the largest right-hand side, and the heads and tails in it.
+        ``[R]`` the k with the largest right-hand side, and the heads and tails in it; or all devices, each with the
+        smallest ones, in rows that hold of every device.
+    early, late
+        ``[R]`` the smallest head and the smallest tail of J.
     """
 
     ops: NDArray[np.int64]
@@ -160,6 +234,8 @@ class _Rows(NamedTuple):
     is_in: NDArray[np.bool_]
     devices: NDArray[np.float64]
     idle: NDArray[np.float64]
+    early: NDArray[np.float64]
+    late: NDArray[np.float64]
 
     @classmethod
     def of(
@@ -170,20 +246,28 @@ class _Rows(NamedTuple):
         tail: NDArray[np.float64],
         size: int,
         num_thresholds: int,
+        low: float | None,
     ) -> _Rows:
-        early, late = _thresholds(head, num_thresholds), _thresholds(tail, num_thresholds)
-        is_in = (head >= early[:, None])[:, None, :] & (tail >= late[:, None])[None, :, :]
-        is_in = is_in.reshape(len(early) * len(late), len(ops))
+        heads, tails = _thresholds(head, num_thresholds), _thresholds(tail, num_thresholds)
+        is_in = (head >= heads[:, None])[:, None, :] & (tail >= tails[:, None])[None, :, :]
+        is_in = is_in.reshape(len(heads) * len(tails), len(ops))
         is_in = is_in[is_in.any(axis=1)]
         most = min(size, len(ops))
         if most == 0:
-            return cls(ops, time, is_in, np.zeros(0), np.zeros(0))
+            return cls(ops, time, is_in, *np.zeros((4, 0)))
+        early, late = (np.where(is_in, times, np.inf).min(axis=1) for times in (head, tail))
+        if low is not None:
+            # a device that runs none of J may be idle for less than both
+            fits = early + late <= low
+            is_in, early, late = is_in[fits], early[fits], late[fits]
+            return cls(ops, time, is_in, np.full(len(is_in), float(size)), size * (early + late), early, late)
         idle = np.zeros((len(is_in), most))
         for times in (head, tail):
             smallest = np.sort(np.where(is_in, times, np.inf), axis=1)[:, :most]
             idle += np.cumsum(smallest, axis=1)
         best = np.argmax(np.arange(1, most + 1) - idle, axis=1)
-        return cls(ops, time, is_in, best + 1.0, np.take_along_axis(idle, best[:, None], axis=1)[:, 0])
+        chosen = np.take_along_axis(idle, best[:, None], axis=1)[:, 0]
+        return cls(ops, time, is_in, best + 1.0, chosen, early, late)
 
 
 def _solve(
