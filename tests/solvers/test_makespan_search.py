@@ -24,8 +24,9 @@ from placekit.solvers.makespan import walk as walks
 from placekit.solvers.makespan.anneal import anneal, sort_by_start
 from placekit.solvers.makespan.brkga import decode_devices, encode, equal_groups
 from placekit.solvers.makespan.construct import construct, dispatch_order
+from placekit.solvers.makespan.cycles import HOT
 from placekit.solvers.makespan.proposals import propose
-from placekit.solvers.makespan.search import HOT, MILD
+from placekit.solvers.makespan.search import MILD
 from placekit.solvers.makespan.sequence import SequenceProblem, decode, empty_timeline, sequence_problem
 from placekit.solvers.makespan.starts import mean_rank_s, scattered
 from placekit.solvers.makespan.trial import keeps, restore
