@@ -171,7 +171,8 @@ def run_search(problem: Problem, case: WarmCase, learned: Row | None, time_limit
     if case.start != "cold":
         if learned is None:
             raise PlacekitError(f"{case}: the learner has no row")
-        start = Placement.of(problem, np.array(learned["device_of_op"]))
+        # the order counts for the makespan; rows from before it was kept have none
+        start = Placement.of(problem, learned["device_of_op"], learned.get("step_of_op"))
     is_uncertain = case.start.endswith("uncertainty")
     method = get_method(case.method, {"uncertainty": True} if is_uncertain else {})
     run = Run(problem, MaxRuntime(time_limit_s), case.seed, start)
@@ -191,5 +192,6 @@ def run_search(problem: Problem, case: WarmCase, learned: Row | None, time_limit
     }
     if case.method == LEARNER and run.placement is not None and run.uncertainty is not None:
         row["device_of_op"] = run.placement.device_of_op.tolist()
+        row["step_of_op"] = None if run.placement.step_of_op is None else run.placement.step_of_op.tolist()
         row["uncertainty"] = [round(value, 4) for value in run.uncertainty().tolist()]
     return row
