@@ -38,9 +38,10 @@ class Side(NamedTuple):
     order
         ``[V]`` the ops, each behind its inputs.
     time, least
-        ``[V, D]`` time of each op, infinity where it cannot be, and what it pays at least.
+        ``[V, D]`` time of each op, infinity where it cannot be, and what it is credited for: never more than its
+        seconds there are worth. The same on all devices, but for classes of several ops.
     early
-        ``[V, D]`` earliest start.
+        ``[V, D]`` earliest start; where an op is credited for a moment's worth, no earlier than that begins.
     in_offsets, in_ops, in_delay
         ``[V + 1]``, ``[E]`` and ``[E, D, D]``: the inputs of each op, and the delays by the devices of both ends.
     out_offsets, out_ops
@@ -75,7 +76,8 @@ class _States(NamedTuple):
     """States ``[N]`` of a search, and the place of each in the lists of those of the same ops.
 
     State `before`, then op `op` on `device` until `finish`; `loss` until every device is free ``[N, D]``, and `numbers`
-    from `offset` on: when the inputs of the ops that come next are known on each device.
+    from `offset` on: when the inputs of the ops that come next are known on each device. `owed` is the loss with what
+    the ops on which nothing depends pay at most, had none of them been done yet: it is what states are compared by.
     """
 
     before: NDArray[np.int64]
@@ -83,6 +85,7 @@ class _States(NamedTuple):
     device: NDArray[np.int64]
     finish: NDArray[np.float64]
     loss: NDArray[np.float64]
+    owed: NDArray[np.float64]
     free: NDArray[np.float64]
     key: NDArray[np.uint64]
     is_dropped: NDArray[np.bool_]
@@ -181,7 +184,7 @@ def _still_lost(
 
 @njit(cache=True, nogil=True)
 def least_loss(side: Side, most: float, num_states: int, num_numbers: int) -> tuple[float, bool]:
-    """Return a bound on what is lost until the horizon, and True if no schedule is known to lose more.
+    """Return a bound on what is lost until the horizon, and True if it is the least loss itself, or `most`.
 
     Parameters
     ----------
@@ -200,6 +203,7 @@ def least_loss(side: Side, most: float, num_states: int, num_numbers: int) -> tu
         np.full(num_states, -1, dtype=np.int64),
         np.full(num_states, NOTHING, dtype=np.int64),
         np.zeros(num_states, dtype=np.int64),
+        np.zeros(num_states),
         np.zeros(num_states),
         np.zeros(num_states),
         np.zeros((num_states, num_devices)),
@@ -264,6 +268,9 @@ def least_loss(side: Side, most: float, num_states: int, num_numbers: int) -> tu
                     if size == num_states or used + num_ops * num_devices > num_numbers:
                         return bound, False
                     states.loss[size], states.free[size], states.offset[size] = loss, free, used
+                    states.owed[size] = states.owed[x] + loss - states.loss[x]
+                    if side.out_offsets[v] == side.out_offsets[v + 1]:
+                        states.owed[size] += side.least[v].max()
                     states.key[size] = states.key[x] ^ side.key[v]
                     count = _describe(side, states, used, free, is_done, device, finish, inputs_done)
                     place = int(states.key[size] & np.uint64(mask - 1))
@@ -348,8 +355,12 @@ def _is_ahead(side: Side, states: _States, x: int, place: int, num_numbers: int)
 
 @inlined
 def _has_lost_less(side: Side, states: _States, x: int, y: int) -> bool:
-    """Return True if `x` has lost no more than `y`, once its devices have waited for those of `y`."""
-    lost = states.loss[x]
+    """Return True if `x` loses no more than `y`, once its devices have waited for those of `y`, and does as `y` does.
+
+    An op that only `x` has done it does not do again: it idles instead, and loses what `y` will be credited for the op,
+    wherever that runs. In classes of several ops that depends on the device.
+    """
+    lost = states.owed[x]
     for d in range(states.free.shape[1]):
         lost += max(_worth(side, d, states.free[y, d]) - _worth(side, d, states.free[x, d]), 0.0)
-    return bool(lost <= states.loss[y] + EXACT)
+    return bool(lost <= states.owed[y] + EXACT)

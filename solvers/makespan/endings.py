@@ -12,7 +12,8 @@ the inputs of the others are known. The least loss of a beginning that has been 
 moment. It is also what has been lost in all schedules when the horizon is reached.
 
 A state is dropped if another one, of the same ops, is no later anywhere, and has lost no more once it has waited for
-the first one. Ops on which nothing depends may be missing from the first one: done is done.
+the first one. Ops on which nothing depends may be missing from the first one. The other one idles while the first one
+runs them, so it must have lost less by what they are credited for, at most.
 
 Notes
 -----
@@ -119,6 +120,7 @@ def sides_of(tasks: Tasks, windows: Windows, weights: Weights, low_s: float, lim
         early_s, since_s, until_s = (
             (tail_s, weights.late_s, weights.early_s) if is_backward else (head_s, weights.early_s, weights.late_s)
         )
+        # until then all rows hold that begin at this end, and no op counts at both ends
         horizon_s = min(low_s - until_s.max(initial=0.0) - longest_s, (low_s - longest_s) / 2)
         senders, receivers, delay = tasks.senders, tasks.receivers, delay_s
         if is_backward:
