@@ -120,14 +120,15 @@ def share_out(
 
 
 class Weights(NamedTuple):
-    """What a second of every device is worth, in units that add up to 1 over the devices, at most.
+    """What a second of every device is worth: 1 in all while all rates hold, less near the beginning and the end.
 
     Parameters
     ----------
     bound_s
         What no makespan is below, if the windows hold.
     price_s
-        ``[V, G]`` what an op is worth wherever in its window it runs, at least; infinity where it cannot be.
+        ``[V, G]`` price of an op: never more than its seconds are worth, wherever in its window they are; infinity
+        where it cannot be.
     rate, early_s, late_s
         ``[G, R]``: a device of the group is worth the sum of the rates that hold, each from `early_s` after the start
         of the schedule until `late_s` before its end. Unused ones are 0.
