@@ -122,7 +122,7 @@ class Beam:
         self.slack = LEAST_SLACK
 
     def start(self, best_s: float, rng: np.random.Generator, begun: Begun | None = None) -> Start | None:
-        """Return a schedule of about `best_s` seconds, or None: the next search will look for longer ones then.
+        """Return a schedule of about `best_s` seconds, or None; the next from the beginning looks for longer ones.
 
         Parameters
         ----------
@@ -136,16 +136,15 @@ class Beam:
         limit_s = best_s * (1 + self.slack)
         num_intervals = int(INTERVALS_PER_OP * self.flat.instance.num_ops) + 1
         seed = int(rng.integers(2**32))
-        begun = NOTHING_BEGUN if begun is None else begun
         value_s, device, start_s = _search(
-            self.flat, self.known, begun, limit_s, num_intervals, self.num_kept, NOISE * limit_s, seed
+            self.flat, self.known, begun or NOTHING_BEGUN, limit_s, num_intervals, self.num_kept, NOISE * limit_s, seed
         )
-        is_whole = len(begun.op) == 0
-        if not np.isfinite(value_s):
-            self.slack = min(2 * self.slack, MOST_SLACK) if is_whole else self.slack
+        is_found = bool(np.isfinite(value_s))
+        if begun is None:  # what a given beginning allows says nothing of the others
+            longer = max(value_s / best_s - 1, LEAST_SLACK)
+            self.slack = min(longer, self.slack) if is_found else min(2 * self.slack, MOST_SLACK)
+        if not is_found:
             return None
-        if is_whole:
-            self.slack = min(max(value_s / best_s - 1, LEAST_SLACK), self.slack)
         return device, np.lexsort((self.flat.instance.rank, start_s))
 
 

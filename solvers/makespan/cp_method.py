@@ -27,7 +27,7 @@ from placekit.solvers.makespan.search import search_makespan
 from placekit.solvers.makespan.segments import LARGE
 from placekit.solvers.makespan.series import solve_in_series
 from placekit.solvers.makespan.tasks import Tasks, make_tasks
-from placekit.solvers.makespan.windows import Floors, narrow
+from placekit.solvers.makespan.windows import Floors, Windows, narrow
 from placekit.solvers.opening import open_run
 from placekit.stop import StopReason
 
@@ -222,14 +222,12 @@ def prove(
 
 def prove_by_assignment(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None]) -> None:
     """Solve the programs of who runs where, in a share of the time that is left."""
-    if run.objective is None or tasks.num_ops > MAX_OPS_ASSIGNED or run.should_stop() is not None:
-        return
-    limits = (run.bound or 0.0, run.objective)
-    found = look(tasks, limits[1], floors)
+    found = _between_limits(run, tasks, floors, MAX_OPS_ASSIGNED)
     if found is None:
         return
+    windows, limits = found
     limit_s = DEFAULT_ASSIGNMENT_S if run.remaining_s is None else ASSIGNMENT_SHARE * run.remaining_s
-    programs = assigned_work(found.windows, floors.between_s, *limits, limit_s, lambda: run.should_stop() is not None)
+    programs = assigned_work(windows, floors.between_s, *limits, limit_s, lambda: run.should_stop() is not None)
     for bound_s in programs:
         # of schedules up to the best known
         keep(min(bound_s, limits[1]), "assignment with starts")
@@ -237,17 +235,29 @@ def prove_by_assignment(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[
 
 def prove_by_ends(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None]) -> None:
     """Search for what is lost at both ends, in a share of the time that is left."""
-    if run.objective is None or tasks.num_ops > MAX_OPS_ENDINGS or run.should_stop() is not None:
-        return
-    # what the windows say of the limit is no bound on shorter schedules, and only a bound will do
-    limits = (run.bound or 0.0, run.objective)
-    found = look(tasks, limits[1], floors)
+    found = _between_limits(run, tasks, floors, MAX_OPS_ENDINGS)
     if found is None:
         return
+    windows, limits = found
     limit_s = math.inf if run.remaining_s is None else ENDINGS_SHARE * run.remaining_s
-    searches = lost_at_ends(tasks, found.windows, *limits, limit_s, lambda: run.should_stop() is not None)
+    searches = lost_at_ends(tasks, windows, *limits, limit_s, lambda: run.should_stop() is not None)
     for bound_s in searches:
         keep(min(bound_s, limits[1]), "losses at both ends")
+
+
+def _between_limits(
+    run: Run, tasks: Tasks, floors: Floors, most_ops: int
+) -> tuple[Windows, tuple[float, float]] | None:
+    """Return the windows of schedules up to the best known, with its bound and its makespan, read once.
+
+    None if there is nothing to prove, no time, or if there are more ops than `most_ops`. What the windows say of the
+    makespan is no bound on shorter schedules, so it is left out.
+    """
+    if run.objective is None or tasks.num_ops > most_ops or run.should_stop() is not None:
+        return None
+    limits = (run.bound or 0.0, run.objective)
+    found = look(tasks, limits[1], floors)
+    return None if found is None else (found.windows, limits)
 
 
 def prove_by_cases(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None]) -> None:
