@@ -16,7 +16,7 @@ from placekit.solvers.makespan.starts import Start
 from placekit.solvers.makespan.stretch import cut_stretch
 from placekit.solvers.makespan.walk import Walk, empty_walk, load
 
-__all__ = ["HOT", "STRETCHES", "STRETCH_STEPS", "Best", "cycle", "polish", "sweep"]
+__all__ = ["HOT", "STRETCHES", "STRETCH_STEPS", "Best", "annealed", "cycle", "polish", "sweep"]
 
 HOT = (0.001, 0.002, 0.003, 0.003, 0.01, 0.03)
 """First temperatures of a cycle, in units of the best makespan, from which one is drawn.
@@ -76,12 +76,12 @@ def cycle(best: Best, flat: SequenceProblem, hot: float, num_steps: int) -> None
     seeds = np.random.default_rng(best.run.rng.integers(2**63))
     schedule = best.device, best.sequence, best.value_s
     cooling = hot * best.value_s, COLD * best.value_s
-    for value_s in _annealed(best.run, flat, best.walk, schedule, cooling, num_steps, seeds):
+    for value_s in annealed(best.run, flat, best.walk, schedule, cooling, num_steps, seeds):
         best.value_s = value_s
         best.offer()
 
 
-def _annealed(
+def annealed(
     run: Run,
     flat: SequenceProblem,
     walk: Walk,
@@ -158,7 +158,7 @@ def sweep(best: Best, flat: SequenceProblem, num_steps: int, cuts: NDArray[np.in
         if part_s <= 0:
             continue  # ops of no time
         schedule, cooling = (part_device, part_sequence, value), (hot * part_s, COLD * part_s)
-        if min(_annealed(run, part.flat, inner, schedule, cooling, num_steps * len(part.ops), seeds)) < value:
+        if min(annealed(run, part.flat, inner, schedule, cooling, num_steps * len(part.ops), seeds)) < value:
             device[part.ops], sequence[begin:end] = part_device, part.ops[part_sequence]
             best.consider(device, sequence)
             best.offer()

@@ -24,6 +24,7 @@ from placekit.solvers.makespan.starts import (
     scattered,
 )
 from placekit.solvers.makespan.tasks import make_tasks
+from placekit.solvers.makespan.tempering import LEAST_STEPS, REPLICAS, Tempering
 from placekit.solvers.makespan.walk import load
 from placekit.stop import StopReason
 
@@ -50,6 +51,10 @@ BEAM_S = 5.0
 """Seconds that must be left when a beam search begins: it takes a second or so, and does not look at the clock."""
 BEGUN, BEGUN_UNTIL = 0.6, (0.1, 0.9)
 """Probability that a beam search goes on from the best schedule, and from where, in units of its makespan."""
+TEMPERED = 0.5
+"""Probability that one of the other cycles, if it is long enough, goes on with parallel tempering."""
+HOTTEST = 0.01
+"""Temperature of its last replica, in units of the makespan, but no colder than what is `WARM`."""
 MILD_STEPS = 5_000
 """Proposals per op of a mild cycle at most."""
 PRICING = (1.0, 3.0, 3.0)
@@ -72,11 +77,12 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
     2. A cycle anneals (:mod:`placekit.solvers.makespan.anneal`) from the best schedule at a random temperature; if that
        is not mild, with probability `fresh` from a list schedule with noise. Where work is nearly all that counts, none
        is hotter than mild, and most begin at another beam search, from the beginning or from some moment of the best
-       schedule. Cycles grow longer, up to `steps` proposals per op (mild ones up to `MILD_STEPS`), or to an eighth of
-       the time. Every other cycle, and every cycle of more than `WHOLE_UP_TO` ops, anneals the best schedule stretch
-       by stretch instead (:mod:`placekit.solvers.makespan.stretch`), which costs as much per proposal however long the
-       schedule. Where the graph has cuts (:mod:`placekit.solvers.makespan.segments`), most of the long cycles anneal
-       the parts between.
+       schedule. Elsewhere every other long cycle goes on with parallel tempering
+       (:mod:`placekit.solvers.makespan.tempering`). Cycles grow longer, up to `steps` proposals per op (mild ones up to
+       `MILD_STEPS`), or to an eighth of the time. Every other cycle, and every cycle of more than `WHOLE_UP_TO` ops,
+       anneals the best schedule stretch by stretch instead (:mod:`placekit.solvers.makespan.stretch`), which costs as
+       much per proposal however long the schedule. Where the graph has cuts
+       (:mod:`placekit.solvers.makespan.segments`), most of the long cycles anneal the parts between.
     3. Between two cycles the best placement is also run by devices that never idle, in case they find a better order.
     4. Ends when `patience` cycles in a row brought nothing.
 
@@ -116,6 +122,7 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
     cuts = np.zeros(0, dtype=np.int64)
     if not flat.has_contention and flat.instance.num_ops <= WHOLE_UP_TO:
         cuts = cut_ops(make_tasks(run.problem))
+    tempering: Tempering | None = None
     longest_s = math.inf if run.remaining_s is None else run.remaining_s / NUM_CYCLES
     stale, number, num_ops, proposal_s = 0, 0, flat.instance.num_ops, 0.0
     while (reason := run.should_stop()) is None:
@@ -142,6 +149,9 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
         elif is_all_work and run.rng.random() < BEAMED and (found := _beamed(beam, best, _beginning(best))):
             steps = min(steps, MILD_STEPS)
             polish(best, priced, found, steps * num_ops)
+        elif not is_all_work and steps >= LEAST_STEPS and run.rng.random() < TEMPERED:
+            tempering = tempering or _tempering(best, prices, rank_s)
+            tempering.walk(priced, steps * num_ops)
         else:
             listed, hot = None, float(run.rng.choice(HOT))
             if hot < MILD or is_all_work:
@@ -165,6 +175,14 @@ def _beamed(beam: Beam | None, best: Best, begun: Begun | None = None) -> Start 
     if beam is None or (left_s is not None and left_s < BEAM_S):
         return None
     return beam.start(best.value_s, best.run.rng, begun)
+
+
+def _tempering(best: Best, prices: Prices | None, rank_s: NDArray[np.float64]) -> Tempering:
+    """Return replicas that begin at list schedules with noise, or at the best schedule where there are none."""
+    flat = best.flat
+    listed = [_fresh_start(flat, prices, rank_s, best.run.rng) for _ in range(REPLICAS)]
+    starts = [start for start in listed if start is not None] or [(best.device, best.sequence)]
+    return Tempering(best, starts, max(HOTTEST, WARM * flat.time_s.shape[1] / flat.instance.num_ops))
 
 
 def _beginning(best: Best) -> Begun | None:
