@@ -28,13 +28,15 @@ Science and Cybernetics 4(2), 1968.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from time import perf_counter
 
 import numpy as np
 
-from placekit.solvers.makespan.beginnings import Side, least_loss
+from placekit.solvers.makespan.beginnings import least_loss
 from placekit.solvers.makespan.shares import Weights, weigh_devices
+from placekit.solvers.makespan.still_lost import Side
 from placekit.solvers.makespan.tasks import Tasks
 from placekit.solvers.makespan.windows import Windows
 
@@ -42,12 +44,14 @@ __all__ = ["MAX_OPS_ENDINGS", "lost_at_ends", "sides_of"]
 
 MAX_OPS_ENDINGS = 1_000
 """Ops up to which the ends are searched: a state takes time and memory for every op."""
-FIRST_STATES, MOST_STATES = 4_000, 512_000
+FIRST_STATES, MOST_STATES = 8_000, 2_048_000
 """States of a search: twice as many in each, which takes hundredths of a second at first, and some seconds at last."""
+DEEPER = 2
+"""What a search may prove more than the one before, in units of what that one did: it keeps no states beyond."""
 NEARLY = 0.95
 """After the first search, others follow where the bound reaches this share of the limit: ends lose some percent."""
-MOST_NUMBERS = 32_000_000
-"""Numbers that states may remember in all, 8 bytes each."""
+MOST_TIMES = 64_000_000
+"""Times that states may remember in all, 8 bytes each."""
 ROUNDING = 1e-6
 """Of the limit: more than the searches may be wrong by where they take times for the same."""
 
@@ -78,7 +82,7 @@ def lost_at_ends(
     if weights is None or weights.bound_s >= limit_s:
         return
     sides = sides_of(tasks, windows, weights, low_s, limit_s)
-    lost, is_settled = [0.0] * len(sides), [side.horizon <= 0.0 for side in sides]
+    lost, gained, is_settled = [0.0] * len(sides), [math.inf] * len(sides), [side.horizon <= 0.0 for side in sides]
     started_s, num_states = perf_counter(), FIRST_STATES
     while not all(is_settled) and num_states <= MOST_STATES:
         round_s = perf_counter()
@@ -88,9 +92,14 @@ def lost_at_ends(
             if should_stop():
                 return
             most = 1.0 - weights.bound_s / limit_s - (sum(lost) - lost[i])
-            found, is_complete = least_loss(side, most, num_states, MOST_NUMBERS)
-            # where twice as many states prove nothing, more of them hardly do
-            is_settled[i] = is_complete or (num_states > FIRST_STATES and found <= lost[i])
+            at_most = min(most, lost[i] + DEEPER * gained[i])
+            found, is_complete = least_loss(side, at_most, num_states, MOST_TIMES)
+            gained[i] = found - lost[i] if found > lost[i] else math.inf
+            is_settled[i] = (
+                (is_complete and (found < at_most or at_most == most))
+                # where twice as many states prove nothing, more of them hardly do
+                or (num_states > FIRST_STATES and found <= lost[i])
+            )
             lost[i] = max(lost[i], found)
             bound_s = weights.bound_s + (sum(lost) - ROUNDING) * limit_s
             yield bound_s
@@ -128,9 +137,9 @@ def sides_of(tasks: Tasks, windows: Windows, weights: Weights, low_s: float, lim
         by_receiver, by_sender = np.argsort(receivers, kind="stable"), np.argsort(senders, kind="stable")
         out_offsets = np.searchsorted(senders[by_sender], np.arange(num_ops + 1))
         times = (time_s, least_s, early_s, delay[by_receiver], since_s[group])
+        out_edges = np.argsort(by_receiver)[by_sender]  # where an edge is among those by receiver
         time, least, early, in_delay, since = (np.ascontiguousarray(values) / limit_s for values in times)
         side = Side(
-            order=np.arange(num_ops)[::-1].copy() if is_backward else np.arange(num_ops),
             time=time,
             least=least,
             early=early,
@@ -138,6 +147,7 @@ def sides_of(tasks: Tasks, windows: Windows, weights: Weights, low_s: float, lim
             in_ops=senders[by_receiver],
             in_delay=in_delay,
             out_offsets=out_offsets,
+            out_edges=out_edges,
             out_ops=receivers[by_sender],
             rate=weights.rate[group],
             since=since,

@@ -16,11 +16,12 @@ from strategies import examples
 import placekit as pk
 from placekit.benchmarks.families import generate
 from placekit.method import Run
-from placekit.solvers.makespan.beginnings import Side, least_loss
+from placekit.solvers.makespan.beginnings import least_loss
 from placekit.solvers.makespan.bounds import first_floors, look, refute
 from placekit.solvers.makespan.cp_method import prove, prove_by_ends
 from placekit.solvers.makespan.endings import lost_at_ends
 from placekit.solvers.makespan.shares import Weights, weigh_devices
+from placekit.solvers.makespan.still_lost import Side
 from placekit.solvers.makespan.tasks import Tasks, make_tasks
 from placekit.solvers.makespan.windows import Windows, narrow
 
@@ -108,7 +109,6 @@ def random_side(seed: int, *, in_classes: bool = False) -> Side:
     out_offsets = np.searchsorted(edges[by_sender, 0], np.arange(num_ops + 1))
     key = rng.integers(1, 2**63, num_ops).astype(np.uint64)
     return Side(
-        order=np.arange(num_ops),
         time=time,
         least=credit,
         early=np.where(is_late[:, None], 0.2, 0.0) + np.zeros((num_ops, num_devices)),
@@ -116,6 +116,7 @@ def random_side(seed: int, *, in_classes: bool = False) -> Side:
         in_ops=np.ascontiguousarray(edges[:, 0]),
         in_delay=rng.integers(0, 4, (len(edges), 1, 1)) / 10 * (1 - np.eye(num_devices)),
         out_offsets=out_offsets,
+        out_edges=by_sender,
         out_ops=edges[by_sender, 1],
         rate=rate,
         since=np.tile([0.0, 0.2], (num_devices, 1)),
