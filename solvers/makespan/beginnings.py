@@ -22,7 +22,7 @@ from placekit.solvers.makespan.still_lost import Now, Side, do, look, still_lost
 __all__ = ["least_loss"]
 
 MOST_COMPARED = 300
-"""States of the same ops that a new one is compared with, the newest ones."""
+"""States of the same ops that one whose turn has come is compared with, the newest ones."""
 EXACT = 1e-12
 """Times that differ by less are the same, in units of the limit."""
 IS_DONE = -1.0
@@ -60,7 +60,7 @@ class _Search(NamedTuple):
     newest
         ``[2**k]`` the last state that was extended, by the last k bits of its key.
     lengths
-        ``[4]`` lengths by the constants of this module.
+        ``[4]`` how many there are: seen, in the heap, extended (and one, as 0 is none in `newest`), and times.
     """
 
     last: NDArray[np.float64]
@@ -90,7 +90,11 @@ def least_loss(side: Side, most: float, num_states: int, num_times: int) -> tupl
     most
         Losses from which on nothing need be known.
     num_states, num_times
-        How much may be remembered.
+        How much may be remembered: some 130 bytes for each state, and 8 for each time.
+
+    Notes
+    -----
+    O(V + E D) for each state whose turn comes, O((ready ops + their edges) D**2) for each that is seen.
     """
     num_devices = side.time.shape[1]
     search, now = _room(num_states, num_times, num_devices), look(side)
@@ -219,11 +223,8 @@ def _remember(side: Side, search: _Search, now: Now, x: int, v: int, d: int, los
 @inlined
 def _is_new(side: Side, search: _Search, now: Now, near: NDArray[np.int64], x: int) -> bool:
     """Return False if a state that was extended makes `x`, which is looked at, needless; else put it among them."""
-    place, c, at = (
-        int(search.key[x] & np.uint64(len(search.newest) - 1)),
-        search.lengths[EXTENDED],
-        search.lengths[USED],
-    )
+    place = int(search.key[x] & np.uint64(len(search.newest) - 1))
+    c, at = search.lengths[EXTENDED], search.lengths[USED]
     end = _describe(side, search, now, near, x, at)
     compared, i = 0, search.newest[place]
     while i > 0 and compared < MOST_COMPARED:

@@ -11,6 +11,10 @@ algorithm, the op that starts first first: a state is the set of ops that are do
 the inputs of the others are known. The least loss of a beginning that has been seen but not extended is a bound at any
 moment. It is also what has been lost in all schedules when the horizon is reached.
 
+Most of what is seen loses too much to be extended before the memory is full. So searches follow one another, each with
+room for twice as many states as the one before, and keep none that loses much more than that one has proven: an eighth
+of the states, for the same bound.
+
 A state is dropped if another one, of the same ops, is no later anywhere, and has lost no more once it has waited for
 the first one. Ops on which nothing depends may be missing from the first one. The other one idles while the first one
 runs them, so it must have lost less by what they are credited for, at most.
@@ -18,7 +22,8 @@ runs them, so it must have lost less by what they are credited for, at most.
 Notes
 -----
 Memory limits and classes of several ops are left out, and a late op may start before its head; that weakens the bound.
-A state costs O((V + E) D**2) to extend by each op and device; how many there are grows exponentially with the loss.
+What a state costs is said in :mod:`placekit.solvers.makespan.beginnings`; how many there are grows exponentially with
+the loss.
 
 References
 ----------

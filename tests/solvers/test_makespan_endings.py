@@ -19,7 +19,7 @@ from placekit.method import Run
 from placekit.solvers.makespan.beginnings import least_loss
 from placekit.solvers.makespan.bounds import first_floors, look, refute
 from placekit.solvers.makespan.cp_method import prove, prove_by_ends
-from placekit.solvers.makespan.endings import lost_at_ends
+from placekit.solvers.makespan.endings import lost_at_ends, sides_of
 from placekit.solvers.makespan.shares import Weights, weigh_devices
 from placekit.solvers.makespan.still_lost import Side
 from placekit.solvers.makespan.tasks import Tasks, make_tasks
@@ -146,6 +146,29 @@ def test_the_search_says_what_enumeration_says(seeds: Iterable[int], in_classes:
         assert abs(least_loss(side, expected / 2, STATES, NUMBERS)[0] - expected / 2) <= 1e-9
         # an estimate that is too large would cut the best beginning off
         assert least_loss(side, expected + 1e-6, STATES, NUMBERS)[0] <= expected + 1e-9, seed
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_loses_too_much_need_not_be_remembered(seed: int) -> None:
+    """The bound that a search has proven when its memory is full, one that keeps nothing beyond proves with less."""
+    problem = generate("chained-matmuls", 60, seed, num_devices=3, equal=False, transfer_ratio=0.1).replace(
+        objective=pk.Makespan(), contiguity=pk.Contiguity.NONE
+    )
+    result = pk.solve(problem, "local-search", stop=pk.MaxIterations(20), seed=0)
+    assert result.objective is not None
+    tasks = make_tasks(problem)
+    low_s = refute(tasks, first_floors(tasks), 0.0, result.objective)
+    found = weighed(problem, low_s, result.objective)
+    assert found is not None
+    lossy = 0
+    for side in sides_of(*found, low_s, result.objective):
+        proven, is_known = least_loss(side, math.inf, STATES, NUMBERS)
+        if is_known or proven == 0.0:
+            continue
+        lossy += 1
+        assert least_loss(side, proven, STATES // 2, NUMBERS) == (proven, True)
+        assert proven <= least_loss(side, 1.1 * proven, STATES, NUMBERS)[0] <= 1.1 * proven
+    assert lossy
 
 
 def test_ops_that_must_share_a_device() -> None:
