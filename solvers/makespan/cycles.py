@@ -16,7 +16,7 @@ from placekit.solvers.makespan.starts import Start
 from placekit.solvers.makespan.stretch import cut_stretch
 from placekit.solvers.makespan.walk import Walk, empty_walk, load
 
-__all__ = ["HOT", "STRETCHES", "STRETCH_STEPS", "Best", "annealed", "cycle", "polish", "sweep"]
+__all__ = ["COLD", "HOT", "MEAN_WEIGHT", "STRETCHES", "STRETCH_STEPS", "Best", "annealed", "cycle", "polish", "sweep"]
 
 HOT = (0.001, 0.002, 0.003, 0.003, 0.01, 0.03)
 """First temperatures of a cycle, in units of the best makespan, from which one is drawn.
