@@ -99,6 +99,7 @@ def least_loss(side: Side, most: float, num_states: int, num_times: int) -> tupl
     num_devices = side.time.shape[1]
     search, now = _room(num_states, num_times, num_devices), look(side)
     near, has_run, lengths = np.flatnonzero(now.is_near), np.zeros(num_devices, np.bool_), search.lengths
+    paid = np.zeros(num_devices)
     while lengths[QUEUED] > 0:
         bound, x = search.cost[0], search.state[0]
         if bound >= most:
@@ -117,7 +118,8 @@ def least_loss(side: Side, most: float, num_states: int, num_times: int) -> tupl
             continue
         rest = 0.0
         for d in range(num_devices):
-            rest += max(now.in_all[d] - worth(side, d, search.free[x, d]), 0.0)
+            paid[d] = worth(side, d, search.free[x, d])
+            rest += max(now.in_all[d] - paid[d], 0.0)
         if search.loss[x] + rest < most:
             _remember(side, search, now, x, NOTHING, 0, search.loss[x] + rest, max(bound, search.loss[x] + rest))
         for r in range(num_ready):
@@ -132,7 +134,7 @@ def least_loss(side: Side, most: float, num_states: int, num_times: int) -> tupl
                 for e in range(num_devices):
                     now.free[e] = start + side.time[v, d] if e == d else max(search.free[x, e], start)
                     now.paid[e] = worth(side, e, now.free[e])
-                    loss += now.paid[e] - worth(side, e, search.free[x, e])
+                    loss += now.paid[e] - paid[e]
                 if loss >= most:
                     continue
                 then_ready = do(side, now, v, d, now.free[d], num_ready)

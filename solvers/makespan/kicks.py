@@ -63,7 +63,7 @@ class Kicks:
         self._first = flat.class_ops[flat.class_offsets[:-1]]
         self._walk = empty_walk(flat)
         self._device, self._sequence = best.device.copy(), best.sequence.copy()
-        self._known_s = np.inf
+        self._known_s = best.value_s
 
     def walk(self, flat: SequenceProblem, num_steps: int) -> None:
         """Improve the best schedule by about so many proposals in all, or until told to stop.

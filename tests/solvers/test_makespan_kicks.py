@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from makespan_found import check_found
 from makespan_optimum import SMALL, best_makespan
 from numpy.typing import NDArray
-from oracle import is_feasible
 from strategies import examples, problems
 
 import placekit as pk
@@ -19,7 +19,7 @@ from placekit.solvers.makespan.construct import dispatch_order
 from placekit.solvers.makespan.cycles import Best
 from placekit.solvers.makespan.kicks import BUSIER, KICK_STEPS, Kicks
 from placekit.solvers.makespan.prices import Prices
-from placekit.solvers.makespan.sequence import SequenceProblem, decode, empty_timeline, sequence_problem
+from placekit.solvers.makespan.sequence import SequenceProblem, sequence_problem
 from placekit.solvers.makespan.starts import mean_rank_s, scattered
 
 CONTENDED = problems(objective=st.builds(pk.Makespan, contention=st.booleans()), contiguity=st.just(Contiguity.NONE))
@@ -67,15 +67,7 @@ def test_what_they_find_is_a_schedule_as_they_say(problem: pk.Problem, seed: int
     if best is None or again is None:
         assert best is again
         return
-    assert decode(flat, best.device, best.sequence, empty_timeline(flat), 0) == best.value_s
-    assert is_feasible(problem, tuple(best.device.tolist()))
-    assert best.run.objective is not None
-    assert best.run.objective <= best.value_s * (1 + 1e-9)
-    assert (best.value_s, best.device.tolist(), best.sequence.tolist()) == (
-        again.value_s,
-        again.device.tolist(),
-        again.sequence.tolist(),
-    )
+    check_found(problem, best, again)
 
 
 @examples(100)

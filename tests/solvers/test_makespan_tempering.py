@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from makespan_found import check_found
 from makespan_optimum import SMALL, best_makespan
-from oracle import is_feasible
 from strategies import examples, problems
 
 import placekit as pk
@@ -15,7 +15,7 @@ from placekit.contiguity import Contiguity
 from placekit.method import Run
 from placekit.solvers.makespan.construct import dispatch_order
 from placekit.solvers.makespan.cycles import Best
-from placekit.solvers.makespan.sequence import SequenceProblem, decode, empty_timeline, sequence_problem
+from placekit.solvers.makespan.sequence import SequenceProblem, sequence_problem
 from placekit.solvers.makespan.starts import mean_rank_s, scattered
 from placekit.solvers.makespan.tempering import REPLICAS, Tempering
 
@@ -54,15 +54,7 @@ def test_what_it_finds_is_a_schedule_as_it_says(problem: pk.Problem, seed: int) 
         return
     before_s, best = found
     assert best.value_s <= before_s
-    assert decode(flat, best.device, best.sequence, empty_timeline(flat), 0) == best.value_s
-    assert is_feasible(problem, tuple(best.device.tolist()))
-    assert best.run.objective is not None
-    assert best.run.objective <= best.value_s * (1 + 1e-9)
-    assert (best.value_s, best.device.tolist(), best.sequence.tolist()) == (
-        again[1].value_s,
-        again[1].device.tolist(),
-        again[1].sequence.tolist(),
-    )
+    check_found(problem, best, again[1])
 
 
 @examples(100)

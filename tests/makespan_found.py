@@ -1,0 +1,24 @@
+"""What a search for the makespan found, checked: a schedule as it says, and the same one every time."""
+
+from __future__ import annotations
+
+from oracle import is_feasible
+
+import placekit as pk
+from placekit.solvers.makespan.cycles import Best
+from placekit.solvers.makespan.sequence import decode, empty_timeline
+
+__all__ = ["check_found"]
+
+
+def check_found(problem: pk.Problem, best: Best, again: Best) -> None:
+    """Assert that `best` is feasible, that decoder and judge agree, and that `again`, of the same seed, is the same."""
+    assert decode(best.flat, best.device, best.sequence, empty_timeline(best.flat), 0) == best.value_s
+    assert is_feasible(problem, tuple(best.device.tolist()))
+    assert best.run.objective is not None
+    assert best.run.objective <= best.value_s * (1 + 1e-9)
+    assert (best.value_s, best.device.tolist(), best.sequence.tolist()) == (
+        again.value_s,
+        again.device.tolist(),
+        again.sequence.tolist(),
+    )
