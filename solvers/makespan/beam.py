@@ -73,17 +73,6 @@ LEAST_SLACK, MOST_SLACK = 0.01, 1.0
 """How far above the best makespan the limit is, relatively. It is twice as far after a search that found nothing."""
 
 
-class Begun(NamedTuple):
-    """The first ops ``[N]`` of a schedule, each behind its inputs, with their devices and finishes."""
-
-    op: NDArray[np.int64]
-    device: NDArray[np.int64]
-    finish_s: NDArray[np.float64]
-
-
-NOTHING_BEGUN = Begun(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
-
-
 class Beam:
     """The search for one problem.
 
@@ -121,8 +110,8 @@ class Beam:
         self.num_kept = int(min(MOST_KEPT, max(EFFORT / num_ops**2, 1.0)))
         self.slack = LEAST_SLACK
 
-    def start(self, best_s: float, rng: np.random.Generator, begun: Begun | None = None) -> Start | None:
-        """Return a schedule of about `best_s` seconds, or None; the next from the beginning looks for longer ones.
+    def start(self, best_s: float, rng: np.random.Generator) -> Start | None:
+        """Return a schedule of about `best_s` seconds, or None; the next looks for longer ones.
 
         Parameters
         ----------
@@ -130,19 +119,16 @@ class Beam:
             The best makespan known.
         rng
             Source of the noise.
-        begun
-            How the schedule begins; None to search from the beginning.
         """
         limit_s = best_s * (1 + self.slack)
         num_intervals = int(INTERVALS_PER_OP * self.flat.instance.num_ops) + 1
         seed = int(rng.integers(2**32))
         value_s, device, start_s = _search(
-            self.flat, self.known, begun or NOTHING_BEGUN, limit_s, num_intervals, self.num_kept, NOISE * limit_s, seed
+            self.flat, self.known, limit_s, num_intervals, self.num_kept, NOISE * limit_s, seed
         )
         is_found = bool(np.isfinite(value_s))
-        if begun is None:  # what a given beginning allows says nothing of the others
-            longer = max(value_s / best_s - 1, LEAST_SLACK)
-            self.slack = min(longer, self.slack) if is_found else min(2 * self.slack, MOST_SLACK)
+        longer = max(value_s / best_s - 1, LEAST_SLACK)
+        self.slack = min(longer, self.slack) if is_found else min(2 * self.slack, MOST_SLACK)
         if not is_found:
             return None
         return device, np.lexsort((self.flat.instance.rank, start_s))
@@ -216,7 +202,6 @@ def _offer(
 def _search(
     flat: SequenceProblem,
     known: Known,
-    begun: Begun,
     limit_s: float,
     num_intervals: int,
     num_kept: int,
@@ -255,11 +240,9 @@ def _search(
         np.zeros(num_devices),
         np.zeros(num_devices),
     )
-    best_s, at = np.inf, len(begun.op)
-    decisions.before[:at], decisions.op[:at] = np.arange(-1, at - 1), begun.op
-    decisions.device[:at], decisions.finish_s[:at] = begun.device, begun.finish_s
+    best_s, at = np.inf, 0
     best_device, best_start_s = partial.device.copy(), partial.finish_s.copy()
-    _offer(offers, 0, 0.0, np.uint64(1), at - 1, NOTHING, 0, num_kept)
+    _offer(offers, 0, 0.0, np.uint64(1), -1, NOTHING, 0, num_kept)
     for k in range(num_intervals):
         size = offers.size[k]
         for i in _cheapest(offers.cost_s[k, :size], offers.key[k, :size], num_kept):

@@ -165,12 +165,9 @@ def sweep(best: Best, flat: SequenceProblem, num_steps: int, cuts: NDArray[np.in
     best.offer()
 
 
-def polish(best: Best, flat: SequenceProblem, start: Start, num_steps: int) -> None:
-    """Anneal a schedule of a beam search, sweep over it, and keep what is better than the best."""
-    found = Best(best.run, best.flat, best.value_s)
+def polish(found: Best, flat: SequenceProblem, start: Start, num_steps: int) -> None:
+    """Anneal a schedule of a beam search, and sweep over it."""
     found.consider(*start)
     cycle(found, flat, AFTER_BEAM, num_steps)
     for _ in range(SWEEPS_AFTER_BEAM):
         sweep(found, flat, STRETCH_STEPS)
-    best.consider(found.device, found.sequence)
-    best.offer()

@@ -41,65 +41,60 @@ BUSIER = 7.5e-4
 
 
 class Kicks:
-    """A search that goes on from one call to the next.
+    """The search for one problem.
 
     Parameters
     ----------
-    best
-        The best schedule known; its run has the seed.
+    flat
+        The problem.
     prices
         What ops cost where.
     """
 
-    def __init__(self, best: Best, prices: Prices) -> None:
-        flat = best.flat
+    def __init__(self, flat: SequenceProblem, prices: Prices) -> None:
         of_class, num_classes = flat.instance.class_of_op, len(flat.class_bytes)
         time_s = np.stack([sum_by(of_class, times_s, num_classes) for times_s in flat.time_s.T], axis=1)
         price_s = np.stack([sum_by(of_class, prices_s, num_classes) for prices_s in prices.price_s.T], axis=1)
-        self._best = best
-        self._rng = np.random.default_rng(best.run.rng.integers(2**63))
         self._time_s = np.where(flat.allowed, time_s, 0.0)
         self._price_s = np.where(flat.allowed, price_s, np.inf)
         self._first = flat.class_ops[flat.class_offsets[:-1]]
         self._walk = empty_walk(flat)
-        self._device, self._sequence = best.device.copy(), best.sequence.copy()
-        self._known_s = best.value_s
 
-    def walk(self, flat: SequenceProblem, num_steps: int) -> None:
-        """Improve the best schedule by about so many proposals in all, or until told to stop.
+    def walk(self, best: Best, flat: SequenceProblem, num_steps: int) -> None:
+        """Improve a schedule by about so many proposals in all, or until told to stop.
 
         O(ops + edges) per proposal at worst, and O(classes * devices + CHEAPEST**2 * devices) per kick.
 
         Parameters
         ----------
+        best
+            The schedule; its run has the seed.
         flat
             The problem, priced.
         num_steps
             Proposals; at least one kick.
         """
-        best, steps = self._best, KICK_STEPS * flat.instance.num_ops
-        if best.value_s < self._known_s:  # another search has found it
-            self._device[:], self._sequence[:] = best.device, best.sequence
+        rng, steps = np.random.default_rng(best.run.rng.integers(2**63)), KICK_STEPS * flat.instance.num_ops
+        here_device, here_sequence = best.device.copy(), best.sequence.copy()
         for _ in range(max(num_steps // steps, 1)):
             if best.run.should_stop() is not None:
                 break
-            of_class = self._kicked(self._device[self._first], best.value_s)
-            device, sequence = of_class[flat.instance.class_of_op], self._sequence.copy()
+            of_class = self._kicked(here_device[self._first], best.value_s, rng)
+            device, sequence = of_class[flat.instance.class_of_op], here_sequence.copy()
             load(flat, self._walk, device, sequence)
             if (self._walk.used_bytes > flat.instance.limit_bytes).any():
                 continue
-            cold_s, seed = COLD * best.value_s, int(self._rng.integers(2**32))
+            cold_s, seed = COLD * best.value_s, int(rng.integers(2**32))
             value_s = anneal(flat, self._walk, device, sequence, np.inf, MEAN_WEIGHT, cold_s, cold_s, steps, seed)
             if value_s <= best.value_s * (1 + THRESHOLD):
-                self._device, self._sequence = device, sequence
+                here_device, here_sequence = device, sequence
             if value_s < best.value_s:
                 best.consider(device, sequence)
                 best.offer()
-        self._known_s = best.value_s
 
-    def _kicked(self, device: NDArray[np.int64], makespan_s: float) -> NDArray[np.int64]:
+    def _kicked(self, device: NDArray[np.int64], makespan_s: float, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the devices of the classes ``[C]`` after a kick; `device` before."""
-        device, rng = device.copy(), self._rng
+        device = device.copy()
         num_classes, num_devices = self._time_s.shape
         idle_s = makespan_s - self._busy_s(device)
         kicked = int(rng.integers(num_classes))

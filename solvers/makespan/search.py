@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from placekit.method import Run
 from placekit.objectives import Makespan
-from placekit.solvers.makespan.beam import MAX_OPS_BEAM, Beam, Begun
-from placekit.solvers.makespan.cycles import HOT, STRETCH_STEPS, STRETCHES, Best, cycle, polish, sweep
-from placekit.solvers.makespan.kicks import Kicks
+from placekit.solvers.makespan.beam import MAX_OPS_BEAM, Beam
+from placekit.solvers.makespan.cycles import HOT, STRETCH_STEPS, STRETCHES, Best, cycle, sweep
 from placekit.solvers.makespan.prices import Prices, price
+from placekit.solvers.makespan.race import BEAM_S, Race
 from placekit.solvers.makespan.segments import cut_ops
 from placekit.solvers.makespan.sequence import SequenceProblem, sequence_problem
 from placekit.solvers.makespan.starts import (
@@ -44,16 +44,9 @@ MILD = 0.005
 """Temperatures below are mild: a cycle keeps most of what it starts from."""
 WARM = 0.3
 """Other cycles begin at this share of the mean op time at least: of few ops, none is as short as a percent of all."""
-BEAMED = 0.8
-"""Probability that a cycle begins at a schedule by beam search, if that is worth its time. The others are mild then."""
 ALL_WORK = 0.95
-"""It is if all ops at their cheapest cost this share of the best makespan: prices tell good schedules apart then."""
-KICKED = 0.7
-"""Probability that a cycle kicks the best schedule there; they take less time than the others."""
-BEAM_S = 5.0
-"""Seconds that must be left when a beam search begins: it takes a second or so, and does not look at the clock."""
-BEGUN, BEGUN_UNTIL = 0.6, (0.1, 0.9)
-"""Probability that a beam search goes on from the best schedule, and from where, in units of its makespan."""
+"""Work is nearly all that counts if all ops at their cheapest cost this share of the best makespan: prices tell good
+schedules apart then."""
 TEMPERED = 0.5
 """Probability that one of the other cycles, if it is long enough, goes on with parallel tempering."""
 HOTTEST = 0.01
@@ -78,11 +71,10 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
     1. Start from what is known (warm start, single devices, `heft`, `m-etf`), from a list schedule by HEFT's rank, and
        where devices are unequal from a beam search (:mod:`placekit.solvers.makespan.beam`).
     2. A cycle anneals (:mod:`placekit.solvers.makespan.anneal`) from the best schedule at a random temperature; if that
-       is not mild, with probability `fresh` from a list schedule with noise. Where work is nearly all that counts, none
-       is hotter than mild; most kick the best schedule (:mod:`placekit.solvers.makespan.kicks`), or begin at another
-       beam search, from the beginning or from some moment of it. Elsewhere every other long cycle goes on with parallel
-       tempering (:mod:`placekit.solvers.makespan.tempering`). Cycles grow longer, up to `steps` proposals per op (mild
-       ones up to `MILD_STEPS`), or to an eighth of the time. Every other cycle, and every cycle of more than
+       is not mild, with probability `fresh` from a list schedule with noise. Every other long cycle goes on with
+       parallel tempering (:mod:`placekit.solvers.makespan.tempering`). Cycles grow longer, up to `steps` proposals per
+       op (mild ones up to `MILD_STEPS`), or to an eighth of the time. Where work is nearly all that counts, schedules
+       race instead (:mod:`placekit.solvers.makespan.race`). Every other cycle, and every cycle of more than
        `WHOLE_UP_TO` ops, anneals the best schedule stretch by stretch instead
        (:mod:`placekit.solvers.makespan.stretch`), which costs as much per proposal however long the schedule. Where the
        graph has cuts (:mod:`placekit.solvers.makespan.segments`), most of the long cycles anneal the parts between.
@@ -118,15 +110,16 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
     best.offer()
     prices = price(flat, best.value_s)
     beam = Beam(flat, prices) if prices is not None and flat.instance.num_ops <= MAX_OPS_BEAM else None
-    found = _beamed(beam, best)
-    if found is not None:
-        best.consider(*found)
-        best.offer()
+    if beam is not None and (run.remaining_s is None or run.remaining_s >= BEAM_S):
+        found = beam.start(best.value_s, run.rng)
+        if found is not None:
+            best.consider(*found)
+            best.offer()
     cuts = np.zeros(0, dtype=np.int64)
     if not flat.has_contention and flat.instance.num_ops <= WHOLE_UP_TO:
         cuts = cut_ops(make_tasks(run.problem))
     tempering: Tempering | None = None
-    kicks: Kicks | None = None
+    race: Race | None = None
     longest_s = math.inf if run.remaining_s is None else run.remaining_s / NUM_CYCLES
     stale, number, num_ops, proposal_s = 0, 0, flat.instance.num_ops, 0.0
     while (reason := run.should_stop()) is None:
@@ -144,44 +137,34 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
             priced = flat._replace(price_s=prices.price_s * float(run.rng.choice(PRICING)))
         can_sweep = not flat.has_contention and num_ops > STRETCHES[0]
         is_short = can_sweep and (num_ops > WHOLE_UP_TO or number % 2 == 1)
-        is_all_work = beam is not None and beam.work_s >= ALL_WORK * best.value_s
-        since_s = run.elapsed_s
+        if beam is not None and prices is not None and beam.work_s >= ALL_WORK * best.value_s:
+            race = race or Race(best, prices, beam, params.steps)
+        since_s, is_paced = run.elapsed_s, not is_short
         if is_short:
             sweep(best, priced, min(steps, STRETCH_STEPS))
         elif len(cuts) and number % WHOLE_EVERY:
             sweep(best, priced, steps, cuts)
-        elif is_all_work and prices is not None and run.rng.random() < KICKED:
-            kicks, steps = kicks or Kicks(best, prices), min(steps, MILD_STEPS)
-            kicks.walk(priced, steps * num_ops)
-        elif is_all_work and run.rng.random() < BEAMED and (found := _beamed(beam, best, _beginning(best))):
-            steps = min(steps, MILD_STEPS)
-            polish(best, priced, found, steps * num_ops)
-        elif not is_all_work and steps >= LEAST_STEPS and run.rng.random() < TEMPERED:
+        elif race is not None:
+            race.turn(priced)
+            is_paced = False  # a turn is as long as its rung says
+        elif steps >= LEAST_STEPS and run.rng.random() < TEMPERED:
             tempering = tempering or _tempering(best, prices, rank_s)
             tempering.walk(priced, steps * num_ops)
         else:
             listed, hot = None, float(run.rng.choice(HOT))
-            if hot < MILD or is_all_work:
-                steps, hot = min(steps, MILD_STEPS), min(hot, MILD)
+            if hot < MILD:
+                steps = min(steps, MILD_STEPS)
             else:
                 hot = max(hot, WARM * flat.time_s.shape[1] / num_ops)
                 if number and run.rng.random() < params.fresh:
                     listed = _fresh_start(flat, prices, rank_s, run.rng)
             load(flat, best.walk, *(listed or (best.device, best.sequence)))
             cycle(best, priced, hot, steps * num_ops)
-        if not is_short:
+        if is_paced:
             proposal_s = (run.elapsed_s - since_s) / (steps * num_ops)
         number += 1
         stale = 0 if best.value_s < before * (1 - 1e-9) else stale + 1
     return reason
-
-
-def _beamed(beam: Beam | None, best: Best, begun: Begun | None = None) -> Start | None:
-    """Return a schedule by beam search; None if there is no beam, no time for it, or it found none."""
-    left_s = best.run.remaining_s
-    if beam is None or (left_s is not None and left_s < BEAM_S):
-        return None
-    return beam.start(best.value_s, best.run.rng, begun)
 
 
 def _tempering(best: Best, prices: Prices | None, rank_s: NDArray[np.float64]) -> Tempering:
@@ -190,17 +173,6 @@ def _tempering(best: Best, prices: Prices | None, rank_s: NDArray[np.float64]) -
     listed = [_fresh_start(flat, prices, rank_s, best.run.rng) for _ in range(REPLICAS)]
     starts = [start for start in listed if start is not None] or [(best.device, best.sequence)]
     return Tempering(best, starts, max(HOTTEST, WARM * flat.time_s.shape[1] / flat.instance.num_ops))
-
-
-def _beginning(best: Best) -> Begun | None:
-    """Return how the best schedule begins, up to a random moment, or None now and then."""
-    if best.run.rng.random() >= BEGUN:
-        return None
-    load(best.flat, best.walk, best.device, best.sequence)
-    timeline = best.walk.timeline
-    until_s = best.value_s * best.run.rng.uniform(*BEGUN_UNTIL)
-    op = best.sequence[timeline.start_s[best.sequence] < until_s]
-    return Begun(op, best.device[op], timeline.finish_s[op])
 
 
 def _fresh_start(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from makespan_optimum import SMALL, best_makespan
 from oracle import is_feasible
@@ -13,7 +13,7 @@ import placekit as pk
 from placekit.benchmarks.families import generate
 from placekit.contiguity import Contiguity
 from placekit.objectives import Makespan
-from placekit.solvers.makespan.beam import LEAST_SLACK, Beam, Begun
+from placekit.solvers.makespan.beam import LEAST_SLACK, Beam
 from placekit.solvers.makespan.prices import Prices, price
 from placekit.solvers.makespan.sequence import decode, empty_timeline, sequence_problem
 
@@ -25,12 +25,10 @@ def plain_prices(problem: pk.Problem, seed: int) -> Prices:
     return Prices(flat.time_s * noise / problem.platform.num_devices, flat.allowed)
 
 
-def run_beam(
-    problem: pk.Problem, prices: Prices, limit_s: float, seed: int = 0, begun: Begun | None = None
-) -> tuple[pk.Placement, float] | None:
+def run_beam(problem: pk.Problem, prices: Prices, limit_s: float, seed: int = 0) -> tuple[pk.Placement, float] | None:
     """Return a placement with steps and its makespan by the search's own kernel; None if the beam ran dry."""
     flat = sequence_problem(problem, has_contention=False)
-    found = Beam(flat, prices).start(limit_s, np.random.default_rng(seed), begun)
+    found = Beam(flat, prices).start(limit_s, np.random.default_rng(seed))
     if found is None:
         return None
     device, sequence = found
@@ -57,38 +55,6 @@ def test_what_it_finds_is_a_schedule_within_the_limit(problem: pk.Problem, limit
     assert is_feasible(problem, tuple(placement.device_of_op.tolist()))
     assert value_s <= limit_s * (1 + 0.01) * (1 + 1e-9)
     assert pk.evaluate(problem, placement).objective == value_s
-
-
-@examples(100)
-@given(
-    problems(objective=st.just(Makespan()), contiguity=st.just(Contiguity.NONE)),
-    st.floats(0.0, 1.0),
-    st.integers(0, 2**31),
-)
-def test_it_goes_on_from_the_beginning_of_a_schedule(problem: pk.Problem, until: float, seed: int) -> None:
-    """What began by then stays on its device and ends no later; the rest makes it a schedule within the limit."""
-    first = run_beam(problem, plain_prices(problem, seed), 100.0, seed)
-    assume(first is not None)
-    assert first is not None
-    placement, value_s = first
-    flat = sequence_problem(problem, has_contention=False)
-    timeline = empty_timeline(flat)
-    assert placement.step_of_op is not None
-    sequence = np.argsort(placement.step_of_op)
-    assert decode(flat, placement.device_of_op, sequence, timeline, 0) == value_s
-    op = sequence[timeline.start_s[sequence] <= until * value_s]
-    begun = Begun(op, placement.device_of_op[op], timeline.finish_s[op].copy())
-    found = run_beam(problem, plain_prices(problem, seed), max(value_s, 1e-9), seed, begun)
-    if found is None:
-        assert len(op) < problem.graph.num_ops
-        return
-    np.testing.assert_array_equal(found[0].device_of_op[op], begun.device)
-    assert is_feasible(problem, tuple(found[0].device_of_op.tolist()))
-    assert pk.evaluate(problem, found[0]).objective == found[1]
-    assert found[1] <= max(value_s, 1e-9) * (1 + 0.01) * (1 + 1e-9)
-    assert found[0].step_of_op is not None
-    assert decode(flat, found[0].device_of_op, np.argsort(found[0].step_of_op), timeline, 0) == found[1]
-    assert (timeline.finish_s[op] <= begun.finish_s * (1 + 1e-9)).all()
 
 
 @examples(150)
