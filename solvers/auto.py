@@ -120,7 +120,7 @@ def _makespan(size: int, *, is_equal: bool) -> tuple[Stage, ...]:
         share, more_than = (0.6, NEARLY_CLOSED) if is_small else (program.share, WORK_BINDS)
         return (
             start,
-            replace(both, share=0.15 if is_small else 0.25),
+            replace(both, share=0.15 if is_small else 0.3),
             replace(program, share=share, only_if=partial(_is_open, more_than)),
             replace(both, share=0.5, beside=slowly, only_if=partial(_is_open, NEARLY_CLOSED)),
             replace(anneal, why="two annealings side by side, one of them slowly", beside=slowly),
