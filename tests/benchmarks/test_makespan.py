@@ -10,6 +10,8 @@ import pytest
 from placekit.benchmarks.makespan import (
     Instance,
     MakespanCase,
+    held_out_cases,
+    held_out_instances,
     large_cases,
     markdown_table,
     read_rows,
@@ -60,8 +62,8 @@ def test_foreign_rows_are_named(tmp_path: Path) -> None:
 
 
 def test_cases_are_what_the_tables_promise() -> None:
-    """Twenty and forty instances of at most 250 ops and four large ones, each with every method once."""
-    for cases, count in ((small_cases(), 20), (spread_cases(), 40), (large_cases(), 4)):
+    """Twenty, forty and forty instances of at most 250 ops and four large ones, each with every method once."""
+    for cases, count in ((small_cases(), 20), (spread_cases(), 40), (held_out_cases(), 40), (large_cases(), 4)):
         assert len(set(cases)) == len(cases)
         instances = {case.instance for case in cases}
         assert len(instances) == count
@@ -79,3 +81,13 @@ def test_spread_instances_meet_every_level_once() -> None:
         assert sum(instance.equal for instance in own) == 4
         ratios = sorted(instance.transfer_ratio for instance in own)
         assert (ratios[0], ratios[-1], len(set(ratios))) == (0.1, 10.0, 8)
+
+
+def test_what_was_held_out_has_graphs_of_its_own() -> None:
+    """The same levels, combined otherwise; every graph has a seed of its own, and the printed instance says which."""
+    held_out, spread = held_out_instances(), spread_instances()
+    assert len({instance.graph_seed for instance in held_out}) == len(held_out)
+    assert not {instance.graph_seed for instance in held_out} & {instance.graph_seed for instance in spread}
+    assert sorted(instance.size for instance in held_out) == sorted(instance.size for instance in spread)
+    assert all(str(instance).endswith(f", seed {instance.graph_seed}") for instance in held_out)
+    assert not any("seed" in str(instance) for instance in spread)
