@@ -64,7 +64,7 @@ class Race:
         self._known_s = np.inf
 
     def turn(self, flat: SequenceProblem) -> None:
-        """Give one schedule as many kicks as its rung says, or begin another, or until told to stop.
+        """Give one schedule as many kicks as its rung says, or begin another, until done or told to stop.
 
         O(ops + edges) per proposal at worst; memory O(ops) for every schedule that was begun.
 
@@ -80,22 +80,28 @@ class Race:
             self._place(_Runner(best.device.copy(), best.sequence.copy(), []), best.value_s)
         found = Best(best.run, best.flat, best.value_s)
         runner, left_s = self._promoted(), best.run.remaining_s
-        if runner is None and (left_s is None or left_s >= BEAM_S):
-            start = self._beam.start(best.value_s, best.run.rng)
-            if start is not None:
-                polish(found, flat, start, self._num_steps)
-                runner = _Runner(found.device, found.sequence, [])
-        else:
-            runner = runner or min(self._rungs[-1], key=lambda each: each.values_s[-1])
-            found.consider(runner.device, runner.sequence)
-            self._kicks.walk(found, flat, self._num_steps * 2 ** (len(runner.values_s) - 1))
-            sweep(found, flat, STRETCH_STEPS)
-            runner.device, runner.sequence = found.device, found.sequence
-        if runner is not None:
+        can_begin = runner is None and (left_s is None or left_s >= BEAM_S)
+        start = self._beam.start(best.value_s, best.run.rng) if can_begin else None
+        if start is not None:
+            polish(found, flat, start, self._num_steps)
+            self._place(_Runner(found.device, found.sequence, []), found.value_s)
+        elif runner is not None:
+            self._improve(runner, found, flat, 2 ** (len(runner.values_s) - 1))
             self._place(runner, found.value_s)
-            best.consider(found.device, found.sequence)
-            best.offer()
+        else:  # the best gets a unit, which counts for nothing
+            runner = min(self._rungs[0], key=lambda each: each.values_s[-1])
+            self._improve(runner, found, flat, 1)
+            runner.values_s[-1] = found.value_s
+        best.consider(found.device, found.sequence)
+        best.offer()
         self._known_s = best.value_s
+
+    def _improve(self, runner: _Runner, found: Best, flat: SequenceProblem, num_units: int) -> None:
+        """Let `found` be what so many units of kicks make of a schedule, and the schedule, too."""
+        found.consider(runner.device, runner.sequence)
+        self._kicks.walk(found, flat, self._num_steps * num_units)
+        sweep(found, flat, STRETCH_STEPS)
+        runner.device, runner.sequence = found.device, found.sequence
 
     def _place(self, runner: _Runner, value_s: float) -> None:
         """Put a schedule, which takes so many seconds now, on its next rung."""
