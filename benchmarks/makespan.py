@@ -221,18 +221,18 @@ def markdown_table(rows: Mapping[MakespanCase, Row]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what has no row yet, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=Path, default=ROWS, help="file that rows are appended to")
-    parser.add_argument("--only", choices=("small", "spread", "held-out", "large"), help="one of the four tables")
-    parser.add_argument("--method", help="one method")
-    parser.add_argument("--table", action="store_true", help="only print the tables of the rows that are there")
-    options = parser.parse_args(arguments)
     tables = {
         "small": small_cases(),
         "spread": spread_cases(),
         "held-out": held_out_cases(),
         "large": large_cases(),
     }
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=Path, default=ROWS, help="file that rows are appended to")
+    parser.add_argument("--only", choices=tuple(tables), help="one of the tables")
+    parser.add_argument("--method", help="one method")
+    parser.add_argument("--table", action="store_true", help="only print the tables of the rows that are there")
+    options = parser.parse_args(arguments)
     known = read_rows(options.rows)
     for name, cases in tables.items():
         if options.only not in (None, name):

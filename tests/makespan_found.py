@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from makespan_optimum import best_makespan
 from oracle import is_feasible
 
 import placekit as pk
 from placekit.solvers.makespan.cycles import Best
 from placekit.solvers.makespan.sequence import decode, empty_timeline
 
-__all__ = ["check_found"]
+__all__ = ["check_at_least_optimum", "check_found"]
 
 
-def check_found(problem: pk.Problem, best: Best, again: Best) -> None:
+def check_found(problem: pk.Problem, best: Best | None, again: Best | None) -> None:
     """Assert that `best` is feasible, that decoder and judge agree, and that `again`, of the same seed, is the same."""
+    if best is None or again is None:
+        assert best is again
+        return
     assert decode(best.flat, best.device, best.sequence, empty_timeline(best.flat), 0) == best.value_s
     assert is_feasible(problem, tuple(best.device.tolist()))
     assert best.run.objective is not None
@@ -22,3 +26,11 @@ def check_found(problem: pk.Problem, best: Best, again: Best) -> None:
         again.device.tolist(),
         again.sequence.tolist(),
     )
+
+
+def check_at_least_optimum(problem: pk.Problem, best: Best | None) -> None:
+    """Assert that what was found, if anything, is no shorter than the optimum by enumeration."""
+    if best is not None:
+        optimum = best_makespan(problem)
+        assert optimum is not None
+        assert best.value_s >= optimum * (1 - 1e-12)

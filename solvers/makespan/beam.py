@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.compiled import inlined, njit
+from placekit.method import Run
 from placekit.solvers.makespan.partial import (
     NOTHING,
     WAIT,
@@ -53,7 +54,7 @@ from placekit.solvers.makespan.prices import Prices
 from placekit.solvers.makespan.sequence import SequenceProblem
 from placekit.solvers.makespan.starts import Start
 
-__all__ = ["MAX_OPS_BEAM", "Beam"]
+__all__ = ["BEAM_S", "MAX_OPS_BEAM", "Beam"]
 
 MAX_OPS_BEAM = 1_000
 """Ops up to which enough partial schedules can be kept."""
@@ -69,6 +70,8 @@ NOISE = 6e-4
 """What is added to a cost at random, at most, in units of the limit."""
 LOOSE = 0.3
 """An op without inputs is loose up to this share of the mean op time, each op on its fastest device."""
+BEAM_S = 5.0
+"""Seconds that must be left when a search begins: it takes a second or so, and does not look at the clock."""
 LEAST_SLACK, MOST_SLACK = 0.01, 1.0
 """How far above the best makespan the limit is, relatively. It is twice as far after a search that found nothing."""
 
@@ -132,6 +135,12 @@ class Beam:
         if not is_found:
             return None
         return device, np.lexsort((self.flat.instance.rank, start_s))
+
+    def start_in_time(self, best_s: float, run: Run) -> Start | None:
+        """Return the same, or None if `run`, which has the seed, has too little time left."""
+        if run.remaining_s is not None and run.remaining_s < BEAM_S:
+            return None
+        return self.start(best_s, run.rng)
 
 
 def _weights(price_s: NDArray[np.float64], time_s: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -25,12 +25,10 @@ from placekit.solvers.makespan.kicks import Kicks
 from placekit.solvers.makespan.prices import Prices
 from placekit.solvers.makespan.sequence import SequenceProblem
 
-__all__ = ["BEAM_S", "Race"]
+__all__ = ["Race"]
 
 UNIT_STEPS = 2_000
 """Proposals per op in a unit of kicks, and in the annealing after a beam search."""
-BEAM_S = 5.0
-"""Seconds that must be left when a beam search begins: it takes a second or so, and does not look at the clock."""
 
 
 @dataclass(slots=True)
@@ -79,9 +77,8 @@ class Race:
         if best.value_s < self._known_s:
             self._place(_Runner(best.device.copy(), best.sequence.copy(), []), best.value_s)
         found = Best(best.run, best.flat, best.value_s)
-        runner, left_s = self._promoted(), best.run.remaining_s
-        can_begin = runner is None and (left_s is None or left_s >= BEAM_S)
-        start = self._beam.start(best.value_s, best.run.rng) if can_begin else None
+        runner = self._promoted()
+        start = self._beam.start_in_time(best.value_s, best.run) if runner is None else None
         if start is not None:
             polish(found, flat, start, self._num_steps)
             self._place(_Runner(found.device, found.sequence, []), found.value_s)

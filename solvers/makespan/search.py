@@ -13,7 +13,7 @@ from placekit.objectives import Makespan
 from placekit.solvers.makespan.beam import MAX_OPS_BEAM, Beam
 from placekit.solvers.makespan.cycles import HOT, STRETCH_STEPS, STRETCHES, Best, cycle, sweep
 from placekit.solvers.makespan.prices import Prices, price
-from placekit.solvers.makespan.race import BEAM_S, Race
+from placekit.solvers.makespan.race import Race
 from placekit.solvers.makespan.segments import cut_ops
 from placekit.solvers.makespan.sequence import SequenceProblem, sequence_problem
 from placekit.solvers.makespan.starts import (
@@ -110,11 +110,10 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
     best.offer()
     prices = price(flat, best.value_s)
     beam = Beam(flat, prices) if prices is not None and flat.instance.num_ops <= MAX_OPS_BEAM else None
-    if beam is not None and (run.remaining_s is None or run.remaining_s >= BEAM_S):
-        found = beam.start(best.value_s, run.rng)
-        if found is not None:
-            best.consider(*found)
-            best.offer()
+    found = None if beam is None else beam.start_in_time(best.value_s, run)
+    if found is not None:
+        best.consider(*found)
+        best.offer()
     cuts = np.zeros(0, dtype=np.int64)
     if not flat.has_contention and flat.instance.num_ops <= WHOLE_UP_TO:
         cuts = cut_ops(make_tasks(run.problem))
