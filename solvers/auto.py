@@ -28,13 +28,13 @@ MAKESPAN_PROGRAM_UP_TO = 8_000
 """Classes times devices up to which all orders are modelled at once."""
 MAKESPAN_PROGRAM_FIRST_UP_TO = 200
 """Classes times devices up to which that program comes first, as it closes at once."""
-MAKESPAN_PROGRAM_SEARCHES_UP_TO = 1_000
-"""Classes times devices up to which that program also finds better schedules than annealing does in the same time."""
-NEARLY_CLOSED = 0.025
-"""Gap of the makespan below which annealing does more than the program of all orders even where that is small."""
+MAKESPAN_PROGRAM_CLOSES_UP_TO = 1_000
+"""Classes times devices up to which that program gets most of the time, half as many where devices differ."""
 WORK_BINDS = 0.05
 """Gap of the makespan that paths and shared work leave, below which work is what binds. Such a gap the program of all
-orders does not close on unequal or many devices, because its own relaxation knows less of work."""
+orders does not close on many unequal devices, because its own relaxation knows less of work."""
+NEARLY_CLOSED = 0.025
+"""Gap of the makespan below which annealing does more than refuting limits does, where the program is not the best."""
 
 FAST_STEPS, SLOW_STEPS = 20_000, 200_000
 """Proposals per op of an annealing with many starts, and of one with few. Which ends lower depends on the problem."""
@@ -115,16 +115,21 @@ def _makespan(size: int, *, is_equal: bool) -> tuple[Stage, ...]:
         slowly = replace(anneal, params={**anneal.params, "steps": SLOW_STEPS})
         both = Stage("bound", "limits refuted case by case, and annealing beside it", beside=anneal)
         if size <= MAKESPAN_PROGRAM_FIRST_UP_TO:
-            return (start, program, both)
-        is_small = size <= MAKESPAN_PROGRAM_SEARCHES_UP_TO // (1 if is_equal else 2)
-        share, more_than = (0.6, NEARLY_CLOSED) if is_small else (program.share, WORK_BINDS)
-        return (
-            start,
-            replace(both, share=0.15 if is_small else 0.3),
-            replace(program, share=share, only_if=partial(_is_open, more_than)),
-            replace(both, share=0.5, beside=slowly, only_if=partial(_is_open, NEARLY_CLOSED)),
-            replace(anneal, why="two annealings side by side, one of them slowly", beside=slowly),
-        )
+            return (start, replace(program, share=0.6), both)
+        if size <= MAKESPAN_PROGRAM_CLOSES_UP_TO // (1 if is_equal else 2):
+            middle: tuple[Stage, ...] = (
+                replace(both, share=0.15),
+                replace(program, share=0.6),
+                replace(both, share=0.5, beside=slowly),
+            )
+        else:
+            middle = (
+                replace(both, share=0.3),
+                program if is_equal else replace(program, only_if=partial(_is_open, WORK_BINDS)),
+                replace(both, share=0.5, beside=slowly, only_if=partial(_is_open, NEARLY_CLOSED)),
+            )
+        last = replace(anneal, why="two annealings side by side, one of them slowly", beside=slowly)
+        return (start, *middle, last)
     return (
         start,
         Stage("local-search", "anneal placement and order together, stretch by stretch", 0.7),
