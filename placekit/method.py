@@ -54,6 +54,8 @@ class Run:
         Set when the user wants the answer now (Ctrl-C).
     uncertainty : Callable[[], NDArray[np.float64]] or None
         ``[num_ops]`` how undecided the last learned method is about the device of each op, in nats; None without one.
+    parts : dict
+        Runs of parts of the problem, by a key of the method's, for methods that come to the same parts again.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Run:
         self.trace: list[Incumbent] = []
         self.info: dict[str, Any] = {}
         self.uncertainty: Callable[[], NDArray[np.float64]] | None = None
+        self.parts: dict[Any, Run] = {}
         self._stale = 0
         self._until_s = math.inf
         self._on_progress = on_progress

@@ -1,7 +1,8 @@
 """Segments solved one by one: a bound, floors for the windows, and a schedule put together from theirs.
 
 Every segment is solved for every pair of kinds of its two cuts. Small ones are done after that; large ones get a first
-look, and then the rest of the time goes to those that the bound of the whole hangs on, until nothing changes.
+look, and then the rest of the time goes to those that the bound of the whole hangs on, until nothing changes. A later
+method of a plan goes on with those that are still open: the run of the whole keeps theirs.
 """
 
 from __future__ import annotations
@@ -56,16 +57,19 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
         for a in ([None] if segment.first is None else kinds[segment.first])
         for b in ([None] if segment.last is None else kinds[segment.last])
     ]
-    runs: dict[Case, Run] = {}
+    runs = run.parts
     least_s: dict[Case, float] = {}
+    worked_s = dict.fromkeys(cases, 0.0)
 
     def work_on(case: Case, seconds: float) -> None:
         i, a, b = case
         if case not in runs:
             runs[case] = Run(segment_problem(run.problem, tasks, segments[i], a, b), Within(run), run.seed)
-        inner = runs[case]
+        inner, start_s = runs[case], run.elapsed_s
         with inner.limited_to(max(seconds, LEAST_S)):
-            solve(inner)
+            if not _is_settled(inner):
+                solve(inner)
+        worked_s[case] += run.elapsed_s - start_s
         if inner.infeasible_because is not None:
             least_s[case] = np.inf
             return
@@ -76,11 +80,14 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
         least_s[case] = max((inner.bound or 0.0) * (1 - 1e-12) - done_s, 0.0)
 
     until_s = run.elapsed_s + time_s
-    work = {case: float(len(segments[case[0]].ops)) ** 2 for case in cases}
+    work = {
+        case: 0.0 if case in runs and _is_settled(runs[case]) else float(len(segments[case[0]].ops)) ** 2
+        for case in cases
+    }
     for at, case in enumerate(cases):
         if run.should_stop() is not None:
             return None
-        share = work[case] / sum(work[each] for each in cases[at:])
+        share = work[case] / (sum(work[each] for each in cases[at:]) or 1.0)
         # what the first look leaves open may turn out not to matter
         work_on(case, (until_s - run.elapsed_s) * share * (FIRST_LOOK if len(segments[case[0]].ops) >= LARGE else 1.0))
     settled: set[Case] = set()
@@ -98,11 +105,16 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
         unsettled = [case for case in chain if len(segments[case[0]].ops) >= LARGE and case not in settled]
         if not unsettled or left_s < LEAST_S or run.should_stop() is not None:
             return floors
-        case = max(unsettled, key=lambda case: work[case] / runs[case].elapsed_s)
+        case = max(unsettled, key=lambda case: work[case] / max(worked_s[case], LEAST_S))
         before = least_s[case], runs[case].objective
         work_on(case, left_s / 2)
         if (least_s[case], runs[case].objective) == before:
             settled.add(case)
+
+
+def _is_settled(part: Run) -> bool:
+    """Return whether a segment needs no more time: its optimum is known, or it is impossible."""
+    return part.infeasible_because is not None or part.should_stop() is StopReason.PROVED
 
 
 def _offer_chain(run: Run, tasks: Tasks, segments: list[Segment], parts: list[Run]) -> None:

@@ -98,6 +98,30 @@ def test_a_small_segment_has_time_however_small_its_share() -> None:
     assert limits_s == [pytest.approx(LEAST_S, abs=0.05)] * 4
 
 
+def test_a_later_method_goes_on_with_what_is_open() -> None:
+    """Four segments, one of which the first method leaves open: the second one works on that, with all of the time."""
+    problem = chain_of_forks(4)
+    run, tasks = Run(problem), make_tasks(problem)
+    seen: list[tuple[Run, float | None]] = []
+
+    def solve_but_one(part: Run) -> pk.StopReason:
+        seen.append((part, part.remaining_s))
+        if len(seen) == 2:
+            return pk.StopReason.FINISHED
+        return get_method("cpsat").run(part)
+
+    solve_in_series(run, tasks, solve_but_one, time_s=20.0)
+    assert len(seen) == 4
+    before = run.bound
+    assert before is not None
+    solve_in_series(run, tasks, solve_but_one, time_s=20.0)
+    assert [part for part, _ in seen[4:]] == [seen[1][0]]
+    assert seen[4][1] == pytest.approx(20.0, abs=0.5)
+    assert run.bound is not None
+    assert run.bound > before
+    assert run.bound == pytest.approx(run.objective)
+
+
 def test_floors_are_partial_sums_of_the_segments() -> None:
     """Three segments of 5, 6 and 7 s: the second cut ends at 11 s at the earliest, and 7 s follow."""
     tasks = make_tasks(chain_of_forks(3))
