@@ -21,6 +21,7 @@ from placekit.solvers.local_search.method import LocalSearchParams
 from placekit.solvers.makespan.assignment import MAX_OPS_ASSIGNED, assigned_work
 from placekit.solvers.makespan.bounds import MAX_OPS_REFUTE, first_floors, look, makespan_bounds
 from placekit.solvers.makespan.cases import refute_by_cases
+from placekit.solvers.makespan.chronological import MAX_OPS_CHRONOLOGICAL, search_chronologically
 from placekit.solvers.makespan.cp_model import MakespanModel, Plan
 from placekit.solvers.makespan.endings import MAX_OPS_ENDINGS, lost_at_ends
 from placekit.solvers.makespan.search import search_makespan
@@ -51,7 +52,8 @@ SEGMENT_PATIENCE = 2
 START_STEPS = 1000
 """Proposals per op in its longest cycles."""
 SEGMENT_SHARE = 0.5
-"""Share of the time of a large segment for annealing, and of the rest for limits; no program models all its orders."""
+"""Share of the time of a large segment for annealing, and of the rest for limits; no program models all its orders. Of
+that of a small one for the search of all its schedules in the order of time."""
 SEGMENT_STALE = 10
 """Cycles without improvement after which it ends all the same."""
 SEGMENT_STEPS = 50_000
@@ -63,6 +65,11 @@ DEFAULT_SERIES_S = 60.0
 ASSIGNMENT_SHARE = 0.5
 """Share of the rest of the time for the programs of who runs where, and when."""
 DEFAULT_ASSIGNMENT_S = 60.0
+"""The same without a time limit."""
+CHRONOLOGICAL_SHARE = 0.1
+"""Share of the rest of the time for the search of all schedules in the order of time, where ops are few. A segment has
+`SEGMENT_SHARE`: what the program closes there, it closes in milliseconds."""
+DEFAULT_CHRONOLOGICAL_S = 10.0
 """The same without a time limit."""
 ENDINGS_SHARE = 0.9
 """Share of the rest of the time for what is lost at both ends."""
@@ -128,6 +135,7 @@ def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool =
     if in_series:
         floors = _solve_segments(run, tasks, floors, workers)
     prove(run, tasks, floors)
+    prove_chronologically(run, tasks, floors, run.raise_bound, CHRONOLOGICAL_SHARE if in_series else SEGMENT_SHARE)
     while (reason := run.should_stop()) is None:
         ceiling_s = run.objective if run.objective is not None else _worst_s(tasks)
         windows = narrow(tasks, ceiling_s, floors)
@@ -179,6 +187,7 @@ def bound_makespan(run: Run, keep: Callable[[float, str], None], *, in_series: b
             if run.bound is not None and run.bound_name is not None:
                 keep(run.bound, run.bound_name)
             prove(run, tasks, floors, keep)
+        prove_chronologically(run, tasks, floors, keep)
         prove_by_assignment(run, tasks, floors, keep)
         prove_by_ends(run, tasks, floors, keep)
         prove_by_cases(run, tasks, floors, keep)
@@ -218,6 +227,23 @@ def prove(
         keep(bound_s if run.objective is None else min(bound_s, run.objective), name)
         if run.should_stop() is not None:
             return
+
+
+def prove_chronologically(
+    run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None], share: float = CHRONOLOGICAL_SHARE
+) -> None:
+    """Search all schedules of a few ops in the order of time, in a share of the time that is left."""
+    found = _between_limits(run, tasks, floors, MAX_OPS_CHRONOLOGICAL)
+    if found is None:
+        return
+    windows, (_, limit_s) = found
+    time_s = DEFAULT_CHRONOLOGICAL_S if run.remaining_s is None else share * run.remaining_s
+    searches = search_chronologically(windows, limit_s, time_s, lambda: run.should_stop() is not None)
+    for bound_s, device, end_s in searches:
+        keep(min(bound_s, limit_s), "all schedules in the order of time")
+        if device is not None:
+            start_s = end_s - tasks.time_s[np.arange(tasks.num_ops), device]
+            offer_plan(run, tasks, Plan(device, start_s, end_s))
 
 
 def prove_by_assignment(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None]) -> None:
