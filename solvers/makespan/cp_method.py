@@ -234,7 +234,7 @@ def prove_chronologically(
 ) -> None:
     """Search all schedules of a few ops in the order of time, in a share of the time that is left."""
     found = _between_limits(run, tasks, floors, MAX_OPS_CHRONOLOGICAL)
-    if found is None:
+    if found is None or found[1][1] <= 0.0:
         return
     windows, (_, limit_s) = found
     time_s = DEFAULT_CHRONOLOGICAL_S if run.remaining_s is None else share * run.remaining_s

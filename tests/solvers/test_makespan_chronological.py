@@ -105,6 +105,20 @@ def test_as_the_program_of_all_orders(family: str, num_devices: int, equal: bool
             assert end.max() * limit_s == pytest.approx(result.objective, rel=1e-6)
 
 
+def test_ops_that_take_no_time() -> None:
+    """A makespan of 0 has nothing below it, and is no unit of time."""
+    graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("a", "c")], name="no time")
+    costs = pk.CostTable(("gpu",), np.zeros((3, 1)), np.zeros((graph.num_tensors, 1)), np.zeros(3))
+    problem = pk.Problem(graph, pk.Platform.of(gpu=2), costs, pk.Makespan())
+    run, tasks = Run(problem), make_tasks(problem)
+    run.offer(np.zeros(3, dtype=np.int64))
+    with np.errstate(all="raise"):
+        prove_chronologically(run, tasks, first_floors(tasks), run.raise_bound)
+    assert run.objective == 0.0
+    assert run.bound is None
+    assert pk.solve(problem, "cpsat").status is pk.Status.OPTIMAL
+
+
 def test_time_and_interruption_end_it() -> None:
     """Without time there is one short search; told to stop before, none."""
     problem = generate("layered", 60, num_devices=4, objective=pk.Makespan()).replace(contiguity="none")
