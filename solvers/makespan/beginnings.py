@@ -19,7 +19,7 @@ from placekit.compiled import inlined, njit
 from placekit.makespan.heaps import pop, push
 from placekit.solvers.makespan.still_lost import Now, Side, do, look, still_lost, undo, worth
 
-__all__ = ["least_loss"]
+__all__ = ["EXACT", "is_like_an_earlier_one", "least_loss"]
 
 MOST_COMPARED = 300
 """States of the same ops that one whose turn has come is compared with, the newest ones."""
@@ -125,7 +125,7 @@ def least_loss(side: Side, most: float, num_states: int, num_times: int) -> tupl
         for r in range(num_ready):
             v = now.ready[r]
             for d in range(num_devices):
-                if side.time[v, d] == np.inf or _is_like_an_earlier_one(side.group, has_run, search.free[x], d):
+                if side.time[v, d] == np.inf or is_like_an_earlier_one(side.group, has_run, search.free[x], d):
                     continue
                 start = max(search.free[x, d], now.arrival[v, d])
                 if start >= side.horizon:
@@ -173,7 +173,7 @@ def _room(num_states: int, num_times: int, num_devices: int) -> _Search:
 
 
 @inlined
-def _is_like_an_earlier_one(
+def is_like_an_earlier_one(
     group: NDArray[np.int64], has_run: NDArray[np.bool_], free: NDArray[np.float64], d: int
 ) -> bool:
     """Return True if neither `d` nor an equal device of a lower number has run anything."""

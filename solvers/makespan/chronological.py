@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from placekit.compiled import inlined, njit
 from placekit.makespan.heaps import pop, push
+from placekit.solvers.makespan.beginnings import EXACT, is_like_an_earlier_one
 from placekit.solvers.makespan.still_takes import Chronology, Now, chronology_of, is_ready, still_takes
 from placekit.solvers.makespan.windows import Windows
 
@@ -46,8 +47,6 @@ MAX_OPS_CHRONOLOGICAL = 64
 """Ops up to which a set of them fits into a word."""
 MOST_COMPARED = 1_000
 """States of the same ops that one whose turn has come is compared with, the newest ones."""
-EXACT = 1e-12
-"""Times that differ by less are the same, in units of the limit."""
 ROUNDING = 1e-9
 """Of the limit: more than the search may be wrong by where it takes times for the same."""
 FIRST_STATES, MOST_STATES = 16_384, 1_048_576
@@ -78,7 +77,7 @@ def search_chronologically(
         The bound; the device of every op in a schedule shorter than the limit with that makespan, or None; and the
         ends of the ops in it.
     """
-    chronology = chronology_of(windows.tasks, windows, limit_s)
+    chronology = chronology_of(windows, limit_s)
     since_s, num_states = perf_counter(), FIRST_STATES
     while num_states <= MOST_STATES and not should_stop():
         start_s = perf_counter()
@@ -124,7 +123,7 @@ def least_makespan(
     most
         Makespan from which on nothing need be known.
     num_states
-        How many states may be remembered: some 200 bytes each.
+        How many states may be remembered: some 300 bytes each.
 
     Returns
     -------
@@ -150,6 +149,7 @@ def least_makespan(
     )
     cost, state = np.zeros(num_states), np.zeros(num_states, np.int64)
     num_seen, num_queued, num_known, num_times = 1, 1, 0, 0
+    room = num_ops * num_devices
     one, everything = np.uint64(1), np.uint64(0)
     for v in range(num_ops):
         everything |= one << np.uint64(v)
@@ -160,7 +160,6 @@ def least_makespan(
         _rebuild(chronology, search, now, x)
         if search.done[x] == everything:
             return bound, True, now.device, now.end
-        room = num_ops * num_devices
         if num_seen + room > num_states or num_times + room + num_devices > len(known.times):
             now.device[:] = -1
             return bound, False, now.device, now.end
@@ -174,7 +173,9 @@ def least_makespan(
             if now.is_done[v] or not is_ready(chronology, now, v):
                 continue
             for d in range(num_devices):
-                if chronology.time[v, d] == np.inf or _is_like_an_earlier_one(chronology.group, now.has_run, d):
+                if chronology.time[v, d] == np.inf or is_like_an_earlier_one(
+                    chronology.group, now.has_run, search.free[x], d
+                ):
                     continue
                 start = max(search.free[x, d], now.arrival[v, d])
                 end = start + chronology.time[v, d]
@@ -241,16 +242,6 @@ def _rebuild(chronology: Chronology, search: _Search, now: Now, x: int) -> None:
                 for d in range(num_devices):
                     there = now.end[u] + chronology.in_delay[i, now.device[u], d]
                     now.arrival[v, d] = max(now.arrival[v, d], there)
-
-
-@inlined
-def _is_like_an_earlier_one(group: NDArray[np.int64], has_run: NDArray[np.bool_], d: int) -> bool:
-    """Return True if neither `d` nor an equal device of a lower number has run anything."""
-    if not has_run[d]:
-        for e in range(d):
-            if group[e] == group[d] and not has_run[e]:
-                return True
-    return False
 
 
 @inlined

@@ -234,7 +234,7 @@ def prove_chronologically(
 ) -> None:
     """Search all schedules of a few ops in the order of time, in a share of the time that is left."""
     found = _between_limits(run, tasks, floors, MAX_OPS_CHRONOLOGICAL)
-    if found is None or found[1][1] <= 0.0:
+    if found is None:
         return
     windows, (_, limit_s) = found
     time_s = DEFAULT_CHRONOLOGICAL_S if run.remaining_s is None else share * run.remaining_s
@@ -279,7 +279,7 @@ def _between_limits(
     None if there is nothing to prove, no time, or if there are more ops than `most_ops`. What the windows say of the
     makespan is no bound on shorter schedules, so it is left out.
     """
-    if run.objective is None or tasks.num_ops > most_ops or run.should_stop() is not None:
+    if not run.objective or tasks.num_ops > most_ops or run.should_stop() is not None:
         return None
     limits = (run.bound or 0.0, run.objective)
     found = look(tasks, limits[1], floors)

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.compiled import inlined
-from placekit.solvers.makespan.tasks import Tasks
 from placekit.solvers.makespan.windows import Windows
 
 __all__ = ["Chronology", "Now", "chronology_of", "is_ready", "still_takes"]
@@ -43,8 +42,9 @@ class Chronology(NamedTuple):
     by_tail: NDArray[np.int64]
 
 
-def chronology_of(tasks: Tasks, windows: Windows, limit_s: float) -> Chronology:
+def chronology_of(windows: Windows, limit_s: float) -> Chronology:
     """Return what the search needs, of schedules up to the limit that the windows are of."""
+    tasks = windows.tasks
     time, head, tail = (times[:, tasks.group] / limit_s for times in windows.by_group())
     can = np.isfinite(time)
     by_receiver = np.argsort(tasks.receivers, kind="stable")

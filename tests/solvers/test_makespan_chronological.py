@@ -18,18 +18,18 @@ from placekit.solvers.makespan.bounds import first_floors
 from placekit.solvers.makespan.chronological import MAX_OPS_CHRONOLOGICAL, least_makespan, search_chronologically
 from placekit.solvers.makespan.cp_method import prove_chronologically
 from placekit.solvers.makespan.still_takes import chronology_of
-from placekit.solvers.makespan.tasks import Tasks, make_tasks
+from placekit.solvers.makespan.tasks import make_tasks
 from placekit.solvers.makespan.windows import Windows, narrow
 
 EPS = 2e-9
 
 
-def windows_of(problem: pk.Problem, limit_s: float) -> tuple[Tasks, Windows]:
-    """Return the tasks and their windows under a limit that some schedule keeps."""
+def windows_of(problem: pk.Problem, limit_s: float) -> Windows:
+    """Return the windows under a limit that some schedule keeps."""
     tasks = make_tasks(problem)
     windows = narrow(tasks, limit_s, first_floors(tasks))
     assert windows is not None
-    return tasks, windows
+    return windows
 
 
 def is_free(problem: pk.Problem) -> bool:
@@ -46,10 +46,8 @@ def test_the_optimum_of_enumeration(problem: pk.Problem, limit: float, num_state
     """Never above it, however few states there are; and equal to it if the search ends and leaves nothing out."""
     optimum = known_optimum(problem)
     assume(optimum > 0)
-    _, windows = windows_of(problem, limit * optimum)
-    bound, is_exact, device, end = least_makespan(
-        chronology_of(windows.tasks, windows, limit * optimum), 1.0, num_states
-    )
+    windows = windows_of(problem, limit * optimum)
+    bound, is_exact, device, end = least_makespan(chronology_of(windows, limit * optimum), 1.0, num_states)
     bound_s = bound * limit * optimum
     assert bound_s <= optimum * (1 + EPS)
     if num_states == 50_000:
@@ -92,8 +90,8 @@ def test_as_the_program_of_all_orders(family: str, num_devices: int, equal: bool
     assert result.status is pk.Status.OPTIMAL
     assert result.objective is not None
     limit_s = result.objective * 1.02
-    _, windows = windows_of(problem, limit_s)
-    chronology = chronology_of(windows.tasks, windows, limit_s)
+    windows = windows_of(problem, limit_s)
+    chronology = chronology_of(windows, limit_s)
     found = [least_makespan(chronology, 1.0, num_states) for num_states in (1_000, 10_000, 100_000)]
     bounds_s = [bound * limit_s for bound, *_ in found]
     assert bounds_s == sorted(bounds_s)
@@ -125,6 +123,6 @@ def test_time_and_interruption_end_it() -> None:
     assert problem.graph.num_ops <= MAX_OPS_CHRONOLOGICAL
     result = pk.solve(problem, "heft")
     assert result.objective is not None
-    _, windows = windows_of(problem, result.objective)
+    windows = windows_of(problem, result.objective)
     assert len(list(search_chronologically(windows, result.objective, 0.0))) == 1
     assert not list(search_chronologically(windows, result.objective, math.inf, lambda: True))
