@@ -114,18 +114,19 @@ def _makespan(size: int, *, is_equal: bool) -> tuple[Stage, ...]:
         anneal = Stage("local-search", "anneal placement and order", params={"steps": FAST_STEPS, "patience": 10**9})
         slowly = replace(anneal, params={**anneal.params, "steps": SLOW_STEPS})
         both = Stage("bound", "limits refuted case by case, and annealing beside it", beside=anneal)
+        beside = replace(program, beside=slowly)
         if size <= MAKESPAN_PROGRAM_FIRST_UP_TO:
-            return (start, replace(program, share=0.6), both)
+            return (start, replace(beside, share=0.6), both)
         if size <= MAKESPAN_PROGRAM_CLOSES_UP_TO // (1 if is_equal else 2):
             middle: tuple[Stage, ...] = (
-                replace(both, share=0.15),
-                replace(program, share=0.6),
-                replace(both, share=0.5, beside=slowly),
+                replace(both, share=0.1),
+                replace(beside, share=0.85),
+                replace(both, beside=slowly),
             )
         else:
             middle = (
-                replace(both, share=0.3),
-                program if is_equal else replace(program, only_if=partial(_is_open, WORK_BINDS)),
+                replace(both, share=0.15),
+                replace(beside, share=0.85, only_if=None if is_equal else partial(_is_open, WORK_BINDS)),
                 replace(both, share=0.5, beside=slowly, only_if=partial(_is_open, NEARLY_CLOSED)),
             )
         last = replace(anneal, why="two annealings side by side, one of them slowly", beside=slowly)

@@ -28,7 +28,7 @@ from placekit.solvers.makespan.search import search_makespan
 from placekit.solvers.makespan.segments import LARGE
 from placekit.solvers.makespan.series import solve_in_series
 from placekit.solvers.makespan.tasks import Tasks, make_tasks
-from placekit.solvers.makespan.windows import Floors, Windows, narrow
+from placekit.solvers.makespan.windows import SLACK, Floors, Windows, narrow
 from placekit.solvers.opening import open_run
 from placekit.stop import StopReason
 
@@ -60,6 +60,8 @@ SEGMENT_STEPS = 50_000
 """Proposals per op in its longest cycles."""
 SERIES_SHARE = 0.6
 """Share of the rest of the time for the segments between cuts, if there are any."""
+SERIES_AGAIN_SHARE = 0.2
+"""The same if another method of the plan has worked on them before."""
 DEFAULT_SERIES_S = 60.0
 """The same without a time limit."""
 ASSIGNMENT_SHARE = 0.5
@@ -75,8 +77,12 @@ ENDINGS_SHARE = 0.9
 """Share of the rest of the time for what is lost at both ends."""
 QUICK_SHARE = 0.05
 """Share of the rest of the time for each round of bounds."""
-RESTART_GAIN = 0.01
+RESTART_GAIN = 0.005
 """Relative gain since the model was built that is worth building it anew, with narrower windows."""
+GAP_DIVISOR = 3.0
+"""What is left of the gap if the next limit is refuted: a part of this."""
+LEAST_GAP = 0.002
+"""Gap that would be left below which the next limit is the best makespan itself."""
 RESTART_AFTER_S = 3.0
 """Seconds that every model gets at least."""
 
@@ -137,27 +143,55 @@ def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool =
     prove(run, tasks, floors)
     prove_chronologically(run, tasks, floors, run.raise_bound, CHRONOLOGICAL_SHARE if in_series else SEGMENT_SHARE)
     while (reason := run.should_stop()) is None:
-        ceiling_s = run.objective if run.objective is not None else _worst_s(tasks)
-        windows = narrow(tasks, ceiling_s, floors)
+        ceiling_s = _limit_s(run, tasks) if in_series or run.objective is None else run.objective
+        known = run.objective, run.bound
+        refutes = run.objective is not None and ceiling_s < run.objective
+        windows = _windows(tasks, ceiling_s, floors)
         if windows is None:
             if run.objective is None:
                 return run.prove_infeasible(clash())
             run.raise_bound(ceiling_s, "windows")
             continue
-        model = MakespanModel(tasks, windows, ceiling_s, run.bound or 0.0, floors.between_s)
-        if run.placement is not None and run.evaluation is not None:
+        model = MakespanModel(tasks, windows, ceiling_s, run.bound or 0.0, floors.between_s, decides=refutes)
+        if run.placement is not None and run.evaluation is not None and not refutes:
             model.hint(plan_of(run.placement, run.evaluation, tasks))
-        outcome, was_cut_short = _search(run, tasks, model, workers, ceiling_s)
-        if was_cut_short:
-            continue
+        outcome, was_cut_short = _search(run, tasks, model, workers, ceiling_s, refutes=refutes)
         if outcome is Outcome.INFEASIBLE and run.objective is None:
             return run.prove_infeasible(clash())
         if outcome is Outcome.INFEASIBLE:
-            # no rounded schedule of makespan at most the best known: the search has proven the best
+            # no rounded schedule of makespan at most the limit
             run.raise_bound(ceiling_s, "CP-SAT bound")
+        is_decided = refutes and outcome in (Outcome.INFEASIBLE, Outcome.OPTIMAL)
+        if was_cut_short or (is_decided and (run.objective, run.bound) != known):
+            continue
         reason = run.should_stop()
         return reason or (StopReason.TIME if outcome in (Outcome.FEASIBLE, Outcome.UNKNOWN) else StopReason.FINISHED)
     return reason
+
+
+def _limit_s(run: Run, tasks: Tasks) -> float:
+    """Return the limit for the next program: the best makespan known, or one below it to refute first.
+
+    The program refutes a limit far below the best makespan in a fraction of the time that it needs for one just below
+    it, so the gap is divided by `GAP_DIVISOR`, down to the gap that is asked for.
+    """
+    if run.objective is None:
+        return _worst_s(tasks)
+    asked = (run.stop.gap if run.stop else None) or 0.0
+    gap = 1.0 if run.bound is None else 1 - run.bound / run.objective
+    left = max(gap / GAP_DIVISOR, asked)
+    if left < LEAST_GAP:
+        return run.objective
+    # a hair above, so that a refuted limit is a gap that was asked for
+    return run.objective * (1 - left) * (1 + SLACK)
+
+
+def _windows(tasks: Tasks, limit_s: float, floors: Floors) -> Windows | None:
+    """Return the windows of schedules up to a limit, without devices that are too dear; None if there are none."""
+    if tasks.num_ops > MAX_OPS_REFUTE:
+        return narrow(tasks, limit_s, floors)
+    found = look(tasks, limit_s, floors)
+    return None if found is None else found.windows
 
 
 def bound_makespan(run: Run, keep: Callable[[float, str], None], *, in_series: bool = True) -> StopReason:
@@ -198,7 +232,8 @@ def _solve_segments(run: Run, tasks: Tasks, floors: Floors, workers: Callable[[i
     """Solve the segments between cuts, if there are any, and return the floors with theirs."""
     if run.should_stop() is not None:
         return floors
-    time_s = DEFAULT_SERIES_S if run.remaining_s is None else SERIES_SHARE * run.remaining_s
+    share = SERIES_AGAIN_SHARE if run.parts else SERIES_SHARE
+    time_s = DEFAULT_SERIES_S if run.remaining_s is None else share * run.remaining_s
 
     def solve(part: Run) -> StopReason:
         if part.problem.graph.num_ops < LARGE:
@@ -303,7 +338,7 @@ def search_locally(run: Run, share: float, patience: int = START_PATIENCE, steps
 
 
 def _search(
-    run: Run, tasks: Tasks, model: MakespanModel, workers: Callable[[int], int], ceiling_s: float
+    run: Run, tasks: Tasks, model: MakespanModel, workers: Callable[[int], int], ceiling_s: float, *, refutes: bool
 ) -> tuple[Outcome, bool]:
     num_variables = len(model.proto.proto.variables)
     run.info |= {"variables": num_variables, "constraints": len(model.proto.proto.constraints)}
@@ -313,7 +348,7 @@ def _search(
 
     def see_plan(plan: Plan, value: float) -> None:
         # without the bus in the model the value is no promise
-        offer_plan(run, tasks, plan, None if has_bus else model.scale.at_most_s(value))
+        offer_plan(run, tasks, plan, None if has_bus else model.scale.at_most_s(model.horizon if refutes else value))
 
     def see_bound(bound: float) -> None:
         # the model speaks of schedules up to the ceiling; there may be none
@@ -323,7 +358,9 @@ def _search(
         nonlocal cut_short
         if run.should_stop() is not None:
             return True
-        gained = run.objective is not None and run.objective < ceiling_s * (1 - RESTART_GAIN)
+        # a limit that is higher than need be is harder to refute
+        needed_s = _limit_s(run, tasks) if refutes else run.objective
+        gained = needed_s is not None and needed_s < ceiling_s * (1 - RESTART_GAIN)
         cut_short = gained and run.elapsed_s - since_s > RESTART_AFTER_S
         return cut_short
 
@@ -332,8 +369,9 @@ def _search(
         seed=run.seed,
         time_s=run.remaining_s,
         gap=(run.stop.gap or 0.0) / 2 if run.stop else 0.0,
+        refutes=refutes,
     )
-    outcome = search(model, limits, see_plan, see_bound, should_stop)
+    outcome = search(model, limits, see_plan, None if refutes else see_bound, should_stop)
     run.info["solver_status"] = str(outcome)
     return outcome, cut_short and outcome is not Outcome.OPTIMAL
 

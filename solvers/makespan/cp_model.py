@@ -84,6 +84,9 @@ class MakespanModel:
         (:mod:`placekit.solvers.makespan.between`); None for nothing.
     orders
         Pairs of ops of which the second starts when the first has ended, beside the edges.
+    decides
+        True to ask only whether there is a schedule up to the ceiling: no objective, and no cumulative, of which the
+        refutation makes little use.
 
     Attributes
     ----------
@@ -101,6 +104,8 @@ class MakespanModel:
         floor_s: float = 0.0,
         between_s: NDArray[np.float64] | None = None,
         orders: Sequence[tuple[int, int]] = (),
+        *,
+        decides: bool = False,
     ) -> None:
         self.tasks, self.windows = tasks, windows
         self.proto = cp_model.CpModel()
@@ -124,7 +129,9 @@ class MakespanModel:
             self.proto.add(self.start[v] >= self.finish[u])
         self._run_one_at_a_time()
         self._limit_memory()
-        self.proto.minimize(self.end)
+        if not decides:
+            self._run_few_at_a_time()
+            self.proto.minimize(self.end)
 
     def _units(self, time_s: NDArray[np.float64]) -> NDArray[np.int64]:
         finite = np.where(np.isfinite(time_s), time_s, 0.0)
@@ -251,7 +258,6 @@ class MakespanModel:
         return self.on_kind[c, k]
 
     def _run_one_at_a_time(self) -> None:
-        everywhere = []
         for d in range(self.tasks.num_devices):
             intervals = []
             for v, c in enumerate(self.label.tolist()):
@@ -263,6 +269,10 @@ class MakespanModel:
                         )
                     )
             self.proto.add_no_overlap(intervals)
+
+    def _run_few_at_a_time(self) -> None:
+        """Say again that no more ops run than there are devices, wherever they are."""
+        everywhere = []
         for v, c in enumerate(self.label.tolist()):
             times = {int(self.time[v, d]) for d in range(self.tasks.num_devices) if (c, d) in self.x}
             everywhere.append(self.proto.new_fixed_size_interval_var(self.start[v], min(times), f"a_{v}"))
