@@ -1,4 +1,10 @@
-"""Methods ``cpsat`` and ``lns`` for the makespan: what they share, and the exact search."""
+"""Methods ``cpsat`` and ``lns`` for the makespan: what they share, and the exact search.
+
+The exact search asks the constraint program for a schedule up to a limit that is lower than the best makespan known,
+and so narrows the windows. A limit far below is refuted in a fraction of the time that one just below takes, so the
+limits rise (:func:`limit_to_refute`). One worker that learns clauses does that, without linear relaxation, objective
+or cumulative: whatever else eight workers do on two cores, they do instead.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +40,7 @@ from placekit.stop import StopReason
 
 __all__ = [
     "bound_makespan",
+    "limit_to_refute",
     "offer_plan",
     "plan_of",
     "prove",
@@ -143,7 +150,7 @@ def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool =
     prove(run, tasks, floors)
     prove_chronologically(run, tasks, floors, run.raise_bound, CHRONOLOGICAL_SHARE if in_series else SEGMENT_SHARE)
     while (reason := run.should_stop()) is None:
-        ceiling_s = _limit_s(run, tasks) if in_series or run.objective is None else run.objective
+        ceiling_s = limit_to_refute(run, tasks) if in_series or run.objective is None else run.objective
         known = run.objective, run.bound
         refutes = run.objective is not None and ceiling_s < run.objective
         windows = _windows(tasks, ceiling_s, floors)
@@ -169,7 +176,7 @@ def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool =
     return reason
 
 
-def _limit_s(run: Run, tasks: Tasks) -> float:
+def limit_to_refute(run: Run, tasks: Tasks) -> float:
     """Return the limit for the next program: the best makespan known, or one below it to refute first.
 
     The program refutes a limit far below the best makespan in a fraction of the time that it needs for one just below
@@ -359,7 +366,7 @@ def _search(
         if run.should_stop() is not None:
             return True
         # a limit that is higher than need be is harder to refute
-        needed_s = _limit_s(run, tasks) if refutes else run.objective
+        needed_s = limit_to_refute(run, tasks) if refutes else run.objective
         gained = needed_s is not None and needed_s < ceiling_s * (1 - RESTART_GAIN)
         cut_short = gained and run.elapsed_s - since_s > RESTART_AFTER_S
         return cut_short

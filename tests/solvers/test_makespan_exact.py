@@ -12,9 +12,11 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
+from placekit.method import Run
 from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
 from placekit.solvers.makespan.bounds import first_floors
-from placekit.solvers.makespan.cp_method import plan_of
+from placekit.solvers.makespan.cp_method import limit_to_refute, plan_of
 from placekit.solvers.makespan.cp_model import MakespanModel, Plan
 from placekit.solvers.makespan.neighbourhood import by_start, critical_ops, cut_out, put_back
 from placekit.solvers.makespan.tasks import Tasks, make_tasks
@@ -46,6 +48,50 @@ def test_cpsat_finds_the_optimum(problem: pk.Problem) -> None:
     assert result.objective == pytest.approx(optimum, rel=2 * OPTIMALITY_TOLERANCE, abs=0)
     assert result.lower_bound is not None
     assert result.lower_bound <= optimum * (1 + 1e-9)
+
+
+@given(SMALL)
+@examples(100)
+def test_a_limit_is_refuted_below_the_optimum_only(problem: pk.Problem) -> None:
+    """The program without objective, one worker, no linear relaxation: at the optimum a schedule, below none."""
+    optimum = best_makespan(problem)
+    assume(optimum is not None and optimum > 0)
+    assert optimum is not None
+    tasks = make_tasks(problem)
+    floors = first_floors(tasks)
+
+    def decide(limit_s: float) -> Outcome:
+        windows = narrow(tasks, limit_s, floors)
+        if windows is None:
+            return Outcome.INFEASIBLE
+        model = MakespanModel(tasks, windows, limit_s, 0.0, floors.between_s, decides=True)
+        return search(model, CpsatLimits(refutes=True), lambda *_: None, None, lambda: False)
+
+    assert decide(optimum * (1 + 1e-9)) is Outcome.OPTIMAL
+    assert decide(optimum * 0.9) is Outcome.INFEASIBLE
+
+
+def test_the_next_limit_divides_the_gap_down_to_the_one_asked_for() -> None:
+    """A third of the gap is left, or the gap that was asked for; without one, in the end the best makespan."""
+    problem = generate("layered", 20, objective=pk.Makespan()).replace(contiguity=pk.Contiguity.NONE)
+    tasks = make_tasks(problem)
+    best = pk.solve(problem, method="heft")
+    assert best.placement is not None
+    assert best.objective is not None
+
+    def next_limit_s(stop: pk.TargetGap | None, gap: float) -> float:
+        run = Run(problem, stop)
+        assert best.placement is not None
+        run.offer(best.placement)
+        assert run.objective is not None
+        run.raise_bound(run.objective * (1 - gap), "a test")
+        return limit_to_refute(run, tasks) / run.objective
+
+    assert next_limit_s(pk.TargetGap(0.01), 0.3) == pytest.approx(0.9)
+    assert next_limit_s(pk.TargetGap(0.01), 0.02) == pytest.approx(0.99)
+    assert next_limit_s(pk.TargetGap(0.01), 0.02) >= 0.99
+    assert next_limit_s(None, 0.02) == pytest.approx(1 - 0.02 / 3)
+    assert next_limit_s(None, 0.005) == 1.0
 
 
 @given(SMALL)
