@@ -1,35 +1,38 @@
-"""Methods ``cpsat`` and ``lns`` for the makespan: what they share, and the exact search.
+"""Methods ``cpsat`` and ``bound`` for the makespan: the exact search, and the bounds.
 
 The exact search asks the constraint program for a schedule up to a limit that is lower than the best makespan known,
 and so narrows the windows. A limit far below is refuted in a fraction of the time that one just below takes, so the
 limits rise (:func:`limit_to_refute`). One worker that learns clauses does that, without linear relaxation, objective
-or cumulative: whatever else eight workers do on two cores, they do instead.
+or cumulative: on one core it is faster than eight workers with other strategies are on two.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from placekit.contiguity import Contiguity
-from placekit.evaluate import Evaluation
 from placekit.method import Run
 from placekit.objectives import Makespan
-from placekit.placement import Placement
 from placekit.problem import Problem
 from placekit.solvers.bounds import largest_op
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
 from placekit.solvers.infeasible import clash
 from placekit.solvers.local_search.method import LocalSearchParams
-from placekit.solvers.makespan.assignment import MAX_OPS_ASSIGNED, assigned_work
-from placekit.solvers.makespan.bounds import MAX_OPS_REFUTE, first_floors, look, makespan_bounds
-from placekit.solvers.makespan.cases import refute_by_cases
-from placekit.solvers.makespan.chronological import MAX_OPS_CHRONOLOGICAL, search_chronologically
+from placekit.solvers.makespan.bounds import MAX_OPS_REFUTE, first_floors, look
 from placekit.solvers.makespan.cp_model import MakespanModel, Plan
-from placekit.solvers.makespan.endings import MAX_OPS_ENDINGS, lost_at_ends
+from placekit.solvers.makespan.plans import offer_plan, plan_of
+from placekit.solvers.makespan.proofs import (
+    CHRONOLOGICAL_SHARE,
+    QUICK_SHARE,
+    prove,
+    prove_by_assignment,
+    prove_by_cases,
+    prove_by_ends,
+    prove_chronologically,
+)
 from placekit.solvers.makespan.search import search_makespan
 from placekit.solvers.makespan.segments import LARGE
 from placekit.solvers.makespan.series import solve_in_series
@@ -38,17 +41,7 @@ from placekit.solvers.makespan.windows import SLACK, Floors, Windows, narrow
 from placekit.solvers.opening import open_run
 from placekit.stop import StopReason
 
-__all__ = [
-    "bound_makespan",
-    "limit_to_refute",
-    "offer_plan",
-    "plan_of",
-    "prove",
-    "prove_by_ends",
-    "search_locally",
-    "solve_makespan",
-    "why_not",
-]
+__all__ = ["bound_makespan", "limit_to_refute", "search_locally", "solve_makespan", "why_not"]
 
 START_SHARE = 0.15
 """Share of the time limit that the annealing before may take."""
@@ -71,19 +64,6 @@ SERIES_AGAIN_SHARE = 0.2
 """The same if another method of the plan has worked on them before."""
 DEFAULT_SERIES_S = 60.0
 """The same without a time limit."""
-ASSIGNMENT_SHARE = 0.5
-"""Share of the rest of the time for the programs of who runs where, and when."""
-DEFAULT_ASSIGNMENT_S = 60.0
-"""The same without a time limit."""
-CHRONOLOGICAL_SHARE = 0.1
-"""Share of the rest of the time for the search of all schedules in the order of time, where ops are few. A segment has
-`SEGMENT_SHARE`: what the program closes there, it closes in milliseconds."""
-DEFAULT_CHRONOLOGICAL_S = 10.0
-"""The same without a time limit."""
-ENDINGS_SHARE = 0.9
-"""Share of the rest of the time for what is lost at both ends."""
-QUICK_SHARE = 0.05
-"""Share of the rest of the time for each round of bounds."""
 RESTART_GAIN = 0.005
 """Relative gain since the model was built that is worth building it anew, with narrower windows."""
 GAP_DIVISOR = 3.0
@@ -99,32 +79,6 @@ def why_not(problem: Problem) -> str | None:
     if problem.contiguity is not Contiguity.NONE:
         return f"its makespan model does not keep parts {problem.contiguity}; use contiguity none"
     return None
-
-
-def plan_of(placement: Placement, evaluation: Evaluation, tasks: Tasks) -> Plan:
-    """Return the schedule of a placement, as the judge executes it, in seconds."""
-    assert evaluation.score is not None  # callers have its objective
-    schedule = evaluation.score.schedule
-    assert schedule is not None  # the makespan has a clock
-    start, finish = np.zeros((2, tasks.num_ops))
-    ops = ~schedule.is_transfer
-    start[schedule.op[ops]] = schedule.start_s[ops]
-    finish[schedule.op[ops]] = schedule.finish_s[ops]
-    return Plan(placement.device_of_op[tasks.op], start[tasks.op], finish[tasks.op])
-
-
-def offer_plan(run: Run, tasks: Tasks, plan: Plan, at_most: float | None = None) -> None:
-    """Offer the devices and the order of a plan; the judge starts every op as early as this order allows.
-
-    Ops are ordered by start, then by finish, then topologically: with times rounded down an op can take no unit, and
-    this way it comes before what it feeds and before the longer ops that start when it does.
-    """
-    by_time = np.lexsort((np.arange(tasks.num_ops), plan.finish, plan.start))
-    device = np.empty(tasks.num_ops, dtype=np.int64)
-    step = np.empty(tasks.num_ops, dtype=np.int64)
-    device[tasks.op] = plan.device
-    step[tasks.op[by_time]] = np.arange(tasks.num_ops)
-    run.offer(Placement.of(run.problem, device, step), at_most=at_most)
 
 
 def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool = True) -> StopReason:
@@ -250,92 +204,6 @@ def _solve_segments(run: Run, tasks: Tasks, floors: Floors, workers: Callable[[i
 
     found = solve_in_series(run, tasks, solve, time_s)
     return floors if found is None else replace(found, between_s=floors.between_s)
-
-
-def prove(
-    run: Run,
-    tasks: Tasks,
-    floors: Floors,
-    keep: Callable[[float, str], None] | None = None,
-    share: float = QUICK_SHARE,
-) -> None:
-    """Raise the bound by what takes no search, in a share of the time that is left."""
-    if run.should_stop() is not None:
-        return
-    keep = keep or run.raise_bound
-    limit_s = math.inf if run.remaining_s is None else share * run.remaining_s
-    for bound_s, name in makespan_bounds(run.problem, tasks, floors, upper_bound_s=run.objective, time_limit_s=limit_s):
-        # what is proven of limits below a makespan that is known says no more than that this one is optimal
-        keep(bound_s if run.objective is None else min(bound_s, run.objective), name)
-        if run.should_stop() is not None:
-            return
-
-
-def prove_chronologically(
-    run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None], share: float = CHRONOLOGICAL_SHARE
-) -> None:
-    """Search all schedules of a few ops in the order of time, in a share of the time that is left."""
-    found = _between_limits(run, tasks, floors, MAX_OPS_CHRONOLOGICAL)
-    if found is None:
-        return
-    windows, (_, limit_s) = found
-    time_s = DEFAULT_CHRONOLOGICAL_S if run.remaining_s is None else share * run.remaining_s
-    searches = search_chronologically(windows, limit_s, time_s, lambda: run.should_stop() is not None)
-    for bound_s, device, end_s in searches:
-        keep(min(bound_s, limit_s), "all schedules in the order of time")
-        if device is not None:
-            start_s = end_s - tasks.time_s[np.arange(tasks.num_ops), device]
-            offer_plan(run, tasks, Plan(device, start_s, end_s))
-
-
-def prove_by_assignment(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None]) -> None:
-    """Solve the programs of who runs where, in a share of the time that is left."""
-    found = _between_limits(run, tasks, floors, MAX_OPS_ASSIGNED)
-    if found is None:
-        return
-    windows, limits = found
-    limit_s = DEFAULT_ASSIGNMENT_S if run.remaining_s is None else ASSIGNMENT_SHARE * run.remaining_s
-    programs = assigned_work(windows, floors.between_s, *limits, limit_s, lambda: run.should_stop() is not None)
-    for bound_s in programs:
-        # of schedules up to the best known
-        keep(min(bound_s, limits[1]), "assignment with starts")
-
-
-def prove_by_ends(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None]) -> None:
-    """Search for what is lost at both ends, in a share of the time that is left."""
-    found = _between_limits(run, tasks, floors, MAX_OPS_ENDINGS)
-    if found is None:
-        return
-    windows, limits = found
-    limit_s = math.inf if run.remaining_s is None else ENDINGS_SHARE * run.remaining_s
-    searches = lost_at_ends(tasks, windows, *limits, limit_s, lambda: run.should_stop() is not None)
-    for bound_s in searches:
-        keep(min(bound_s, limits[1]), "losses at both ends")
-
-
-def _between_limits(
-    run: Run, tasks: Tasks, floors: Floors, most_ops: int
-) -> tuple[Windows, tuple[float, float]] | None:
-    """Return the windows of schedules up to the best known, with its bound and its makespan, read once.
-
-    None if there is nothing to prove, no time, or if there are more ops than `most_ops`. What the windows say of the
-    makespan is no bound on shorter schedules, so it is left out.
-    """
-    if not run.objective or tasks.num_ops > most_ops or run.should_stop() is not None:
-        return None
-    limits = (run.bound or 0.0, run.objective)
-    found = look(tasks, limits[1], floors)
-    return None if found is None else (found.windows, limits)
-
-
-def prove_by_cases(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None]) -> None:
-    """Refute limits case by case, until the time is up; without a time limit as long as it is easy."""
-    if run.objective is None or not run.bound or tasks.num_ops > MAX_OPS_REFUTE:
-        return
-    limits, rng = (run.bound, run.objective), np.random.default_rng(run.seed)
-    rounds = 1 if run.remaining_s is None else None
-    for refuted_s in refute_by_cases(tasks, floors, *limits, rng, lambda: run.should_stop() is not None, rounds):
-        keep(min(refuted_s, run.objective), "cases refuted")
 
 
 def search_locally(run: Run, share: float, patience: int = START_PATIENCE, steps: int = START_STEPS) -> None:

@@ -14,9 +14,11 @@ from placekit.solvers.lns.operators import Operator, adjacency, choose_operators
 from placekit.solvers.lns.uncertain import UNCERTAIN, draw_weighted
 from placekit.solvers.local_search.method import LocalSearchParams
 from placekit.solvers.makespan.bounds import first_floors
-from placekit.solvers.makespan.cp_method import plan_of, prove, search_locally
+from placekit.solvers.makespan.cp_method import search_locally
 from placekit.solvers.makespan.cp_model import MakespanModel, Plan
 from placekit.solvers.makespan.neighbourhood import Neighbourhood, by_start, critical_ops, cut_out, put_back
+from placekit.solvers.makespan.plans import plan_of
+from placekit.solvers.makespan.proofs import prove
 from placekit.solvers.makespan.search import search_makespan
 from placekit.solvers.makespan.tasks import Tasks, make_tasks
 from placekit.solvers.makespan.windows import narrow

@@ -16,7 +16,7 @@ from placekit.benchmarks.families import generate
 from placekit.method import Run
 from placekit.solvers.makespan.bounds import first_floors
 from placekit.solvers.makespan.chronological import MAX_OPS_CHRONOLOGICAL, least_makespan, search_chronologically
-from placekit.solvers.makespan.cp_method import prove_chronologically
+from placekit.solvers.makespan.proofs import prove_chronologically
 from placekit.solvers.makespan.still_takes import chronology_of
 from placekit.solvers.makespan.tasks import make_tasks
 from placekit.solvers.makespan.windows import Windows, narrow

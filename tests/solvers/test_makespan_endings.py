@@ -18,8 +18,8 @@ from placekit.benchmarks.families import generate
 from placekit.method import Run
 from placekit.solvers.makespan.beginnings import least_loss
 from placekit.solvers.makespan.bounds import first_floors, look, refute
-from placekit.solvers.makespan.cp_method import prove, prove_by_ends
 from placekit.solvers.makespan.endings import lost_at_ends, sides_of
+from placekit.solvers.makespan.proofs import prove, prove_by_ends
 from placekit.solvers.makespan.shares import Weights, weigh_devices
 from placekit.solvers.makespan.still_lost import Side
 from placekit.solvers.makespan.tasks import Tasks, make_tasks

@@ -16,9 +16,10 @@ from placekit.method import Run
 from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.cpsat.search import CpsatLimits, Outcome, search
 from placekit.solvers.makespan.bounds import first_floors
-from placekit.solvers.makespan.cp_method import limit_to_refute, plan_of
+from placekit.solvers.makespan.cp_method import limit_to_refute
 from placekit.solvers.makespan.cp_model import MakespanModel, Plan
 from placekit.solvers.makespan.neighbourhood import by_start, critical_ops, cut_out, put_back
+from placekit.solvers.makespan.plans import plan_of
 from placekit.solvers.makespan.tasks import Tasks, make_tasks
 from placekit.solvers.makespan.windows import narrow
 
