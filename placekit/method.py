@@ -127,6 +127,11 @@ class Run:
         """Relative gap so far; None while not known."""
         return relative_gap(self.objective, self.bound)
 
+    @property
+    def asked_gap(self) -> float:
+        """Relative gap at which the solve is to stop; 0 if none was named."""
+        return (self.stop.gap if self.stop else None) or 0.0
+
     def offer(self, placement: Placement | ArrayLike, at_most: float | None = None) -> Evaluation:
         """Let the judge score a placement, and keep it if it is feasible and better than the best so far.
 

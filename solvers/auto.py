@@ -110,27 +110,21 @@ def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:
 def _makespan(size: int, *, is_equal: bool) -> tuple[Stage, ...]:
     start = Stage("heft", "list scheduling takes milliseconds")
     if size <= MAKESPAN_PROGRAM_UP_TO:
-        program = Stage("cpsat", "annealing, bounds, then the program that models every order", 0.35)
         anneal = Stage("local-search", "anneal placement and order", params={"steps": FAST_STEPS, "patience": 10**9})
         slowly = replace(anneal, params={**anneal.params, "steps": SLOW_STEPS})
         both = Stage("bound", "limits refuted case by case, and annealing beside it", beside=anneal)
-        beside = replace(program, beside=slowly)
+        program = Stage("cpsat", "the program that models every order, and annealing beside it", 0.85, beside=slowly)
         if size <= MAKESPAN_PROGRAM_FIRST_UP_TO:
-            return (start, replace(beside, share=0.6), both)
+            return (start, replace(program, share=0.6), both)
         if size <= MAKESPAN_PROGRAM_CLOSES_UP_TO // (1 if is_equal else 2):
-            middle: tuple[Stage, ...] = (
-                replace(both, share=0.1),
-                replace(beside, share=0.85),
-                replace(both, beside=slowly),
-            )
-        else:
-            middle = (
-                replace(both, share=0.15),
-                replace(beside, share=0.85, only_if=None if is_equal else partial(_is_open, WORK_BINDS)),
-                replace(both, share=0.5, beside=slowly, only_if=partial(_is_open, NEARLY_CLOSED)),
-            )
-        last = replace(anneal, why="two annealings side by side, one of them slowly", beside=slowly)
-        return (start, *middle, last)
+            return (start, replace(both, share=0.1), program, replace(both, beside=slowly))
+        return (
+            start,
+            replace(both, share=0.15),
+            program if is_equal else replace(program, only_if=partial(_is_open, WORK_BINDS)),
+            replace(both, share=0.5, beside=slowly, only_if=partial(_is_open, NEARLY_CLOSED)),
+            replace(anneal, why="two annealings side by side, one of them slowly", beside=slowly),
+        )
     return (
         start,
         Stage("local-search", "anneal placement and order together, stretch by stretch", 0.7),

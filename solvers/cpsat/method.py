@@ -47,7 +47,8 @@ class CpsatParams:
     workers
         Parallel workers of CP-SAT; 8 or the usable cores if None, whichever is more, because CP-SAT's strategies
         complement each other even where they share a core. Only with one worker, which small models always get, does
-        the same seed give the same answer whatever the machine does besides.
+        the same seed give the same answer whatever the machine does besides. Limits below the best makespan are refuted
+        by one worker whatever this says.
     """
 
     workers: int | None = None
@@ -148,7 +149,7 @@ class Cpsat:
                 workers=self._workers(num_variables),
                 seed=run.seed,
                 time_s=run.remaining_s,
-                gap=(run.stop.gap or 0.0) / 2 if run.stop else 0.0,
+                gap=run.asked_gap / 2,
             )
             outcome = search(model, limits, see_solution, see_bound, lambda: run.should_stop() is not None)
             run.info["solver_status"] = str(outcome)

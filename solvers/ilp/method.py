@@ -189,7 +189,7 @@ class Ilp:
             timeLimit=run.remaining_s,
             threads=self._threads,
             # HiGHS measures against its own incumbent and bound; the run stops at the exact gap
-            gapRel=max(BOUND_SLACK / 2, (run.stop.gap or 0.0) / 2 if run.stop else 0.0),
+            gapRel=max(BOUND_SLACK / 2, run.asked_gap / 2),
             gapAbs=0.0,
             mip_feasibility_tolerance=1e-7,
             random_seed=run.seed % 2**31,
@@ -209,7 +209,7 @@ class Ilp:
         if name not in pulp.listSolvers():
             known = ", ".join(["CBC", *pulp.listSolvers()])
             raise UnknownNameError(f"ilp: PuLP has no solver {self.params.solver!r}; it has {known}")
-        gap = run.stop.gap if run.stop and run.stop.gap else 0.0
+        gap = run.asked_gap
         options: dict[str, Any] = {"msg": False, "gapRel": gap or None, "timeLimit": run.remaining_s}
         solver = pulp.getSolver(name, **{key: value for key, value in options.items() if value is not None})
         if not solver.available():

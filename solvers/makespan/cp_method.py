@@ -8,6 +8,7 @@ or cumulative: on one core it is faster than eight workers with other strategies
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -104,8 +105,10 @@ def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool =
     prove(run, tasks, floors)
     prove_chronologically(run, tasks, floors, run.raise_bound, CHRONOLOGICAL_SHARE if in_series else SEGMENT_SHARE)
     while (reason := run.should_stop()) is None:
-        ceiling_s = limit_to_refute(run, tasks) if in_series or run.objective is None else run.objective
         known = run.objective, run.bound
+        ceiling_s = _worst_s(tasks) if run.objective is None else run.objective
+        if in_series:  # a segment is closed at once, or left to its bounds
+            ceiling_s = min(ceiling_s, limit_to_refute(run))
         refutes = run.objective is not None and ceiling_s < run.objective
         windows = _windows(tasks, ceiling_s, floors)
         if windows is None:
@@ -116,10 +119,10 @@ def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool =
         model = MakespanModel(tasks, windows, ceiling_s, run.bound or 0.0, floors.between_s, decides=refutes)
         if run.placement is not None and run.evaluation is not None and not refutes:
             model.hint(plan_of(run.placement, run.evaluation, tasks))
-        outcome, was_cut_short = _search(run, tasks, model, workers, ceiling_s, refutes=refutes)
-        if outcome is Outcome.INFEASIBLE and run.objective is None:
-            return run.prove_infeasible(clash())
+        outcome, was_cut_short = _search(run, tasks, model, workers, ceiling_s)
         if outcome is Outcome.INFEASIBLE:
+            if run.objective is None:
+                return run.prove_infeasible(clash())
             # no rounded schedule of makespan at most the limit
             run.raise_bound(ceiling_s, "CP-SAT bound")
         is_decided = refutes and outcome in (Outcome.INFEASIBLE, Outcome.OPTIMAL)
@@ -130,17 +133,15 @@ def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool =
     return reason
 
 
-def limit_to_refute(run: Run, tasks: Tasks) -> float:
-    """Return the limit for the next program: the best makespan known, or one below it to refute first.
+def limit_to_refute(run: Run) -> float:
+    """Return the limit for the next program: the best makespan known, or one below it to refute first; else infinity.
 
     The program refutes a limit far below the best makespan in a fraction of the time that it needs for one just below
     it, so the gap is divided by `GAP_DIVISOR`, down to the gap that is asked for.
     """
     if run.objective is None:
-        return _worst_s(tasks)
-    asked = (run.stop.gap if run.stop else None) or 0.0
-    gap = 1.0 if run.bound is None else 1 - run.bound / run.objective
-    left = max(gap / GAP_DIVISOR, asked)
+        return math.inf
+    left = max((1.0 if run.gap is None else run.gap) / GAP_DIVISOR, run.asked_gap)
     if left < LEAST_GAP:
         return run.objective
     # a hair above, so that a refuted limit is a gap that was asked for
@@ -213,7 +214,7 @@ def search_locally(run: Run, share: float, patience: int = START_PATIENCE, steps
 
 
 def _search(
-    run: Run, tasks: Tasks, model: MakespanModel, workers: Callable[[int], int], ceiling_s: float, *, refutes: bool
+    run: Run, tasks: Tasks, model: MakespanModel, workers: Callable[[int], int], ceiling_s: float
 ) -> tuple[Outcome, bool]:
     num_variables = len(model.proto.proto.variables)
     run.info |= {"variables": num_variables, "constraints": len(model.proto.proto.constraints)}
@@ -222,8 +223,9 @@ def _search(
     cut_short = False
 
     def see_plan(plan: Plan, value: float) -> None:
-        # without the bus in the model the value is no promise
-        offer_plan(run, tasks, plan, None if has_bus else model.scale.at_most_s(model.horizon if refutes else value))
+        units = model.horizon if model.decides else value
+        # without the bus in the model that is no promise
+        offer_plan(run, tasks, plan, None if has_bus else model.scale.at_most_s(units))
 
     def see_bound(bound: float) -> None:
         # the model speaks of schedules up to the ceiling; there may be none
@@ -234,7 +236,7 @@ def _search(
         if run.should_stop() is not None:
             return True
         # a limit that is higher than need be is harder to refute
-        needed_s = limit_to_refute(run, tasks) if refutes else run.objective
+        needed_s = limit_to_refute(run) if model.decides else run.objective
         gained = needed_s is not None and needed_s < ceiling_s * (1 - RESTART_GAIN)
         cut_short = gained and run.elapsed_s - since_s > RESTART_AFTER_S
         return cut_short
@@ -243,10 +245,10 @@ def _search(
         workers=workers(num_variables),
         seed=run.seed,
         time_s=run.remaining_s,
-        gap=(run.stop.gap or 0.0) / 2 if run.stop else 0.0,
-        refutes=refutes,
+        gap=run.asked_gap / 2,
+        refutes=model.decides,
     )
-    outcome = search(model, limits, see_plan, None if refutes else see_bound, should_stop)
+    outcome = search(model, limits, see_plan, None if model.decides else see_bound, should_stop)
     run.info["solver_status"] = str(outcome)
     return outcome, cut_short and outcome is not Outcome.OPTIMAL
 

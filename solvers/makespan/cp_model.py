@@ -107,7 +107,7 @@ class MakespanModel:
         *,
         decides: bool = False,
     ) -> None:
-        self.tasks, self.windows = tasks, windows
+        self.tasks, self.windows, self.decides = tasks, windows, decides
         self.proto = cp_model.CpModel()
         self.scale = TimeScale.of(ceiling_s, 2 * tasks.num_ops)
         self.horizon = int(np.floor(ceiling_s * (1 + 1e-9) / self.scale.unit_s)) + 1

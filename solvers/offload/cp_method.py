@@ -62,7 +62,7 @@ def _solve(run: Run, model: OffloadModel, workers: Callable[[int], int]) -> Stop
         workers=workers(num_variables),
         seed=run.seed,
         time_s=run.remaining_s,
-        gap=(run.stop.gap or 0.0) / 2 if run.stop else 0.0,
+        gap=run.asked_gap / 2,
     )
     outcome = search(model, limits, see_solution, see_bound, lambda: run.should_stop() is not None)
     run.info["solver_status"] = str(outcome)

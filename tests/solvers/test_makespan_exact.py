@@ -75,7 +75,6 @@ def test_a_limit_is_refuted_below_the_optimum_only(problem: pk.Problem) -> None:
 def test_the_next_limit_divides_the_gap_down_to_the_one_asked_for() -> None:
     """A third of the gap is left, or the gap that was asked for; without one, in the end the best makespan."""
     problem = generate("layered", 20, objective=pk.Makespan()).replace(contiguity=pk.Contiguity.NONE)
-    tasks = make_tasks(problem)
     best = pk.solve(problem, method="heft")
     assert best.placement is not None
     assert best.objective is not None
@@ -86,7 +85,7 @@ def test_the_next_limit_divides_the_gap_down_to_the_one_asked_for() -> None:
         run.offer(best.placement)
         assert run.objective is not None
         run.raise_bound(run.objective * (1 - gap), "a test")
-        return limit_to_refute(run, tasks) / run.objective
+        return limit_to_refute(run) / run.objective
 
     assert next_limit_s(pk.TargetGap(0.01), 0.3) == pytest.approx(0.9)
     assert next_limit_s(pk.TargetGap(0.01), 0.02) == pytest.approx(0.99)
