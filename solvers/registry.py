@@ -49,47 +49,63 @@ class MethodEntry:
 
 METHODS: Mapping[str, MethodEntry] = MappingProxyType(
     {
-        "auto": MethodEntry("placekit.solvers.auto:Auto", "hybrid", "the strongest sequence for the problem"),
-        "single": MethodEntry("placekit.solvers.baselines:SingleDevice", "baseline", "the best single device"),
-        "round-robin": MethodEntry("placekit.solvers.baselines:RoundRobin", "baseline", "none"),
-        "random": MethodEntry("placekit.solvers.baselines:RandomSearch", "baseline", "best of N samples"),
-        "dp": MethodEntry("placekit.solvers.dp.method:Dp", "exact", "optimal among acyclic placements"),
+        "auto": MethodEntry("placekit.solvers.sequence.auto:Auto", "hybrid", "the strongest sequence for the problem"),
+        "single": MethodEntry("placekit.solvers.generic.baselines:SingleDevice", "baseline", "the best single device"),
+        "round-robin": MethodEntry("placekit.solvers.generic.baselines:RoundRobin", "baseline", "none"),
+        "random": MethodEntry("placekit.solvers.generic.baselines:RandomSearch", "baseline", "best of N samples"),
+        "dp": MethodEntry("placekit.solvers.throughput.dp.method:Dp", "exact", "optimal among acyclic placements"),
         "dpl": MethodEntry(
-            "placekit.solvers.dp.linear:LinearDp", "heuristic", "optimal for the prefixes of some orders"
+            "placekit.solvers.throughput.dp.linear:LinearDp", "heuristic", "optimal for the prefixes of some orders"
         ),
         "ilp": MethodEntry(
-            "placekit.solvers.ilp.method:Ilp", "exact", "optimal at its end, a bound at any time", ("pulp", "highspy")
+            "placekit.solvers.assignment.ilp.method:Ilp",
+            "exact",
+            "optimal at its end, a bound at any time",
+            ("pulp", "highspy"),
         ),
         "cpsat": MethodEntry(
-            "placekit.solvers.cpsat.method:Cpsat", "exact", "optimal at its end, a bound at any time", ("ortools",)
+            "placekit.solvers.assignment.cpsat.method:Cpsat",
+            "exact",
+            "optimal at its end, a bound at any time",
+            ("ortools",),
         ),
         "mincut": MethodEntry(
-            "placekit.solvers.mincut.method:MinCut",
+            "placekit.solvers.serial_latency.method:MinCut",
             "exact",
             "optimal at its end; at once for two kinds without limits",
             ("ortools", "pulp", "highspy"),
         ),
         "local-search": MethodEntry(
-            "placekit.solvers.local_search.method:LocalSearch", "heuristic", "best of many annealed placements"
+            "placekit.solvers.throughput.local_search.method:LocalSearch",
+            "heuristic",
+            "best of many annealed placements",
         ),
-        "brkga": MethodEntry("placekit.solvers.makespan.brkga:Brkga", "heuristic", "best of many bred schedules"),
-        "lns": MethodEntry("placekit.solvers.lns.method:Lns", "heuristic", "best of many neighbourhoods", ("ortools",)),
-        "bound": MethodEntry("placekit.solvers.bounds.method:Bound", "exact", "lower bounds", ("highspy",)),
+        "brkga": MethodEntry(
+            "placekit.solvers.makespan.search.brkga:Brkga", "heuristic", "best of many bred schedules"
+        ),
+        "lns": MethodEntry(
+            "placekit.solvers.throughput.lns.method:Lns", "heuristic", "best of many neighbourhoods", ("ortools",)
+        ),
+        "bound": MethodEntry("placekit.solvers.throughput.bounds.method:Bound", "exact", "lower bounds", ("highspy",)),
         "pipedream": MethodEntry(
-            "placekit.solvers.pipedream:PipeDream", "baseline", "optimal for PipeDream's own objective on a line"
+            "placekit.solvers.throughput.pipedream:PipeDream",
+            "baseline",
+            "optimal for PipeDream's own objective on a line",
         ),
-        "greedy": MethodEntry("placekit.solvers.greedy:Greedy", "baseline", "none"),
-        "metis": MethodEntry("placekit.solvers.partitioners:Metis", "baseline", "none", ("pymetis",), "partition"),
+        "greedy": MethodEntry("placekit.solvers.generic.greedy:Greedy", "baseline", "none"),
+        "metis": MethodEntry(
+            "placekit.solvers.generic.partitioners:Metis", "baseline", "none", ("pymetis",), "partition"
+        ),
         "scotch": MethodEntry(
-            "placekit.solvers.partitioners:Scotch", "baseline", "none", programs=("scotch_gpart", "gpart")
+            "placekit.solvers.generic.partitioners:Scotch", "baseline", "none", programs=("scotch_gpart", "gpart")
         ),
-        "heft": MethodEntry("placekit.solvers.makespan.lists:Heft", "heuristic", "none"),
-        "cpop": MethodEntry("placekit.solvers.makespan.lists:Cpop", "heuristic", "none"),
-        "peft": MethodEntry("placekit.solvers.makespan.lists:Peft", "heuristic", "none"),
-        "critical-path": MethodEntry("placekit.solvers.makespan.lists:CriticalPath", "heuristic", "none"),
-        "m-topo": MethodEntry("placekit.solvers.makespan.lists:MTopo", "heuristic", "none"),
-        "m-etf": MethodEntry("placekit.solvers.makespan.lists:MEtf", "heuristic", "none"),
-        "m-sct": MethodEntry("placekit.solvers.makespan.lists:MSct", "heuristic", "none"),
+        "heft": MethodEntry("placekit.solvers.makespan.lists.schedulers:Heft", "heuristic", "none"),
+        "cpop": MethodEntry("placekit.solvers.makespan.lists.schedulers:Cpop", "heuristic", "none"),
+        "peft": MethodEntry("placekit.solvers.makespan.lists.schedulers:Peft", "heuristic", "none"),
+        "critical-path": MethodEntry("placekit.solvers.makespan.lists.schedulers:CriticalPath", "heuristic", "none"),
+        "m-topo": MethodEntry("placekit.solvers.makespan.lists.schedulers:MTopo", "heuristic", "none"),
+        "m-etf": MethodEntry("placekit.solvers.makespan.lists.schedulers:MEtf", "heuristic", "none"),
+        "m-sct": MethodEntry("placekit.solvers.makespan.lists.schedulers:MSct", "heuristic", "none"),
         "hsdag": MethodEntry(
             "placekit.learned.hsdag.method:Hsdag",
             "learned",
@@ -126,7 +142,7 @@ METHODS: Mapping[str, MethodEntry] = MappingProxyType(
             "learned",
             argument="PATH",
         ),
-        "file": MethodEntry("placekit.solvers.expert:FilePlacement", "baseline", "none", argument="PATH"),
+        "file": MethodEntry("placekit.solvers.generic.expert:FilePlacement", "baseline", "none", argument="PATH"),
     }
 )
 
@@ -134,7 +150,7 @@ METHODS: Mapping[str, MethodEntry] = MappingProxyType(
 def get_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
     """Return the method called `name` (``"ilp"``, ``"single:GPU"``, ``"hsdag+lns"``), made from `params`.
 
-    Plus signs put methods in a row, see :mod:`placekit.solvers.composed`; parameters name their method then
+    Plus signs put methods in a row, see :mod:`placekit.solvers.sequence.composed`; parameters name their method then
     (``"lns.patience"``).
 
     Raises
@@ -147,7 +163,7 @@ def get_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
         A parameter that it does not have.
     """
     if "+" in name:
-        from placekit.solvers.composed import Composed, split_name  # it looks its parts up here
+        from placekit.solvers.sequence.composed import Composed, split_name  # it looks its parts up here
 
         parts = split_name(name, METHODS)
         if len(parts) > 1:

@@ -6,8 +6,8 @@ from makespan_optimum import best_makespan
 from oracle import is_feasible
 
 import placekit as pk
-from placekit.solvers.makespan.cycles import Best
-from placekit.solvers.makespan.sequence import decode, empty_timeline
+from placekit.solvers.makespan.schedule.sequence import decode, empty_timeline
+from placekit.solvers.makespan.search.incumbent import Best
 
 __all__ = ["check_at_least_optimum", "check_found"]
 

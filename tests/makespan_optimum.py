@@ -15,7 +15,7 @@ import placekit as pk
 from placekit.contiguity import Contiguity
 from placekit.objectives import Makespan
 from placekit.problem import Problem
-from placekit.solvers.makespan.tasks import Tasks
+from placekit.solvers.makespan.schedule.tasks import Tasks
 
 SMALL = problems(
     max_ops=6,

@@ -1,1 +1,1 @@
-"""Large-neighbourhood search around CP-SAT."""
+"""Large-neighbourhood search: which neighbourhoods compete, and what a learned policy frees."""

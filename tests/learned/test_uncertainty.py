@@ -17,12 +17,12 @@ from placekit.errors import UnsupportedProblemError
 from placekit.learned.training import Rollout
 from placekit.learned.uncertainty import op_uncertainty
 from placekit.method import Run
-from placekit.solvers.lns.method import Lns
-from placekit.solvers.lns.neighbourhood import Position, draw
+from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.lns.operators import Operator
 from placekit.solvers.lns.uncertain import UNCERTAIN, draw_weighted, uncertain_ops
-from placekit.solvers.local_search.flat import flatten
-from placekit.solvers.local_search.state import empty_state
+from placekit.solvers.throughput.lns.method import Lns
+from placekit.solvers.throughput.lns.neighbourhood import Position, draw
+from placekit.solvers.throughput.local_search.state import empty_state
 
 PARAMS = {"gdp.updates": 2, "gdp.hidden": 16, "lns.uncertainty": True, "lns.patience": 3, "lns.effort": 0.05}
 
@@ -98,10 +98,10 @@ def test_a_policy_hands_its_doubts_to_the_search(objective: pk.Objective, first:
 def test_neighbourhoods_of_doubt_are_searched(objective: pk.Objective, monkeypatch: pytest.MonkeyPatch) -> None:
     """With nothing but them, the search improves a placement that it begins with."""
     problem = generate("layered", 40, seed=3, num_devices=3, objective=objective).replace(contiguity="none")
-    monkeypatch.setattr("placekit.solvers.lns.method.OPERATORS", ())
-    monkeypatch.setattr("placekit.solvers.makespan.lns._OPERATORS", ())
-    monkeypatch.setattr("placekit.solvers.lns.method.search", lambda *_: None)
-    monkeypatch.setattr("placekit.solvers.makespan.lns.search_locally", lambda *_: None)
+    monkeypatch.setattr("placekit.solvers.throughput.lns.method.OPERATORS", ())
+    monkeypatch.setattr("placekit.solvers.makespan.search.lns._OPERATORS", ())
+    monkeypatch.setattr("placekit.solvers.throughput.lns.method.search", lambda *_: None)
+    monkeypatch.setattr("placekit.solvers.makespan.search.lns.search_locally", lambda *_: None)
     run = Run(problem, pk.MaxRuntime(4))
     run.offer(np.arange(problem.graph.num_ops) % 3)
     before = run.objective

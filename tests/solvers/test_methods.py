@@ -12,7 +12,7 @@ import placekit as pk
 from placekit.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError, UnsupportedProblemError
 from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers import registry
-from placekit.solvers.ilp.method import Ilp
+from placekit.solvers.assignment.ilp.method import Ilp
 from placekit.solvers.registry import METHODS, MethodEntry, get_method
 
 

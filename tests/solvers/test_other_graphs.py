@@ -10,7 +10,7 @@ from limits import SOON_S
 
 import placekit as pk
 from placekit.objectives import OffloadLatency, Throughput
-from placekit.solvers.bounds.bottleneck import bottleneck
+from placekit.solvers.throughput.bounds.bottleneck import bottleneck
 
 
 def chain(memory_bytes: list[float], *, num_acc: int, limit_bytes: float) -> pk.Problem:

@@ -1,0 +1,1 @@
+"""Programs of which class is in which slot, for throughput and serial latency."""

@@ -1,0 +1,248 @@
+"""Method ``ilp``: the program of :mod:`placekit.solvers.assignment.ilp.model`, by HiGHS or another PuLP solver."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self, TypeVar
+
+import numpy as np
+import pulp
+from numpy.typing import ArrayLike, NDArray
+
+from placekit.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError
+from placekit.method import Run
+from placekit.objectives import OffloadLatency, SerialLatency, Throughput
+from placekit.placement import Placement
+from placekit.problem import Problem
+from placekit.solvers.assignment.ilp.model import CEILING, IlpModel
+from placekit.solvers.assignment.infeasible import clash
+from placekit.solvers.assignment.opening import offer_best_chains, open_run
+from placekit.solvers.backends.pulp_highs import AnytimeHiGHS
+from placekit.solvers.offload_latency.method import why_not
+from placekit.solvers.params import read_params
+from placekit.stop import StopReason
+
+__all__ = ["Ilp", "IlpParams"]
+
+BOUND_SLACK = 5e-7
+"""Taken off a solver's bound, relative and in its own units: it is proven within tolerances only."""
+CLAIM_SLACK = 1e-5
+"""Allowed on a solver's objective, relative and to the ceiling: binaries are integral within a tolerance only."""
+
+
+Values = dict[pulp.LpVariable, float]
+Answer = TypeVar("Answer", bound="Placement | ArrayLike")
+
+
+class Program(Protocol[Answer]):
+    """A model of a problem.
+
+    Parameters
+    ----------
+    lp
+        The model.
+    unit_s
+        Seconds per unit of its objective.
+    covers
+        What `forbid_together` has closed.
+    """
+
+    lp: pulp.LpProblem
+    unit_s: float
+    covers: set[tuple[int, ...]]
+
+    @property
+    def is_exact(self) -> bool:
+        """False if its objective promises nothing to the judge."""
+        ...
+
+    def decode(self, values: Values) -> Answer:
+        """Return the answer that the solver's values stand for."""
+        ...
+
+    def forbid_together(self, answer: Answer, /) -> None:
+        """Close what a device cannot hold, although the solver took it within its tolerance."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class IlpParams:
+    """Parameters of `Ilp`.
+
+    Parameters
+    ----------
+    solver
+        ``"HiGHS"``, or any other solver that PuLP knows by name and finds (``"CBC"``, ``"GUROBI"``, ...).
+        Only HiGHS reports a bound and incumbents while it runs.
+    threads
+        Threads of the solver; every usable core if None.
+    mps
+        File to which the model is written in MPS format before it is solved; None for no file.
+    """
+
+    solver: str = "HiGHS"
+    threads: int | None = None
+    mps: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise InvalidProblemError(f"ilp: threads is {self.threads}; it must be >= 1")
+
+
+class Ilp:
+    """Exact placement by integer programming.
+
+    `Throughput` and `SerialLatency` under any contiguity, `OffloadLatency` without.
+    """
+
+    name: ClassVar[str] = "ilp"
+
+    def __init__(self, params: IlpParams | None = None) -> None:
+        self.params = params or IlpParams()
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; ``ilp:CBC`` names the solver."""
+        given = {**params, **({"solver": argument} if argument else {})}
+        return cls(read_params(IlpParams, cls.name, given))
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None for the objectives that the integer program models."""
+        if isinstance(problem.objective, Throughput | SerialLatency):
+            return None
+        if isinstance(problem.objective, OffloadLatency):
+            return why_not(problem)
+        return f"it models throughput, serial-latency and offload-latency, not {problem.objective.name}"
+
+    def run(self, run: Run) -> StopReason:
+        """Build the program, start it from the best placement known, and solve it.
+
+        The program is scaled by that placement's objective. If the optimum turns out to be far below, so that the
+        solver's tolerances hide the last part of the gap, it is built and solved again from the new one.
+        """
+        if isinstance(run.problem.objective, OffloadLatency):
+            from placekit.solvers.offload_latency.ilp_method import solve_offload_ilp
+
+            return solve_offload_ilp(run, lambda run, model: self._solve(run, model, model.encode))
+        contraction = open_run(run)
+        if contraction is None:
+            return StopReason.PROVED
+        offer_best_chains(run, contraction)
+        reason = run.should_stop()
+        while reason is None:
+            ceiling_s = run.objective
+            model = IlpModel(contraction, ceiling_s)
+            reason = self._solve(run, model, partial(_encode, model))
+            improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
+            if reason is StopReason.FINISHED and improved:
+                reason = run.should_stop()
+        return reason
+
+    def _solve(self, run: Run, model: Program[Answer], encode: Callable[[Placement], Values | None]) -> StopReason:
+        if self.params.mps is not None:
+            self._write_mps(model.lp, Path(self.params.mps))
+        run.info |= {"variables": len(model.lp.variables()), "constraints": model.lp.numConstraints()}
+        while True:
+            num_covers = len(model.covers)
+            if self.params.solver == "HiGHS":
+                start = None if run.placement is None else encode(run.placement)
+                reason = self._solve_with_highs(run, model, start)
+            else:
+                reason = self._solve_with_pulp(run, model)
+            if reason is not StopReason.FINISHED or len(model.covers) == num_covers:
+                return reason
+
+    def _write_mps(self, lp: pulp.LpProblem, path: Path) -> None:
+        try:
+            lp.writeMPS(str(path))
+        except OSError as error:
+            raise InvalidProblemError(f"ilp: cannot write the model to {path}: {error.strerror}") from None
+
+    @property
+    def _threads(self) -> int:
+        return self.params.threads or len(os.sched_getaffinity(0))
+
+    def _offer(self, run: Run, model: Program[Answer], values: Values, objective: float | None) -> None:
+        answer = model.decode(values)
+        promised = None
+        if objective is not None and model.is_exact:
+            promised = (objective * (1 + CLAIM_SLACK) + CLAIM_SLACK * CEILING) * model.unit_s
+        if not run.offer(answer, at_most=promised).is_feasible:
+            model.forbid_together(answer)
+
+    def _solve_with_highs(self, run: Run, model: Program[Answer], start: Values | None) -> StopReason:
+        variables = model.lp.variables()
+
+        def offer(values: NDArray[np.float64], objective: float) -> None:
+            self._offer(run, model, dict(zip(variables, values.tolist(), strict=True)), objective)
+
+        highs = AnytimeHiGHS(
+            offer,
+            lambda bound: run.raise_bound(round_down(bound, model.unit_s), "ILP dual bound"),
+            lambda: run.should_stop() is not None,
+            start,
+            timeLimit=run.remaining_s,
+            threads=self._threads,
+            # HiGHS measures against its own incumbent and bound; the run stops at the exact gap
+            gapRel=max(BOUND_SLACK / 2, run.asked_gap / 2),
+            gapAbs=0.0,
+            mip_feasibility_tolerance=1e-7,
+            random_seed=run.seed % 2**31,
+        )
+        model.lp.solve(highs)
+        status = highs.status.name
+        if status not in _REASONS:
+            raise SolverUnavailableError(f"ilp: HiGHS ended with the unexpected status {status}")
+        run.info["solver_status"] = status
+        if status == "kInfeasible" and run.placement is None:
+            return run.prove_infeasible(clash())
+        return run.should_stop() or _REASONS[status]
+
+    def _solve_with_pulp(self, run: Run, model: Program[Answer]) -> StopReason:
+        names = {"CBC": "COIN_CMD" if "COIN_CMD" in pulp.listSolvers(onlyAvailable=True) else "PULP_CBC_CMD"}
+        name = names.get(self.params.solver, self.params.solver)
+        if name not in pulp.listSolvers():
+            known = ", ".join(["CBC", *pulp.listSolvers()])
+            raise UnknownNameError(f"ilp: PuLP has no solver {self.params.solver!r}; it has {known}")
+        gap = run.asked_gap
+        options: dict[str, Any] = {"msg": False, "gapRel": gap or None, "timeLimit": run.remaining_s}
+        solver = pulp.getSolver(name, **{key: value for key, value in options.items() if value is not None})
+        if not solver.available():
+            raise SolverUnavailableError(f"ilp: PuLP does not find the solver {name!r} on this machine")
+        status = model.lp.solve(solver)
+        run.info["solver_status"] = pulp.LpStatus[status]
+        if status == pulp.LpStatusInfeasible and run.placement is None:
+            return run.prove_infeasible(clash())
+        values = {variable: variable.value() for variable in model.lp.variables()}
+        has_solution = model.lp.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
+        if has_solution and None not in values.values():
+            self._offer(run, model, values, None)
+            # PuLP passes no dual bound on: only "optimal", within the gap that was asked for, is one
+            if model.lp.sol_status == pulp.LpSolutionOptimal:
+                bound = round_down(pulp.value(model.lp.objective) * (1 - gap), model.unit_s)
+                run.raise_bound(bound, f"{self.params.solver} optimum")
+        return run.should_stop() or StopReason.FINISHED
+
+
+def _encode(model: IlpModel, placement: Placement) -> Values:
+    return model.encode(placement.device_of_op)
+
+
+_REASONS = {
+    "kOptimal": StopReason.FINISHED,
+    "kInfeasible": StopReason.FINISHED,
+    "kUnknown": StopReason.FINISHED,
+    "kTimeLimit": StopReason.TIME,
+    "kInterrupt": StopReason.USER,
+}
+"""Why HiGHS stopped; "finished" becomes "proved" if bound and objective meet."""
+
+
+def round_down(bound: float, unit_s: float) -> float:
+    """Return a solver's bound in seconds, less the solver's tolerances; a bound is never rounded up."""
+    return math.nextafter((bound - BOUND_SLACK) * (1 - BOUND_SLACK) * unit_s, -math.inf)

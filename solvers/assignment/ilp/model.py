@@ -1,0 +1,261 @@
+r"""The integer program: a PuLP model of a contracted problem.
+
+With :math:`x_{cs} = 1` iff class :math:`c` is in slot :math:`s` (:mod:`placekit.solvers.assignment.ilp.membership`),
+and :math:`q_{ns} = 1` if net :math:`n` touches slot :math:`s` and leaves it,
+
+.. math::
+
+   \text{throughput:}\quad & \min T, \quad
+       \sum_c t_{cs} x_{cs} + \sum_n w_{ns} q_{ns} \le T \quad \forall s \\
+   \text{serial latency:}\quad & \min \sum_{cs} t_{cs} x_{cs} + \sum_{ns} w_{ns} q_{ns} + a \sum_d u_d \\
+   \text{cut:}\quad & q_{ns} \ge |x_{ps} - x_{p's}| \quad \text{for the producer } p \text{ and every reader } p' \\
+   \text{memory:}\quad & \sum_c m_c x_{cs} \le M_s \\
+   \text{convex:}\quad & f_{vs} \ge x_{us} - x_{vs},\; f_{vs} \ge f_{us},\; x_{vs} + f_{vs} \le 1
+       \quad \text{for every edge } u \to v
+
+(:math:`f_{vs}`: some path left slot :math:`s` on its way to op :math:`v`). The cut rows are exact because all pins of a
+net are on one side iff each agrees with the producer. The number of subgraphs in the serial latency is replaced by the
+number of used devices, which is never larger: the optimum of the program is then a lower bound.
+
+References
+----------
+Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020, section 4; the
+ordered form is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pulp
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction
+from placekit.contiguity import Contiguity
+from placekit.evaluate import MEMORY_TOLERANCE
+from placekit.graph import topological_order
+from placekit.objectives import SerialLatency, Throughput
+from placekit.solvers.assignment.ilp.membership import (
+    AssignmentMembership,
+    Linear,
+    Membership,
+    OrderedMembership,
+    linear_row,
+)
+
+__all__ = ["CEILING", "IlpModel"]
+
+CEILING = 100.0
+"""Times are divided so that the best objective known is this much: solver tolerances are absolute."""
+
+
+class IlpModel:
+    """Variables, constraints, objective; and the way from placements to values and back.
+
+    Parameters
+    ----------
+    contraction
+        The contracted problem, under `Throughput` or `SerialLatency`.
+    ceiling_s
+        Objective of a feasible placement, in seconds; None if none is known. No better placement runs a class where
+        it alone takes longer, so those places are closed, and a net that costs more only needs to cost more than the
+        ceiling. That keeps every coefficient of the program between 0 and about `CEILING`: solvers work with absolute
+        tolerances, and are wrong where coefficients differ by more than their precision.
+
+    Attributes
+    ----------
+    lp : pulp.LpProblem
+        The model.
+    unit_s : float
+        Seconds per unit of the model's objective. Dividing by it is exact to one rounding (relative 1.1e-16).
+    """
+
+    def __init__(self, contraction: Contraction, ceiling_s: float | None) -> None:
+        self.contraction = contraction = _narrow(contraction, ceiling_s)
+        problem = contraction.problem
+        if ceiling_s is None:
+            ceiling_s = float(contraction.time_s.max(axis=1).sum() + contraction.net_time_s.sum())
+            ceiling_s += getattr(problem.objective, "subgraph_cost_s", 0.0) * problem.platform.num_devices
+        self.unit_s = max(ceiling_s / CEILING, 1e-290)
+        self.lp = pulp.LpProblem("placement", pulp.LpMinimize)
+        self.membership: Membership = (
+            OrderedMembership(self.lp, contraction)
+            if problem.contiguity is Contiguity.ACYCLIC
+            else AssignmentMembership(self.lp, contraction)
+        )
+        self.num_slots = len(self.membership.slot_device)
+        self.kind_of_slot = problem.platform.kind_of_device[self.membership.slot_device]
+        self.cut: dict[tuple[int, int], pulp.LpVariable] = {}
+        self.left: dict[tuple[int, int], pulp.LpVariable] = {}
+        self.level: dict[str, pulp.LpVariable] = {}
+        self.loads: list[tuple[str, pulp.LpAffineExpression]] = []
+        self.device_used: dict[int, pulp.LpVariable] = {}
+        self.covers: set[tuple[int, ...]] = set()
+        self._constrain_memory()
+        self._constrain_cuts()
+        if problem.contiguity is Contiguity.CONVEX:
+            self._constrain_convexity()
+        if isinstance(problem.objective, Throughput):
+            self._minimise_largest_load(problem.objective)
+        else:
+            assert isinstance(problem.objective, SerialLatency)  # `Ilp.supports` lets nothing else through
+            self._minimise_total(problem.objective)
+
+    # constraints
+
+    def _constrain_memory(self) -> None:
+        """At most `memory_bytes` per slot, in units of the limit."""
+        platform, size = self.contraction.problem.platform, self.contraction.memory_bytes
+        for s, device in enumerate(self.membership.slot_device):
+            limit = platform.devices[device].memory_bytes
+            fits = np.flatnonzero(self.contraction.allowed[:, device] & (size > 0))
+            if limit is not None and size[fits].sum() > limit:
+                parts = [(self.membership.at(int(c), s), float(size[c] / limit)) for c in fits]
+                self.lp.addConstraint(linear_row(*parts) <= 1, f"memory_{s}")
+
+    def forbid_together(self, device_of_op: NDArray[np.int64]) -> None:
+        """Close the sets of classes that overfill a device by less than the solver's tolerance.
+
+        The judge counts bytes exactly, a solver does not: a set that it took although it does not fit may never
+        stand together on a device of that kind again (a cover inequality).
+        """
+        platform, size = self.contraction.problem.platform, self.contraction.memory_bytes
+        device_of_class = self.contraction.restrict(device_of_op)
+        for d, device in enumerate(platform.devices):
+            together = np.flatnonzero((device_of_class == d) & (size > 0))
+            cover = (int(platform.kind_of_device[d]), *together.tolist())
+            if device.memory_bytes is None or size[together].sum() <= device.memory_bytes or cover in self.covers:
+                continue
+            self.covers.add(cover)
+            for s in np.flatnonzero(self.kind_of_slot == platform.kind_of_device[d]).tolist():
+                row = linear_row(*((self.membership.at(int(c), s), 1.0) for c in together))
+                self.lp.addConstraint(row <= len(together) - 1, f"cover_{len(self.covers)}_{s}")
+
+    def _constrain_cuts(self) -> None:
+        """``q[n, s] = 1`` where net n touches slot s and leaves it, for slots that pay for the net."""
+        contraction, at = self.contraction, self.membership.at
+        for n in range(contraction.num_nets):
+            producer, *readers = contraction.pins_of(n).tolist()
+            for s in range(self.num_slots):
+                if not contraction.net_time_s[n, self.kind_of_slot[s]].any():
+                    continue
+                q = self.cut[n, s] = self.lp.add_variable(f"q_{n}_{s}", 0, 1)
+                cut: Linear = ([(q, 1.0)], 0.0)
+                for reader in readers:
+                    ends = at(producer, s), at(reader, s)
+                    row = linear_row((ends[0], 1.0), (ends[1], -1.0), (cut, -1.0))
+                    self.lp.addConstraint(row <= 0, f"leaves_{n}_{reader}_{s}")
+                    row = linear_row((ends[0], -1.0), (ends[1], 1.0), (cut, -1.0))
+                    self.lp.addConstraint(row <= 0, f"enters_{n}_{reader}_{s}")
+
+    def _constrain_convexity(self) -> None:
+        """No path leaves a slot and returns; on the original ops, whose classes need not be convex themselves."""
+        senders, receivers = self.contraction.problem.order_edges
+        class_of_op, at = self.contraction.class_of_op, self.membership.at
+        for s in range(self.num_slots):
+            f = {v: self.lp.add_variable(f"f_{v}_{s}", 0, 1) for v in np.unique(receivers).tolist()}
+            for v, variable in f.items():
+                self.left[v, s] = variable
+                row = linear_row((at(int(class_of_op[v]), s), 1.0), (([(variable, 1.0)], -1.0), 1.0))
+                self.lp.addConstraint(row <= 0, f"never_returns_{v}_{s}")
+            for u, v in zip(senders.tolist(), receivers.tolist(), strict=True):
+                gone: Linear = ([(f[v], 1.0)], 0.0)
+                ends = at(int(class_of_op[u]), s), at(int(class_of_op[v]), s)
+                row = linear_row((ends[0], 1.0), (ends[1], -1.0), (gone, -1.0))
+                self.lp.addConstraint(row <= 0, f"gone_{u}_{v}_{s}")
+                if u in f:
+                    self.lp.addConstraint(pulp.LpAffineExpression([(f[u], 1), (f[v], -1)]) <= 0, f"stays_{u}_{v}_{s}")
+
+    # objectives
+
+    def _work(self, slot: int, passes: list[int]) -> list[tuple[Linear, float]]:
+        time = self.contraction.time_s[:, self.kind_of_slot[slot], :][:, passes].sum(axis=1) / self.unit_s
+        time = np.where(self.contraction.allowed[:, self.membership.slot_device[slot]], time, 0.0)
+        return [(self.membership.at(int(c), slot), float(time[c])) for c in np.flatnonzero(time)]
+
+    def _moves(self, slot: int, passes: list[int]) -> list[tuple[Linear, float]]:
+        time = self.contraction.net_time_s[:, self.kind_of_slot[slot], :][:, passes].sum(axis=1) / self.unit_s
+        time = np.minimum(time, 2 * CEILING)
+        return [(([(self.cut[int(n), slot], 1.0)], 0.0), float(time[n])) for n in np.flatnonzero(time)]
+
+    def _minimise_largest_load(self, objective: Throughput) -> None:
+        """Let T be at least every slot's load, per pass if the schedule separates the passes."""
+        backward = self.contraction.problem.graph.is_backward.any()
+        passes = {"fw": [0], "bw": [1]} if objective.schedule == "gpipe" and backward else {"all": [0, 1]}
+        for name, of_pass in passes.items():
+            level = self.level[name] = self.lp.add_variable(f"T_{name}", 0)
+            at_level: Linear = ([(level, 1.0)], 0.0)
+            for s in range(self.num_slots):
+                work, moves = self._work(s, of_pass), self._moves(s, of_pass)
+                for i, parts in enumerate([work, moves] if objective.overlap else [work + moves]):
+                    self.loads.append((name, linear_row(*parts)))
+                    self.lp.addConstraint(linear_row(*parts, (at_level, -1.0)) <= 0, f"load_{name}_{s}_{i}")
+        self.lp.setObjective(pulp.lpSum(self.level.values()))
+
+    def _minimise_total(self, objective: SerialLatency) -> None:
+        """Minimise everything, plus the cost of one subgraph per used device."""
+        parts: list[tuple[Linear, float]] = []
+        for s in range(self.num_slots):
+            parts += self._work(s, [0, 1]) + self._moves(s, [0, 1])
+            if objective.subgraph_cost_s:
+                used = self.device_used[s] = self.lp.add_variable(f"device_used_{s}", 0, 1)
+                parts.append((([(used, 1.0)], 0.0), objective.subgraph_cost_s / self.unit_s))
+                for c in range(self.contraction.num_classes):
+                    row = linear_row((self.membership.at(c, s), 1.0), (([(used, 1.0)], 0.0), -1.0))
+                    self.lp.addConstraint(row <= 0, f"device_used_{c}_{s}")
+        self.lp.setObjective(linear_row(*parts))
+
+    @property
+    def is_exact(self) -> bool:
+        """False if the program counts subgraphs too low: then its objective promises nothing."""
+        return not self.device_used
+
+    # placements
+
+    def encode(self, device_of_op: NDArray[np.int64]) -> dict[pulp.LpVariable, float]:
+        """Return a value for every variable, for a placement that is feasible for the problem."""
+        contraction = self.contraction
+        slot, values = self.membership.encode(contraction.restrict(device_of_op))
+        for (n, s), variable in self.cut.items():
+            inside = slot[contraction.pins_of(n)] == s
+            values[variable] = float(inside.any() and not inside.all())
+        if self.left:
+            values |= self._encode_convexity(slot[contraction.class_of_op])
+        for s, variable in self.device_used.items():
+            values[variable] = float((slot == s).any())
+        for level in self.level.values():
+            values[level] = 0.0
+        for name, load in self.loads:
+            level = self.level[name]
+            values[level] = max(values[level], load.constant + sum(a * values[v] for v, a in load.items()))
+        return values
+
+    def _encode_convexity(self, slot_of_op: NDArray[np.int64]) -> dict[pulp.LpVariable, float]:
+        senders, receivers = self.contraction.problem.order_edges
+        order, _ = topological_order(len(slot_of_op), senders, receivers)
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        along = np.argsort(rank[senders], kind="stable")
+        values: dict[pulp.LpVariable, float] = {}
+        for s in range(self.num_slots):
+            inside = (slot_of_op == s).tolist()
+            gone = [False] * len(inside)
+            for u, v in zip(senders[along].tolist(), receivers[along].tolist(), strict=True):
+                gone[v] = gone[v] or gone[u] or (inside[u] and not inside[v])
+            values |= {variable: float(gone[v]) for (v, at), variable in self.left.items() if at == s}
+        return values
+
+    def decode(self, values: dict[pulp.LpVariable, float]) -> NDArray[np.int64]:
+        """Return ``[num_ops]`` devices from the values of the variables."""
+        return self.contraction.expand(self.membership.decode(values))
+
+
+def _narrow(contraction: Contraction, ceiling_s: float | None) -> Contraction:
+    """Close the devices that are too small for a class, or too slow for it if a better placement is known."""
+    platform = contraction.problem.platform
+    limits = np.array([np.inf if device.memory_bytes is None else device.memory_bytes for device in platform.devices])
+    fits = contraction.memory_bytes[:, None] <= limits * (1 + MEMORY_TOLERANCE)
+    if ceiling_s is not None:
+        fits &= contraction.time_s.sum(axis=2)[:, platform.kind_of_device] <= ceiling_s * (1 + 1e-9)
+    return replace(contraction, allowed=contraction.allowed & fits)

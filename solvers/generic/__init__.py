@@ -1,0 +1,1 @@
+"""Methods that need only what every objective offers: a score, supported devices, classes of ops."""

@@ -1,0 +1,228 @@
+"""The trivial methods that every comparison needs: single devices, round robin, random search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction, contract
+from placekit.errors import InvalidProblemError
+from placekit.graph import topological_order
+from placekit.method import Run
+from placekit.objectives import Makespan
+from placekit.problem import Problem
+from placekit.solvers.generic.lines import needs_chain
+from placekit.solvers.params import read_params
+from placekit.stop import StopReason
+
+__all__ = ["RandomParams", "RandomSearch", "RoundRobin", "SingleDevice", "offer_single_devices"]
+
+BATCH_ENTRIES = 2**16
+"""Ops times placements that are drawn between two looks at whether to stop, about."""
+MAX_BATCH = 256
+"""Placements of a batch at most."""
+
+
+def offer_single_devices(run: Run) -> None:
+    """Offer everything on one device, for one device of every kind."""
+    platform = run.problem.platform
+    for kind in range(len(platform.kinds)):
+        run.offer(np.full(run.problem.graph.num_ops, platform.devices_of_kind(kind)[0]))
+
+
+class SingleDevice:
+    """Everything on one device: on ``single:NAME``, or on the best one.
+
+    Parameters
+    ----------
+    device
+        Name of the device; None for the best.
+    """
+
+    name: ClassVar[str] = "single"
+
+    def __init__(self, device: str | None = None) -> None:
+        self.device = device
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; ``single:GPU`` names the device."""
+        if params:
+            raise InvalidProblemError(f"method 'single' has no parameter {next(iter(params))!r}; say single:DEVICE")
+        return cls(argument)
+
+    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
+        """Return None: it always applies. An unknown device is an error of `run`."""
+        return None
+
+    def run(self, run: Run) -> StopReason:
+        """Offer the placement, or one per kind."""
+        if self.device is None:
+            offer_single_devices(run)
+        else:
+            run.offer(np.full(run.problem.graph.num_ops, run.problem.platform.index(self.device)))
+        return StopReason.FINISHED
+
+
+class RoundRobin:
+    """Equal numbers of ops per device: contiguous blocks in topological order if the problem asks for contiguity.
+
+    Without contiguity the classes go to the devices in turn. Pins and unsupported ops are respected where the rule
+    leaves a choice; memory is not looked at.
+    """
+
+    name: ClassVar[str] = "round-robin"
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; it has no parameters."""
+        if argument or params:
+            raise InvalidProblemError("method 'round-robin' has no parameters")
+        return cls()
+
+    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
+        """Return None: it always applies."""
+        return None
+
+    def run(self, run: Run) -> StopReason:
+        """Offer the one placement."""
+        contraction = contract(run.problem)
+        num_classes, num_devices = contraction.allowed.shape
+        order, stuck = topological_order(num_classes, contraction.senders, contraction.receivers)
+        order = np.concatenate([order, stuck])
+        place = np.arange(num_classes)
+        turn = place % num_devices
+        if needs_chain(run.problem):
+            turn = place * num_devices // num_classes
+        device = np.zeros(num_classes, dtype=np.int64)
+        for c, wanted in zip(order.tolist(), turn.tolist(), strict=True):
+            can = np.flatnonzero(contraction.allowed[c])
+            # the wanted device, or the next one that may take the class
+            device[c] = can[np.argmin((can - wanted) % num_devices)] if can.size else wanted
+        run.offer(contraction.expand(device))
+        return StopReason.FINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class RandomParams:
+    """Parameters of `RandomSearch`.
+
+    Parameters
+    ----------
+    samples
+        Number of placements if the stop criterion sets no limit.
+    """
+
+    samples: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise InvalidProblemError(f"random: samples is {self.samples}; it must be >= 1")
+
+
+class RandomSearch:
+    """Best of N random placements.
+
+    Every class goes to a random device among those it may go to. Under contiguity the placements are random chains
+    instead: devices in random order, blocks between random cuts of a random topological order; otherwise hardly any
+    sample would be feasible.
+
+    For the makespan, whose judge has a compiled form for batches, samples are scored by that, each in the better of two
+    orders (:mod:`placekit.makespan.orders`), and only those that look better than the best so far go to the judge.
+    """
+
+    name: ClassVar[str] = "random"
+
+    def __init__(self, params: RandomParams | None = None) -> None:
+        self.params = params or RandomParams()
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; ``random:500`` gives the number of samples."""
+        if argument is not None:
+            if not argument.isdigit():
+                raise InvalidProblemError(f"random: samples is {argument!r}; it must be a whole number >= 1")
+            params = {**params, "samples": int(argument)}
+        return cls(read_params(RandomParams, cls.name, params))
+
+    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
+        """Return None: it always applies."""
+        return None
+
+    def run(self, run: Run) -> StopReason:
+        """Offer random placements until told to stop, or `samples` of them."""
+        contraction = contract(run.problem)
+        draw = _draw_chains if needs_chain(run.problem) else _draw_freely
+        size = min(max(1, BATCH_ENTRIES // run.problem.graph.num_ops), MAX_BATCH)
+        judge = _batch_judge(contraction)
+        for first in range(0, self.params.samples, size):
+            if (reason := run.should_stop()) is not None:
+                return reason
+            count = min(size, self.params.samples - first)
+            devices = draw(contraction, count, run.rng)[:, contraction.class_of_op]
+            values = judge.score(devices) if judge else np.full(count, -np.inf)
+            for device_of_op, value in zip(devices, values.tolist(), strict=True):
+                if (reason := run.should_stop()) is not None:
+                    return reason
+                # without a feasible placement the judge sees them all, so that it can say what is wrong
+                if run.objective is None or value < run.objective:
+                    run.offer(judge.order.placement(device_of_op) if judge else device_of_op)
+                else:
+                    run.count_evaluations(1)
+        return StopReason.FINISHED
+
+
+def _draw_freely(contraction: Contraction, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """``[count, classes]`` each class on a random device among those it may go to; on the first if on none."""
+    allowed = contraction.allowed
+    choices = np.argsort(~allowed, axis=1, kind="stable")  # what is allowed comes first
+    drawn = rng.integers(np.maximum(allowed.sum(axis=1), 1), size=(count, len(allowed)))
+    return choices[np.arange(len(allowed)), drawn]
+
+
+def _draw_chains(contraction: Contraction, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """``[count, classes]`` blocks between random cuts of a random topological order, on the devices in random order."""
+    num_classes, num_devices = contraction.allowed.shape
+    chains = np.empty((count, num_classes), dtype=np.int64)
+    for row in chains:
+        relabel = rng.permutation(num_classes)  # random ties make a random topological order
+        order, stuck = topological_order(num_classes, relabel[contraction.senders], relabel[contraction.receivers])
+        place = np.empty(num_classes, dtype=np.int64)
+        place[np.concatenate([order, stuck])] = np.arange(num_classes)
+        cuts = np.sort(rng.integers(0, num_classes + 1, num_devices - 1))
+        row[:] = rng.permutation(num_devices)[np.searchsorted(cuts, place[relabel], side="right")]
+    return chains
+
+
+class _BatchJudge:
+    """Scores placements ``[batch, num_ops]`` in their better order, infinity where memory does not suffice.
+
+    It knows no contiguity.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        from placekit.makespan.instance import instance_of
+        from placekit.makespan.orders import BestOrder
+
+        self._instance = instance_of(problem)
+        self.order = BestOrder(problem)
+
+    def score(self, devices: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return seconds ``[batch]``."""
+        instance = self._instance
+        values = self.order(devices)
+        for d in np.flatnonzero(np.isfinite(instance.limit_bytes)).tolist():
+            values[(devices == d) @ instance.memory_bytes > instance.limit_bytes[d]] = np.inf
+        return values
+
+
+def _batch_judge(contraction: Contraction) -> _BatchJudge | None:
+    """Return None if the objective has no compiled batches, or a class has no device to run on."""
+    problem = contraction.problem
+    if not isinstance(problem.objective, Makespan) or not contraction.allowed.any(axis=1).all():
+        return None
+    return _BatchJudge(problem)

@@ -1,0 +1,143 @@
+r"""Method ``greedy``: fill one device after the other in topological order, up to the average load.
+
+Steps:
+
+1. The *average load* is the time in which all devices together would do all work if it could be divided as one likes:
+   :math:`1 / \sum_d 1 / W_d` with the time :math:`W_d` that device d takes for everything. So a device that is ten
+   times slower gets a tenth of the work.
+2. The classes go by in a topological order. The open device takes a class unless that would bring its work above the
+   average (by more than half of the class, so that the rounding evens out) or its bytes above its memory; then the next
+   device is opened. The last device takes what is left.
+3. A class that the open device does not support opens the next device that does. If there is none, it goes to an
+   earlier one that has room (the judge then says whether contiguity allows it).
+4. If the memory of the last device does not suffice, the average is raised by a tenth and the pass repeated, until
+   everything fits or the average is as much as the slowest device takes for everything.
+
+It is done once with the fastest devices first and once with the slowest first (CPUs at the end or at the start of the
+pipeline), and without the slow kinds at all; the judge keeps the best. Transfers are not looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction, contract
+from placekit.errors import InvalidProblemError
+from placekit.method import Run
+from placekit.problem import Problem
+from placekit.solvers.generic.lines import class_order, device_work_s, main_group, total_time_s
+from placekit.stop import StopReason
+
+__all__ = ["Greedy"]
+
+GROWTH = 1.1
+"""The average load is raised by this factor when memory does not suffice."""
+
+
+class Greedy:
+    """Fill devices in topological order up to the average load; see the module docstring."""
+
+    name: ClassVar[str] = "greedy"
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; it has no parameters."""
+        if argument or params:
+            raise InvalidProblemError("method 'greedy' has no parameters")
+        return cls()
+
+    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
+        """Return None: it always applies."""
+        return None
+
+    def run(self, run: Run) -> StopReason:
+        """Offer one placement per sequence of devices."""
+        contraction = contract(run.problem)
+        order = class_order(contraction)
+        work = device_work_s(contraction)
+        fastest_first = np.argsort(work, kind="stable").tolist()
+        sequences = [fastest_first, fastest_first[::-1], main_group(run.problem, contraction)]
+        for sequence in dict.fromkeys(map(tuple, sequences)):
+            reason = run.should_stop()
+            if reason is not None and run.evaluations:
+                return reason
+            run.offer(contraction.expand(fill(contraction, order, list(sequence), work)))
+        return StopReason.FINISHED
+
+
+def fill(
+    contraction: Contraction, order: NDArray[np.int64], sequence: list[int], work_s: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """``[num_classes]`` devices by the rule of the module docstring; the last pass may break a memory limit.
+
+    Parameters
+    ----------
+    contraction
+        The contracted problem.
+    order
+        ``[num_classes]`` order in which the classes go by.
+    sequence
+        Devices in the order in which they are opened.
+    work_s
+        ``[num_devices]`` seconds that each device would take for everything.
+
+    Notes
+    -----
+    O(classes * devices) per pass, at most log(devices) / log(1.1) + 1 passes.
+    """
+    rates = np.array([1.0 / work_s[d] if 0 < work_s[d] < math.inf else 0.0 for d in sequence])
+    average = 1.0 / float(rates.sum()) if rates.any() else 0.0
+    most = float(max((work_s[d] for d in sequence if math.isfinite(work_s[d])), default=0.0))
+    while True:
+        device, fits = _pass(contraction, order, sequence, average)
+        if fits or not 0.0 < average < most:
+            return device
+        average *= GROWTH
+
+
+def _pass(
+    contraction: Contraction, order: NDArray[np.int64], sequence: list[int], average_s: float
+) -> tuple[NDArray[np.int64], bool]:
+    """Return the devices, and whether they hold what they were given."""
+    platform = contraction.problem.platform
+    time = total_time_s(contraction)[:, platform.kind_of_device]
+    size = contraction.memory_bytes.tolist()
+    room = [math.inf if d.memory_bytes is None else d.memory_bytes * (1 + 1e-12) for d in platform.devices]
+    device = np.zeros(contraction.num_classes, dtype=np.int64)
+    at, filled_s, fits = 0, 0.0, True
+    for c in order.tolist():
+        able = [i for i, d in enumerate(sequence) if contraction.allowed[c, d]]
+        later = [i for i in able if i >= at]
+        wanted = next(
+            (
+                i
+                for i in later
+                if size[c] <= room[sequence[i]]
+                and (i > at or i == len(sequence) - 1 or filled_s + time[c, sequence[i]] / 2 <= average_s)
+            ),
+            None,
+        )
+        if wanted is None:  # no later device: the open one above the average, an earlier one, any device at all
+            anywhere = able[::-1] or list(range(len(sequence)))
+            wanted = next((i for i in anywhere if size[c] <= room[sequence[i]]), None)
+            if wanted is None or not able:
+                others = np.flatnonzero(contraction.allowed[c]).tolist()
+                d = next((d for d in others if size[c] <= room[d]), None)
+                fits = fits and d is not None
+                d = d if d is not None else (others[0] if others else sequence[anywhere[0]])
+                device[c] = d
+                room[d] -= size[c]
+                continue
+        if wanted > at:
+            at, filled_s = wanted, 0.0
+        d = sequence[wanted]
+        device[c] = d
+        room[d] -= size[c]
+        if wanted == at:
+            filled_s += float(time[c, d])
+    return device, fits

@@ -1,0 +1,91 @@
+"""Repairs of a partition that knows nothing of support, memory and contiguity: the least that makes it a placement."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction
+from placekit.solvers.generic.lines import class_order, total_time_s
+
+__all__ = ["make_acyclic", "move_to_allowed", "relieve_memory"]
+
+
+def move_to_allowed(contraction: Contraction, device: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Move every class that stands where it is not allowed to the least loaded device that may hold it.
+
+    A class without any device stays where it is: the problem is infeasible.
+    """
+    device = device.copy()
+    time = total_time_s(contraction)[:, contraction.problem.platform.kind_of_device]
+    classes = np.arange(len(device))
+    load = np.bincount(device, weights=time[classes, device], minlength=time.shape[1])
+    for c in np.flatnonzero(~contraction.allowed[classes, device]).tolist():
+        can = np.flatnonzero(contraction.allowed[c])
+        if can.size:
+            load[device[c]] -= time[c, device[c]]
+            device[c] = can[np.argmin(load[can] + time[c, can])]
+            load[device[c]] += time[c, device[c]]
+    return device
+
+
+def relieve_memory(contraction: Contraction, device: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Move classes off devices that hold more bytes than they have, largest first, to the least loaded with room.
+
+    Only moves that fit are made; what cannot be moved stays, and the judge names it.
+    """
+    device = device.copy()
+    platform, size = contraction.problem.platform, contraction.memory_bytes
+    time = total_time_s(contraction)[:, platform.kind_of_device]
+    limit = np.array([math.inf if d.memory_bytes is None else d.memory_bytes for d in platform.devices])
+    used = np.bincount(device, weights=size, minlength=len(limit))
+    load = np.bincount(device, weights=time[np.arange(len(device)), device], minlength=len(limit))
+    for d in np.flatnonzero(used > limit).tolist():
+        inside = np.flatnonzero((device == d) & (size > 0))
+        for c in inside[np.argsort(-size[inside], kind="stable")].tolist():
+            if used[d] <= limit[d]:
+                break
+            can = np.flatnonzero(contraction.allowed[c] & (used + size[c] <= limit))
+            can = can[can != d]
+            if can.size:
+                to = int(can[np.argmin(load[can] + time[c, can])])
+                used[d] -= size[c]
+                used[to] += size[c]
+                load[d] -= time[c, d]
+                load[to] += time[c, to]
+                device[c] = to
+    return device
+
+
+def make_acyclic(contraction: Contraction, device: NDArray[np.int64], *, forward: bool = True) -> NDArray[np.int64]:
+    """Bring the devices into a chain, and move every class along it until no edge of the order graph goes back.
+
+    The devices are ordered by the mean place of their classes in a topological order. Then every class, in that order,
+    goes to the first device of the chain at or behind all its predecessors that may hold it (its own if possible);
+    backwards it is the last device at or before all its successors. Edges then never go back, so the quotient has no
+    cycle; a class that no device behind may hold stays where it was, and the judge names the cycle if there is one.
+    """
+    order = class_order(contraction)
+    place = np.empty(len(order), dtype=np.float64)
+    place[order] = np.arange(len(order))
+    num_devices = contraction.problem.platform.num_devices
+    count = np.maximum(np.bincount(device, minlength=num_devices), 1)
+    chain = np.argsort(np.bincount(device, weights=place, minlength=num_devices) / count, kind="stable")
+    if not forward:
+        chain, order = chain[::-1], order[::-1]
+    position = np.empty(num_devices, dtype=np.int64)
+    position[chain] = np.arange(num_devices)
+    neighbours: list[list[int]] = [[] for _ in range(len(order))]
+    for u, v in zip(contraction.senders.tolist(), contraction.receivers.tolist(), strict=True):
+        (neighbours[v] if forward else neighbours[u]).append(u if forward else v)
+    at = position[device]
+    for c in order.tolist():
+        least = max((int(at[n]) for n in neighbours[c]), default=0)
+        wanted = max(int(at[c]), least)
+        can = [p for p in range(wanted, num_devices) if contraction.allowed[c, chain[p]]]
+        can += [p for p in range(wanted - 1, least - 1, -1) if contraction.allowed[c, chain[p]]]
+        at[c] = can[0] if can else at[c]
+    moved: NDArray[np.int64] = chain[at]
+    return moved

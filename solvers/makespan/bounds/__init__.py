@@ -1,0 +1,1 @@
+"""Bounds: tasks and a limit in, windows, loads and proven lower bounds out."""

@@ -1,0 +1,310 @@
+r"""Work shared out over unequal devices, window by window: a bound on the makespan, and what an op costs where.
+
+Let a schedule of makespan at most T be given, :math:`x_{cg} \in \{0, 1\}` say that class c runs on group g of
+:math:`n_g` equal devices, and J be the ops that start on g no earlier than a and are followed there by no less than b
+(heads :math:`r_{vg} \ge a`, tails :math:`q_{vg} \ge b`). If k devices of the group run ops of J, these are idle before
+their first op of J and behind their last one; those are different ops on different devices, so with the k smallest
+heads and tails of J
+
+.. math:: \sum_c x_{cg} \sum_{v \in c \cap J} p_{vg} \;\le\; \max_{k \le n_g} \bigl( k T - r_{(1)} - \ldots - r_{(k)}
+          - q_{(1)} - \ldots - q_{(k)} \bigr).
+
+The linear program asks for the least T with such shares :math:`x \ge 0`, :math:`\sum_g x_{cg} = 1`, with the k that is
+right for a given limit on T. If it needs more than the limit, no schedule keeps it.
+
+Its multipliers :math:`y_i \ge 0` of the rows are **prices**: scaled to :math:`\sum_i y_i k_i = 1`, an op costs
+:math:`\pi_{vg} = p_{vg} \sum_{i \ni v} y_i` on g, and by weak duality, whatever they are,
+
+.. math:: T \;\ge\; \sum_c \min_g \sum_{v \in c} \pi_{vg} + \sum_i y_i \bigl( r_{(1)} + \ldots + q_{(k_i)} \bigr),
+
+which is how the bound is evaluated, so the solver need not be trusted. With the devices of a placement in place of the
+minima the right-hand side is still no more than its makespan, if that is the limit: what it pays above the cheapest is
+time lost on the wrong devices. Annealing needs to know, since most such moves leave the makespan as it is.
+
+References
+----------
+Lenstra, Shmoys, Tardos, "Approximation algorithms for scheduling unrelated parallel machines", Mathematical Programming
+46, 1990, the program of the loads; heads and tails as in :mod:`placekit.solvers.makespan.bounds.energy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.solvers.makespan.bounds.windows import Windows
+
+__all__ = ["Shares", "Weights", "share_out", "shared_work", "weigh_devices"]
+
+MAX_THRESHOLDS = 16
+"""Heads and tails that are tried as a and b, the denser the smaller: large sets are what binds."""
+MAX_COEFFICIENTS = 400_000
+"""Of the program, roughly; fewer thresholds are tried in larger problems."""
+LONGEST = 1e9
+"""Times are cut off at so many limits, which weakens the bound where the solver would not bear the numbers."""
+ROUNDING = 1e-11
+"""Relative; taken off the bound, a sum of at most some millions of products."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """The solution of the module docstring's program.
+
+    Parameters
+    ----------
+    bound_s
+        If it exceeds the limit, no schedule keeps the limit.
+    share
+        ``[C, G]`` x.
+    price_s
+        ``[V, G]`` prices in seconds of makespan; infinity where an op cannot be.
+    surcharge_s
+        ``[C, G]`` what `bound_s` rises by if the class goes to the group; infinity where it cannot be.
+    """
+
+    bound_s: float
+    share: NDArray[np.float64]
+    price_s: NDArray[np.float64]
+    surcharge_s: NDArray[np.float64]
+
+
+def shared_work(windows: Windows, limit_s: float) -> Shares | None:
+    """Return how the work of `windows`, made by `limit_s`, can be shared out; None if nothing is known."""
+    tasks = windows.tasks
+    return share_out(*windows.by_group(), tasks.class_of_op, tasks.group_size, limit_s)
+
+
+def share_out(
+    time_s: NDArray[np.float64],
+    head_s: NDArray[np.float64],
+    tail_s: NDArray[np.float64],
+    class_of_op: NDArray[np.int64],
+    size: NDArray[np.int64],
+    limit_s: float,
+) -> Shares | None:
+    """Solve the program of the module docstring.
+
+    Parameters
+    ----------
+    time_s
+        ``[V, G]`` seconds of each op on a device of each group; infinity where it cannot be.
+    head_s, tail_s
+        ``[V, G]`` least seconds before and after.
+    class_of_op
+        ``[V]`` class of each op.
+    size
+        ``[G]`` devices of each group.
+    limit_s
+        The limit; finite.
+
+    Returns
+    -------
+    Shares | None
+        None if the solver found nothing, a class has no group, or the limit is not positive.
+
+    Notes
+    -----
+    A linear program of classes * groups variables and at most ``groups * MAX_THRESHOLDS**2`` rows: some hundredths of
+    a second for 250 ops.
+    """
+    found = _priced(time_s, head_s, tail_s, class_of_op, size, limit_s)
+    if found is None:
+        return None
+    by_class = np.stack([np.bincount(class_of_op, weights=price) for price in found.price.T], axis=1)
+    surcharge = by_class - by_class.min(axis=1, keepdims=True)
+    return Shares(found.bound * limit_s, found.share, found.price * limit_s, surcharge * limit_s)
+
+
+class Weights(NamedTuple):
+    """What a second of every device is worth: 1 in all while all rates hold, less near the beginning and the end.
+
+    Parameters
+    ----------
+    bound_s
+        What no makespan is below, if the windows hold.
+    price_s
+        ``[V, G]`` price of an op: never more than its seconds are worth, wherever in its window they are; infinity
+        where it cannot be.
+    rate, early_s, late_s
+        ``[G, R]``: a device of the group is worth the sum of the rates that hold, each from `early_s` after the start
+        of the schedule until `late_s` before its end. Unused ones are 0.
+    """
+
+    bound_s: float
+    price_s: NDArray[np.float64]
+    rate: NDArray[np.float64]
+    early_s: NDArray[np.float64]
+    late_s: NDArray[np.float64]
+
+
+def weigh_devices(windows: Windows, low_s: float, limit_s: float) -> Weights | None:
+    r"""Return the weights that prove most of `windows`, made by `limit_s`; None if nothing is known.
+
+    A row of the module docstring holds with the smallest head and the smallest tail of J for every device of the group
+    as well, as long as no makespan is less than both, which `low_s` tells. It says then of every device by itself that
+    its ops of J are between them. The bound is
+
+    .. math:: \sum_i y_i n_i \bigl( \min_J r + \min_J q \bigr) + \sum_c \min_g \sum_{v \in c} \pi_{vg} .
+    """
+    tasks = windows.tasks
+    found = _priced(*windows.by_group(), tasks.class_of_op, tasks.group_size, limit_s, low_s=low_s)
+    if found is None:
+        return None
+    num_rows = max(int((y > 0).sum()) for y in found.multipliers)
+    rate, early, late = np.zeros((3, len(found.rows), num_rows))
+    for g, (y, part) in enumerate(zip(found.multipliers, found.rows, strict=True)):
+        used = np.flatnonzero(y > 0)
+        rate[g, : len(used)] = y[used]
+        early[g, : len(used)], late[g, : len(used)] = part.early[used], part.late[used]
+    return Weights(found.bound * limit_s, found.price * limit_s, rate, early * limit_s, late * limit_s)
+
+
+class _Priced(NamedTuple):
+    """Bound, shares and prices of the program, in units of the limit, with its rows and their multipliers."""
+
+    bound: float
+    share: NDArray[np.float64]
+    price: NDArray[np.float64]
+    rows: list[_Rows]
+    multipliers: list[NDArray[np.float64]]
+
+
+def _priced(
+    time_s: NDArray[np.float64],
+    head_s: NDArray[np.float64],
+    tail_s: NDArray[np.float64],
+    class_of_op: NDArray[np.int64],
+    size: NDArray[np.int64],
+    limit_s: float,
+    *,
+    low_s: float | None = None,
+) -> _Priced | None:
+    num_ops, num_groups = time_s.shape
+    num_classes = int(class_of_op.max()) + 1
+    can = np.ones((num_classes, num_groups), dtype=bool)
+    np.logical_and.at(can, class_of_op, np.isfinite(time_s))
+    if not can.any(axis=1).all() or not limit_s > 0:
+        return None
+    fewer = int(np.sqrt(MAX_COEFFICIENTS / (num_ops * num_groups)))
+    num_thresholds = min(max(fewer, 2), MAX_THRESHOLDS)
+    low = None if low_s is None else low_s / limit_s
+    rows = []
+    for g in range(num_groups):
+        on = np.flatnonzero(can[class_of_op, g])
+        time, head, tail = (np.minimum(times[on, g], LONGEST * limit_s) / limit_s for times in (time_s, head_s, tail_s))
+        rows.append(_Rows.of(on, time, head, tail, int(size[g]), num_thresholds, low))
+    solved = _solve(rows, class_of_op, can)
+    if solved is None:
+        return None
+    share, multipliers = solved
+    scale = max(sum(float(y @ part.devices) for y, part in zip(multipliers, rows, strict=True)), 1e-300)
+    multipliers = [y / scale for y in multipliers]
+    price, bound = np.full((num_ops, num_groups), np.inf), 0.0
+    for g, (y, part) in enumerate(zip(multipliers, rows, strict=True)):
+        price[part.ops, g] = part.time * (y @ part.is_in)
+        bound += float(y @ part.idle)
+    by_class = np.stack([np.bincount(class_of_op, weights=price[:, g]) for g in range(num_groups)], axis=1)
+    bound += float(by_class.min(axis=1).sum())
+    return _Priced(bound * (1 - ROUNDING), share, price, rows, multipliers)
+
+
+class _Rows(NamedTuple):
+    """The rows of one group, in units of the limit.
+
+    Parameters
+    ----------
+    ops
+        ``[N]`` ops that can be there.
+    time
+        ``[N]`` their times.
+    is_in
+        ``[R, N]`` the sets J, none of them empty.
+    devices, idle
+        ``[R]`` the k with the largest right-hand side, and the heads and tails in it; or all devices, each with the
+        smallest ones, in rows that hold of every device.
+    early, late
+        ``[R]`` the smallest head and the smallest tail of J.
+    """
+
+    ops: NDArray[np.int64]
+    time: NDArray[np.float64]
+    is_in: NDArray[np.bool_]
+    devices: NDArray[np.float64]
+    idle: NDArray[np.float64]
+    early: NDArray[np.float64]
+    late: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls,
+        ops: NDArray[np.int64],
+        time: NDArray[np.float64],
+        head: NDArray[np.float64],
+        tail: NDArray[np.float64],
+        size: int,
+        num_thresholds: int,
+        low: float | None,
+    ) -> _Rows:
+        heads, tails = _thresholds(head, num_thresholds), _thresholds(tail, num_thresholds)
+        is_in = (head >= heads[:, None])[:, None, :] & (tail >= tails[:, None])[None, :, :]
+        is_in = is_in.reshape(len(heads) * len(tails), len(ops))
+        is_in = is_in[is_in.any(axis=1)]
+        most = min(size, len(ops))
+        if most == 0:
+            return cls(ops, time, is_in, *np.zeros((4, 0)))
+        early, late = (np.where(is_in, times, np.inf).min(axis=1) for times in (head, tail))
+        if low is not None:
+            # a device that runs none of J may be idle for less than both
+            fits = early + late <= low
+            is_in, early, late = is_in[fits], early[fits], late[fits]
+            return cls(ops, time, is_in, np.full(len(is_in), float(size)), size * (early + late), early, late)
+        idle = np.zeros((len(is_in), most))
+        for times in (head, tail):
+            smallest = np.sort(np.where(is_in, times, np.inf), axis=1)[:, :most]
+            idle += np.cumsum(smallest, axis=1)
+        best = np.argmax(np.arange(1, most + 1) - idle, axis=1)
+        chosen = np.take_along_axis(idle, best[:, None], axis=1)[:, 0]
+        return cls(ops, time, is_in, best + 1.0, chosen, early, late)
+
+
+def _solve(
+    rows: Sequence[_Rows], class_of_op: NDArray[np.int64], can: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]] | None:
+    """Return the shares ``[C, G]``, and the multipliers of the rows of each group; None if HiGHS finds nothing."""
+    from scipy.optimize import linprog
+    from scipy.sparse import block_diag, coo_array, csr_array, hstack
+
+    num_classes, num_groups = can.shape
+    num_shares = num_classes * num_groups  # group by group
+    work = []
+    for part in rows:
+        places = np.arange(len(part.ops))
+        member = coo_array((part.time, (places, class_of_op[part.ops])), shape=(len(places), num_classes))
+        work.append(csr_array(part.is_in.astype(np.float64)) @ member.tocsr())
+    devices = np.concatenate([part.devices for part in rows])
+    column = np.arange(num_shares)
+    whole = coo_array((np.ones(num_shares), (column % num_classes, column)), shape=(num_classes, num_shares + 1))
+    found = linprog(  # type: ignore[call-overload]  # the stubs know no sparse matrices
+        np.append(np.zeros(num_shares), 1.0),
+        A_ub=hstack([block_diag(work), coo_array(-devices[:, None])], format="csr"),
+        b_ub=-np.concatenate([part.idle for part in rows]),
+        A_eq=whole.tocsr(),
+        b_eq=np.ones(num_classes),
+        bounds=np.stack([np.zeros(num_shares + 1), np.append(can.T.ravel().astype(float), np.inf)], axis=1),
+        method="highs",
+    )
+    if found.status != 0:
+        return None
+    multipliers = np.split(np.maximum(-found.ineqlin.marginals, 0.0), np.cumsum([len(part.idle) for part in rows])[:-1])
+    return found.x[:num_shares].reshape(num_groups, num_classes).T, multipliers
+
+
+def _thresholds(values: NDArray[np.float64], at_most: int) -> NDArray[np.float64]:
+    distinct = np.unique(values)
+    if len(distinct) <= at_most:
+        return distinct
+    return distinct[np.unique(np.rint(np.linspace(0, 1, at_most) ** 2 * (len(distinct) - 1)).astype(np.int64))]

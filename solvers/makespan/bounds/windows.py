@@ -1,0 +1,399 @@
+r"""Earliest starts and latest ends of every op, and what cannot be apart, if the makespan is at most a given T.
+
+**Head** :math:`r_{vd}`: no schedule starts op v on device d earlier. Ops are taken in topological order. For one
+(v, d), going back from v, let :math:`B(u, g)` be the least time from the end of an ancestor u on device g to the start
+of v on d: along every path from u to v the ops take their times on some devices and every change of device costs its
+delay, so
+
+.. math:: B(u, g) = \max_{u \to w} \min_f \bigl( c_{uw}(g, f) + p_{wf} + B(w, f) \bigr), \qquad
+          u \to v \text{ contributes } c_{uv}(g, d).
+
+Then (a) v on d starts no earlier than :math:`\min_g (r_{ug} + p_{ug} + B(u, g))` for every ancestor u; and (b) let
+:math:`R_u` be the same minimum over :math:`g \ne d`: if v starts before :math:`R_u`, then u runs on d. The ancestors
+with :math:`R_u > \tau` therefore either delay v beyond :math:`\tau`, or they all run on d before v, one after another
+and none before its head. With the ancestors sorted by falling R, v starts no earlier than
+
+.. math:: \min_k \max \bigl( R_{(k+1)},\; \text{one-machine makespan of } \{(1), \ldots, (k)\} \text{ on } d \bigr),
+
+because the one-machine makespan of more jobs is no smaller. Ancestors in the class of v have :math:`R = \infty`.
+This is the bound of Papadimitriou and Yannakakis for unlimited duplication, made for ops that run once, on devices that
+differ. **Tails** are the heads of the reversed graph: a schedule read backwards is a schedule of it.
+
+**Propagation** with a limit T. An op cannot be on d if head + time + tail exceeds T, and an ancestor u of v must share
+its device if :math:`R_u + p_{vd} + tail_{vd} > T` on every d where v can be: their classes become one. A class is
+one machine's work: if its preemptive one-machine bound (heads, times, tails) exceeds T on d, d is closed for it.
+All of this holds in every schedule of makespan at most T, so repeating it is right; a class without device is a proof
+that there is none.
+
+Notes
+-----
+One head costs O(ancestors + edges between them * devices**2); at most `MAX_ANCESTORS` nearest ancestors are looked at
+(fewer only weaken the bound), so all heads cost O(ops * devices * min(edges, limit) * devices**2), with at most three
+devices of each group (:func:`~placekit.solvers.makespan.schedule.tasks.representatives`).
+
+References
+----------
+Papadimitriou and Yannakakis, "Towards an architecture-independent analysis of parallel algorithms", SIAM J. Computing
+19(2), 1990. Carlier, "The one-machine sequencing problem", EJOR 11, 1982.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.compiled import njit
+from placekit.graph import number_by_first
+from placekit.solvers.makespan.schedule.tasks import Tasks, chosen_devices, representatives
+
+__all__ = ["MAX_ANCESTORS", "Floors", "Windows", "narrow"]
+
+MAX_ANCESTORS = 400
+"""Ancestors of an op that its head looks at, nearest first."""
+MAX_ROUNDS = 20
+"""Propagation rounds at most; the fixed point is rarely further away."""
+SLACK = 1e-9
+"""Relative; sums of the proof and of the judge are rounded differently, so a limit is exceeded only beyond this."""
+
+
+@dataclass(frozen=True, eq=False)
+class Floors:
+    """Least times before and after ops.
+
+    Parameters
+    ----------
+    head_s, tail_s
+        ``[V, D]`` least seconds before the start, and after the end, of each op on each device; 0 where nothing is
+        known.
+    between_s
+        ``[V, V]`` least seconds from the end of one op to the start of another, -infinity where the second is not
+        behind the first; None if nothing is known.
+    """
+
+    head_s: NDArray[np.float64]
+    tail_s: NDArray[np.float64]
+    between_s: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """When and where ops can run in schedules of makespan at most a limit.
+
+    Parameters
+    ----------
+    tasks
+        The tasks on representative devices (:func:`~placekit.solvers.makespan.schedule.tasks.representatives`), devices
+        closed and classes merged as the limit demands.
+    head_s, tail_s
+        ``[V, D]`` least seconds before the start, and after the end, of each op on each representative device;
+        infinity where it cannot be.
+    """
+
+    tasks: Tasks
+    head_s: NDArray[np.float64]
+    tail_s: NDArray[np.float64]
+
+    @property
+    def first_s(self) -> NDArray[np.float64]:
+        """``[V]`` least start over the devices."""
+        least: NDArray[np.float64] = self.head_s.min(axis=1)
+        return least
+
+    @property
+    def last_s(self) -> NDArray[np.float64]:
+        """``[V]`` least time after the end over the devices."""
+        least: NDArray[np.float64] = self.tail_s.min(axis=1)
+        return least
+
+    @property
+    def path_s(self) -> float:
+        """Longest ``head + time + tail``, each op on its best device: no makespan is shorter."""
+        through = self.head_s + self.tasks.time_s + self.tail_s
+        return float(through.min(axis=1).max())
+
+    def by_group(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Return times, heads and tails ``[V, groups]``, the least over the devices of each group."""
+        groups = [self.tasks.group == g for g in range(len(self.tasks.group_size))]
+        time_s, head_s, tail_s = (
+            np.stack([times[:, group].min(axis=1) for group in groups], axis=1)
+            for times in (self.tasks.time_s, self.head_s, self.tail_s)
+        )
+        return time_s, head_s, tail_s
+
+
+def narrow(tasks: Tasks, limit_s: float = np.inf, floors: Floors | None = None) -> Windows | None:
+    """Propagate a limit on the makespan until nothing changes.
+
+    Parameters
+    ----------
+    tasks
+        The tasks, with all devices or with representatives.
+    limit_s
+        Makespan T; infinity for the windows of all schedules.
+    floors
+        Least times before and after some ops that are known from elsewhere.
+
+    Returns
+    -------
+    Windows | None
+        None if no schedule has a makespan of at most `limit_s`.
+    """
+    kept = chosen_devices(tasks)
+    tasks = representatives(tasks)
+    before = after = np.zeros_like(tasks.time_s)
+    between = np.zeros((0, 0))
+    if floors is not None:
+        before, after = (np.ascontiguousarray(floor[:, kept]) for floor in (floors.head_s, floors.tail_s))
+        between = between if floors.between_s is None else floors.between_s
+    most_s = limit_s * (1 + SLACK)
+    delay = tasks.pair_delay_s()
+    along = _Lists.of(tasks.senders, tasks.receivers, delay, tasks.num_ops)
+    last = tasks.num_ops - 1  # read backwards, op i becomes op last - i, and receivers send
+    against = _Lists.of(last - tasks.receivers, last - tasks.senders, delay.transpose(0, 2, 1), tasks.num_ops)
+    tail = np.zeros_like(tasks.time_s)
+    for _ in range(MAX_ROUNDS):
+        parent = np.arange(tasks.num_classes)
+        time_s, label = tasks.time_s, tasks.class_of_op
+        head = _heads(along, between, time_s, label, before, tail, most_s, parent, MAX_ANCESTORS)
+        tail = _heads(
+            against,
+            np.ascontiguousarray(between[::-1, ::-1].T),
+            *_turned(time_s, label, after, head),
+            most_s,
+            parent,
+            MAX_ANCESTORS,
+        )
+        tail = np.ascontiguousarray(tail[::-1])
+        is_open = np.isfinite(time_s) & (head + time_s + tail <= most_s)
+        roots = np.array([_find(parent, c) for c in range(len(parent))], dtype=np.int64)[label]
+        if np.isfinite(limit_s):
+            tasks, changed = _merge(tasks, roots, is_open, head, tail, most_s)
+        else:
+            changed = False
+        is_open = np.isfinite(tasks.time_s)
+        if not is_open.any(axis=1).all():
+            return None
+        head, tail = np.where(is_open, head, np.inf), np.where(is_open, tail, np.inf)
+        if not changed:
+            break
+    return Windows(tasks, head, tail)
+
+
+def _turned(
+    time_s: NDArray[np.float64], label: NDArray[np.int64], after: NDArray[np.float64], head: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the arrays with their rows in reversed order."""
+    return time_s[::-1].copy(), label[::-1].copy(), after[::-1].copy(), head[::-1].copy()
+
+
+def _merge(
+    tasks: Tasks,
+    class_of_op: NDArray[np.int64],
+    is_open: NDArray[np.bool_],
+    head: NDArray[np.float64],
+    tail: NDArray[np.float64],
+    most_s: float,
+) -> tuple[Tasks, bool]:
+    """Return the tasks with larger classes, closed where an op of the class is, or all of them together, do not fit."""
+    class_of_op = number_by_first(class_of_op)
+    num_classes = int(class_of_op.max()) + 1
+    class_open = np.ones((num_classes, tasks.num_devices), dtype=bool)
+    np.logical_and.at(class_open, class_of_op, is_open)
+    class_bytes = np.bincount(class_of_op, weights=tasks.memory_bytes, minlength=num_classes)
+    class_open &= class_bytes[:, None] <= tasks.limit_bytes
+    by_class = np.argsort(class_of_op, kind="stable")
+    offsets = np.searchsorted(class_of_op[by_class], np.arange(num_classes + 1))
+    for c in np.flatnonzero(np.diff(offsets) > 1).tolist():
+        ops = by_class[offsets[c] : offsets[c + 1]]
+        for d in np.flatnonzero(class_open[c]).tolist():
+            class_open[c, d] = _one_machine(head[ops, d], tasks.time_s[ops, d], tail[ops, d]) <= most_s
+    time_s = np.where(class_open[class_of_op], tasks.time_s, np.inf)
+    changed = num_classes < tasks.num_classes or bool((np.isinf(time_s) != np.isinf(tasks.time_s)).any())
+    return replace(tasks, class_of_op=class_of_op, time_s=time_s), changed
+
+
+class _Lists(NamedTuple):
+    """Edges in both directions: lists of predecessors and successors with the delay of every pair of devices."""
+
+    in_offsets: NDArray[np.int64]
+    before: NDArray[np.int64]
+    out_offsets: NDArray[np.int64]
+    after: NDArray[np.int64]
+    delay_s: NDArray[np.float64]
+    """``[E, D, D]`` in the order of `after`."""
+
+    @classmethod
+    def of(
+        cls, senders: NDArray[np.int64], receivers: NDArray[np.int64], delay_s: NDArray[np.float64], num_ops: int
+    ) -> _Lists:
+        by_sender, by_receiver = np.argsort(senders, kind="stable"), np.argsort(receivers, kind="stable")
+        places = np.arange(num_ops + 1)
+        return cls(
+            np.searchsorted(receivers[by_receiver], places),
+            senders[by_receiver],
+            np.searchsorted(senders[by_sender], places),
+            receivers[by_sender],
+            np.ascontiguousarray(delay_s[by_sender]),
+        )
+
+
+@njit(cache=True, nogil=True)
+def _find(parent: NDArray[np.int64], c: int) -> int:
+    while parent[c] != c:
+        parent[c] = parent[parent[c]]
+        c = parent[c]
+    return c
+
+
+@njit(cache=True, nogil=True)
+def _one_machine(head: NDArray[np.float64], time: NDArray[np.float64], tail: NDArray[np.float64]) -> float:
+    """Return the least makespan of jobs on one machine if they may be preempted (Jackson's rule): O(n**2)."""
+    num_jobs = len(head)
+    order = np.argsort(head)
+    left = time.copy()
+    is_in = np.zeros(num_jobs, dtype=np.bool_)
+    now, worst, at, done = 0.0, 0.0, 0, 0
+    while done < num_jobs:
+        best = -1
+        while at < num_jobs and head[order[at]] <= now:
+            is_in[order[at]] = True
+            at += 1
+        for j in range(num_jobs):
+            if is_in[j] and (best < 0 or tail[j] > tail[best]):
+                best = j
+        if best < 0:
+            now = head[order[at]]
+            continue
+        run = left[best]
+        if at < num_jobs:
+            run = min(run, head[order[at]] - now)
+        if run >= left[best]:
+            is_in[best] = False
+            done += 1
+            now += left[best]
+            worst = max(worst, now + tail[best])
+        else:
+            left[best] -= run
+            now = head[order[at]]
+    return worst
+
+
+@njit(cache=True, nogil=True)
+def _heads(
+    lists: _Lists,
+    between_s: NDArray[np.float64],
+    time_s: NDArray[np.float64],
+    label: NDArray[np.int64],
+    floor_s: NDArray[np.float64],
+    tail_s: NDArray[np.float64],
+    most_s: float,
+    parent: NDArray[np.int64],
+    max_ancestors: int,
+) -> NDArray[np.float64]:
+    """Return the heads of the module docstring, and join in `parent` the classes that cannot be apart."""
+    num_ops, num_devices = time_s.shape
+    head = np.full((num_ops, num_devices), np.inf)
+    end = np.full(num_ops, np.inf)
+    reach = np.full((num_ops, num_devices), -np.inf)  # B
+    stamp = np.full(num_ops, -1)
+    ancestors = np.empty(num_ops, dtype=np.int64)
+    remote = np.empty(num_ops)
+    num_far = np.zeros(num_ops, dtype=np.int64)
+    for v in range(num_ops):
+        # ancestors, nearest first; then in falling topological order
+        count, at = 0, -1
+        stamp[v] = v
+        while at < count < max_ancestors:
+            x = v if at < 0 else ancestors[at]
+            for i in range(lists.in_offsets[x], lists.in_offsets[x + 1]):
+                u = lists.before[i]
+                if stamp[u] != v and count < max_ancestors:
+                    stamp[u] = v
+                    ancestors[count] = u
+                    count += 1
+            at += 1
+        near = -np.sort(-ancestors[:count])
+        known = 0.0
+        for s in range(v if len(between_s) else 0):
+            if between_s[s, v] > 0.0:
+                known = max(known, end[s] + between_s[s, v])
+        num_far[:count] = 0
+        num_open = 0
+        for d in range(num_devices):
+            if not np.isfinite(time_s[v, d]):
+                continue
+            path = 0.0
+            for i in range(count):
+                u = near[i]
+                remote[i] = np.inf
+                here = np.inf
+                for g in range(num_devices):
+                    reach[u, g] = -np.inf
+                    if not np.isfinite(time_s[u, g]):
+                        continue
+                    least = -np.inf
+                    for e in range(lists.out_offsets[u], lists.out_offsets[u + 1]):
+                        w = lists.after[e]
+                        if stamp[w] != v:
+                            continue
+                        if w == v:
+                            most = lists.delay_s[e, g, d]
+                        else:
+                            most = np.inf
+                            for f in range(num_devices):
+                                if (
+                                    np.isfinite(time_s[w, f])
+                                    and (f == g or label[w] != label[u])
+                                    and (f == d or label[w] != label[v])
+                                ):
+                                    most = min(most, lists.delay_s[e, g, f] + time_s[w, f] + reach[w, f])
+                        least = max(least, most)
+                    reach[u, g] = least
+                    arrival = head[u, g] + time_s[u, g] + least
+                    if g == d:
+                        here = arrival
+                    elif label[u] != label[v]:
+                        remote[i] = min(remote[i], arrival)
+                path = max(path, min(here, remote[i]))
+            by_remote = np.argsort(-remote[:count])
+            place = np.empty(count, dtype=np.int64)
+            for k in range(count):
+                place[by_remote[k]] = k
+            local = np.empty(count)
+            for i in range(count):
+                local[i] = head[near[i], d]
+            by_head = np.argsort(local)
+            # the first k whose one-machine makespan is not below the next R
+            low, high = 0, count
+            serial_low, serial_high = 0.0, np.inf
+            while low <= high:
+                k = (low + high) // 2
+                busy = 0.0
+                for j in range(count):
+                    i = by_head[j]
+                    if place[i] < k:
+                        busy = max(busy, local[i]) + time_s[near[i], d]
+                if k == count or busy >= remote[by_remote[k]]:
+                    serial_high = busy
+                    high = k - 1
+                else:
+                    serial_low = remote[by_remote[k]]
+                    low = k + 1
+            split = serial_high if low == 0 else min(serial_low, serial_high)
+            head[v, d] = max(path, split, floor_s[v, d], known)
+            end[v] = min(end[v], head[v, d] + time_s[v, d])
+            rest = time_s[v, d] + tail_s[v, d]
+            if head[v, d] + rest <= most_s:
+                num_open += 1
+                for i in range(count):
+                    if remote[i] + rest > most_s:
+                        num_far[i] += 1
+        if num_open > 0 and most_s < np.inf:
+            for i in range(count):
+                if num_far[i] == num_open:
+                    a, b = _find(parent, label[near[i]]), _find(parent, label[v])
+                    parent[max(a, b)] = min(a, b)
+    return head

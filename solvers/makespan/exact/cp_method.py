@@ -1,0 +1,259 @@
+"""Methods ``cpsat`` and ``bound`` for the makespan: the exact search, and the bounds.
+
+The exact search asks the constraint program for a schedule up to a limit that is lower than the best makespan known,
+and so narrows the windows. A limit far below is refuted in a fraction of the time that one just below takes, so the
+limits rise (:func:`limit_to_refute`). One worker that learns clauses does that, without linear relaxation, objective
+or cumulative: on one core it is faster than eight workers with other strategies are on two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from placekit.contiguity import Contiguity
+from placekit.method import Run
+from placekit.objectives import Makespan
+from placekit.problem import Problem
+from placekit.solvers.assignment.infeasible import clash
+from placekit.solvers.assignment.opening import open_run
+from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
+from placekit.solvers.generic.largest_op import largest_op
+from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, first_floors, look
+from placekit.solvers.makespan.bounds.windows import SLACK, Floors, Windows, narrow
+from placekit.solvers.makespan.decomposition.segments import LARGE
+from placekit.solvers.makespan.decomposition.series import solve_in_series
+from placekit.solvers.makespan.exact.cp_model import MakespanModel, Plan
+from placekit.solvers.makespan.exact.proofs import (
+    CHRONOLOGICAL_SHARE,
+    QUICK_SHARE,
+    prove,
+    prove_by_assignment,
+    prove_by_cases,
+    prove_by_ends,
+    prove_chronologically,
+)
+from placekit.solvers.makespan.schedule.start_times import offer_plan, plan_of
+from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks
+from placekit.solvers.makespan.search.local_search import search_makespan
+from placekit.solvers.throughput.local_search.method import LocalSearchParams
+from placekit.stop import StopReason
+
+__all__ = ["bound_makespan", "limit_to_refute", "search_locally", "solve_makespan", "why_not"]
+
+START_SHARE = 0.15
+"""Share of the time limit that the annealing before may take."""
+START_PATIENCE = 5
+"""Cycles without improvement after which it hands over."""
+SEGMENT_PATIENCE = 2
+"""The same for a segment, which the constraint program solves in milliseconds."""
+START_STEPS = 1000
+"""Proposals per op in its longest cycles."""
+SEGMENT_SHARE = 0.5
+"""Share of the time of a large segment for annealing, and of the rest for limits; no program models all its orders. Of
+that of a small one for the search of all its schedules in the order of time."""
+SEGMENT_STALE = 10
+"""Cycles without improvement after which it ends all the same."""
+SEGMENT_STEPS = 50_000
+"""Proposals per op in its longest cycles."""
+SERIES_SHARE = 0.6
+"""Share of the rest of the time for the segments between cuts, if there are any."""
+SERIES_AGAIN_SHARE = 0.2
+"""The same if another method of the plan has worked on them before."""
+DEFAULT_SERIES_S = 60.0
+"""The same without a time limit."""
+RESTART_GAIN = 0.005
+"""Relative gain since the model was built that is worth building it anew, with narrower windows."""
+GAP_DIVISOR = 3.0
+"""What is left of the gap if the next limit is refuted: a part of this."""
+LEAST_GAP = 0.002
+"""Gap that would be left below which the next limit is the best makespan itself."""
+RESTART_AFTER_S = 3.0
+"""Seconds that every model gets at least."""
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return why the constraint program cannot model a makespan problem, or None."""
+    if problem.contiguity is not Contiguity.NONE:
+        return f"its makespan model does not keep parts {problem.contiguity}; use contiguity none"
+    return None
+
+
+def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool = True) -> StopReason:
+    """Build the model from the best placement known, and solve it; again whenever a better one narrows it.
+
+    Parameters
+    ----------
+    run
+        The run; its problem's objective is the makespan.
+    workers
+        Number of CP-SAT's workers by the number of variables.
+    in_series
+        False for a segment, which is not divided again.
+    """
+    problem = run.problem
+    assert isinstance(problem.objective, Makespan)  # the method looks first
+    tasks = make_tasks(problem)
+    floors = first_floors(tasks)
+    prove(run, tasks, floors)
+    search_locally(run, START_SHARE, START_PATIENCE if in_series else SEGMENT_PATIENCE)
+    if in_series:
+        floors = _solve_segments(run, tasks, floors, workers)
+    prove(run, tasks, floors)
+    prove_chronologically(run, tasks, floors, run.raise_bound, CHRONOLOGICAL_SHARE if in_series else SEGMENT_SHARE)
+    while (reason := run.should_stop()) is None:
+        known = run.objective, run.bound
+        ceiling_s = _worst_s(tasks) if run.objective is None else run.objective
+        if in_series:  # a segment is closed at once, or left to its bounds
+            ceiling_s = min(ceiling_s, limit_to_refute(run))
+        refutes = run.objective is not None and ceiling_s < run.objective
+        windows = _windows(tasks, ceiling_s, floors)
+        if windows is None:
+            if run.objective is None:
+                return run.prove_infeasible(clash())
+            run.raise_bound(ceiling_s, "windows")
+            continue
+        model = MakespanModel(tasks, windows, ceiling_s, run.bound or 0.0, floors.between_s, decides=refutes)
+        if run.placement is not None and run.evaluation is not None and not refutes:
+            model.hint(plan_of(run.placement, run.evaluation, tasks))
+        outcome, was_cut_short = _search(run, tasks, model, workers, ceiling_s)
+        if outcome is Outcome.INFEASIBLE:
+            if run.objective is None:
+                return run.prove_infeasible(clash())
+            # no rounded schedule of makespan at most the limit
+            run.raise_bound(ceiling_s, "CP-SAT bound")
+        is_decided = refutes and outcome in (Outcome.INFEASIBLE, Outcome.OPTIMAL)
+        if was_cut_short or (is_decided and (run.objective, run.bound) != known):
+            continue
+        reason = run.should_stop()
+        return reason or (StopReason.TIME if outcome in (Outcome.FEASIBLE, Outcome.UNKNOWN) else StopReason.FINISHED)
+    return reason
+
+
+def limit_to_refute(run: Run) -> float:
+    """Return the limit for the next program: the best makespan known, or one below it to refute first; else infinity.
+
+    The program refutes a limit far below the best makespan in a fraction of the time that it needs for one just below
+    it, so the gap is divided by `GAP_DIVISOR`, down to the gap that is asked for.
+    """
+    if run.objective is None:
+        return math.inf
+    left = max((1.0 if run.gap is None else run.gap) / GAP_DIVISOR, run.asked_gap)
+    if left < LEAST_GAP:
+        return run.objective
+    # a hair above, so that a refuted limit is a gap that was asked for
+    return run.objective * (1 - left) * (1 + SLACK)
+
+
+def _windows(tasks: Tasks, limit_s: float, floors: Floors) -> Windows | None:
+    """Return the windows of schedules up to a limit, without devices that are too dear; None if there are none."""
+    if tasks.num_ops > MAX_OPS_REFUTE:
+        return narrow(tasks, limit_s, floors)
+    found = look(tasks, limit_s, floors)
+    return None if found is None else found.windows
+
+
+def bound_makespan(run: Run, keep: Callable[[float, str], None], *, in_series: bool = True) -> StopReason:
+    """Prove bounds without the constraint program of the whole problem; method ``bound``.
+
+    Parameters
+    ----------
+    run
+        The run; its problem's objective is the makespan, under any contiguity.
+    keep
+        Takes bounds in seconds, and their names.
+    in_series
+        False for a segment, which is not divided again.
+    """
+    was_searched = run.placement is not None
+    if open_run(run) is None:
+        return StopReason.PROVED
+    keep(*largest_op(run.problem))
+    tasks = make_tasks(run.problem)
+    floors = first_floors(tasks)
+    prove(run, tasks, floors, keep, QUICK_SHARE if in_series else SEGMENT_SHARE)
+    if why_not(run.problem) is None:
+        if not was_searched:
+            search_locally(run, START_SHARE)
+        if in_series:
+            floors = _solve_segments(run, tasks, floors, lambda _: 1)
+            if run.bound is not None and run.bound_name is not None:
+                keep(run.bound, run.bound_name)
+            prove(run, tasks, floors, keep)
+        prove_chronologically(run, tasks, floors, keep)
+        prove_by_assignment(run, tasks, floors, keep)
+        prove_by_ends(run, tasks, floors, keep)
+        prove_by_cases(run, tasks, floors, keep)
+    return run.should_stop() or StopReason.FINISHED
+
+
+def _solve_segments(run: Run, tasks: Tasks, floors: Floors, workers: Callable[[int], int]) -> Floors:
+    """Solve the segments between cuts, if there are any, and return the floors with theirs."""
+    if run.should_stop() is not None:
+        return floors
+    share = SERIES_AGAIN_SHARE if run.parts else SERIES_SHARE
+    time_s = DEFAULT_SERIES_S if run.remaining_s is None else share * run.remaining_s
+
+    def solve(part: Run) -> StopReason:
+        if part.problem.graph.num_ops < LARGE:
+            return solve_makespan(part, workers, in_series=False)
+        search_locally(part, SEGMENT_SHARE, SEGMENT_STALE, SEGMENT_STEPS)
+        return bound_makespan(part, part.raise_bound, in_series=False)
+
+    found = solve_in_series(run, tasks, solve, time_s)
+    return floors if found is None else replace(found, between_s=floors.between_s)
+
+
+def search_locally(run: Run, share: float, patience: int = START_PATIENCE, steps: int = START_STEPS) -> None:
+    """Anneal for a moment: the better the best schedule, the narrower the windows."""
+    with run.limited_to(None if run.remaining_s is None else share * run.remaining_s):
+        search_makespan(run, LocalSearchParams(patience=patience, steps=steps))
+
+
+def _search(
+    run: Run, tasks: Tasks, model: MakespanModel, workers: Callable[[int], int], ceiling_s: float
+) -> tuple[Outcome, bool]:
+    num_variables = len(model.proto.proto.variables)
+    run.info |= {"variables": num_variables, "constraints": len(model.proto.proto.constraints)}
+    has_bus = isinstance(run.problem.objective, Makespan) and run.problem.objective.contention
+    since_s = run.elapsed_s
+    cut_short = False
+
+    def see_plan(plan: Plan, value: float) -> None:
+        units = model.horizon if model.decides else value
+        # without the bus in the model that is no promise
+        offer_plan(run, tasks, plan, None if has_bus else model.scale.at_most_s(units))
+
+    def see_bound(bound: float) -> None:
+        # the model speaks of schedules up to the ceiling; there may be none
+        run.raise_bound(min(model.scale.bound_s(bound), ceiling_s), "CP-SAT bound")
+
+    def should_stop() -> bool:
+        nonlocal cut_short
+        if run.should_stop() is not None:
+            return True
+        # a limit that is higher than need be is harder to refute
+        needed_s = limit_to_refute(run) if model.decides else run.objective
+        gained = needed_s is not None and needed_s < ceiling_s * (1 - RESTART_GAIN)
+        cut_short = gained and run.elapsed_s - since_s > RESTART_AFTER_S
+        return cut_short
+
+    limits = CpsatLimits(
+        workers=workers(num_variables),
+        seed=run.seed,
+        time_s=run.remaining_s,
+        gap=run.asked_gap / 2,
+        refutes=model.decides,
+    )
+    outcome = search(model, limits, see_plan, None if model.decides else see_bound, should_stop)
+    run.info["solver_status"] = str(outcome)
+    return outcome, cut_short and outcome is not Outcome.OPTIMAL
+
+
+def _worst_s(tasks: Tasks) -> float:
+    """Return a makespan that some schedule of every placement keeps: everything in turn, every edge crossing."""
+    time_s = np.where(np.isfinite(tasks.time_s), tasks.time_s, 0.0).max(axis=1)
+    return float(time_s.sum() + tasks.delay_s.max(axis=(1, 2), initial=0.0).sum())

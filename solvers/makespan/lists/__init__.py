@@ -1,0 +1,1 @@
+"""List schedulers: ops by priority in, one schedule out, in milliseconds."""

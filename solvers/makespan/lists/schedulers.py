@@ -1,0 +1,289 @@
+"""List schedulers for `makespan`: ops in some order of urgency, each to the device that seems best for it.
+
+Every method here makes one schedule, of devices and start times, and offers the devices with the order of the starts;
+the judge runs that order and can only be earlier. All of them
+
+- decide for a class of ops that share a device when its first op is placed, looking at that op only;
+- respect pins and support, and skip devices without room for all of the class. If the method ends up in a corner
+  where no device has room, classes are moved until the limits hold, if single moves can do that, and the ops are
+  scheduled again on the devices so found;
+- do not see contention: with it, the schedule is planned without and judged with it;
+- take milliseconds for 1,000 ops and seconds for 100,000 (`m-sct` solves a linear program first, see
+  :mod:`placekit.solvers.makespan.lists.favourite_children`).
+
+They do not look at contiguity, which `makespan` does not ask for by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import contract
+from placekit.contiguity import Contiguity
+from placekit.errors import InvalidProblemError
+from placekit.makespan.instance import MakespanInstance, instance_of
+from placekit.makespan.ranks import downward_rank, mean_time_s, mean_transfer_s, mean_upward_rank, upward_rank
+from placekit.method import Run
+from placekit.objectives import Makespan
+from placekit.placement import Placement
+from placekit.problem import Problem
+from placekit.solvers.generic.repair import relieve_memory
+from placekit.solvers.makespan.lists.earliest_start import schedule_earliest_start
+from placekit.solvers.makespan.lists.favourite_children import favourite_children
+from placekit.solvers.makespan.lists.fill_devices import fill_devices
+from placekit.solvers.makespan.lists.insertion import schedule_by_priority
+from placekit.solvers.makespan.lists.optimistic_costs import critical_path, optimistic_cost
+from placekit.stop import StopReason
+
+__all__ = ["Cpop", "CriticalPath", "Heft", "ListScheduler", "MEtf", "MSct", "MTopo", "Peft", "Plan"]
+
+
+class Plan(NamedTuple):
+    """A schedule that a list scheduler made.
+
+    Parameters
+    ----------
+    device
+        ``[V]`` device of every op.
+    start_s, finish_s
+        ``[V]`` seconds.
+    fits
+        False if some device has more bytes than it may.
+    """
+
+    device: NDArray[np.int64]
+    start_s: NDArray[np.float64]
+    finish_s: NDArray[np.float64]
+    fits: bool
+
+
+class ListScheduler:
+    """What the list schedulers share; each of them is a way to `plan`."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; it has no parameters."""
+        if argument or params:
+            raise InvalidProblemError(f"method {cls.name!r} has no parameters")
+        return cls()
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None for `Makespan` without contiguity."""
+        if not isinstance(problem.objective, Makespan):
+            return f"it schedules for makespan, not for {problem.objective.name}"
+        if problem.contiguity is not Contiguity.NONE:
+            return f"it does not look at contiguity {problem.contiguity}"
+        return None
+
+    def plan(self, run: Run, instance: MakespanInstance) -> Plan:
+        """Make the schedule."""
+        raise NotImplementedError
+
+    def run(self, run: Run) -> StopReason:
+        """Offer the one placement, with its order."""
+        reason = run.should_stop()
+        if reason is not None:
+            return reason
+        instance = instance_of(run.problem)
+        _offer(run, instance, self.plan(run, instance))
+        return StopReason.FINISHED
+
+
+def _offer(run: Run, instance: MakespanInstance, plan: Plan) -> None:
+    problem = run.problem
+    if not plan.fits:
+        contraction = contract(problem)
+        device = contraction.expand(relieve_memory(contraction, contraction.restrict(plan.device)))
+        rank = mean_upward_rank(instance)
+        plan = _by_priority(instance, rank, wanted=device)
+        run.info["repaired"] = "no device had room: classes were moved until the memory limits held, as far as possible"
+    # a graph edge or a neighbour on a device never goes back in this order, zero-time ops included
+    step = np.empty(instance.num_ops, dtype=np.int64)
+    step[np.lexsort((instance.rank, plan.finish_s, plan.start_s))] = np.arange(instance.num_ops)
+    assert isinstance(problem.objective, Makespan)
+    planned = None if problem.objective.contention else float(plan.finish_s.max())
+    run.offer(Placement.of(problem, plan.device, step), at_most=planned)
+
+
+def _by_priority(
+    instance: MakespanInstance,
+    priority: NDArray[np.float64],
+    *,
+    lookahead_s: NDArray[np.float64] | None = None,
+    wanted: NDArray[np.int64] | None = None,
+    by_start: bool = False,
+    has_insertion: bool = True,
+) -> Plan:
+    lookahead = np.zeros(instance.op_time_s.shape) if lookahead_s is None else lookahead_s
+    devices = np.full(instance.num_ops, -1) if wanted is None else wanted
+    return Plan(*schedule_by_priority(instance, priority, lookahead, devices, by_start, has_insertion))
+
+
+class Heft(ListScheduler):
+    """Heterogeneous earliest finish time.
+
+    Ops by falling upward rank, each into the earliest gap of the device where it ends first.
+
+    References
+    ----------
+    Topcuoglu, Hariri, Wu, "Performance-effective and low-complexity task scheduling for heterogeneous computing", IEEE
+    TPDS 13(3), 2002, doi:10.1109/71.993206, section 4.1.
+    """
+
+    name: ClassVar[str] = "heft"
+
+    def plan(self, run: Run, instance: MakespanInstance) -> Plan:  # noqa: ARG002  # the signature of all plans
+        """Make the schedule."""
+        return _by_priority(instance, mean_upward_rank(instance))
+
+
+class Cpop(ListScheduler):
+    """Critical path on a processor.
+
+    Ready ops by falling sum of upward and downward rank. The ops of one critical path, those of the largest sum from an
+    entry on, go to the device that runs them all in the shortest time (an op that a device cannot run counts with its
+    best time elsewhere, and goes elsewhere); the others into the earliest gap of the device where they end first.
+
+    References
+    ----------
+    Topcuoglu, Hariri, Wu, as for `Heft`, section 4.2.
+    """
+
+    name: ClassVar[str] = "cpop"
+
+    def plan(self, run: Run, instance: MakespanInstance) -> Plan:  # noqa: ARG002
+        """Make the schedule."""
+        time_s, transfer_s = mean_time_s(instance), mean_transfer_s(instance)
+        length = upward_rank(instance, time_s, transfer_s) + downward_rank(instance, time_s, transfer_s)
+        path = critical_path(instance, length)
+        times = instance.op_time_s[np.ix_(path, instance.kind)]
+        best = np.where(instance.is_supported, instance.op_time_s, np.inf).min(axis=1)[path, np.newaxis]
+        times = np.where(instance.allowed[path], times, np.where(np.isfinite(best), best, 0.0))
+        wanted = np.full(instance.num_ops, -1)
+        # among devices that are equally fast, one that runs more of the path itself
+        missing = (~instance.allowed[path]).sum(axis=0)
+        wanted[path] = np.lexsort((missing, times.sum(axis=0)))[0]
+        return _by_priority(instance, length, wanted=wanted)
+
+
+class Peft(ListScheduler):
+    """Predict earliest finish time.
+
+    A table of optimistic costs says, for every op and kind, how long the rest of the graph takes at least behind the
+    op if every later op could choose its device freely. Ready ops by falling mean cost, each into the earliest gap of
+    the device where its end plus that cost is smallest.
+
+    References
+    ----------
+    Arabnejad, Barbosa, "List scheduling algorithm for heterogeneous systems by an optimistic cost table", IEEE TPDS
+    25(3), 2014, doi:10.1109/TPDS.2013.57.
+    """
+
+    name: ClassVar[str] = "peft"
+
+    def plan(self, run: Run, instance: MakespanInstance) -> Plan:  # noqa: ARG002
+        """Make the schedule."""
+        cost = optimistic_cost(instance, mean_transfer_s(instance))
+        can = instance.is_supported[:, instance.kind]
+        total = np.where(can, cost[:, instance.kind], 0.0).sum(axis=1)
+        return _by_priority(instance, total / np.maximum(can.sum(axis=1), 1), lookahead_s=cost)
+
+
+class CriticalPath(ListScheduler):
+    """Highest level first.
+
+    The ready op with the longest path to the end (upward rank) goes to the device that can start it first, behind all
+    that the device was given before.
+
+    References
+    ----------
+    Adam, Chandy, Dickson, "A comparison of list schedules for parallel processing systems", CACM 17(12), 1974; in the
+    form with transfers of Kwok, Ahmad, "Static scheduling algorithms for allocating directed task graphs to
+    multiprocessors", ACM Computing Surveys 31(4), 1999, section 6.
+    """
+
+    name: ClassVar[str] = "critical-path"
+
+    def plan(self, run: Run, instance: MakespanInstance) -> Plan:  # noqa: ARG002
+        """Make the schedule."""
+        rank = mean_upward_rank(instance)
+        return _by_priority(instance, rank, by_start=True, has_insertion=False)
+
+
+class MTopo(ListScheduler):
+    """Memory-constrained topological placement.
+
+    Device after device is filled with ops in topological order up to its share of the bytes, a mean share plus the
+    largest class, and at most its limit; the last one takes the rest. Without any bytes the shares are of mean times.
+    Every device runs its ops in topological order.
+
+    References
+    ----------
+    Jeon et al., "Baechi: fast device placement of machine learning graphs", SoCC 2020, section 3.
+    """
+
+    name: ClassVar[str] = "m-topo"
+
+    def plan(self, run: Run, instance: MakespanInstance) -> Plan:  # noqa: ARG002
+        """Make the schedule."""
+        device, fits = fill_devices(instance, mean_time_s(instance))
+        in_order = -instance.rank.astype(np.float64)
+        plan = _by_priority(instance, in_order, wanted=device, has_insertion=False)
+        return plan._replace(fits=fits and plan.fits)
+
+
+class MEtf(ListScheduler):
+    """Memory-constrained earliest task first.
+
+    Of all ready ops and all devices with room, the pair that can start earliest; ties to the op of larger upward rank,
+    then to the device where it ends first.
+
+    References
+    ----------
+    Hwang, Chow, Anger, Lee, "Scheduling precedence graphs in systems with interprocessor communication times", SIAM J.
+    Computing 18(2), 1989; with memory limits Jeon et al., as for `MTopo`.
+    """
+
+    name: ClassVar[str] = "m-etf"
+
+    def plan(self, run: Run, instance: MakespanInstance) -> Plan:  # noqa: ARG002
+        """Make the schedule."""
+        nobody = np.full(instance.num_ops, -1)
+        return Plan(*schedule_earliest_start(instance, _places(instance), nobody, np.zeros(instance.num_ops)))
+
+
+class MSct(ListScheduler):
+    """Memory-constrained small communication times.
+
+    Earliest task first, but a device that ran an op waits for the op's favourite child, as long as the transfer to
+    another device would take, unless an urgent op comes; favourites come from a linear program. ``info`` says how they
+    were found: graphs of more than `MAX_EDGES` edges get them from the slowest transfers.
+
+    References
+    ----------
+    Hanen, Munier, "An approximation algorithm for scheduling dependent tasks on m processors with small communication
+    delays", 1995; with memory limits Jeon et al., as for `MTopo`.
+    """
+
+    name: ClassVar[str] = "m-sct"
+
+    def plan(self, run: Run, instance: MakespanInstance) -> Plan:
+        """Make the schedule."""
+        favourites = favourite_children(instance, mean_time_s(instance), mean_transfer_s(instance))
+        run.info["favourite_children"] = favourites.by
+        places = _places(instance)
+        return Plan(*schedule_earliest_start(instance, places, favourites.child, favourites.transfer_s))
+
+
+def _places(instance: MakespanInstance) -> NDArray[np.int64]:
+    """``[V]`` place of every op by falling upward rank, ties in topological order."""
+    rank = mean_upward_rank(instance)
+    places = np.empty(instance.num_ops, dtype=np.int64)
+    places[np.lexsort((instance.rank, -rank))] = np.arange(instance.num_ops)
+    return places

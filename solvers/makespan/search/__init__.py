@@ -1,0 +1,1 @@
+"""Local search: schedules in, better schedules out; nothing is proven here."""

@@ -1,0 +1,135 @@
+r"""Simulated annealing of placement and order together, guided by the critical path.
+
+Every proposal is judged by the exact makespan. The threshold that it must meet is drawn before it is tried, so most
+trials end early (:mod:`placekit.solvers.makespan.search.trial`), or do not begin, where the new devices are too dear.
+
+The makespan alone is flat nearly everywhere. A proposal that lets the ops end later on average pays
+:math:`w` times that delay beside its makespan; one that lets them end earlier gains nothing for it, so that the
+threshold stays sharp.
+
+What is proposed is :mod:`placekit.solvers.makespan.search.proposals`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.compiled import kernel
+from placekit.solvers.makespan.schedule.sequence import SequenceProblem
+from placekit.solvers.makespan.search.proposals import propose
+from placekit.solvers.makespan.search.trial import dearer, keeps, restore
+from placekit.solvers.makespan.search.walk import Walk, forget, settle, touched, trace, undo
+
+__all__ = ["anneal"]
+
+UNLIKELY = 2.5
+"""A proposal that must shorten the makespan by more than so many temperatures, to make up for dearer devices, is not
+tried: nearly a half of the proposals where devices are priced, and one of ten thousand of these would be kept."""
+SORT_EVERY = 64
+"""Accepted proposals between two sortings of the sequence by start time, which changes no schedule."""
+
+
+@kernel
+def sort_by_start(walk: Walk) -> None:
+    """Sort the sequence by start time; ties keep their order, so no op changes its time."""
+    start_s = walk.timeline.start_s
+    for i in range(1, len(walk.sequence)):  # it is nearly sorted
+        v = walk.sequence[i]
+        k = i
+        while k > 0 and start_s[walk.sequence[k - 1]] > start_s[v]:
+            walk.sequence[k] = walk.sequence[k - 1]
+            walk.position[walk.sequence[k]] = k
+            k -= 1
+        walk.sequence[k] = v
+        walk.position[v] = k
+
+
+@kernel
+def anneal(
+    flat: SequenceProblem,
+    walk: Walk,
+    best_device: NDArray[np.int64],
+    best_sequence: NDArray[np.int64],
+    best_s: float,
+    weight: float,
+    hot_s: float,
+    cold_s: float,
+    num_steps: int,
+    seed: int,
+) -> float:
+    """Anneal from `walk`, and keep the best schedule on the way.
+
+    Parameters
+    ----------
+    flat
+        The problem.
+    walk
+        Where to start; where the walk ended, afterwards.
+    best_device, best_sequence
+        ``[V]`` overwritten with the best placement and order if they are better than `best_s`.
+    best_s
+        Makespan to beat, in seconds.
+    weight
+        Weight of the mean finish time in the cost.
+    hot_s, cold_s
+        First and last temperature in seconds; it falls geometrically.
+    num_steps
+        Number of proposals.
+    seed
+        Seed of the walk.
+
+    Returns
+    -------
+    float
+        The makespan of the best if it changed, else `best_s`.
+
+    Notes
+    -----
+    O(ops + edges) per proposal, at worst.
+    """
+    np.random.seed(seed)  # noqa: NPY002  # numba's own generator
+    value = settle(flat, walk, 0, len(walk.sequence))
+    trace(flat, walk)
+    if value < best_s:
+        best_s = value
+        _copy(walk, best_device, best_sequence)
+    temperature = hot_s
+    cooling = (cold_s / hot_s) ** (1.0 / num_steps) if hot_s > 0.0 else 0.0
+    num_accepted = 0
+    for _ in range(num_steps):
+        temperature *= cooling
+        forget(walk)
+        first = propose(flat, walk)
+        if first < 0:
+            undo(flat, walk)
+            continue
+        slack = -temperature * math.log(max(np.random.random(), 1e-300))  # noqa: NPY002
+        limit_s = value + slack - dearer(flat, walk)
+        if limit_s < value - UNLIKELY * temperature:
+            undo(flat, walk)
+            continue
+        end = touched(flat, walk, first)
+        is_kept, tried = keeps(flat, walk, first, end, limit_s, value, weight)
+        if not is_kept:
+            restore(flat, walk, first, tried)
+            undo(flat, walk)
+            continue
+        value = settle(flat, walk, first, end)
+        num_accepted += 1
+        if num_accepted % SORT_EVERY == 0:
+            sort_by_start(walk)
+            settle(flat, walk, 0, len(walk.sequence))
+        trace(flat, walk)
+        if value < best_s:
+            best_s = value
+            _copy(walk, best_device, best_sequence)
+    return best_s
+
+
+@kernel
+def _copy(walk: Walk, device: NDArray[np.int64], sequence: NDArray[np.int64]) -> None:
+    for i in range(len(device)):
+        device[i], sequence[i] = walk.device[i], walk.sequence[i]

@@ -1,0 +1,173 @@
+"""The best schedule of a local search for `Makespan`, and what anneals it: cycles, sweeps over stretches, polishing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.method import Run
+from placekit.placement import Placement
+from placekit.solvers.makespan.schedule.sequence import SequenceProblem
+from placekit.solvers.makespan.search.anneal import anneal, sort_by_start
+from placekit.solvers.makespan.search.starts import Start
+from placekit.solvers.makespan.search.stretch import cut_stretch
+from placekit.solvers.makespan.search.walk import Walk, empty_walk, load
+
+__all__ = ["COLD", "HOT", "MEAN_WEIGHT", "STRETCHES", "STRETCH_STEPS", "Best", "annealed", "cycle", "polish", "sweep"]
+
+HOT = (0.001, 0.002, 0.003, 0.003, 0.01, 0.03)
+"""First temperatures of a cycle, in units of the best makespan, from which one is drawn.
+
+Cycles over a list schedule end as low from 0.3 % as from 10 % on all that was measured, in a third of the time: while
+it is hot, most proposals are kept, and each of these costs a schedule.
+"""
+MEAN_WEIGHT = 0.2
+"""What a later mean finish costs; see :mod:`placekit.solvers.makespan.search.anneal`."""
+AFTER_BEAM = 8e-4
+"""First temperature of a cycle after a beam search: its schedules are good on the whole, and poor in detail."""
+SWEEPS_AFTER_BEAM = 5
+"""Sweeps after that: a tenth of its time, and a tenth of its gain. More of them bring nothing."""
+COLD = 2e-4
+"""Last temperature of a cycle, in the same unit."""
+STRETCHES = (60, 120, 240, 480)
+"""Ops of a stretch, from which one is drawn for every sweep."""
+STRETCH_STEPS = 300
+"""Proposals per op of a stretch at most."""
+STRETCH_HOT = (0.01, 0.03, 0.1)
+"""First temperatures in a stretch, in units of the time from its beginning to its end."""
+CHUNK = 2_000_000
+"""Ops and edges visited between two looks at the clock, at most: some hundredths of a second."""
+
+
+class Best:
+    """The best schedule so far, in the arrays that the kernels overwrite; offered once it is below `offered_s`."""
+
+    def __init__(self, run: Run, flat: SequenceProblem, offered_s: float = np.inf) -> None:
+        self.run = run
+        self.flat = flat
+        self.walk = empty_walk(flat)
+        self.device: NDArray[np.int64] = np.zeros(flat.instance.num_ops, dtype=np.int64)
+        self.sequence = self.device.copy()
+        self.value_s = np.inf
+        self._offered_s = offered_s
+
+    def consider(self, device: NDArray[np.int64], sequence: NDArray[np.int64]) -> float:
+        """Load a schedule into the walk, keep it if it is better, and return its makespan."""
+        value = load(self.flat, self.walk, device, sequence)
+        if value < self.value_s:
+            self.value_s = value
+            self.device[:], self.sequence[:] = device, sequence
+        return value
+
+    def offer(self) -> None:
+        """Let the judge score the best schedule, if it is new."""
+        if self.value_s < self._offered_s:
+            self._offered_s = self.value_s
+            step = np.empty(len(self.sequence), dtype=np.int64)
+            step[self.sequence] = np.arange(len(step))
+            self.run.offer(Placement.of(self.run.problem, self.device, step), at_most=self.value_s)
+
+
+def cycle(best: Best, flat: SequenceProblem, hot: float, num_steps: int) -> None:
+    """Anneal from the walk of `best` until done or told to stop."""
+    seeds = np.random.default_rng(best.run.rng.integers(2**63))
+    schedule = best.device, best.sequence, best.value_s
+    cooling = hot * best.value_s, COLD * best.value_s
+    for value_s in annealed(best.run, flat, best.walk, schedule, cooling, num_steps, seeds):
+        best.value_s = value_s
+        best.offer()
+
+
+def annealed(
+    run: Run,
+    flat: SequenceProblem,
+    walk: Walk,
+    schedule: tuple[NDArray[np.int64], NDArray[np.int64], float],
+    cooling: tuple[float, float],
+    num_steps: int,
+    seeds: np.random.Generator,
+) -> Iterator[float]:
+    """Anneal from the walk, a chunk of steps at a time, until done or told to stop.
+
+    Parameters
+    ----------
+    run, flat, walk
+        The solve, what is annealed, and where it begins.
+    schedule
+        Best device, sequence and seconds so far; the arrays receive what is better.
+    cooling
+        First and last temperature in seconds.
+    num_steps
+        Proposals.
+    seeds
+        Source of the seeds of the chunks.
+
+    Yields
+    ------
+    float
+        Best seconds, after every chunk.
+    """
+    device, sequence, value_s = schedule
+    hot_s, cold_s = cooling
+    size = flat.instance.num_ops + len(flat.instance.readers)
+    chunk = max(1, CHUNK // (size * (2 if flat.has_contention else 1)))
+    for done in range(0, num_steps, chunk):
+        if done and run.should_stop() is not None:
+            return
+        steps = min(chunk, num_steps - done)
+        begin, end = (hot_s * (cold_s / hot_s) ** (at / num_steps) for at in (done, done + steps))
+        seed = int(seeds.integers(2**32))
+        value_s = anneal(flat, walk, device, sequence, value_s, MEAN_WEIGHT, begin, end, steps, seed)
+        yield value_s
+
+
+def sweep(best: Best, flat: SequenceProblem, num_steps: int, cuts: NDArray[np.int64] | None = None) -> None:
+    """Anneal one stretch of the best schedule after the other, `num_steps` proposals per op, until told to stop.
+
+    The stretches are those between the ops `cuts`, or of a random width.
+    """
+    run, walk = best.run, best.walk
+    seeds = np.random.default_rng(run.rng.integers(2**63))
+    num_ops = flat.instance.num_ops
+    load(flat, walk, best.device, best.sequence)
+    sort_by_start(walk)
+    if cuts is None:
+        width = int(seeds.choice([each for each in STRETCHES if each <= max(num_ops // 2, STRETCHES[0])]))
+        hot = float(seeds.choice(STRETCH_HOT))
+        bounds = [0, *range(width - int(seeds.integers(width)), num_ops, width), num_ops]
+    else:
+        hot = float(seeds.choice(HOT))
+        bounds = [0, *np.sort(walk.position[cuts]).tolist(), num_ops]
+    # a schedule of its own: the walk, which is loaded anew whenever a stretch became better
+    device, sequence = walk.device.copy(), walk.sequence.copy()
+    load(flat, walk, device, sequence)
+    for begin, end in pairwise(bounds):
+        if run.should_stop() is not None:
+            break
+        if begin == end:
+            continue
+        finish_s = walk.timeline.finish_s
+        part = cut_stretch(flat, device, sequence, finish_s, begin, end)
+        inner = empty_walk(part.flat)
+        part_device, part_sequence = device[part.ops], np.arange(len(part.ops))
+        value = load(part.flat, inner, part_device, part_sequence)
+        part_s = float(finish_s[part.ops].max() - walk.timeline.start_s[part.ops].min())
+        if part_s <= 0:
+            continue  # ops of no time
+        schedule, cooling = (part_device, part_sequence, value), (hot * part_s, COLD * part_s)
+        if min(annealed(run, part.flat, inner, schedule, cooling, num_steps * len(part.ops), seeds)) < value:
+            device[part.ops], sequence[begin:end] = part_device, part.ops[part_sequence]
+            best.consider(device, sequence)
+            best.offer()
+    best.offer()
+
+
+def polish(found: Best, flat: SequenceProblem, start: Start, num_steps: int) -> None:
+    """Anneal a schedule of a beam search, and sweep over it."""
+    found.consider(*start)
+    cycle(found, flat, AFTER_BEAM, num_steps)
+    for _ in range(SWEEPS_AFTER_BEAM):
+        sweep(found, flat, STRETCH_STEPS)

@@ -1,0 +1,204 @@
+"""Moves of the makespan search, made in place and logged in the walk, which can take them back.
+
+Memory limits, supported devices and pins hold at every moment, and so does topological order.
+"""
+
+from __future__ import annotations
+
+from placekit.compiled import kernel
+from placekit.solvers.makespan.schedule.sequence import SequenceProblem, ready_time
+from placekit.solvers.makespan.search.walk import NUM_CHANGED, SEGMENT_END, SEGMENT_START, STAMP, Walk, place, undo
+
+__all__ = ["exchange", "move_class", "move_group", "place_in_time", "pull", "push", "shift", "window"]
+
+
+@kernel
+def _log_and_place(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
+    """Move class `c` to `d`, whether it fits or not; return the first position touched."""
+    begin, end = flat.class_offsets[c], flat.class_offsets[c + 1]
+    k = walk.counters[NUM_CHANGED]
+    walk.changed[k], walk.changed_from[k] = c, walk.device[flat.class_ops[begin]]
+    walk.counters[NUM_CHANGED] = k + 1
+    place(flat, walk, c, d)
+    first = len(walk.sequence)
+    for i in range(begin, end):
+        v = flat.class_ops[i]
+        first = min(first, walk.position[v])
+        if flat.has_contention:  # the senders of its inputs put other transfers on their buses
+            for j in range(flat.instance.in_offsets[v], flat.instance.in_offsets[v + 1]):
+                first = min(first, walk.position[flat.instance.producer[flat.instance.in_tensors[j]]])
+    return first
+
+
+@kernel
+def move_class(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
+    """Move class `c` to device `d`; return the first position touched, or -1 if it may not go there."""
+    source = walk.device[flat.class_ops[flat.class_offsets[c]]]
+    if source == d or not flat.allowed[c, d] or walk.used_bytes[d] + flat.class_bytes[c] > flat.instance.limit_bytes[d]:
+        return -1
+    return _log_and_place(flat, walk, c, d)
+
+
+@kernel
+def exchange(flat: SequenceProblem, walk: Walk, v: int, d: int, num_back: int) -> int:
+    """Move the class of op `v` to device `d`, and those of some ops there to where it was.
+
+    These are the first `num_back` of `walk.kept`; all must be allowed there. Returns the first position touched, or -1
+    (nothing changed).
+    """
+    source, first = walk.device[v], len(walk.sequence)
+    if source == d:
+        return -1
+    for k in range(num_back):
+        if walk.device[walk.kept[k]] == d:  # its class has not gone with another op
+            first = min(first, _log_and_place(flat, walk, flat.instance.class_of_op[walk.kept[k]], source))
+    first = min(first, _log_and_place(flat, walk, flat.instance.class_of_op[v], d))
+    limit_bytes = flat.instance.limit_bytes
+    if walk.used_bytes[source] > limit_bytes[source] or walk.used_bytes[d] > limit_bytes[d]:
+        undo(flat, walk)
+        return -1
+    return first
+
+
+@kernel
+def move_group(flat: SequenceProblem, walk: Walk, v: int, d: int, size: int) -> int:
+    """Move op `v` and up to `size` ops connected with it on its device to `d`; return the first position, or -1."""
+    source = walk.device[v]
+    walk.counters[STAMP] += 1
+    stamp = walk.counters[STAMP]
+    queue = walk.kept
+    queue[0] = v
+    walk.mark[v] = stamp
+    count, at, first = 1, 0, -1
+    while at < count:
+        x = queue[at]
+        at += 1
+        if walk.device[x] == source:
+            moved = move_class(flat, walk, flat.instance.class_of_op[x], d)
+            if moved >= 0:
+                first = moved if first < 0 else min(first, moved)
+        for j in range(flat.instance.in_offsets[x], flat.instance.in_offsets[x + 1]):
+            u = flat.instance.producer[flat.instance.in_tensors[j]]
+            if count < size and walk.mark[u] != stamp and walk.device[u] == source:
+                walk.mark[u] = stamp
+                queue[count] = u
+                count += 1
+        for j in range(flat.instance.out_offsets[x], flat.instance.out_offsets[x + 1]):
+            t = flat.instance.out_tensors[j]
+            for i in range(flat.instance.reader_offsets[t], flat.instance.reader_offsets[t + 1]):
+                w = flat.instance.readers[i]
+                if count < size and walk.mark[w] != stamp and walk.device[w] == source:
+                    walk.mark[w] = stamp
+                    queue[count] = w
+                    count += 1
+    return first
+
+
+@kernel
+def _save(walk: Walk, low: int, high: int) -> None:
+    for i in range(low, high):
+        walk.segment[i - low] = walk.sequence[i]
+    walk.counters[SEGMENT_START], walk.counters[SEGMENT_END] = low, high
+
+
+@kernel
+def window(flat: SequenceProblem, walk: Walk, v: int) -> tuple[int, int]:
+    """Return the first and the last position that op `v` can take while the others keep their order."""
+    low, high = 0, len(walk.sequence) - 1
+    for j in range(flat.instance.in_offsets[v], flat.instance.in_offsets[v + 1]):
+        low = max(low, walk.position[flat.instance.producer[flat.instance.in_tensors[j]]] + 1)
+    for j in range(flat.instance.out_offsets[v], flat.instance.out_offsets[v + 1]):
+        t = flat.instance.out_tensors[j]
+        for i in range(flat.instance.reader_offsets[t], flat.instance.reader_offsets[t + 1]):
+            high = min(high, walk.position[flat.instance.readers[i]] - 1)
+    return low, high
+
+
+@kernel
+def shift(walk: Walk, v: int, to: int) -> int:
+    """Move op `v` to position `to` inside its window, the ops between by one; return the first position touched."""
+    i = int(walk.position[v])
+    if i == to:
+        return -1
+    _save(walk, min(i, to), max(i, to) + 1)
+    step = 1 if to > i else -1
+    for k in range(i, to, step):
+        walk.sequence[k] = walk.sequence[k + step]
+        walk.position[walk.sequence[k]] = k
+    walk.sequence[to] = v
+    walk.position[v] = to
+    return min(i, to)
+
+
+@kernel
+def place_in_time(flat: SequenceProblem, walk: Walk, v: int) -> int:
+    """Move op `v`, just sent to another device, to where its inputs are there; return the first position touched."""
+    low, high = window(flat, walk, v)
+    ready = ready_time(flat, walk.device, walk.finish_s, walk.arrival_s, v, walk.device[v])
+    to = low
+    while to < high and walk.timeline.start_s[walk.sequence[to]] < ready:
+        to += 1
+    if to > walk.position[v]:  # those between come one position forward
+        to -= 1
+    return shift(walk, v, to)
+
+
+@kernel
+def pull(flat: SequenceProblem, walk: Walk, v: int, u: int) -> int:
+    """Move op `v`, and what it needs, before the earlier op `u`; return the first position touched.
+
+    Returns -1 if `v` needs `u`. O(edges between the two positions).
+    """
+    low, high = int(walk.position[u]), int(walk.position[v]) + 1
+    walk.counters[STAMP] += 1
+    stamp = walk.counters[STAMP]
+    walk.mark[v] = stamp
+    for i in range(high - 1, low, -1):
+        x = walk.sequence[i]
+        if walk.mark[x] == stamp:
+            for j in range(flat.instance.in_offsets[x], flat.instance.in_offsets[x + 1]):
+                walk.mark[flat.instance.producer[flat.instance.in_tensors[j]]] = stamp
+    if walk.mark[u] == stamp:
+        return -1
+    _save(walk, low, high)
+    _partition(walk, low, high, stamp, True)
+    return low
+
+
+@kernel
+def push(flat: SequenceProblem, walk: Walk, u: int, v: int) -> int:
+    """Move op `u`, and what needs it, behind the later op `v`; return the first position touched, or -1."""
+    low, high = int(walk.position[u]), int(walk.position[v]) + 1
+    walk.counters[STAMP] += 1
+    stamp = walk.counters[STAMP]
+    walk.mark[u] = stamp
+    for i in range(low, high - 1):
+        x = walk.sequence[i]
+        if walk.mark[x] == stamp:
+            for j in range(flat.instance.out_offsets[x], flat.instance.out_offsets[x + 1]):
+                t = flat.instance.out_tensors[j]
+                for k in range(flat.instance.reader_offsets[t], flat.instance.reader_offsets[t + 1]):
+                    walk.mark[flat.instance.readers[k]] = stamp
+    if walk.mark[v] == stamp:
+        return -1
+    _save(walk, low, high)
+    _partition(walk, low, high, stamp, False)
+    return low
+
+
+@kernel
+def _partition(walk: Walk, low: int, high: int, stamp: int, marked_first: bool) -> None:
+    """Sort a stretch of the sequence by mark; within the two halves the order stays."""
+    at, num_kept = low, 0
+    for i in range(low, high):
+        v = walk.sequence[i]
+        if (walk.mark[v] == stamp) == marked_first:
+            walk.sequence[at] = v
+            at += 1
+        else:
+            walk.kept[num_kept] = v
+            num_kept += 1
+    for k in range(num_kept):
+        walk.sequence[at + k] = walk.kept[k]
+    for i in range(low, high):
+        walk.position[walk.sequence[i]] = i

@@ -1,0 +1,173 @@
+r"""A stretch of the sequence as a problem of its own: what comes before and after it stays as it is.
+
+In the schedule of a sequence let the ops at the positions from `low` to `high` be free in device and order, and all
+others keep both. Let :math:`H_w` be the longest time from the start of a later op w to the end of the schedule: along
+transfers, and along the order of every device. Then no schedule time outside the stretch is needed to judge a change:
+
+.. math::
+
+   s_v \ge \max_{u \text{ before}} \bigl( f_u + c_{uv}(d_u, d_v) \bigr), \qquad
+   T = \max \Bigl( \max_{v, w} \bigl( f_v + c_{vw}(d_v, d_w) + H_w \bigr),\;
+                   \max_d \bigl( free_d + H_{next(d)} \bigr) \Bigr)
+
+with v in the stretch, u and w outside, :math:`free_d` the time at which device d is done with the stretch, and next(d)
+the op that it runs then. That is exactly the largest length of all paths through the stretch; others do not change. A
+critical path lasts from the beginning to the end, so it passes every stretch of a schedule that is sorted by time,
+unless a transfer leaps over it: what a stretch gains the schedule gains, up to the next longest path beside it.
+
+A proposal costs O(ops and edges of the stretch) instead of all. Contention is left out: there a transfer of an op in
+the stretch can delay one of an op behind it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.compiled import njit
+from placekit.graph import number_by_first, sum_by
+from placekit.makespan.instance import csr_offsets
+from placekit.solvers.makespan.schedule.sequence import SequenceProblem, link, time_to_end
+
+__all__ = ["Stretch", "cut_stretch"]
+
+
+class Stretch(NamedTuple):
+    """Ops that are free, and their problem.
+
+    Parameters
+    ----------
+    ops
+        ``[W]`` the free ops, in the order of the sequence; op i of `flat` is ``ops[i]``.
+    flat
+        Their problem.
+    """
+
+    ops: NDArray[np.int64]
+    flat: SequenceProblem
+
+
+def cut_stretch(
+    flat: SequenceProblem,
+    device: NDArray[np.int64],
+    sequence: NDArray[np.int64],
+    finish_s: NDArray[np.float64],
+    low: int,
+    high: int,
+) -> Stretch:
+    """Return the problem of the positions from `low` to `high` (exclusive).
+
+    A class that has ops outside keeps its device; the bytes outside are taken off the limits.
+
+    Parameters
+    ----------
+    flat
+        The whole problem, without contention.
+    device, sequence, finish_s
+        ``[V]`` a schedule of it.
+
+    Notes
+    -----
+    O(ops + tensors + edges).
+    """
+    instance = flat.instance
+    num_ops, num_devices = flat.time_s.shape
+    ops = sequence[low:high]
+    number = np.full(num_ops, -1, dtype=np.int64)
+    number[ops] = np.arange(len(ops))
+    to_end_s = np.zeros(num_ops)
+    time_to_end(flat, device, sequence, to_end_s, np.zeros(num_devices), num_ops)
+    release_s, after_s, free_s, then_s = _borders(flat, device, sequence, finish_s, to_end_s, number, low, high)
+
+    reader_tensor = np.repeat(np.arange(len(instance.producer)), np.diff(instance.reader_offsets))
+    inside = (number[instance.producer[reader_tensor]] >= 0) & (number[instance.readers] >= 0)
+    tensors, of_tensor = np.unique(reader_tensor[inside], return_inverse=True)
+    readers = number[instance.readers[inside]]
+    producer = number[instance.producer[tensors]]
+    by_reader = np.lexsort((of_tensor, readers))
+
+    class_of_op = number_by_first(instance.class_of_op[ops])
+    num_classes = int(class_of_op.max()) + 1
+    first = np.unique(class_of_op, return_index=True)[1]
+    sizes = np.bincount(instance.class_of_op, minlength=len(flat.class_bytes))[instance.class_of_op[ops[first]]]
+    allowed = flat.allowed[instance.class_of_op[ops[first]]]
+    is_split = np.bincount(class_of_op) < sizes
+    allowed[is_split] = np.arange(num_devices) == device[ops[first[is_split]], None]
+    memory_bytes = instance.memory_bytes[ops]
+    elsewhere = np.bincount(device, weights=np.where(number < 0, instance.memory_bytes, 0.0), minlength=num_devices)
+    return Stretch(
+        ops,
+        SequenceProblem(
+            instance=instance._replace(
+                op_time_s=instance.op_time_s[ops],
+                is_supported=instance.is_supported[ops],
+                allowed=instance.allowed[ops],
+                class_of_op=class_of_op,
+                memory_bytes=memory_bytes,
+                limit_bytes=instance.limit_bytes - elsewhere,
+                out_offsets=csr_offsets(producer, len(ops)),
+                out_tensors=np.argsort(producer, kind="stable"),
+                in_offsets=csr_offsets(readers, len(ops)),
+                in_tensors=of_tensor[by_reader],
+                producer=producer,
+                reader_offsets=csr_offsets(of_tensor, len(tensors)),
+                readers=readers,
+                transfer_s=instance.transfer_s[tensors],
+            ),
+            time_s=flat.time_s[ops],
+            link_s=flat.link_s[tensors],
+            tail_s=flat.tail_s[ops],
+            class_offsets=csr_offsets(class_of_op, num_classes),
+            class_ops=np.argsort(class_of_op, kind="stable"),
+            class_bytes=sum_by(class_of_op, memory_bytes, num_classes),
+            allowed=allowed,
+            has_contention=False,
+            release_s=release_s,
+            after_s=after_s,
+            free_s=free_s,
+            then_s=then_s,
+            price_s=flat.price_s[ops],
+        ),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _borders(
+    flat: SequenceProblem,
+    device: NDArray[np.int64],
+    sequence: NDArray[np.int64],
+    finish_s: NDArray[np.float64],
+    to_end_s: NDArray[np.float64],
+    number: NDArray[np.int64],
+    low: int,
+    high: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return ``release_s``, ``after_s``, ``free_s`` and ``then_s`` of the stretch."""
+    num_devices = flat.time_s.shape[1]
+    instance = flat.instance
+    release, after = np.zeros((high - low, num_devices)), np.zeros((high - low, num_devices))
+    free, then = np.zeros(num_devices), np.zeros(num_devices)
+    for i in range(low):
+        free[device[sequence[i]]] = finish_s[sequence[i]]
+    for i in range(len(sequence) - 1, high - 1, -1):
+        then[device[sequence[i]]] = to_end_s[sequence[i]]
+    for i in range(high - low):
+        v = sequence[low + i]
+        for j in range(instance.in_offsets[v], instance.in_offsets[v + 1]):
+            t = instance.in_tensors[j]
+            u = instance.producer[t]
+            if number[u] < 0:
+                for d in range(num_devices):
+                    arrival = finish_s[u] + (link(flat, t, device[u], d) if device[u] != d else 0.0)
+                    release[i, d] = max(release[i, d], arrival)
+        for j in range(instance.out_offsets[v], instance.out_offsets[v + 1]):
+            t = instance.out_tensors[j]
+            for k in range(instance.reader_offsets[t], instance.reader_offsets[t + 1]):
+                w = instance.readers[k]
+                if number[w] < 0:
+                    for d in range(num_devices):
+                        follows = to_end_s[w] + (link(flat, t, d, device[w]) if device[w] != d else 0.0)
+                        after[i, d] = max(after[i, d], follows)
+    return release, after, free, then

@@ -1,0 +1,74 @@
+"""Method ``cpsat`` for `OffloadLatency`: series program, annealing, then the constraint program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from placekit.method import Run
+from placekit.placement import Placement
+from placekit.solvers.assignment.infeasible import clash
+from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
+from placekit.solvers.offload_latency.cp_model import OffloadModel
+from placekit.solvers.offload_latency.flat import flatten_calls
+from placekit.solvers.offload_latency.method import longest_latency, search_before
+from placekit.stop import StopReason
+
+__all__ = ["solve_offload_program"]
+
+
+def solve_offload_program(run: Run, workers: Callable[[int], int]) -> StopReason:
+    """Start from the series program and a search, build the model, and solve it.
+
+    Parameters
+    ----------
+    run
+        The run; its problem's objective is the offload latency, without contiguity.
+    workers
+        Number of CP-SAT's workers by the number of variables.
+    """
+    if (stopped := search_before(run)) is not None:
+        return stopped
+    flat = flatten_calls(run.problem)
+    while True:
+        ceiling_s = run.objective
+        longest = longest_latency(run.problem) if ceiling_s is None else ceiling_s
+        model = OffloadModel(run.problem, flat, longest, run.bound or 0.0)
+        reason = _solve(run, model, workers)
+        improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
+        if reason is not StopReason.FINISHED or not improved:
+            return reason
+
+
+def _solve(run: Run, model: OffloadModel, workers: Callable[[int], int]) -> StopReason:
+    num_variables = len(model.proto.proto.variables)
+    run.info |= {"variables": num_variables, "constraints": len(model.proto.proto.constraints)}
+    if run.placement is not None and run.evaluation is not None and run.evaluation.score is not None:
+        schedule = run.evaluation.score.schedule
+        assert schedule is not None  # the offload latency has a clock
+        starts = np.zeros(run.problem.graph.num_ops)
+        ops = ~schedule.is_transfer
+        starts[schedule.op[ops]] = schedule.start_s[ops]
+        model.hint(run.placement, starts)
+
+    def see_solution(placement: Placement, value: float) -> None:
+        run.offer(placement, at_most=model.scale.at_most_s(value))
+
+    def see_bound(bound: float) -> None:
+        run.raise_bound(model.scale.bound_s(bound), "CP-SAT bound")
+
+    limits = CpsatLimits(
+        workers=workers(num_variables),
+        seed=run.seed,
+        time_s=run.remaining_s,
+        gap=run.asked_gap / 2,
+    )
+    outcome = search(model, limits, see_solution, see_bound, lambda: run.should_stop() is not None)
+    run.info["solver_status"] = str(outcome)
+    if outcome is Outcome.INFEASIBLE and run.placement is None:
+        return run.prove_infeasible(clash())
+    reason = run.should_stop()
+    if reason is not None:
+        return reason
+    return StopReason.TIME if outcome in (Outcome.FEASIBLE, Outcome.UNKNOWN) else StopReason.FINISHED

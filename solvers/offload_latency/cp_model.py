@@ -1,0 +1,230 @@
+r"""The constraint program for `OffloadLatency`: a CP-SAT model over nodes, slots and tensors.
+
+A *slot* is one call that an accelerator may make, a *place* a slot or a host. Booleans :math:`x_{vp}` (node v in place
+p), :math:`in_{us}` and :math:`out_{us}` (tensor u moves into, out of slot s); times in whole units, rounded down
+(:mod:`placekit.solvers.backends.scale`): :math:`a_o` when the output of op o is in host memory, and start and end of
+each slot.
+
+.. math::
+
+   \min T, \quad T \ge a_o, \quad
+   in_{us} & \ge x_{vs} - x_{us}, \quad out_{us} \ge x_{us} - x_{vs} \quad \text{for every consumer } v \text{ of } u \\
+   in_{us} & \Rightarrow start_s \ge a_u, \quad x_{vs} \Rightarrow a_o \ge end_s \quad \text{for the ops } o
+       \text{ of } v \\
+   end_s & = start_s + \sum_v t_{vs} x_{vs} + \sum_u c_{us} (in_{us} + out_{us}), \quad
+       start_{s+1} \ge end_s \text{ on one device} \\
+   a_o & \ge a_u + \sum_h t_{oh} x_{vh} \quad \text{for every tensor } u \text{ that } o \text{ reads}
+
+The last row needs no condition: in one call both outputs appear at its end, and in different ones the consumer's is
+later. So convexity follows from time by itself. Of equal accelerators the first calls start in the order of their
+indices. With several calls per device a node is a single op, and ops that share a device have equal sums of x over
+the slots of each device.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.sat.python import cp_model
+
+from placekit.placement import Placement
+from placekit.problem import Problem
+from placekit.solvers.backends.scale import TimeScale, scale_bytes
+from placekit.solvers.offload_latency.flat import OffloadProblem
+from placekit.solvers.offload_latency.plans import equal_slots, node_places, ordered_slots, placement_at
+
+__all__ = ["OffloadModel"]
+
+
+class OffloadModel:
+    """Variables, constraints, objective; and the way from placements to hints and back.
+
+    Parameters
+    ----------
+    problem
+        The problem, without contiguity.
+    flat
+        Its flat form.
+    ceiling_s
+        Latency of a feasible placement, in seconds.
+    bound_s
+        Proven lower bound, in seconds.
+    fixed_place
+        ``[N]`` place where a node stays, -1 where it may move: a neighbourhood. None for the whole problem, in which
+        equal accelerators are ordered by their first calls.
+
+    Attributes
+    ----------
+    proto : cp_model.CpModel
+        The model.
+    scale : TimeScale
+        Its unit of time.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        flat: OffloadProblem,
+        ceiling_s: float,
+        bound_s: float,
+        fixed_place: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.problem, self.flat = problem, flat
+        self.proto = cp_model.CpModel()
+        graph = problem.graph
+        self.device_of_place = flat.device_of_place
+        self.num_slots = len(self.device_of_place) - len(flat.hosts)
+        self.node_of_op = flat.contraction.class_of_op
+        self.scale = TimeScale.of(ceiling_s, graph.num_ops + graph.num_tensors * (self.num_slots + 1))
+        self.most = math.floor(ceiling_s * (1 + 1e-12) / self.scale.unit_s) + 1
+        kinds = problem.platform.kind_of_device[self.device_of_place]
+        self._time = self.scale.floor(problem.costs.op_time_s[:, kinds], self.most + 1)
+        self._move = self.scale.floor(problem.costs.transfer_time_s[:, kinds[: self.num_slots]], self.most + 1)
+        allowed = flat.contraction.allowed[:, self.device_of_place]
+        if fixed_place is not None:
+            stays = np.arange(len(self.device_of_place)) == fixed_place[:, None]
+            allowed = np.where(fixed_place[:, None] < 0, allowed, stays)
+        self.x = {(v, p): self.proto.new_bool_var(f"x_{v}_{p}") for v, p in np.argwhere(allowed).tolist()}
+        self.into: dict[tuple[int, int], cp_model.IntVar] = {}
+        self.out: dict[tuple[int, int], cp_model.IntVar] = {}
+        self.start = [self.proto.new_int_var(0, self.most, f"start_{s}") for s in range(self.num_slots)]
+        self.end = [self.proto.new_int_var(0, self.most, f"end_{s}") for s in range(self.num_slots)]
+        self.known = [self.proto.new_int_var(0, self.most, f"a_{op}") for op in range(graph.num_ops)]
+        # the rounding down of every term may bring an optimum below the bound by as many units
+        least = max(0, min(self.most, math.floor(bound_s / self.scale.unit_s) - self.scale.num_terms))
+        self.latency = self.proto.new_int_var(least, self.most, "T")
+        self._place_nodes()
+        self._constrain_memory()
+        self._move_tensors()
+        self._time_calls()
+        self._time_hosts()
+        if fixed_place is None:
+            self._order_equal_devices()
+        self.proto.add_max_equality(self.latency, [*self.known, *self.end])
+        self.proto.minimize(self.latency)
+
+    def _place_nodes(self) -> None:
+        num_places = len(self.device_of_place)
+        for v in range(self.flat.num_nodes):
+            self.proto.add_exactly_one([self.x[v, p] for p in range(num_places) if (v, p) in self.x])
+        if self.flat.calls_per_device == 1:
+            return
+        first: dict[int, int] = {}
+        for op, label in enumerate(self.problem.op_class.tolist()):
+            leader = first.setdefault(label, op)
+            if leader == op:
+                continue
+            for d in range(self.problem.platform.num_devices):
+                places = np.flatnonzero(self.device_of_place == d).tolist()
+                mine, its = ([self.x[v, p] for p in places if (v, p) in self.x] for v in (op, leader))
+                self.proto.add(sum(mine) == sum(its))
+
+    def _constrain_memory(self) -> None:
+        sizes = self.flat.memory_bytes
+        for d, device in enumerate(self.problem.platform.devices):
+            if device.memory_bytes is None:
+                continue
+            places = np.flatnonzero(self.device_of_place == d).tolist()
+            mine = [(v, p) for p in places for v in np.flatnonzero(sizes).tolist() if (v, p) in self.x]
+            nodes = sorted({v for v, _ in mine})
+            if float(sizes[nodes].sum()) <= device.memory_bytes:
+                continue
+            whole, most = scale_bytes(sizes[nodes], device.memory_bytes)
+            size = dict(zip(nodes, whole.tolist(), strict=True))
+            terms = [self.x[at] for at in mine]
+            self.proto.add(cp_model.LinearExpr.weighted_sum(terms, [size[v] for v, _ in mine]) <= most)
+
+    def _move_tensors(self) -> None:
+        graph = self.problem.graph
+        for t, producer in enumerate(graph.tensor_producer.tolist()):
+            source = int(self.node_of_op[producer])
+            readers = sorted({*self.node_of_op[graph.consumers_of(t)].tolist()} - {source})
+            for s in range(self.num_slots):
+                here = self.x.get((source, s))
+                those = [self.x[v, s] for v in readers if (v, s) in self.x]
+                if those:
+                    into = self.into[t, s] = self.proto.new_bool_var(f"in_{t}_{s}")
+                    for there in those:
+                        self.proto.add_bool_or(~there, into, *([] if here is None else [here]))
+                    self.proto.add(self.start[s] >= self.known[producer]).only_enforce_if(into)
+                if here is not None and readers and self._move[t, s]:
+                    out = self.out[t, s] = self.proto.new_bool_var(f"out_{t}_{s}")
+                    for v in readers:
+                        there_or_none = self.x.get((v, s))
+                        self.proto.add_bool_or(~here, out, *([] if there_or_none is None else [there_or_none]))
+
+    def _time_calls(self) -> None:
+        node_time = np.zeros((self.flat.num_nodes, self.num_slots), dtype=np.int64)
+        np.add.at(node_time, self.node_of_op, self._time[:, : self.num_slots])
+        ops = [np.flatnonzero(self.node_of_op == v).tolist() for v in range(self.flat.num_nodes)]
+        for s in range(self.num_slots):
+            terms = [(self.x[v, s], int(node_time[v, s])) for v in range(self.flat.num_nodes) if (v, s) in self.x]
+            for moved in (self.into, self.out):
+                terms += [(moved[t, s], int(self._move[t, s])) for t in range(len(self._move)) if (t, s) in moved]
+            variables, factors = [v for v, _ in terms], [a for _, a in terms]
+            lasts = cp_model.LinearExpr.weighted_sum(variables, factors)
+            self.proto.add(self.end[s] == self.start[s] + lasts)
+            if s % self.flat.calls_per_device:
+                self.proto.add(self.start[s] >= self.end[s - 1])
+            for v in range(self.flat.num_nodes):
+                if (v, s) in self.x:
+                    for op in ops[v]:
+                        self.proto.add(self.known[op] >= self.end[s]).only_enforce_if(self.x[v, s])
+
+    def _time_hosts(self) -> None:
+        graph = self.problem.graph
+        hosts = range(self.num_slots, len(self.device_of_place))
+        takes = []
+        for op, v in enumerate(self.node_of_op.tolist()):
+            mine = [p for p in hosts if (v, p) in self.x]
+            factors = [int(self._time[op, p]) for p in mine]
+            takes.append(cp_model.LinearExpr.weighted_sum([self.x[v, p] for p in mine], factors))
+            self.proto.add(self.known[op] >= takes[op])
+        for u, op in zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True):
+            self.proto.add(self.known[op] >= self.known[u] + takes[op])
+
+    def _order_equal_devices(self) -> None:
+        for group in equal_slots(self.flat):
+            for a, b in pairwise(group):
+                self.proto.add(self.start[a] <= self.start[b])
+
+    # placements
+    def read(self, solution: cp_model.CpSolverSolutionCallback) -> Placement:
+        """Return the placement that CP-SAT has just found."""
+        place = np.zeros(self.flat.num_nodes, dtype=np.int64)
+        for (v, p), x in self.x.items():
+            if solution.boolean_value(x):
+                place[v] = p
+        return placement_at(self.flat, place)
+
+    def hint(self, placement: Placement, starts_s: NDArray[np.float64]) -> bool:
+        """Start the search from a placement; return False if it has more calls than a device may make.
+
+        Parameters
+        ----------
+        placement
+            A feasible placement.
+        starts_s
+            ``[num_ops]`` start of the call or host op that each op belongs to, by which equal devices are ordered.
+        """
+        node_place = node_places(self.flat, placement, ordered_slots(self.flat, placement, starts_s))
+        if node_place is None:
+            return False
+        self.hint_places(node_place)
+        return True
+
+    def hint_places(self, node_place: NDArray[np.int64]) -> None:
+        """Start the search from ``[N]`` places."""
+        self.proto.clear_hints()  # type: ignore[no-untyped-call]  # OR-Tools left the annotation out
+        graph, place = self.problem.graph, node_place[self.node_of_op]
+        for (v, p), x in self.x.items():
+            self.proto.add_hint(x, bool(node_place[v] == p))
+        for moved, enters in ((self.into, True), (self.out, False)):
+            for (t, s), variable in moved.items():
+                source = place[graph.tensor_producer[t]] == s
+                targets = place[graph.consumers_of(t)] == s
+                moves = not source and targets.any() if enters else source and not targets.all()
+                self.proto.add_hint(variable, bool(moves))

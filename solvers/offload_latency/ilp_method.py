@@ -1,0 +1,34 @@
+"""Method ``ilp`` for `OffloadLatency`: series program, annealing, then the integer program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from placekit.method import Run
+from placekit.solvers.offload_latency.flat import flatten_calls
+from placekit.solvers.offload_latency.ilp_model import OffloadIlp
+from placekit.solvers.offload_latency.method import longest_latency, search_before
+from placekit.stop import StopReason
+
+__all__ = ["solve_offload_ilp"]
+
+
+def solve_offload_ilp(run: Run, solve: Callable[[Run, OffloadIlp], StopReason]) -> StopReason:
+    """Start from the series program and a search, build the model, and solve it.
+
+    Parameters
+    ----------
+    run
+        The run; its problem's objective is the offload latency, without contiguity.
+    solve
+        Solves a model, and reports through the run.
+    """
+    if (stopped := search_before(run)) is not None:
+        return stopped
+    flat = flatten_calls(run.problem)
+    while True:
+        ceiling_s = run.objective
+        reason = solve(run, OffloadIlp(run.problem, flat, ceiling_s or longest_latency(run.problem)))
+        improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
+        if reason is not StopReason.FINISHED or not improved:
+            return reason

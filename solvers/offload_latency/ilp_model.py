@@ -1,0 +1,351 @@
+r"""The integer program for `OffloadLatency`: a PuLP model over nodes, slots and tensors.
+
+Places, slots and the binaries :math:`x_{vp}` are those of :mod:`placekit.solvers.offload_latency.cp_model`. Times are
+continuous: :math:`a_o` when the output of op o is in host memory, :math:`e_o` when o itself ends, start and end of each
+slot. With :math:`M` the latency of a placement that is known (no better one has any later time),
+
+.. math::
+
+   \min T, \quad T & \ge a_o, \quad T \ge end_s \\
+   in_{us} & \ge x_{vs} - x_{us}, \quad out_{us} \ge x_{us} - x_{vs} \quad \text{for every consumer } v \text{ of } u \\
+   start_s & \ge a_u - M (1 - in_{us}), \quad
+       a_o \ge end_s - M (1 - x_{vs}) \quad \text{for the ops } o \text{ of } v \\
+   end_s & = start_s + L_s, \quad L_s = \sum_v t_{vs} x_{vs} + \sum_u c_{us} (in_{us} + out_{us}), \quad
+       start_{s+1} \ge end_s \text{ on one device} \\
+   a_o & \ge a_u + \sum_h t_{oh} x_{vh} \quad \text{for every tensor } u \text{ that } o \text{ reads}
+
+Of equal accelerators the first calls start in the order of their indices. These rows are the program, but with their
+:math:`M` they say little while the binaries are fractions. What holds it together then is implied by them:
+
+* *Paths.* In a call the ops run one after the other between the transfers, so for every edge :math:`u \to o`
+
+  .. math:: a_o \ge e_o \ge e_u + \sum_p t_{op} x_{op} + \sum_s c_{us} (in_{uos} + out_{uos}),
+
+  :math:`in_{uos} \ge x_{os} - x_{us}` and :math:`out_{uos} \ge x_{us} - x_{os}` for this edge alone: if the two are
+  apart, u's call ends after its transfer out, and o's call begins with its transfer in.
+* *Spine.* A call with a vertex of the spine (:mod:`placekit.solvers.offload_latency.series`) and another one, or a host
+op on
+  the spine, never overlap: :math:`T \ge \sum_{v \text{ on the spine}, h} t_{vh} x_{vh} + \sum_s z_s`, with
+  :math:`z_s \ge L_s - M (1 - y_s)` and :math:`y_s \ge x_{vs}` for every v on the spine.
+* *Floors.* No :math:`a_o` is below the critical path with transfers up to o.
+
+References
+----------
+Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020, appendix A, for the
+program; paths, spine and floors are ours.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pulp
+from numpy.typing import NDArray
+
+from placekit.placement import Placement
+from placekit.problem import Problem
+from placekit.solvers.assignment.ilp.model import CEILING
+from placekit.solvers.offload_latency.bounds import earliest_ends
+from placekit.solvers.offload_latency.flat import OffloadProblem
+from placekit.solvers.offload_latency.plans import equal_slots, node_places, ordered_slots, placement_at
+from placekit.solvers.offload_latency.series import decompose
+
+__all__ = ["OffloadIlp"]
+
+SPINE_IDEALS = 1_000
+"""Ideals of the decomposition of which only the spine is read."""
+LATEST = CEILING * (1 + 1e-6)
+"""Upper end of all times: the placement that is known stays inside."""
+
+
+class OffloadIlp:
+    """Variables, constraints, objective; and the way from placements to values and back.
+
+    Parameters
+    ----------
+    problem
+        The problem, without contiguity.
+    flat
+        Its flat form.
+    ceiling_s
+        Latency of a feasible placement, or one that none exceeds, in seconds.
+
+    Attributes
+    ----------
+    lp : pulp.LpProblem
+        The model.
+    unit_s : float
+        Seconds per unit of the model's objective.
+    covers : set of tuples
+        What `forbid_together` has closed.
+    """
+
+    is_exact = True
+    """The optimum of the program is that of the problem."""
+
+    def __init__(self, problem: Problem, flat: OffloadProblem, ceiling_s: float) -> None:
+        self.problem, self.flat = problem, flat
+        self.covers: set[tuple[int, ...]] = set()
+        self.unit_s = max(ceiling_s / CEILING, 1e-290)
+        self.lp = pulp.LpProblem("offload", pulp.LpMinimize)
+        graph, self.device_of_place = problem.graph, flat.device_of_place
+        self.num_slots = len(self.device_of_place) - len(flat.hosts)
+        self.node_of_op = flat.contraction.class_of_op
+        kinds = problem.platform.kind_of_device[self.device_of_place]
+        # no better placement has what alone takes longer than the ceiling: such places are closed below
+        self._time = np.minimum(problem.costs.op_time_s[:, kinds] / self.unit_s, 2 * CEILING)
+        self._move = np.minimum(problem.costs.transfer_time_s[:, kinds[: self.num_slots]] / self.unit_s, 2 * CEILING)
+        node_time = np.zeros((flat.num_nodes, self.num_slots))
+        np.add.at(node_time, self.node_of_op, self._time[:, : self.num_slots])
+        slowest = np.zeros((flat.num_nodes, len(kinds)))
+        np.maximum.at(slowest, self.node_of_op, self._time)
+        slowest[:, : self.num_slots] = node_time
+        self._node_time = node_time
+        allowed = flat.contraction.allowed[:, self.device_of_place] & (slowest <= LATEST)
+        self.x = {(v, p): self._binary(f"x_{v}_{p}") for v, p in np.argwhere(allowed).tolist()}
+        self.into: dict[tuple[int, int], pulp.LpVariable] = {}
+        self.out: dict[tuple[int, int], pulp.LpVariable] = {}
+        self.edge: dict[tuple[str, int, int, int], pulp.LpVariable] = {}
+        self.start = [self._time_variable(f"start_{s}") for s in range(self.num_slots)]
+        self.end = [self._time_variable(f"end_{s}") for s in range(self.num_slots)]
+        self.known = [self._time_variable(f"a_{o}", low) for o, low in enumerate(self._floors().tolist())]
+        self.done = [self._time_variable(f"e_{o}") for o in range(graph.num_ops)]
+        self.touches: list[pulp.LpVariable] = []
+        self.serial: list[pulp.LpVariable] = []
+        self.spine = decompose(flat, SPINE_IDEALS).spine.tolist()
+        self.latency = self._time_variable("T")
+        self.lp += self.latency
+        self._place_nodes()
+        self._constrain_memory()
+        self._move_tensors()
+        self._time_calls()
+        self._time_hosts()
+        self._follow_paths()
+        self._add_up_spine()
+        self._order_equal_devices()
+
+    def _floors(self) -> NDArray[np.float64]:
+        """``[num_ops]`` least time of each output; 0 for ops that share a node, which need not wait for all of it."""
+        floor = np.maximum(earliest_ends(self.flat) * (1 - 1e-9) - self.flat.rounding_s, 0.0) / self.unit_s
+        is_single = np.bincount(self.node_of_op) == 1
+        floors: NDArray[np.float64] = np.where(is_single, np.minimum(floor, CEILING), 0.0)[self.node_of_op]
+        return floors
+
+    def _binary(self, name: str) -> pulp.LpVariable:
+        return self.lp.add_variable(name, 0, 1, pulp.LpInteger)
+
+    def _time_variable(self, name: str, low: float = 0.0) -> pulp.LpVariable:
+        return self.lp.add_variable(name, float(low), LATEST)
+
+    def _require(self, *terms: tuple[pulp.LpVariable | None, float], least: float, name: str) -> None:
+        """Add the row ``sum of terms >= least``; terms without a variable are 0."""
+        row = pulp.LpAffineExpression([(variable, factor) for variable, factor in terms if variable is not None])
+        self.lp.addConstraint(row >= least, name)
+
+    # constraints
+
+    def _place_nodes(self) -> None:
+        num_places = len(self.device_of_place)
+        for v in range(self.flat.num_nodes):
+            places = [self.x[v, p] for p in range(num_places) if (v, p) in self.x]
+            self.lp.addConstraint(pulp.lpSum(places) == 1, f"place_{v}")
+        if self.flat.calls_per_device == 1:
+            return
+        first: dict[int, int] = {}
+        for op, label in enumerate(self.problem.op_class.tolist()):
+            leader = first.setdefault(label, op)
+            for d in range(self.problem.platform.num_devices if leader != op else 0):
+                places = np.flatnonzero(self.device_of_place == d).tolist()
+                mine, its = (pulp.lpSum(self.x[v, p] for p in places if (v, p) in self.x) for v in (op, leader))
+                self.lp.addConstraint(mine - its == 0, f"together_{op}_{d}")
+
+    def _constrain_memory(self) -> None:
+        sizes = self.flat.memory_bytes
+        for d, device in enumerate(self.problem.platform.devices):
+            limit = device.memory_bytes
+            places = np.flatnonzero(self.device_of_place == d).tolist()
+            mine = [(v, p) for p in places for v in np.flatnonzero(sizes).tolist() if (v, p) in self.x]
+            if limit is None or float(sizes[sorted({v for v, _ in mine})].sum()) <= limit:
+                continue
+            row = pulp.lpSum(float(sizes[at[0]] / limit) * self.x[at] for at in mine)
+            self.lp.addConstraint(row <= 1, f"memory_{d}")
+
+    def _move_tensors(self) -> None:
+        graph = self.problem.graph
+        for t, producer in enumerate(graph.tensor_producer.tolist()):
+            source = int(self.node_of_op[producer])
+            readers = sorted({*self.node_of_op[graph.consumers_of(t)].tolist()} - {source})
+            for s in range(self.num_slots):
+                here = self.x.get((source, s))
+                those = [(v, self.x[v, s]) for v in readers if (v, s) in self.x]
+                if those:
+                    into = self.into[t, s] = self.lp.add_variable(f"in_{t}_{s}", 0, 1)
+                    for v, there in those:
+                        self._require((into, 1.0), (there, -1.0), (here, 1.0), least=0, name=f"enters_{t}_{v}_{s}")
+                    terms = (self.start[s], 1.0), (self.known[producer], -1.0), (into, -LATEST)
+                    self._require(*terms, least=-LATEST, name=f"waits_{t}_{s}")
+                if here is not None and readers and self._move[t, s]:
+                    out = self.out[t, s] = self.lp.add_variable(f"out_{t}_{s}", 0, 1)
+                    for v in readers:
+                        there_or_none = self.x.get((v, s))
+                        terms = (out, 1.0), (here, -1.0), (there_or_none, 1.0)
+                        self._require(*terms, least=0, name=f"leaves_{t}_{v}_{s}")
+
+    def _lasts(self, slot: int) -> list[tuple[pulp.LpVariable, float]]:
+        """Return the terms of the time that the call in a slot takes."""
+        terms = [(self.x[v, slot], self._node_time[v, slot]) for v in range(self.flat.num_nodes) if (v, slot) in self.x]
+        for moved in (self.into, self.out):
+            terms += [(moved[t, slot], self._move[t, slot]) for t in range(len(self._move)) if (t, slot) in moved]
+        return [(variable, float(factor)) for variable, factor in terms if factor]
+
+    def _time_calls(self) -> None:
+        for s in range(self.num_slots):
+            row = pulp.LpAffineExpression([(self.end[s], 1.0), (self.start[s], -1.0)])
+            lasts = pulp.LpAffineExpression(self._lasts(s))
+            self.lp.addConstraint(row - lasts == 0, f"lasts_{s}")
+            self._require((self.latency, 1.0), (self.end[s], -1.0), least=0, name=f"last_call_{s}")
+            if s % self.flat.calls_per_device:
+                self._require((self.start[s], 1.0), (self.end[s - 1], -1.0), least=0, name=f"next_{s}")
+            for op, v in enumerate(self.node_of_op.tolist()):
+                if (v, s) in self.x:
+                    terms = (self.known[op], 1.0), (self.end[s], -1.0), (self.x[v, s], -LATEST)
+                    self._require(*terms, least=-LATEST, name=f"ends_{op}_{s}")
+
+    def _host_terms(self, op: int, sign: float) -> list[tuple[pulp.LpVariable | None, float]]:
+        v = int(self.node_of_op[op])
+        hosts = range(self.num_slots, len(self.device_of_place))
+        return [(self.x.get((v, p)), sign * float(self._time[op, p])) for p in hosts]
+
+    def _time_hosts(self) -> None:
+        graph = self.problem.graph
+        for op in range(graph.num_ops):
+            self._require((self.latency, 1.0), (self.known[op], -1.0), least=0, name=f"last_{op}")
+        for u, op in _edges(self.problem):
+            terms = (self.known[op], 1.0), (self.known[u], -1.0), *self._host_terms(op, -1.0)
+            self._require(*terms, least=0, name=f"host_{u}_{op}")
+
+    def _follow_paths(self) -> None:
+        graph = self.problem.graph
+        num_places = len(self.device_of_place)
+        work = [
+            [(self.x.get((int(v), p)), -float(self._time[op, p])) for p in range(num_places)]
+            for op, v in enumerate(self.node_of_op)
+        ]
+        for op in range(graph.num_ops):
+            self._require((self.known[op], 1.0), (self.done[op], -1.0), least=0, name=f"output_{op}")
+            self._require((self.done[op], 1.0), *work[op], least=0, name=f"works_{op}")
+        for t, u in enumerate(graph.tensor_producer.tolist()):
+            readers = sorted({*graph.consumers_of(t).tolist()})
+            for op in readers:
+                moves = self._edge_moves(t, u, op, len(readers) == 1)
+                terms = (self.done[op], 1.0), (self.done[u], -1.0), *work[op], *moves
+                self._require(*terms, least=0, name=f"path_{t}_{op}")
+
+    def _edge_moves(self, t: int, u: int, op: int, is_only: bool) -> list[tuple[pulp.LpVariable | None, float]]:
+        """Return the terms of what the move of tensor t from u to op takes off, for these two alone."""
+        a, b = int(self.node_of_op[u]), int(self.node_of_op[op])
+        terms: list[tuple[pulp.LpVariable | None, float]] = []
+        for s in range(self.num_slots if a != b else 0):
+            here, there, cost = self.x.get((a, s)), self.x.get((b, s)), float(self._move[t, s])
+            for way, moved, one, other in (("in", self.into, there, here), ("out", self.out, here, there)):
+                if one is None or not cost:
+                    continue
+                variable = moved.get((t, s)) if is_only else None
+                if variable is None:
+                    variable = self.edge[way, t, op, s] = self.lp.add_variable(f"{way}_{t}_{op}_{s}", 0, 1)
+                    row = (variable, 1.0), (one, -1.0), (other, 1.0)
+                    self._require(*row, least=0, name=f"edge_{way}_{t}_{op}_{s}")
+                terms.append((variable, -cost))
+        return terms
+
+    def _add_up_spine(self) -> None:
+        if not self.spine:
+            return
+        self.touches = [self.lp.add_variable(f"y_{s}", 0, 1) for s in range(self.num_slots)]
+        self.serial = [self._time_variable(f"z_{s}") for s in range(self.num_slots)]
+        hosts = range(self.num_slots, len(self.device_of_place))
+        host_time = np.where(np.isfinite(self.flat.host_time_s), self.flat.host_time_s, 0.0) / self.unit_s
+        on_host = [(self.x.get((v, p)), -float(host_time[v])) for v in self.spine for p in hosts]
+        calls = [(z, -1.0) for z in self.serial]
+        self._require((self.latency, 1.0), *on_host, *calls, least=0, name="spine")
+        for s in range(self.num_slots):
+            for v in self.spine:
+                if (v, s) in self.x:
+                    self._require((self.touches[s], 1.0), (self.x[v, s], -1.0), least=0, name=f"touches_{v}_{s}")
+            lasts = [(variable, -factor) for variable, factor in self._lasts(s)]
+            terms = (self.serial[s], 1.0), *lasts, (self.touches[s], -LATEST)
+            self._require(*terms, least=-LATEST, name=f"serial_{s}")
+
+    def _order_equal_devices(self) -> None:
+        for group in equal_slots(self.flat):
+            for a, b in pairwise(group):
+                self._require((self.start[b], 1.0), (self.start[a], -1.0), least=0, name=f"order_{a}_{b}")
+
+    def forbid_together(self, placement: Placement) -> None:
+        """Close the sets of nodes that overfill a device by less than the solver's tolerance (cover inequalities)."""
+        node_place = node_places(self.flat, placement)
+        assert node_place is not None  # the program makes no more calls than there are slots
+        sizes, device_of_node = self.flat.memory_bytes, self.device_of_place[node_place]
+        for d, device in enumerate(self.problem.platform.devices):
+            nodes = np.flatnonzero((device_of_node == d) & (sizes > 0)).tolist()
+            if device.memory_bytes is None or sizes[nodes].sum() <= device.memory_bytes or (d, *nodes) in self.covers:
+                continue
+            self.covers.add((d, *nodes))
+            places = np.flatnonzero(self.device_of_place == d).tolist()
+            row = pulp.lpSum(self.x[v, p] for v in nodes for p in places if (v, p) in self.x)
+            self.lp.addConstraint(row <= len(nodes) - 1, f"cover_{len(self.covers)}")
+
+    # placements
+
+    def decode(self, values: dict[pulp.LpVariable, float]) -> Placement:
+        """Return the placement that the solver's values stand for."""
+        most, place = np.zeros(self.flat.num_nodes), np.zeros(self.flat.num_nodes, dtype=np.int64)
+        for (v, p), x in self.x.items():
+            if values[x] > most[v]:
+                most[v], place[v] = values[x], p
+        return placement_at(self.flat, place)
+
+    def encode(self, placement: Placement) -> dict[pulp.LpVariable, float] | None:
+        """Return a value for every variable, for a feasible placement; None if the program does not have it."""
+        schedule = self.problem.objective.score(self.problem, placement.device_of_op, placement.step_of_op).schedule
+        assert schedule is not None  # the offload latency has a clock
+        graph, ops = self.problem.graph, ~schedule.is_transfer
+        begins, finishes = np.zeros(graph.num_ops), np.zeros(graph.num_ops)
+        begins[schedule.op[ops]], finishes[schedule.op[ops]] = schedule.start_s[ops], schedule.finish_s[ops]
+        node_place = node_places(self.flat, placement, ordered_slots(self.flat, placement, begins))
+        if node_place is None or any((v, p) not in self.x for v, p in enumerate(node_place.tolist())):
+            return None
+        place = node_place[self.node_of_op]
+        values = dict.fromkeys(self.lp.variables(), 0.0)
+        values |= {x: float(node_place[v] == p) for (v, p), x in self.x.items()}
+        for moved, enters in ((self.into, True), (self.out, False)):
+            for (t, s), variable in moved.items():
+                source, targets = place[graph.tensor_producer[t]] == s, place[graph.consumers_of(t)] == s
+                values[variable] = float(not source and targets.any() if enters else source and not targets.all())
+        for (way, t, op, s), variable in self.edge.items():
+            here, there = place[graph.tensor_producer[t]] == s, place[op] == s
+            values[variable] = float(there and not here if way == "in" else here and not there)
+        known = finishes / self.unit_s
+        values |= dict(zip(self.done, known.tolist(), strict=True))
+        latest = 0.0
+        for s in range(self.num_slots):
+            lasts = sum(factor * values[variable] for variable, factor in self._lasts(s))
+            moved_in = sum(float(self._move[at]) * values[variable] for at, variable in self.into.items() if at[1] == s)
+            mine, start = place == s, latest
+            if mine.any():
+                start = max(0.0, float(begins[mine].min()) / self.unit_s - moved_in)  # ops run after the transfers in
+                known[mine] = start + lasts
+            latest = max(latest, start + lasts)
+            values[self.start[s]], values[self.end[s]] = start, start + lasts
+            if self.spine:
+                is_serial = any(node_place[v] == s for v in self.spine)
+                values |= {self.touches[s]: float(is_serial), self.serial[s]: lasts * is_serial}
+        values |= dict(zip(self.known, known.tolist(), strict=True))
+        values[self.latency] = float(known.max())
+        return values
+
+
+def _edges(problem: Problem) -> list[tuple[int, int]]:
+    """Return the distinct edges between ops."""
+    return sorted(set(zip(problem.graph.senders.tolist(), problem.graph.receivers.tolist(), strict=True)))

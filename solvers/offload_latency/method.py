@@ -1,0 +1,112 @@
+"""What ``dp`` and ``bound`` do for `OffloadLatency`, and how every method for it opens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from placekit.contiguity import Contiguity
+from placekit.method import Run
+from placekit.objectives import Throughput
+from placekit.problem import Problem
+from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.largest_op import largest_op
+from placekit.solvers.offload_latency.bounds import CRITICAL_PATH, critical_path, rounded_down, solve_along_spine
+from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
+from placekit.solvers.offload_latency.plans import placement_of
+from placekit.solvers.offload_latency.search import search_offload
+from placekit.solvers.throughput.dp.linear import LinearDp
+from placekit.solvers.throughput.local_search.method import LocalSearchParams
+from placekit.stop import MaxRuntime, StopReason
+
+__all__ = [
+    "bound_offload",
+    "longest_latency",
+    "open_offload",
+    "search_before",
+    "solve_offload",
+    "why_not",
+]
+
+START_SHARE = 0.2
+"""Share of the time limit that the annealing before a program may take."""
+SPLIT_UP_TO = 3000
+"""Nodes up to which the split for throughput is cheap."""
+SPLIT_SHARE = 0.1
+"""Share of the time left that it may take."""
+
+
+def why_not(problem: Problem) -> str | None:
+    """Return why a method that searches by calls cannot work on an offload problem, or None."""
+    if problem.contiguity is not Contiguity.NONE:
+        return f"for offload-latency it does not keep parts {problem.contiguity}; use contiguity none"
+    return None
+
+
+def open_offload(run: Run, on_bound: Callable[[float, str], None] | None = None) -> OffloadProblem:
+    """Offer the single devices and the hosts, raise the quick bounds, and return the flat problem."""
+    on_bound = on_bound or run.raise_bound
+    offer_single_devices(run)
+    flat = flatten_calls(run.problem)
+    hosts = placement_of(flat, np.full(flat.num_nodes, -1), np.zeros(0, dtype=np.int64))
+    if hosts is not None:
+        run.offer(hosts)
+    on_bound(*largest_op(run.problem))
+    longest_s = critical_path(flat)
+    if math.isfinite(longest_s):
+        on_bound(rounded_down(flat, longest_s), CRITICAL_PATH)
+    return flat
+
+
+def solve_offload(run: Run) -> StopReason:
+    """Solve by the series program: its placement and its bound; if they differ, polish the placement for a moment.
+
+    The program does not see that host ops run beside calls within a gap, and a few moves often find that. Nor does it
+    divide the memory among its calls, which the split for throughput does.
+    """
+    flat = open_offload(run)
+    if run.should_stop() is None:
+        solve_along_spine(run, flat, run.raise_bound, lambda: run.should_stop() is not None)
+    if run.should_stop() is None and flat.num_nodes <= SPLIT_UP_TO:
+        _offer_split(run)
+    if run.should_stop() is None:
+        search_offload(run, LocalSearchParams(patience=2, steps=100))
+    return run.should_stop() or StopReason.FINISHED
+
+
+def bound_offload(run: Run, on_bound: Callable[[float, str], None]) -> StopReason:
+    """Raise every bound; the placement of the series program is offered on the way."""
+    flat = open_offload(run, on_bound)
+    if run.should_stop() is None:
+        solve_along_spine(run, flat, on_bound, lambda: run.should_stop() is not None)
+    return run.should_stop() or StopReason.FINISHED
+
+
+def search_before(run: Run) -> StopReason | None:
+    """Find the placement that a program starts from: series program, if no earlier stage has done it, and annealing."""
+    if "ideals" not in run.info:
+        reason = solve_offload(run)
+        if reason is not StopReason.FINISHED:
+            return reason
+    with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
+        search_offload(run, LocalSearchParams(patience=3, steps=200))
+    return run.should_stop()
+
+
+def longest_latency(problem: Problem) -> float:
+    """Return a latency that no placement exceeds: every op after the other, every tensor moved as often as possible."""
+    costs, graph = problem.costs, problem.graph
+    moves = 1 + np.diff(graph.consumer_offsets)
+    return float(costs.op_time_s.max(axis=1).sum() + (moves * costs.transfer_time_s.max(axis=1)).sum())
+
+
+def _offer_split(run: Run) -> None:
+    """Offer the best split for throughput along a few orders, one call a device. Milliseconds for a hundred ops."""
+    problem = run.problem.replace(objective=Throughput(), contiguity=Contiguity.ACYCLIC)
+    split = Run(problem, None if run.remaining_s is None else MaxRuntime(SPLIT_SHARE * run.remaining_s), run.seed)
+    split.interrupted = run.interrupted
+    LinearDp().run(split)
+    if split.placement is not None:
+        run.offer(split.placement.device_of_op)

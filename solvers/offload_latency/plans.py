@@ -1,0 +1,174 @@
+"""From nodes in calls to a placement of ops, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.graph import topological_order
+from placekit.placement import Placement
+from placekit.solvers.offload_latency.flat import OffloadProblem
+
+__all__ = [
+    "assign_devices",
+    "equal_slots",
+    "host_of_node",
+    "insert_nodes",
+    "node_places",
+    "ordered_slots",
+    "placement_at",
+    "placement_of",
+]
+
+
+def host_of_node(flat: OffloadProblem) -> NDArray[np.int64]:
+    """``[N]`` device index of the fastest host that may run each node; -1 where none may."""
+    contraction = flat.contraction
+    if not flat.hosts:
+        return np.full(flat.num_nodes, -1)
+    hosts = np.array(flat.hosts)
+    kinds = contraction.problem.platform.kind_of_device[hosts]
+    time = np.where(contraction.allowed[:, hosts], contraction.time_s.sum(axis=2)[:, kinds], np.inf)
+    return np.where(np.isfinite(time.min(axis=1)), hosts[np.argmin(time, axis=1)], -1)
+
+
+def insert_nodes(flat: OffloadProblem, call_of_node: NDArray[np.int64], nodes: NDArray[np.int64]) -> None:
+    """Put each of `nodes` into the call that it lies inside of, or else leave it on the host (-1)."""
+    order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers)
+    before: list[set[int]] = [set() for _ in range(flat.num_nodes)]  # calls that lead to a node
+    behind: list[set[int]] = [set() for _ in range(flat.num_nodes)]
+    edges = list(zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True))
+    rank = np.empty(flat.num_nodes, dtype=np.int64)
+    rank[order] = np.arange(flat.num_nodes)
+    for u, v in sorted(edges, key=lambda edge: int(rank[edge[0]])):
+        before[v] |= before[u] | {int(call_of_node[u])}
+    for u, v in sorted(edges, key=lambda edge: -int(rank[edge[1]])):
+        behind[u] |= behind[v] | {int(call_of_node[v])}
+    for v in nodes.tolist():
+        inside = (before[v] & behind[v]) - {-1}
+        if inside:
+            call_of_node[v] = min(inside)
+
+
+def assign_devices(
+    flat: OffloadProblem, call_of_node: NDArray[np.int64], group_of_call: list[int]
+) -> NDArray[np.int64] | None:
+    """Return the ``[calls]`` devices: large calls first, each on the first that has room; None if none has.
+
+    Of the groups of equal accelerators the given one is tried first. O(calls * devices * nodes).
+    """
+    num_devices = flat.contraction.problem.platform.num_devices
+    calls_left, room = np.zeros(num_devices, dtype=np.int64), np.zeros(num_devices)
+    for group, limit in zip(flat.groups, flat.limit_bytes.tolist(), strict=True):
+        calls_left[list(group)], room[list(group)] = flat.calls_per_device, limit
+    device = np.full(len(group_of_call), -1, dtype=np.int64)
+    members = [np.flatnonzero(call_of_node == call) for call in range(len(group_of_call))]
+    size = [float(flat.memory_bytes[nodes].sum()) for nodes in members]
+    for call in sorted(range(len(size)), key=lambda call: -size[call]):
+        groups = [group_of_call[call], *(g for g in range(flat.num_groups) if g != group_of_call[call])]
+        for d in (d for g in groups for d in flat.groups[g]):
+            if calls_left[d] and size[call] <= room[d] and flat.contraction.allowed[members[call], d].all():
+                device[call] = d
+                calls_left[d] -= 1
+                room[d] -= size[call]
+                break
+        if device[call] < 0:
+            return None
+    return device
+
+
+def placement_of(
+    flat: OffloadProblem, call_of_node: NDArray[np.int64], device_of_call: NDArray[np.int64]
+) -> Placement | None:
+    """Return the placement with these calls, numbered in the order of their steps; None if a node has no host.
+
+    Parameters
+    ----------
+    flat
+        The problem.
+    call_of_node
+        ``[N]`` call, -1 for the host.
+    device_of_call
+        ``[calls]`` device index.
+    """
+    device = host_of_node(flat)
+    in_call = call_of_node >= 0
+    device[in_call] = device_of_call[call_of_node[in_call]]
+    if (device < 0).any():
+        return None
+    steps = None if flat.calls_per_device == 1 else np.where(in_call, call_of_node, 0)
+    expand = flat.contraction.expand
+    return Placement.of(flat.contraction.problem, expand(device), None if steps is None else expand(steps))
+
+
+def _first_places(flat: OffloadProblem) -> dict[int, int]:
+    """Return the first place of every device."""
+    return {int(d): p for p, d in reversed(list(enumerate(flat.device_of_place.tolist())))}
+
+
+def equal_slots(flat: OffloadProblem) -> list[list[int]]:
+    """Return the first slots of the accelerators of every group of equals."""
+    first = _first_places(flat)
+    return [[first[d] for d in group] for group in flat.groups]
+
+
+def ordered_slots(flat: OffloadProblem, placement: Placement, starts_s: NDArray[np.float64]) -> dict[int, int]:
+    """Return a first place for every device, such that of equal accelerators the first calls start in order.
+
+    Parameters
+    ----------
+    flat
+        The problem.
+    placement
+        A feasible placement.
+    starts_s
+        ``[num_ops]`` start of each op, or of the call that it belongs to.
+    """
+    device = placement.device_of_op
+    first_place = _first_places(flat)
+    for group, slots in zip(flat.groups, equal_slots(flat), strict=True):
+        earliest = {d: float(starts_s[device == d].min(initial=np.inf)) for d in group}
+        first_place |= dict(zip(sorted(group, key=earliest.__getitem__), slots, strict=True))
+    return first_place
+
+
+def placement_at(flat: OffloadProblem, node_place: NDArray[np.int64]) -> Placement:
+    """Return the placement with ``[N]`` places."""
+    place = flat.contraction.expand(node_place)
+    steps = None
+    if flat.calls_per_device > 1:
+        num_slots = len(flat.device_of_place) - len(flat.hosts)
+        steps = np.where(place < num_slots, place % flat.calls_per_device, 0)
+    return Placement.of(flat.contraction.problem, flat.device_of_place[place], steps)
+
+
+def node_places(
+    flat: OffloadProblem, placement: Placement, first_place: Mapping[int, int] | None = None
+) -> NDArray[np.int64] | None:
+    """``[N]`` places of a placement; None if it makes more calls than a device may.
+
+    Parameters
+    ----------
+    flat
+        The problem.
+    placement
+        A feasible placement.
+    first_place
+        First place of every device; by default its own. Equal devices may have each other's.
+    """
+    if first_place is None:
+        first_place = _first_places(flat)
+    device = placement.device_of_op
+    place = np.array([first_place[d] for d in device.tolist()], dtype=np.int64)
+    if placement.step_of_op is not None and flat.calls_per_device > 1:
+        on_call = ~np.isin(device, flat.hosts)
+        for d in np.unique(device[on_call]).tolist():
+            rank = np.unique(placement.step_of_op[device == d], return_inverse=True)[1]
+            if rank.max() >= flat.calls_per_device:
+                return None
+            place[device == d] += rank
+    of_node = np.zeros(flat.num_nodes, dtype=np.int64)
+    of_node[flat.contraction.class_of_op] = place
+    return of_node

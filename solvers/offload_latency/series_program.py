@@ -1,0 +1,163 @@
+r"""The series program: an exact dynamic program over calls that contain a spine vertex, and a bound for the others.
+
+A call is convex: whatever lies between two of its nodes waits for the one and is waited for by the other. So a call
+that contains spine vertices contains an interval of them with all nodes between, and is the difference
+:math:`I \setminus J` of two ideals of different gaps (:mod:`placekit.solvers.offload_latency.series`). All nodes of J
+end
+before it starts and all other nodes outside start after it ends, because each is joined to the spine vertex by a path.
+The latency is therefore a sum along the spine, of calls, of spine vertices on the host, and of what runs between:
+
+.. math::
+
+   done(I) &= \min_{J \text{ in an earlier gap}} ready(J) + call(I \setminus J), \quad
+   done(I_q) \le ready(I_q \setminus a_q) + t^{host}(a_q) \\
+   ready(J) &= \min_{I \subseteq J \text{ in the same gap}} done(I) + between(J \setminus I)
+
+with the number of calls made so far as an index of both. If no call lies within a gap, *between* is the longest path on
+the host, and the program is exact. For calls within a gap there are two variants. For a lower bound, *between* becomes
+a bound along paths: each node runs on the host, or in a call of which only its own work, that of one path, and the
+tensors that must move are counted, and at least one call is used up. For a placement, a call within a gap is the
+difference of two ideals as well, and waits for all of the smaller one. If both variants have the same value, the
+placement is optimal.
+
+What is left out can only make it a better placement: contiguity, memory over several calls of one device, host memory,
+pins among equal devices, colocation over several calls. If there are too many combinations of groups of accelerators,
+they are replaced by one that has the best of each, with as many calls as one likes if those are too many, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.solvers.offload_latency.flat import OffloadProblem
+from placekit.solvers.offload_latency.series import Series
+from placekit.solvers.offload_latency.series_arrays import (
+    gap_of,
+    inputs_of,
+    last_nodes_of,
+    merged_groups,
+    out_times,
+    sums_of,
+)
+from placekit.solvers.offload_latency.series_kernels import Table, relax_gap, relax_spine_calls
+
+__all__ = ["Plan", "solve_series"]
+
+CHUNK = 64
+"""Ideals between two looks at whether to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the program found.
+
+    Parameters
+    ----------
+    latency_s
+        Its optimum in seconds, not rounded.
+    calls
+        Nodes and group of every call, in their order.
+    is_placement
+        False if there are calls that the bound alone counts: then `latency_s` is only a lower bound.
+    """
+
+    latency_s: float
+    calls: tuple[tuple[NDArray[np.int64], int], ...]
+    is_placement: bool
+
+
+def solve_series(
+    flat: OffloadProblem,
+    series: Series,
+    *,
+    is_bound: bool,
+    most_s: float = math.inf,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Plan | None:
+    """Return the optimum of the series program; None if stopped, or if nothing is at most `most_s`.
+
+    Parameters
+    ----------
+    flat, series
+        The problem and its decomposition.
+    is_bound
+        True for a lower bound, False for a placement.
+    most_s
+        Latency that is known to be possible, in seconds: what is above is cut off.
+    should_stop
+        Asked often.
+
+    Notes
+    -----
+    O(pairs of ideals that fit into one call * (open nets + states)).
+    """
+    time_s, net_time_s, limits, less = merged_groups(flat)
+    sums = sums_of(flat, series, time_s, net_time_s, limits)
+    shape = (series.num_ideals, less.shape[1])
+    table = Table(
+        less,
+        done_s=np.full(shape, np.inf),
+        done_from=np.full(shape, -1, dtype=np.int64),
+        done_group=np.full(shape, -1, dtype=np.int64),
+        ready_s=np.full(shape, np.inf),
+        ready_from=np.full(shape, -1, dtype=np.int64),
+        ready_group=np.full(shape, -1, dtype=np.int64),
+    )
+    table.done_s[0] = 0.0
+    most_s = most_s * (1 + 1e-9) + flat.rounding_s
+    last_nodes = last_nodes_of(series)
+    inputs, out_s = inputs_of(flat, series, net_time_s), out_times(flat, net_time_s)
+    for number in range(series.num_gaps):
+        gap = gap_of(flat, series, number, last_nodes, inputs, time_s, out_s, float(limits.max(initial=0.0)))
+        if number > 0:
+            table.done_s[gap.begin] = table.ready_s[gap.begin - 1] + flat.host_time_s[series.spine[number - 1]]
+        for first in range(gap.begin, gap.end, CHUNK):
+            if should_stop():
+                return None
+            until = min(first + CHUNK, gap.end)
+            if number > 0:
+                relax_spine_calls(first, until, number, series.ideal_offsets, sums, table, most_s)
+            relax_gap(first, until, gap, is_bound, sums, table, most_s)
+    latency_s = table.ready_s[-1, -1]
+    return _trace(series, table) if latency_s <= most_s and np.isfinite(latency_s) else None
+
+
+def _trace(series: Series, table: Table) -> Plan:
+    """Walk back through the choices."""
+    gap_of_ideal = series.gap_of_ideal()
+    at, state = table.ready_s.shape[0] - 1, table.ready_s.shape[1] - 1
+    latency_s = float(table.ready_s[at, state])
+    calls: list[tuple[NDArray[np.int64], int]] = []
+    is_placement = True
+    while True:
+        source, inner = int(table.ready_from[at, state]), int(table.ready_group[at, state])
+        if inner >= 0:
+            is_placement = False
+            state = int(table.less[inner, state])
+        at = source
+        start, group = int(table.done_from[at, state]), int(table.done_group[at, state])
+        if start >= 0:
+            calls.append((_nodes_between(series, start, at), group))
+            at, state = start, int(table.less[group, state])
+        elif gap_of_ideal[at] > 0:
+            at -= 1  # the spine vertex ran on the host, after all of the gap before it
+        else:
+            return Plan(latency_s, tuple(calls[::-1]), is_placement)
+
+
+def _nodes_between(series: Series, low: int, high: int) -> NDArray[np.int64]:
+    """Return the nodes of the ideal `high` that are not in the ideal `low`."""
+    first, last = (np.searchsorted(series.ideal_offsets, [low, high], side="right") - 1).tolist()
+    found: list[int] = []
+    for gap in range(first, last + 1):
+        if gap > first:
+            found.append(int(series.spine[gap - 1]))
+        mask = int(series.mask[high]) if gap == last else -1
+        mask &= ~int(series.mask[low]) if gap == first else -1
+        found += [v for i, v in enumerate(series.nodes_of_gap(gap).tolist()) if mask >> i & 1]
+    return np.array(found, dtype=np.int64)

@@ -1,0 +1,174 @@
+"""Method ``auto``: picks a sequence of methods by objective, structure and size, and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Self
+
+from placekit.contiguity import Contiguity
+from placekit.errors import InvalidProblemError
+from placekit.method import Run
+from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
+from placekit.problem import Problem
+from placekit.solvers.generic.largest_op import largest_op
+from placekit.solvers.sequence.stages import Stage, run_stages
+from placekit.stop import StopReason
+
+__all__ = ["Auto", "plan"]
+
+DEFAULT_TIME_LIMIT_S = 60.0
+"""Without a time limit of the caller's."""
+PROGRAM_UP_TO = 2_000
+"""Classes times devices up to which a program that models every choice is worth a try at once."""
+PROGRAM_AT_ALL = 200_000
+"""Classes times devices beyond which such a program is not even built."""
+MAKESPAN_PROGRAM_UP_TO = 8_000
+"""Classes times devices up to which all orders are modelled at once."""
+MAKESPAN_PROGRAM_FIRST_UP_TO = 200
+"""Classes times devices up to which that program comes first, as it closes at once."""
+MAKESPAN_PROGRAM_CLOSES_UP_TO = 1_000
+"""Classes times devices up to which that program gets most of the time, half as many where devices differ."""
+WORK_BINDS = 0.05
+"""Gap of the makespan that paths and shared work leave, below which work is what binds. Such a gap the program of all
+orders does not close on many unequal devices, because its own relaxation knows less of work."""
+NEARLY_CLOSED = 0.025
+"""Gap of the makespan below which annealing does more than refuting limits does, where the program is not the best."""
+
+FAST_STEPS, SLOW_STEPS = 20_000, 200_000
+"""Proposals per op of an annealing with many starts, and of one with few. Which ends lower depends on the problem."""
+
+
+class Auto:
+    """The strongest sequence of methods that placekit knows for a problem, with one trace.
+
+    The choice depends on the objective, the contiguity, the number of choices (classes times devices) and, for the
+    makespan, on whether the devices are equal and on the gap by then; see `plan`. Stages end early when the proof is
+    there; ``info["stages"]`` tells what was chosen, why, and what it gave. Without a time limit it takes at most a
+    minute.
+    """
+
+    name: ClassVar[str] = "auto"
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; it has no parameters."""
+        if argument or params:
+            raise InvalidProblemError("method 'auto' has no parameters; name the method that they are for")
+        return cls()
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None for the objectives that there is a plan for."""
+        if plan(problem):
+            return None
+        if isinstance(problem.objective, Makespan):
+            return f"makespan knows no contiguity {str(problem.contiguity)!r}: devices work asynchronously; use 'none'"
+        return f"there is no plan for objective {problem.objective.name}"
+
+    def run(self, run: Run) -> StopReason:
+        """Go through the plan."""
+        run.raise_bound(*largest_op(run.problem))
+        with run.limited_to(DEFAULT_TIME_LIMIT_S if run.remaining_s is None else None):
+            return run_stages(run, plan(run.problem))
+
+
+def plan(problem: Problem) -> tuple[Stage, ...]:
+    """Return the stages for `problem`; empty if there is no plan for its objective."""
+    size = (int(problem.op_class.max()) + 1) * problem.platform.num_devices
+    if isinstance(problem.objective, SerialLatency):
+        return (Stage("mincut", "a minimum cut is the optimum for two kinds, and a start for more"),)
+    if isinstance(problem.objective, OffloadLatency):
+        return _offload(problem, size)
+    if isinstance(problem.objective, Makespan):
+        is_equal = len({device.kind for device in problem.platform.devices}) == 1
+        return _makespan(size, is_equal=is_equal) if problem.contiguity is Contiguity.NONE else ()
+    if not isinstance(problem.objective, Throughput):
+        return ()
+    if problem.contiguity is Contiguity.ACYCLIC:
+        return _acyclic(size)
+    if problem.contiguity is Contiguity.CONVEX:
+        return _convex(size)
+    return _free(size)
+
+
+def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:
+    program = Stage("dp", "calls along the spine of the graph: often the proof, always a bound", 0.4)
+    if problem.contiguity is not Contiguity.NONE:
+        return (program,)
+    if size > PROGRAM_AT_ALL:
+        return (program, Stage("local-search", "anneal calls and host ops"))
+    whole = Stage("ilp", f"{size} choices: the whole program may close", 0.6)
+    return (
+        program,
+        Stage("local-search", "anneal calls and host ops", 0.6),
+        *((whole,) if size <= PROGRAM_UP_TO else ()),
+        Stage("lns", "neighbourhoods of the best placement, solved exactly", params={"patience": 10**9}),
+    )
+
+
+def _makespan(size: int, *, is_equal: bool) -> tuple[Stage, ...]:
+    start = Stage("heft", "list scheduling takes milliseconds")
+    if size <= MAKESPAN_PROGRAM_UP_TO:
+        anneal = Stage("local-search", "anneal placement and order", params={"steps": FAST_STEPS, "patience": 10**9})
+        slowly = replace(anneal, params={**anneal.params, "steps": SLOW_STEPS})
+        both = Stage("bound", "limits refuted case by case, and annealing beside it", beside=anneal)
+        program = Stage("cpsat", "the program that models every order, and annealing beside it", 0.85, beside=slowly)
+        if size <= MAKESPAN_PROGRAM_FIRST_UP_TO:
+            return (start, replace(program, share=0.6), both)
+        if size <= MAKESPAN_PROGRAM_CLOSES_UP_TO // (1 if is_equal else 2):
+            return (start, replace(both, share=0.1), program, replace(both, beside=slowly))
+        return (
+            start,
+            replace(both, share=0.15),
+            program if is_equal else replace(program, only_if=partial(_is_open, WORK_BINDS)),
+            replace(both, share=0.5, beside=slowly, only_if=partial(_is_open, NEARLY_CLOSED)),
+            replace(anneal, why="two annealings side by side, one of them slowly", beside=slowly),
+        )
+    return (
+        start,
+        Stage("local-search", "anneal placement and order together, stretch by stretch", 0.7),
+        Stage("lns", "re-optimise windows of the schedule", 0.5),
+        Stage("bound", "too many orders to model: relaxations bound them"),
+    )
+
+
+def _is_open(more_than: float, run: Run) -> bool:
+    return run.gap is None or run.gap > more_than
+
+
+def _acyclic(size: int) -> tuple[Stage, ...]:
+    stages = (
+        Stage("dpl", "the best chain along a few orders takes milliseconds"),
+        Stage("dp", "ideals inside the balance windows of that chain: usually the proof", 0.5),
+        Stage("local-search", "too many ideals for a proof: improve the chain", 0.4),
+    )
+    if size <= PROGRAM_AT_ALL:
+        return (*stages, Stage("cpsat", "the program that models every choice has the best bounds then"))
+    return (*stages, Stage("bound", "too many choices to model: relaxations bound them"))
+
+
+def _convex(size: int) -> tuple[Stage, ...]:
+    stages = (
+        Stage("dp", "acyclic placements are convex: a start", 0.1, Contiguity.ACYCLIC),
+        Stage("local-search", "improve it among placements with an acyclic quotient", 0.2),
+    )
+    if size <= PROGRAM_AT_ALL:
+        return (*stages, Stage("cpsat", "the program that also sees convex placements with a cyclic quotient"))
+    return (*stages, Stage("bound", "too many choices to model: relaxations bound them"))
+
+
+def _free(size: int) -> tuple[Stage, ...]:
+    start = Stage("dp", "the best acyclic placement is a start", 0.1, Contiguity.ACYCLIC)
+    search = Stage("local-search", "leave the acyclic placements: anneal over the nets", 0.2)
+    if size > PROGRAM_AT_ALL:
+        return (start, search, Stage("bound", "too many choices to model: relaxations bound them"))
+    program = Stage("ilp", f"{size} choices: the whole program may close at once", 0.15)
+    return (
+        start,
+        *((program,) if size <= PROGRAM_UP_TO else ()),
+        search,
+        Stage("lns", "neighbourhoods of the best placement, solved exactly", 0.35),
+        Stage("bound", "the proof of how good it is: relaxations around the bottleneck device"),
+        Stage("lns", "the rest of the time", params={"patience": 10**9}),
+    )

@@ -1,0 +1,96 @@
+"""Methods in a row, ``"hsdag+lns"``: each starts from what those before it found."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from placekit.errors import InvalidProblemError
+from placekit.method import Run
+from placekit.problem import Problem
+from placekit.solvers import registry
+from placekit.solvers.sequence.stages import Stage, run_stages
+from placekit.stop import StopReason
+
+__all__ = ["Composed", "split_name"]
+
+
+def split_name(name: str, known: Collection[str]) -> tuple[str, ...]:
+    """Return the parts of ``"a+b:x+c"``: a plus sign divides where the name of a method follows.
+
+    Parameters
+    ----------
+    name
+        What the user wrote; an argument behind a colon may have plus signs of its own.
+    known
+        Names of the methods.
+
+    Examples
+    --------
+    >>> split_name("file:a+b.json+lns", ["file", "lns"])
+    ('file:a+b.json', 'lns')
+    """
+    parts = name.split("+")
+    whole = [parts[0]]
+    for part in parts[1:]:
+        if part.partition(":")[0] in known:
+            whole.append(part)
+        else:
+            whole[-1] += f"+{part}"
+    return tuple(whole)
+
+
+class Composed:
+    """A row of methods as one: placements, bounds and the trace go on from one to the next.
+
+    Under a time limit every part may take an equal share of what is left when its turn comes, so what one leaves over
+    the others get. Without a limit each goes to its own end.
+
+    Parameters
+    ----------
+    parts
+        Names of the methods, at least two.
+    params
+        Parameters by ``"method.parameter"``.
+
+    Raises
+    ------
+    InvalidProblemError
+        A parameter without the name of one of the methods before it, or that this method does not have.
+    SolverUnavailableError
+        A method needs a package that is not installed.
+    """
+
+    def __init__(self, parts: Sequence[str], params: Mapping[str, Any]) -> None:
+        self.name = "+".join(parts)
+        bases = [part.partition(":")[0] for part in parts]
+        for key in params:
+            if key.partition(".")[0] not in bases or "." not in key:
+                raise InvalidProblemError(
+                    f"method {self.name!r} has no parameter {key!r}; name the method that it is for, as in "
+                    f"'{bases[-1]}.{key.rpartition('.')[2]}'"
+                )
+        self._stages = tuple(
+            Stage(
+                part,
+                "first in the row" if index == 0 else f"goes on from {parts[index - 1]}",
+                share=1 / (len(parts) - index),
+                params={k.partition(".")[2]: v for k, v in params.items() if k.partition(".")[0] == bases[index]},
+            )
+            for index, part in enumerate(parts)
+        )
+        self._methods = [
+            registry.get_method(stage.method, stage.params) for stage in self._stages
+        ]  # says now what is wrong
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None if every part can work on `problem`, else why the first one cannot."""
+        for method in self._methods:
+            why_not = method.supports(problem)
+            if why_not is not None:
+                return f"{method.name}: {why_not}"
+        return None
+
+    def run(self, run: Run) -> StopReason:
+        """Let each part work on `run` in turn; ``run.info["stages"]`` tells what each one brought."""
+        return run_stages(run, self._stages)

@@ -1,0 +1,108 @@
+r"""Which devices a cut has to tell apart.
+
+Let device e *dominate* device d if every class that may go to d may go to e, costs no more there, and every net costs
+e no more than d. Then moving everything from d to e is never worse for the sum of work and transfers: work does not
+grow; a net that touched d now touches e instead, which costs no more, and less if e was touched already or if the net
+is now in one piece. So d can be left out. Two devices of one kind always dominate each other unless a pin tells them
+apart: without memory limits, contiguity and cost per subgraph, **one device of each kind is enough**.
+
+None of the three may be added without a second look. Memory: two devices hold more than one. Contiguity: merging two
+convex parts can give a part that is not convex. Subgraphs: merging can *raise* their number. With two devices A1, A2
+of one kind and B of another, the chains A1 -> A2 -> B and B -> A2 -> B run as the four subgraphs (0, A1), (0, B),
+(1, A2), (2, B); with A1 and A2 merged, B has work at the levels 0, 1 and 2 and A at 0 and 1: five. The relaxation that
+leaves the three out stays a lower bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction
+from placekit.solvers.serial_latency.flow import Nets
+
+__all__ = ["Labels", "labels_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The costs of a contracted problem on the devices that are worth telling apart.
+
+    Parameters
+    ----------
+    devices
+        ``[num_labels]`` device of each label, ascending.
+    time_s
+        ``[num_classes, num_labels]`` seconds; infinite where the class may not go.
+    net_offsets, net_pins
+        The contraction's nets.
+    net_time_s
+        ``[num_nets, num_labels]`` seconds if the net touches the label and leaves it.
+    """
+
+    devices: NDArray[np.int64]
+    time_s: NDArray[np.float64]
+    net_offsets: NDArray[np.int64]
+    net_pins: NDArray[np.int64]
+    net_time_s: NDArray[np.float64]
+
+    @property
+    def num_labels(self) -> int:
+        """Number of labels."""
+        return len(self.devices)
+
+    def nets(self, weight: NDArray[np.float64]) -> Nets:
+        """Return the nets with the ``[num_nets]`` weights."""
+        return Nets(self.net_offsets, self.net_pins, weight)
+
+    def value_s(self, label: NDArray[np.int64]) -> float:
+        """Return work and transfers of ``[num_classes]`` labels in seconds; infinite if one may not be there."""
+        total = float(self.time_s[np.arange(len(label)), label].sum())
+        touches = np.stack(
+            [self.nets(self.net_time_s[:, k]).any_on(label == k) for k in range(self.num_labels)], axis=1
+        )
+        is_split = touches.sum(axis=1) > 1
+        return total + float((self.net_time_s * touches)[is_split].sum())
+
+
+def labels_of(contraction: Contraction, *, across_kinds: bool = True) -> Labels:
+    """Return the devices that no other one dominates, and the costs there.
+
+    Parameters
+    ----------
+    contraction
+        The contracted problem, of which every class has at least one device.
+    across_kinds
+        False to compare devices of one kind only, as a price on a kind's memory asks for.
+
+    Notes
+    -----
+    O(devices**2 * (classes + nets)).
+    """
+    kind = contraction.problem.platform.kind_of_device
+    allowed = contraction.allowed
+    time_s = np.where(allowed, contraction.time_s.sum(axis=2)[:, kind], np.inf)
+    net_time_s = contraction.net_time_s.sum(axis=2)[:, kind]
+
+    def dominates(e: int, d: int) -> bool:
+        if kind[e] == kind[d]:
+            return bool((allowed[:, e] | ~allowed[:, d]).all())
+        return across_kinds and bool(
+            (time_s[:, e] <= time_s[:, d]).all() and (net_time_s[:, e] <= net_time_s[:, d]).all()
+        )
+
+    # the relation is transitive: whatever is left out is dominated by something that stays
+    devices = [
+        d
+        for d in range(len(kind))
+        if not any(e != d and dominates(e, d) and (e < d or not dominates(d, e)) for e in range(len(kind)))
+    ]
+    return Labels(
+        np.array(devices, dtype=np.int64),
+        time_s[:, devices],
+        contraction.net_offsets,
+        contraction.net_pins,
+        net_time_s[:, devices],
+    )

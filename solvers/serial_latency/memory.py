@@ -1,0 +1,94 @@
+r"""Memory limits of two kinds, by a price on bytes: a proven bound, and placements on the way.
+
+With two labels of different kinds (:mod:`placekit.solvers.serial_latency.labels`) at most one of the kinds can be
+overfull,
+unless the problem has no solution. Let :math:`M` be what all devices of that kind hold together and :math:`m(x)` what a
+placement puts there. For every price :math:`\mu \ge 0`,
+
+.. math:: L(\mu) = \min_x \; cost(x) + \mu \, (m(x) - M)
+
+is at most the cost of any placement that fits, because its second term is not positive. Each value is one minimum cut,
+with :math:`\mu m_v` added to the op times of the kind. Every cut is also a line in :math:`\mu` above L, so the largest
+value is found from two lines, one rising and one falling: cut at the price where they meet, and let the new line
+replace one of them, until it is not below that point. L is piecewise linear, so this ends; a handful of cuts is usual.
+
+References
+----------
+Fisher, "The Lagrangian relaxation method for solving integer programming problems", Management Science 27(1), 1981;
+Gallo, Grigoriadis and Tarjan, "A fast parametric maximum flow algorithm", SIAM J. Computing 18(1), 1989.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction
+from placekit.evaluate import MEMORY_TOLERANCE
+from placekit.solvers.serial_latency.flow import FLOAT_SLACK, CutCost
+from placekit.solvers.serial_latency.labels import Labels
+
+__all__ = ["priced_cuts"]
+
+MAX_CUTS = 60
+"""The lines meet long before; a safeguard against rounding."""
+
+
+def priced_cuts(contraction: Contraction, labels: Labels) -> Iterator[tuple[NDArray[np.int64], float]]:
+    """Yield ``[num_classes]`` labels and a lower bound in seconds for a few prices, until the best price is reached.
+
+    Parameters
+    ----------
+    contraction
+        The contracted problem.
+    labels
+        Two labels, compared within their kinds only.
+
+    Notes
+    -----
+    Nothing is yielded if the minimum cut itself fits what its kinds hold together, or if the labels are of one kind.
+    """
+    platform = contraction.problem.platform
+    kind = platform.kind_of_device[labels.devices]
+    if kind[0] == kind[1]:
+        return
+    size = contraction.memory_bytes
+    limits = np.array([np.inf if device.memory_bytes is None else device.memory_bytes for device in platform.devices])
+    limit = [float(limits[platform.kind_of_device == k].sum()) for k in kind]
+    split = labels.nets(labels.net_time_s.sum(axis=1))
+    free = CutCost(labels.time_s[:, 0], labels.time_s[:, 1], split=split)
+    cut = free.minimise()
+    held = [float(size[cut.is_first].sum()), float(size[~cut.is_first].sum())]
+    overfull = [k for k in (0, 1) if held[k] > limit[k]]
+    if not overfull:
+        return
+    tight = overfull[0]
+    # twice the judge's tolerance: its sum is rounded, too
+    most = limit[tight] * (1 + 2 * MEMORY_TOLERANCE)
+    least_held = np.isinf(labels.time_s[:, 1 - tight])
+    is_first = least_held if tight == 0 else ~least_held
+    rising = cut.value, held[tight] - most
+    falling = free.value(is_first), float(size[least_held].sum()) - most
+    yield np.where(is_first, 0, 1), cut.bound
+    for _ in range(MAX_CUTS):
+        if rising[1] <= 0 or falling[1] >= 0:
+            return  # a cut fits within rounding, or the ops that must be here do not
+        price = (falling[0] - rising[0]) / (rising[1] - falling[1])
+        height = rising[0] + price * rising[1]
+        if price <= 0:
+            return
+        time_s = labels.time_s.copy()
+        time_s[:, tight] += price * size
+        cut = CutCost(time_s[:, 0], time_s[:, 1], split=split).minimise()
+        on_tight = cut.is_first if tight == 0 else ~cut.is_first
+        bound = cut.bound - price * most - 2 * FLOAT_SLACK * price * most
+        yield np.where(cut.is_first, 0, 1), bound
+        line = free.value(cut.is_first), float(size[on_tight].sum()) - most
+        if line[0] + price * line[1] >= height - 1e-9 * abs(height):
+            return
+        if line[1] > 0:
+            rising = line
+        else:
+            falling = line

@@ -1,0 +1,346 @@
+"""Method ``mincut``: the serial latency by minimum cuts, and by what closes the gap where cuts do not.
+
+========================================  ============================================================================
+problem                                   what is done, and what it proves
+========================================  ============================================================================
+two kinds (two devices worth telling      one minimum cut: the optimum, in about linear time
+apart, :mod:`~.labels`), nothing else
+... and acyclic, on two devices           one cut for either direction: the optimum
+... and a memory limit that binds         cuts with a price on bytes (:mod:`~.memory`): a bound and placements, then the
+                                          integer program of method ``ilp`` from the best of them
+more labels                               alpha-expansion (:mod:`~.expansion`), single moves, the bound of one cut per
+                                          device (:mod:`~.decomposition`), then the integer program
+a cost per subgraph                       cuts with a price on device changes along paths (:mod:`~.paths`): a bound and
+                                          placements; moves of pieces (:mod:`~.subgraphs`); then a constraint program
+                                          that counts subgraphs exactly (:mod:`~.levels`), where it is small enough
+========================================  ============================================================================
+
+`Result.info` says how the answer was proven (``proven_by``, None if it was not), how many labels there were, and
+whether an exact program was left out because of its size (``too_large_for``).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import permutations
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction, contract
+from placekit.contiguity import Contiguity
+from placekit.errors import InvalidProblemError
+from placekit.method import Run
+from placekit.objectives import SerialLatency
+from placekit.problem import Problem
+from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.solvers.assignment.flat import flatten
+from placekit.solvers.assignment.infeasible import clash
+from placekit.solvers.assignment.opening import open_run
+from placekit.solvers.params import read_params
+from placekit.solvers.serial_latency.bound import with_subgraphs
+from placekit.solvers.serial_latency.decomposition import decomposition_bounds
+from placekit.solvers.serial_latency.descent import descend
+from placekit.solvers.serial_latency.expansion import best_labels
+from placekit.solvers.serial_latency.flow import CutCost, closure
+from placekit.solvers.serial_latency.labels import Labels, labels_of
+from placekit.solvers.serial_latency.memory import priced_cuts
+from placekit.solvers.serial_latency.paths import price_paths
+from placekit.solvers.serial_latency.subgraphs import PRICE_SHARES, PieceSearch, priced_problem
+from placekit.stop import StopReason
+
+__all__ = ["MinCut", "MinCutParams"]
+
+logger = logging.getLogger(__name__)
+
+MAX_ILP_SIZE = 300_000
+"""Classes and pins times devices up to which the integer program is built."""
+MAX_LEVEL_SIZE = 60_000
+"""Ops and edges times levels times devices up to which the constraint program is built."""
+
+NUM_STARTS = 6
+"""Placements from which pieces are moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class MinCutParams:
+    """Parameters of `MinCut`.
+
+    Parameters
+    ----------
+    fallback
+        True to go on with an integer or constraint program where cuts leave a gap.
+    """
+
+    fallback: bool = True
+
+
+class MinCut:
+    """Serial latency by minimum cuts; see the module docstring."""
+
+    name: ClassVar[str] = "mincut"
+
+    def __init__(self, params: MinCutParams | None = None) -> None:
+        self.params = params or MinCutParams()
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method from its parameters."""
+        if argument is not None:
+            raise InvalidProblemError(f"method 'mincut' takes nothing after the colon, not {argument!r}")
+        return cls(read_params(MinCutParams, cls.name, params))
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None for the serial latency, under any contiguity."""
+        if isinstance(problem.objective, SerialLatency):
+            return None
+        return f"a cut is a sum of work and transfers, as in serial-latency; the objective is {problem.objective.name}"
+
+    def run(self, run: Run) -> StopReason:
+        """Cut, and go on with what the problem asks for until the gap is closed or it is time."""
+        contraction = open_run(run)
+        if contraction is None:
+            return StopReason.PROVED
+        run.info["proven_by"] = None
+        search = _Search(run, contraction)
+        steps = [
+            ("minimum cut", search.cut),
+            ("minimum cuts by direction", search.cut_by_direction),
+            ("price on memory", search.price_memory),
+            ("changes along paths", search.count_along_paths),
+            ("subgraphs counted from below", search.save_subgraphs),
+            ("single moves", search.descend),
+            ("minimum cut per device", search.decompose),
+        ]
+        if self.params.fallback:
+            steps += [("constraint program", search.count_levels), ("integer program", search.solve_program)]
+        for name, step in steps:
+            reason = run.should_stop() or step()
+            if run.gap is not None and run.gap <= OPTIMALITY_TOLERANCE:
+                run.info["proven_by"] = run.info["proven_by"] or name
+                return StopReason.PROVED
+            if reason is not None:
+                return reason
+        return StopReason.FINISHED
+
+
+class _Search:
+    """The steps; each returns why to end the run, or None to go on with the next."""
+
+    def __init__(self, run: Run, contraction: Contraction) -> None:
+        self.run, self.contraction, self.problem = run, contraction, run.problem
+        objective = run.problem.objective
+        assert isinstance(objective, SerialLatency)  # `MinCut.supports` lets nothing else through
+        self.subgraph_cost_s = objective.subgraph_cost_s
+        self.flat = flatten(contraction)
+        self.labels = labels_of(contraction)
+        self.floor_s = 0.0  # lower bound on work and transfers
+        self.starts: dict[bytes, tuple[float, NDArray[np.int64]]] = {}
+        run.info["labels"] = self.labels.num_labels
+
+    @cached_property
+    def pieces(self) -> PieceSearch:
+        """Moves of pieces, made when they are needed."""
+        return PieceSearch(self.contraction)
+
+    @property
+    def _is_told_to_stop(self) -> bool:
+        return self.run.should_stop() is not None
+
+    def _raise_floor(self, bound_s: float, name: str) -> None:
+        self.floor_s = max(self.floor_s, bound_s)
+        self.run.raise_bound(with_subgraphs(self.contraction, bound_s), name)
+
+    def _offer(self, device_of_class: NDArray[np.int64]) -> None:
+        self.run.offer(self.contraction.expand(device_of_class))
+
+    def _offer_labels(self, labels: Labels, label: NDArray[np.int64]) -> None:
+        """Offer labels as devices, and what single moves make of them where they do not fit or can be bettered."""
+        device = labels.devices[label]
+        self._offer(device)
+        if self._overfills(device):
+            self._offer(descend(self.flat, device))
+
+    def cut(self) -> StopReason | None:
+        """Minimise work and transfers alone; exact for at most two labels."""
+        label, cut = best_labels(self.labels, lambda: self._is_told_to_stop)
+        bound_s = float(self.labels.time_s.min(axis=1).sum()) * (1 - 1e-12) if cut is None else cut.bound
+        self._raise_floor(bound_s, "fastest device for every op" if cut is None else "minimum cut")
+        self._offer_labels(self.labels, label)
+        return None
+
+    def cut_by_direction(self) -> StopReason | None:
+        """Let everything that crosses between two devices go one way: the optimum for two devices, else a start."""
+        contiguity, num_devices = self.problem.contiguity, self.problem.platform.num_devices
+        if contiguity is Contiguity.NONE:
+            return None
+        devices = self.labels.devices if self.labels.num_labels > 1 else np.arange(num_devices)
+        bounds = []
+        for first, second in permutations([0, 1] if num_devices == 2 else devices.tolist(), 2):
+            if self._is_told_to_stop:
+                return None  # half of the directions prove nothing
+            bounds.append(self._cut_from_to(first, second))
+        if contiguity is Contiguity.ACYCLIC and num_devices == 2:
+            proven = [bound_s for bound_s in bounds if bound_s is not None]
+            if not proven:
+                return self.run.prove_infeasible(clash())
+            self._raise_floor(min(proven), "minimum cuts by direction")
+        return None
+
+    def _cut_from_to(self, first: int, second: int) -> float | None:
+        """Offer the best placement with all transfers from `first` to `second`; return its bound if there is one."""
+        contraction, kinds = self.contraction, self.problem.platform.kind_of_device[[first, second]]
+        time_s = np.where(contraction.allowed[:, [first, second]], contraction.time_s.sum(axis=2)[:, kinds], np.inf)
+        # an op of the device that comes first needs all ops before it to be there, too
+        requires = contraction.receivers, contraction.senders
+        must_not = closure(np.isinf(time_s[:, 1]), *requires) & np.isinf(time_s[:, 0])
+        if must_not.any():
+            return None  # an op that must come first needs one that cannot, or that neither device takes
+        split = self.labels.nets(contraction.net_time_s.sum(axis=2)[:, kinds].sum(axis=1))
+        cut = CutCost(time_s[:, 0], time_s[:, 1], split=split, requires=requires).minimise()
+        self._offer(np.where(cut.is_first, first, second))
+        return cut.bound
+
+    def price_memory(self) -> StopReason | None:
+        """Put a price on the bytes of the kind that holds too many."""
+        if np.isinf(self.flat.limit_bytes).all():
+            return None
+        labels = labels_of(self.contraction, across_kinds=False)
+        if labels.num_labels != 2:
+            return None
+        cuts = 0
+        for label, bound_s in priced_cuts(self.contraction, labels):
+            cuts += 1
+            self._raise_floor(bound_s, "price on memory")
+            self._offer_labels(labels, label)
+            if self._is_told_to_stop:
+                break
+        self.run.info["priced_cuts"] = cuts
+        return None
+
+    def count_along_paths(self) -> StopReason | None:
+        """Cut with a price on device changes one behind the other: a bound, and placements with few subgraphs."""
+        if not self.subgraph_cost_s or self.labels.num_labels < 2:
+            return None
+        last = None
+        for last in price_paths(self.contraction, self.labels):
+            self.run.raise_bound(last.bound_s, "changes along paths")
+            self._consider(self.labels.devices[last.label])
+            if self._is_told_to_stop:
+                return None
+        if last is not None and last.cut is None:
+            for floor_s in decomposition_bounds(last.labels, last.labels.value_s(last.label)):
+                self.run.raise_bound(last.bound_of(floor_s), "changes along paths, per device")
+                if self._is_told_to_stop:
+                    return None
+        return None
+
+    def save_subgraphs(self) -> StopReason | None:
+        """Cut with a price per split net, then move pieces of the best placements."""
+        if not self.subgraph_cost_s:
+            return None
+        if self.run.placement is not None:
+            self._consider(self.contraction.restrict(self.run.placement.device_of_op))
+        for share in PRICE_SHARES:
+            if self._is_told_to_stop:
+                return None
+            priced = labels_of(contract(priced_problem(self.problem, share * self.subgraph_cost_s)))
+            label, _ = best_labels(priced, lambda: self._is_told_to_stop)
+            self._consider(priced.devices[label])
+        for _, device in sorted(self.starts.values(), key=lambda start: start[0])[:NUM_STARTS]:
+            for better in self.pieces.improve(device, lambda: self._is_told_to_stop):
+                self._offer(better)
+        return None
+
+    def _consider(self, device: NDArray[np.int64]) -> None:
+        """Offer a placement, made to fit, and keep it as a start for moves of pieces."""
+        if self._overfills(device):
+            device = descend(self.flat, device)
+        self._offer(device)
+        self.starts[device.tobytes()] = self.pieces.value_s(device), device
+
+    def _overfills(self, device: NDArray[np.int64]) -> bool:
+        used = np.bincount(device, weights=self.contraction.memory_bytes, minlength=len(self.flat.limit_bytes))
+        return bool((used > self.flat.limit_bytes).any())
+
+    def descend(self) -> StopReason | None:
+        """Move single classes from the best placement known."""
+        if self.run.placement is not None and not self.subgraph_cost_s and not self.flat.is_ordered:
+            self._offer(descend(self.flat, self.contraction.restrict(self.run.placement.device_of_op)))
+        return None
+
+    def count_levels(self) -> StopReason | None:
+        """Close the gap that subgraphs leave by a constraint program, if it is small enough."""
+        if not self.subgraph_cost_s:
+            return None
+        from placekit.solvers.assignment.cpsat.method import ONE_WORKER_UP_TO
+        from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
+        from placekit.solvers.serial_latency.levels import LevelModel, most_levels
+
+        run, graph = self.run, self.problem.graph
+        while True:
+            ceiling_s = run.objective
+            levels = most_levels(self.contraction, ceiling_s, self.floor_s)
+            size = (graph.num_ops + graph.num_edges) * (levels + 1) * len(self.flat.kind)
+            if size > MAX_LEVEL_SIZE:
+                logger.info("the program of %d levels has about %d Booleans; too many", levels, size)
+                run.info["too_large_for"] = "constraint program"
+                return StopReason.FINISHED
+            model = LevelModel(self.contraction, ceiling_s, levels)
+            refused: list[NDArray[np.int64]] = []
+
+            def see_solution(device: NDArray[np.int64], _: float, refused: list[NDArray[np.int64]] = refused) -> None:
+                if not run.offer(self.contraction.expand(device)).is_feasible:
+                    refused.append(device)
+
+            # what has more levels than the model is no better than the placement known before
+            most_s = np.inf if ceiling_s is None else ceiling_s
+
+            def see_bound(bound: float, model: LevelModel = model, most_s: float = most_s) -> None:
+                run.raise_bound(min(model.scale.bound_s(bound), most_s), "CP-SAT bound")
+
+            if run.placement is not None:
+                model.hint(self.contraction.restrict(run.placement.device_of_op))
+            num_variables = len(model.proto.proto.variables)
+            run.info |= {"variables": num_variables, "levels": levels}
+            limits = CpsatLimits(
+                workers=1 if num_variables <= ONE_WORKER_UP_TO else max(8, len(os.sched_getaffinity(0))),
+                seed=run.seed,
+                time_s=run.remaining_s,
+                gap=(run.stop.gap or 0.0) / 2 if run.stop else 0.0,
+            )
+            outcome = search(model, limits, see_solution, see_bound, lambda: self._is_told_to_stop)
+            if outcome is Outcome.INFEASIBLE and run.placement is None:
+                return run.prove_infeasible(clash())
+            reason = run.should_stop()
+            has_covers = sum(model.forbid_together(device) for device in refused) > 0
+            improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
+            if reason is not None or not (has_covers or improved):
+                return reason or StopReason.FINISHED
+
+    def solve_program(self) -> StopReason | None:
+        """Go on with method ``ilp`` from the best placement, if its program is small enough."""
+        from placekit.solvers.assignment.ilp.method import Ilp
+
+        size = (self.contraction.num_classes + len(self.contraction.net_pins)) * len(self.flat.kind)
+        if size > MAX_ILP_SIZE:
+            logger.info("the integer program has about %d variables and rows; too many", size)
+            self.run.info["too_large_for"] = "integer program"
+            return None
+        return Ilp().run(self.run)
+
+    def decompose(self) -> StopReason | None:
+        """Bound more than two labels."""
+        if self.labels.num_labels < 3 or self.subgraph_cost_s:
+            return None
+        label, _ = best_labels(self.labels, lambda: self._is_told_to_stop)
+        for bound_s in decomposition_bounds(self.labels, self.labels.value_s(label)):
+            self._raise_floor(bound_s, "minimum cut per device")
+            if self._is_told_to_stop:
+                break
+        return None

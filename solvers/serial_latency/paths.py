@@ -1,0 +1,145 @@
+r"""A cost per subgraph, bounded along paths: a path with j device changes runs through j + 1 subgraphs at least.
+
+The level of an op rises with every change on a path (:func:`placekit.objectives.serial_latency.subgraph_levels`), so
+the ops of a path with j changes lie in at least :math:`j + 1` different subgraphs. The same holds for an average of
+paths: with weights :math:`f_{uv} \ge 0` that form a flow of one unit through the graph,
+
+.. math:: \#subgraphs(x) \ge 1 + \max_P \#changes_P(x) \ge 1 + \sum_{uv} f_{uv} [x_u \ne x_v]
+
+and work plus transfers plus :math:`a \, (1 + \sum f_{uv} [x_u \ne x_v])` is a lower bound on the objective of every
+placement x, whose minimum is one minimum cut: an edge is a net of two pins. Merging a device into one that dominates
+it (:mod:`placekit.solvers.serial_latency.labels`) removes changes along edges and adds none, so the labels stay valid
+here.
+
+The best weights are those of a game in which one side picks a cut and the other a path. They are approached by
+fictitious play: cut, find the path with most changes, and mix it into the weights with share :math:`2 / (t + 2)`. The
+cuts are good placements, too, since they avoid changes one behind the other.
+
+References
+----------
+Robinson, "An iterative method of solving a game", Annals of Mathematics 54(2), 1951.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction
+from placekit.compiled import njit
+from placekit.objectives import SerialLatency
+from placekit.solvers.serial_latency.expansion import best_labels
+from placekit.solvers.serial_latency.flow import FLOAT_SLACK, Cut
+from placekit.solvers.serial_latency.labels import Labels
+
+__all__ = ["PathCut", "price_paths"]
+
+MAX_CUTS = 60
+"""Rounds of the game; the last third of them hardly gains."""
+
+
+@dataclass(frozen=True, eq=False)
+class PathCut:
+    """One round of the game.
+
+    Parameters
+    ----------
+    labels
+        The costs with a net for every weighted edge.
+    label
+        ``[num_classes]`` labels: the best ones for two labels, good ones for more.
+    cut
+        The proof; None for more than two labels.
+    subgraph_cost_s
+        Cost of a subgraph in seconds.
+    """
+
+    labels: Labels
+    label: NDArray[np.int64]
+    cut: Cut | None
+    subgraph_cost_s: float
+
+    def bound_of(self, floor_s: float) -> float:
+        """Return a lower bound on the serial latency from one on the cost of `labels`, in seconds."""
+        # the weights add up to one along a path, but for the rounding of the mixtures
+        return (floor_s + self.subgraph_cost_s) * (1 - 2 * FLOAT_SLACK)
+
+    @property
+    def bound_s(self) -> float:
+        """What the cut proves, in seconds; 0 without one."""
+        return 0.0 if self.cut is None else self.bound_of(self.cut.bound)
+
+
+def price_paths(contraction: Contraction, labels: Labels) -> Iterator[PathCut]:
+    """Yield the rounds of the game between cuts and paths.
+
+    Parameters
+    ----------
+    contraction
+        The contracted problem, with a cost per subgraph.
+    labels
+        At least two labels.
+
+    Notes
+    -----
+    One flow and one sweep over the edges per round, `MAX_CUTS` rounds; for more than two labels one alpha-expansion.
+    """
+    graph = contraction.problem.graph
+    objective = contraction.problem.objective
+    assert isinstance(objective, SerialLatency)  # callers look first
+    cost_s = objective.subgraph_cost_s
+    rank = np.empty(graph.num_ops, dtype=np.int64)
+    rank[graph.order] = np.arange(graph.num_ops)
+    along = np.argsort(rank[graph.senders], kind="stable")
+    senders, receivers = graph.senders[along], graph.receivers[along]
+    ends = contraction.class_of_op[senders], contraction.class_of_op[receivers]
+    weight = np.zeros(len(senders))
+    label, _ = best_labels(labels)
+    for t in range(MAX_CUTS):
+        path = _longest_path(senders, receivers, contraction.expand(label))
+        share = 2.0 / (t + 2.0)
+        weight *= 1 - share
+        weight[path] += share
+        priced = np.flatnonzero((weight > 0) & (ends[0] != ends[1]))
+        with_edges = replace(
+            labels,
+            net_offsets=np.concatenate([labels.net_offsets, len(labels.net_pins) + 2 * np.arange(1, len(priced) + 1)]),
+            net_pins=np.concatenate([labels.net_pins, np.stack([end[priced] for end in ends], axis=1).ravel()]),
+            # an edge between two devices pays half at either end
+            net_time_s=np.concatenate(
+                [labels.net_time_s, np.repeat(cost_s / 2 * weight[priced, None], labels.num_labels, axis=1)]
+            ),
+        )
+        label, cut = best_labels(with_edges)
+        yield PathCut(with_edges, label, cut, cost_s)
+
+
+@njit(cache=True, nogil=True)
+def _longest_path(
+    senders: NDArray[np.int64], receivers: NDArray[np.int64], device: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the edges of a path with most device changes; edges are sorted along a topological order."""
+    level = np.zeros(len(device), dtype=np.int64)
+    arrived_by = np.full(len(device), -1)
+    for at in range(len(senders)):
+        u, v = senders[at], receivers[at]
+        reached = level[u] + (1 if device[u] != device[v] else 0)
+        if reached > level[v]:
+            level[v] = reached
+            arrived_by[v] = at
+        elif arrived_by[v] < 0 and reached == level[v]:
+            arrived_by[v] = at
+    op = np.argmax(level)
+    length = 0
+    walk = op
+    while arrived_by[walk] >= 0:
+        walk = senders[arrived_by[walk]]
+        length += 1
+    path = np.empty(length, dtype=np.int64)
+    for i in range(length):
+        path[length - 1 - i] = arrived_by[op]
+        op = senders[arrived_by[op]]
+    return path

@@ -1,0 +1,1 @@
+"""Throughput: the largest device load."""

@@ -1,0 +1,54 @@
+r"""The memory-forced work: what the devices with a limit cannot hold must run on those without.
+
+Let :math:`U` be the groups without a memory limit and :math:`C = \sum_{g \notin U} n_g M_g` what the others hold. In
+every feasible placement the classes :math:`F` on :math:`U` satisfy :math:`\sum_{v \in F} m_v \ge \sum_v m_v - C`,
+and the devices of :math:`U` do their work: a knapsack over whole classes. So the unrelated-machines program
+(:mod:`placekit.solvers.throughput.bounds.machines`) stays below every feasible objective when
+:math:`f_v = \sum_{g \in U} z_{vg}` must be 0 or 1, and is above the linear one wherever the knapsack's rounding costs
+something. The dual bound of a branch and bound is below that program's optimum at any time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from placekit.problem import Problem
+from placekit.solvers.throughput.bounds.groups import machines_of
+from placekit.solvers.throughput.bounds.machines import MachineProgram
+
+__all__ = ["memory_forced_work"]
+
+
+def memory_forced_work(
+    problem: Problem, *, time_limit_s: float = math.inf, should_stop: Callable[[], bool] | None = None
+) -> float | None:
+    """Return the bound of the module docstring in seconds; None if memory forces nothing, or nothing is proven.
+
+    Parameters
+    ----------
+    problem
+        A problem with the throughput objective.
+    time_limit_s
+        Time for the integer program.
+    should_stop
+        Asked often; True ends the search with the bound so far.
+    """
+    machines = machines_of(problem)
+    is_limited = np.isfinite(machines.memory_limit_bytes)
+    size = machines.contraction.memory_bytes
+    held = float((machines.count * machines.memory_limit_bytes)[is_limited].sum())
+    is_stranded = (machines.allowed & is_limited).sum(axis=1) == 0
+    if not machines.has_home or is_limited.all() or not is_limited.any():
+        return None
+    if float(size[~is_stranded].sum()) <= held:
+        return None  # nothing is forced but the stranded classes, which the linear program sees
+    program = MachineProgram.of(machines)
+    for v in range(machines.num_classes):
+        outside = {program.share[v, g]: 1.0 for g in np.flatnonzero(machines.allowed[v] & ~is_limited).tolist()}
+        if outside and not is_stranded[v]:
+            is_forced = program.program.column(is_integer=True)
+            program.program.row({**outside, is_forced: -1.0}, 0.0, 0.0)
+    return program.program.proven_s(program.program.solve(time_limit_s, should_stop), program.unit_s)

@@ -1,0 +1,150 @@
+r"""The unrelated-machines bound: work divided over the groups of devices as an ideal balance would, with memory.
+
+Every feasible placement gives, for every group :math:`g` of :math:`n_g` equal devices, the share
+:math:`z_{vg} \in \{0, 1\}` of every class :math:`v`. The largest load is at least the average work of a group's
+devices, and at least the time of any class where it stands; the bytes of a group are at most :math:`n_g M_g`. So the
+linear program
+
+.. math::
+
+   \min \sum_p T_p \quad \text{s.t.} \quad \sum_g z_{vg} = 1, \quad
+   \sum_v t_{vgp} z_{vg} \le n_g T_p, \quad \sum_g t_{vgp} z_{vg} \le T_p, \quad \sum_v m_v z_{vg} \le n_g M_g
+
+is below every feasible objective (:math:`p`: the passes that the schedule separates; one of everything under 1F1B).
+Transfers are left out, so it holds with overlap, too, and under any contiguity.
+
+The solver is not trusted: from its multipliers :math:`y_{gp}, s_{vp}, \mu_g \ge 0`, whatever they are, weak duality
+gives a bound by hand. Scaled so that :math:`\sum_g n_g y_{gp} + \sum_v s_{vp} \le 1` for every pass,
+multiplying the rows and adding them up yields
+
+.. math::
+
+   \sum_p T_p \ge \sum_v \min_{g \text{ allowed}} \Big( \sum_p (y_{gp} + s_{vp}) t_{vgp} + \mu_g m_v \Big)
+   - \sum_g \mu_g n_g M_g,
+
+which is evaluated in floating point with its rounding error taken off.
+
+References
+----------
+Lenstra, Shmoys, Tardos, "Approximation algorithms for scheduling unrelated parallel machines", Mathematical Programming
+46 (1990), the relaxation; the memory rows are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.problem import Problem
+from placekit.solvers.backends.highs import Program, round_down
+from placekit.solvers.throughput.bounds.groups import Machines, machines_of
+
+__all__ = ["MachineProgram", "unrelated_machines"]
+
+
+@dataclass(frozen=True, eq=False)
+class MachineProgram:
+    """The program of the module docstring, and where its parts are.
+
+    Times are in units of `unit_s`, bytes in units of the group's limit.
+    """
+
+    program: Program
+    unit_s: float
+    share: dict[tuple[int, int], int]
+    """Column of ``z[class, group]``, where allowed."""
+    level: list[int]
+    """Column of ``T`` of every pass."""
+    work_row: dict[tuple[int, int], int]
+    """Row of ``(group, pass)``."""
+    op_row: dict[tuple[int, int], int]
+    """Row of ``(class, pass)``."""
+    memory_row: dict[int, int]
+    """Row of a group that has a limit."""
+
+    @classmethod
+    def of(cls, machines: Machines, least_s: float = 0.0) -> MachineProgram:
+        """Build the program; `least_s` is a time that its unit must be able to express."""
+        program = Program()
+        # the sum of the largest times is at least the optimum of the relaxation and of the same order of magnitude
+        unit_s = max(float(machines.time_s.max(axis=1).sum()), least_s, 1e-290) / 100
+        level = [program.column(0.0, math.inf, cost=1.0) for _ in machines.passes]
+        share = {
+            (v, g): program.column()
+            for v in range(machines.num_classes)
+            for g in range(machines.num_groups)
+            if machines.allowed[v, g]
+        }
+        homes = [np.flatnonzero(row).tolist() for row in machines.allowed]
+        time = machines.time_s / unit_s
+        work_row, op_row, memory_row = {}, {}, {}
+        for v, groups in enumerate(homes):
+            program.row({share[v, g]: 1.0 for g in groups}, 1.0, 1.0)
+        for p, of_pass in enumerate(level):
+            for g in range(machines.num_groups):
+                terms = {share[v, g]: float(time[v, g, p]) for v in np.flatnonzero(machines.allowed[:, g]).tolist()}
+                work_row[g, p] = program.row({**terms, of_pass: -float(machines.count[g])}, high=0.0)
+            for v, groups in enumerate(homes):
+                terms = {share[v, g]: float(time[v, g, p]) for g in groups}
+                op_row[v, p] = program.row({**terms, of_pass: -1.0}, high=0.0)
+        size = machines.contraction.memory_bytes
+        for g, limit in enumerate(machines.memory_limit_bytes.tolist()):
+            if math.isfinite(limit):
+                fits = np.flatnonzero(machines.allowed[:, g]).tolist()
+                memory_row[g] = program.row(
+                    {share[v, g]: float(size[v] / limit) for v in fits}, high=float(machines.count[g])
+                )
+        return cls(program, unit_s, share, level, work_row, op_row, memory_row)
+
+
+def unrelated_machines(problem: Problem, *, time_limit_s: float = math.inf) -> float | None:
+    """Return the bound of the module docstring in seconds; None if the program is infeasible, zero or out of time.
+
+    Parameters
+    ----------
+    problem
+        A problem with the throughput objective.
+    time_limit_s
+        Time for the linear program.
+
+    Notes
+    -----
+    One linear program of classes * groups variables: milliseconds for a thousand classes.
+    """
+    machines = machines_of(problem)
+    if not machines.has_home:
+        return None
+    program = MachineProgram.of(machines)
+    outcome = program.program.solve(time_limit_s)
+    if outcome.row_dual is None:
+        return None
+    return _by_duality(machines, program, outcome.row_dual)
+
+
+def _by_duality(machines: Machines, program: MachineProgram, row_dual: NDArray[np.float64]) -> float | None:
+    """Evaluate the bound of the module docstring for the multipliers of a solved program."""
+    num_passes = len(machines.passes)
+    multiplier = np.maximum(-row_dual, 0.0)  # rows `<=` of a minimisation have multipliers <= 0
+    y = np.zeros((machines.num_groups, num_passes))
+    s = np.zeros((machines.num_classes, num_passes))
+    mu = np.zeros(machines.num_groups)
+    for (g, p), row in program.work_row.items():
+        y[g, p] = multiplier[row]
+    for (v, p), row in program.op_row.items():
+        s[v, p] = multiplier[row]
+    for g, row in program.memory_row.items():
+        mu[g] = multiplier[row]
+    total = (machines.count[:, None] * y).sum(axis=0) + s.sum(axis=0)
+    scale = np.maximum(total, 1.0) * (1 + 1e-12)  # rounding cannot bring the weights above one
+    y, s = y / scale, s / scale
+    time = machines.time_s / program.unit_s
+    size = machines.contraction.memory_bytes
+    limit = np.where(np.isfinite(machines.memory_limit_bytes), machines.memory_limit_bytes, 1.0)
+    price = ((y[None, :, :] + s[:, None, :]) * time).sum(axis=2) + mu * size[:, None] / limit
+    cheapest = np.where(machines.allowed, price, math.inf).min(axis=1).tolist()
+    spent = (mu * machines.count).tolist()
+    error = 1e-14 * (math.fsum(cheapest) + math.fsum(spent))  # each term: a handful of roundings of 1.1e-16
+    return round_down(math.fsum(cheapest) - math.fsum(spent) - error, program.unit_s)

@@ -1,0 +1,111 @@
+"""All lower bounds of a problem, one after the other, within a time limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+from placekit.contiguity import Contiguity
+from placekit.objectives import SerialLatency, Throughput
+from placekit.problem import Problem
+from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.solvers.generic.largest_op import largest_op
+
+__all__ = ["lower_bounds"]
+
+
+def lower_bounds(
+    problem: Problem,
+    *,
+    time_limit_s: float = 60.0,
+    upper_bound_s: float | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    on_bound: Callable[[float, str], None] | None = None,
+) -> list[tuple[float, str]]:
+    """Prove lower bounds on the objective of every feasible placement, the quick ones first.
+
+    Parameters
+    ----------
+    problem
+        The problem. For the serial latency there are two bounds, the second by minimum cuts.
+    time_limit_s
+        Time for all of them. What the quick ones leave goes to the bottleneck programs: one device in detail, then
+        two, and so on, as long as they close.
+    upper_bound_s
+        Objective of a feasible placement, which the bottleneck program profits from.
+    should_stop
+        Asked often; True ends the search with the bounds so far.
+    on_bound
+        Called with every bound, in seconds, and its name as soon as it is proven.
+
+    Returns
+    -------
+    list[tuple[float, str]]
+        Bounds in seconds with their names, best first. Bounds that say nothing are left out.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        An objective without any bound.
+    SolverUnavailableError
+        HiGHS is not installed.
+    """
+    deadline = perf_counter() + time_limit_s
+    found: list[tuple[float, str]] = []
+
+    def add(bound_s: float | None, name: str) -> None:
+        if bound_s is not None:
+            found.append((bound_s, name))
+            if on_bound is not None:
+                on_bound(bound_s, name)
+
+    add(*largest_op(problem))
+    if isinstance(problem.objective, SerialLatency):
+        from placekit.solvers.serial_latency.bound import serial_latency_bound
+
+        def is_late() -> bool:
+            return perf_counter() >= deadline or (should_stop is not None and should_stop())
+
+        if not is_late():
+            add(*serial_latency_bound(problem, should_stop=is_late))
+    if isinstance(problem.objective, Throughput):
+        from placekit.solvers.throughput.bounds.bottleneck import bottleneck_until_closed
+        from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
+        from placekit.solvers.throughput.bounds.forced_work import memory_forced_work
+        from placekit.solvers.throughput.bounds.machines import unrelated_machines
+
+        def left_s(share: float = 1.0) -> float:
+            if should_stop is not None and should_stop():
+                return 0.0
+            return max(0.0, deadline - perf_counter()) * share
+
+        if left_s() > 0:
+            add(unrelated_machines(problem, time_limit_s=left_s()), "unrelated machines")
+        if left_s() > 0:
+            add(
+                memory_forced_work(problem, time_limit_s=left_s(0.1), should_stop=should_stop),
+                "memory-forced work",
+            )
+        if left_s() > 0:
+            add(
+                memory_forced_cuts(problem, time_limit_s=left_s(0.1), should_stop=should_stop),
+                "memory-forced cuts",
+            )
+        most = max(len(problem.platform.devices_of_kind(kind)) for kind in range(len(problem.platform.kinds)))
+        if problem.contiguity is Contiguity.ACYCLIC:
+            most = 1
+        for num_detailed in range(1, most + 1):
+            best_s = max(bound_s for bound_s, _ in found)
+            if left_s() <= 0 or (upper_bound_s is not None and best_s >= upper_bound_s * (1 - OPTIMALITY_TOLERANCE)):
+                break
+            bound_s, is_closed = bottleneck_until_closed(
+                problem,
+                time_limit_s=left_s(),
+                upper_bound_s=upper_bound_s,
+                num_detailed=num_detailed,
+                should_stop=should_stop,
+            )
+            add(bound_s, "bottleneck device" if num_detailed == 1 else f"{num_detailed} bottleneck devices")
+            if not is_closed:
+                break
+    return sorted(found, reverse=True)

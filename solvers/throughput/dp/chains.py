@@ -1,0 +1,193 @@
+"""The best chain of blocks through a set of ideals: the dynamic program itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.solvers.throughput.dp.ideals import IdealSet
+from placekit.solvers.throughput.dp.instance import Chain, unpack
+from placekit.solvers.throughput.dp.kernels import extend_chains
+
+__all__ = ["ChainSearch"]
+
+PAIRS_PER_CALL = 20_000_000
+"""Pairs of ideals between two looks at the clock: a fraction of a second."""
+FRONT_STEP = 1e-9
+"""Step of the forward load along the front of GPipe, relative to the best objective."""
+
+
+class ChainSearch:
+    """Find the best chain through `ideals` below the limit of their instance.
+
+    Parameters
+    ----------
+    ideals
+        The ideals at which blocks may end.
+    should_stop
+        Asked about once a second.
+    """
+
+    def __init__(self, ideals: IdealSet, should_stop: Callable[[], bool]) -> None:
+        self.ideals = ideals
+        self.instance = ideals.instance
+        self.should_stop = should_stop
+
+    def best(self) -> tuple[float, Chain | None] | None:
+        """Return the best objective below the limit and its chain; (limit, None) if there is none below.
+
+        None if `should_stop` ended the search before it was complete.
+
+        Notes
+        -----
+        One pass: O(states * groups * pairs of ideals inside the windows * cut). With two passes (GPipe), one such
+        search per point of the front of (largest forward load, largest backward load).
+        """
+        best, chain = self.instance.limit_s, None
+        if self.instance.num_passes == 1:
+            return self._search(np.inf, best)
+        first_limit, least_second = best, 0.0
+        while True:
+            # every chain left has a second load of at least `least_second`
+            found = self._search(min(first_limit, best - least_second), best)
+            if found is None:
+                return None
+            second, candidate = found
+            if candidate is None:
+                return best, chain
+            first = self._first_load(candidate)
+            if first + second < best:
+                best, chain = first + second, candidate
+            least_second = second
+            # a smaller step could be a rounding error of the same chain; what it skips is this much better at most
+            step = FRONT_STEP * best
+            if first <= step:
+                return best, chain
+            first_limit = min(first, first_limit) - step
+
+    def _first_load(self, chain: Chain) -> float:
+        """Return the largest first-pass load of the blocks of a chain."""
+        instance = self.instance
+        pins = np.repeat(np.arange(len(instance.net_offsets) - 1), np.diff(instance.net_offsets))
+        sizes = np.diff(instance.net_offsets)
+        largest, before = 0.0, np.zeros(instance.num_classes, dtype=bool)
+        for ideal, group in chain:
+            inside = unpack(ideal, instance.num_classes)
+            block = inside & ~before
+            touched = np.bincount(pins, weights=block[instance.net_pins], minlength=len(sizes))
+            moved = float(instance.net_times[group, 0][(touched > 0) & (touched < sizes)].sum())
+            busy = float(instance.times[group, 0][block].sum())
+            largest = max(largest, max(busy, moved) if instance.overlap else busy + moved)
+            before = inside
+        return largest
+
+    def _search(self, first_limit: float, limit_s: float) -> tuple[float, Chain | None] | None:
+        """Return the best value of the last pass below `limit_s` over chains, and the chain; None if stopped."""
+        instance, ideals = self.instance, self.ideals
+        num_ideals = len(ideals.bits)
+        reached: dict[tuple[int, ...], Reached] = {}
+        lower_value, value = np.full(num_ideals, np.inf), np.full(num_ideals, np.inf)
+        parent = np.full(num_ideals, -1, dtype=np.int64)
+        end_state, end_value = None, limit_s
+        for state in instance.states():
+            if not any(state):
+                start = np.array([ideals.empty])
+                reached[state] = Reached(start, np.zeros(1), start, start)
+                continue
+            upper = ideals.candidates(state)
+            best_parent, best_group = np.full(len(upper), -1), np.full(len(upper), -1)
+            value[upper] = np.inf
+            for g, used in enumerate(state):
+                lower = reached[tuple(n - (h == g) for h, n in enumerate(state))] if used else None
+                if lower is None or not len(lower.ideals) or not len(upper):
+                    continue
+                lower_value[lower.ideals] = lower.value
+                parent[upper] = -1
+                if not self._extend(g, upper, lower.ideals, first_limit, limit_s, lower_value, value, parent):
+                    return None
+                improved = parent[upper] >= 0
+                best_parent[improved], best_group[improved] = parent[upper][improved], g
+            there = best_parent >= 0
+            reached[state] = Reached(upper[there], value[upper][there], best_parent[there], best_group[there])
+            if there[upper == ideals.full].any() and value[ideals.full] < end_value:
+                end_state, end_value = state, float(value[ideals.full])
+        if end_state is None:
+            return limit_s, None
+        return end_value, self._trace_back(end_state, reached)
+
+    def _extend(
+        self,
+        group: int,
+        upper: NDArray[np.int64],
+        lower: NDArray[np.int64],
+        first_limit: float,
+        limit_s: float,
+        lower_value: NDArray[np.float64],
+        value: NDArray[np.float64],
+        parent: NDArray[np.int64],
+    ) -> bool:
+        """Append one block on a device of `group`; False if stopped."""
+        instance, ideals = self.instance, self.ideals
+        seconds = limit_s + (first_limit if instance.num_passes == 2 else 0.0)
+        step = max(1, PAIRS_PER_CALL // len(lower))
+        for begin in range(0, len(upper), step):
+            if self.should_stop():
+                return False
+            extend_chains(
+                upper[begin : begin + step],
+                lower,
+                ideals.work,
+                instance.most_work(group, seconds) + 1e-9 * float(ideals.work[ideals.full]),
+                ideals.bits,
+                ideals.times[group],
+                ideals.memory,
+                ideals.closed[group],
+                ideals.cut_offsets,
+                ideals.cut_nets,
+                ideals.cut_counts,
+                instance.net_times[group],
+                ideals.cut_times[group],
+                instance.memory_limits[group],
+                first_limit,
+                limit_s,
+                instance.overlap,
+                lower_value,
+                value,
+                parent,
+            )
+        return True
+
+    def _trace_back(self, state: tuple[int, ...], reached: Mapping[tuple[int, ...], Reached]) -> Chain:
+        """Follow the parents from the full ideal to the empty one."""
+        chain: Chain = []
+        ideal = self.ideals.full
+        while any(state):
+            here = reached[state]
+            at = int(np.flatnonzero(here.ideals == ideal)[0])
+            group = int(here.group[at])
+            chain.append((self.ideals.bits[ideal], group))
+            ideal, state = int(here.parent[at]), tuple(n - (h == group) for h, n in enumerate(state))
+        return chain[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The ideals that chains of one state have reached.
+
+    Parameters
+    ----------
+    ideals
+        ``[num_reached]`` indices, by rising work.
+    value
+        ``[num_reached]`` best objective of a chain to each.
+    parent, group
+        ``[num_reached]`` the ideal before its last block, and the group that runs the block.
+    """
+
+    ideals: NDArray[np.int64]
+    value: NDArray[np.float64]
+    parent: NDArray[np.int64]
+    group: NDArray[np.int64]

@@ -1,0 +1,147 @@
+"""Method ``dpl``: the dynamic program over the prefixes of one topological order, for several orders.
+
+A chain of blocks whose borders are prefixes of a fixed order is acyclic, and the best one is found in
+O(states * groups * prefixes^2 * cut), which is milliseconds for a thousand classes. It is no optimum over all chains,
+but close to it: that makes it the start of the exact program.
+
+References
+----------
+Tarnawski et al., NeurIPS 2020, section 5.1.2 (DPL). The choice among orders and of prefixes is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction, contract
+from placekit.contiguity import Contiguity
+from placekit.errors import InvalidProblemError
+from placekit.method import Run
+from placekit.objectives import Throughput
+from placekit.problem import Problem
+from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.params import read_params
+from placekit.solvers.throughput.dp.chains import ChainSearch
+from placekit.solvers.throughput.dp.ideals import IdealSet
+from placekit.solvers.throughput.dp.instance import Instance
+from placekit.solvers.throughput.dp.orders import named_orders, random_order
+from placekit.stop import StopReason
+
+__all__ = ["LinearDp", "LinearDpParams", "offer_chains", "throughput_only"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinearDpParams:
+    """Parameters of `LinearDp`.
+
+    Parameters
+    ----------
+    random_orders
+        Number of random orders that are tried after the named ones.
+    max_prefixes
+        Largest number of prefixes of an order; of longer orders the cheapest cuts are taken, spread evenly over the
+        work.
+    """
+
+    random_orders: int = 0
+    max_prefixes: int = 1000
+
+    def __post_init__(self) -> None:
+        for name, low in (("random_orders", 0), ("max_prefixes", 2)):
+            if getattr(self, name) < low:
+                raise InvalidProblemError(f"dpl: {name} is {getattr(self, name)}; it must be >= {low}")
+
+
+def throughput_only(problem: Problem) -> str | None:
+    """Say why a dynamic program over ideals does not apply; None if it does."""
+    if not isinstance(problem.objective, Throughput):
+        return f"it models throughput, not {problem.objective.name}"
+    if problem.contiguity is not Contiguity.ACYCLIC:
+        return f"its placements are acyclic; the problem asks for contiguity {problem.contiguity}, which allows more"
+    return None
+
+
+def choose_prefixes(instance: Instance, max_prefixes: int) -> NDArray[np.int64]:
+    """``[num_prefixes]`` sizes of the prefixes to cut at: all, or the cheapest cut in each of equal shares of work."""
+    num_classes = instance.num_classes
+    every = np.arange(num_classes + 1)
+    if len(every) <= max_prefixes:
+        return every
+    cost = instance.net_times.sum(axis=1).max(axis=0)
+    # a net costs from its first pin inside to its last
+    owner = np.repeat(np.arange(len(cost)), np.diff(instance.net_offsets))
+    first, last = np.full(len(cost), num_classes), np.zeros(len(cost), dtype=np.int64)
+    np.minimum.at(first, owner, instance.net_pins)
+    np.maximum.at(last, owner, instance.net_pins)
+    steps = np.bincount(first + 1, weights=cost, minlength=num_classes + 2)
+    steps -= np.bincount(last + 1, weights=cost, minlength=num_classes + 2)
+    cut = np.cumsum(steps)[: num_classes + 1]
+    done = np.concatenate([[0.0], np.cumsum(instance.work)])
+    share = np.minimum(done / max(done[-1], 1e-300) * (max_prefixes - 2), max_prefixes - 3).astype(np.int64)
+    cheapest_first = np.lexsort((every, cut, share))
+    chosen = cheapest_first[np.unique(share[cheapest_first], return_index=True)[1]]
+    return np.unique(np.concatenate([[0], chosen, [num_classes]]))
+
+
+def offer_chains(run: Run, contraction: Contraction, params: LinearDpParams) -> StopReason | None:
+    """Offer the best chain of each order; return why to stop, or None at the end of the orders."""
+
+    def solve(order: NDArray[np.int64]) -> None:
+        instance = Instance(contraction, order, np.inf if run.objective is None else run.objective)
+        prefixes = IdealSet.prefixes(instance, choose_prefixes(instance, params.max_prefixes))
+        found = ChainSearch(prefixes, lambda: run.should_stop() is not None).best()
+        if found is not None and found[1] is not None:
+            run.offer(instance.device_of_op(found[1]), at_most=found[0] * (1 + 1e-9) + instance.rounding_s)
+            run.info["order"] = name
+
+    keys = {}
+    for name, order in named_orders(contraction):
+        solve(order)
+        keys[name] = np.argsort(order).astype(np.float64)
+        reason = run.should_stop()
+        if reason is not None:
+            return reason
+    for _ in range(params.random_orders):
+        base = keys[run.info.get("order", "narrow")] if run.info.get("order") in keys else keys["narrow"]
+        name = "random keys"
+        order = random_order(contraction, run.rng, base)
+        solve(order)
+        if run.info.get("order") == name:
+            keys["narrow"] = np.argsort(order).astype(np.float64)
+        reason = run.should_stop()
+        if reason is not None:
+            return reason
+    return None
+
+
+class LinearDp:
+    """The best chain of blocks over the prefixes of several topological orders."""
+
+    name: ClassVar[str] = "dpl"
+
+    def __init__(self, params: LinearDpParams | None = None) -> None:
+        self.params = params or LinearDpParams()
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; it takes no argument."""
+        if argument is not None:
+            raise InvalidProblemError(f"method 'dpl' takes no argument; got {argument!r}")
+        return cls(read_params(LinearDpParams, cls.name, params))
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None for acyclic throughput."""
+        return throughput_only(problem)
+
+    def run(self, run: Run) -> StopReason:
+        """Offer the single devices, then the best chain of each order."""
+        offer_single_devices(run)
+        reason = run.should_stop()
+        if reason is not None:
+            return reason
+        return offer_chains(run, contract(run.problem), self.params) or StopReason.FINISHED

@@ -1,0 +1,162 @@
+"""Method ``dp``: the exact dynamic program over ideals, for acyclic throughput.
+
+1. Start from the best chain over the prefixes of a few orders (:mod:`placekit.solvers.throughput.dp.linear`).
+2. Enumerate only the ideals inside the balance windows of that objective T
+   (:mod:`placekit.solvers.throughput.dp.instance`).
+3. Find the best chain below T through them. It is optimal; if there is none, T is.
+
+If the ideals for T are too many for the memory, smaller targets are tried by bisection between the bound and T: their
+windows are narrower. A target without a chain below it is a lower bound.
+
+For `OffloadLatency` the program is another one: :mod:`placekit.solvers.offload_latency.series_program`.
+
+Complexity: O(states * groups * I^2 * (cut + words)) for I ideals inside the windows, O(I * (words + cut)) memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from placekit.errors import InvalidProblemError
+from placekit.method import Run
+from placekit.objectives import OffloadLatency
+from placekit.problem import Problem
+from placekit.solvers.assignment.infeasible import clash
+from placekit.solvers.assignment.opening import open_run
+from placekit.solvers.params import read_params
+from placekit.solvers.throughput.dp.chains import ChainSearch
+from placekit.solvers.throughput.dp.ideals import IdealSet
+from placekit.solvers.throughput.dp.instance import Instance
+from placekit.solvers.throughput.dp.linear import LinearDpParams, offer_chains, throughput_only
+from placekit.solvers.throughput.dp.orders import named_orders
+from placekit.stop import StopReason
+
+__all__ = ["Dp", "DpParams"]
+
+MAX_NODES = 300_000_000
+"""Most nodes of the search tree for ideals, some seconds."""
+IMPROVEMENT = 1e-9
+"""Relative: chains within this of the best known are not looked for; far above what sums of floats can lose."""
+SAMPLED_PREFIXES = 1000
+"""Prefixes of which the mean size of a cut is taken, to tell how much memory an ideal needs."""
+FINEST_STEP = 1e-4
+"""Relative: bisection for a bound ends when the targets are this close."""
+
+
+@dataclass(frozen=True, slots=True)
+class DpParams:
+    """Parameters of `Dp`.
+
+    Parameters
+    ----------
+    random_orders
+        Random orders for the start, after the named ones.
+    max_memory_bytes
+        Most memory for ideals; beyond it the search returns what it has and a bound.
+    """
+
+    random_orders: int = 0
+    max_memory_bytes: int = 400_000_000
+
+    def __post_init__(self) -> None:
+        for name, low in (("random_orders", 0), ("max_memory_bytes", 1_000_000)):
+            if getattr(self, name) < low:
+                raise InvalidProblemError(f"dp: {name} is {getattr(self, name)}; it must be >= {low}")
+
+
+class Outcome(Enum):
+    """How an attempt at a target ended."""
+
+    COMPLETE = auto()
+    TOO_MANY = auto()
+    STOPPED = auto()
+
+
+class Dp:
+    """Exact acyclic throughput by dynamic programming over ideals, for any number of kinds."""
+
+    name: ClassVar[str] = "dp"
+
+    def __init__(self, params: DpParams | None = None) -> None:
+        self.params = params or DpParams()
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; it takes no argument."""
+        if argument is not None:
+            raise InvalidProblemError(f"method 'dp' takes no argument; got {argument!r}")
+        return cls(read_params(DpParams, cls.name, params))
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None for acyclic throughput, and for the offload latency."""
+        if isinstance(problem.objective, OffloadLatency):
+            return None
+        return throughput_only(problem)
+
+    def run(self, run: Run) -> StopReason:
+        """Start from `dpl`, then prove; for the offload latency, solve the series program."""
+        if isinstance(run.problem.objective, OffloadLatency):
+            from placekit.solvers.offload_latency.method import solve_offload
+
+            return solve_offload(run)
+        contraction = open_run(run)
+        if contraction is None:
+            return StopReason.PROVED
+        reason = run.should_stop() or offer_chains(run, contraction, LinearDpParams(self.params.random_orders))
+        if reason is not None:
+            return reason
+        # classes numbered by the narrow order let the search tree close whole regions early
+        order = next(order for name, order in named_orders(contraction) if name == "narrow")
+        target_s, too_many_at_s = np.inf if run.objective is None else run.objective, np.inf
+        while True:
+            outcome = self._attempt(run, Instance(contraction, order, target_s * (1 - IMPROVEMENT)))
+            reason = run.should_stop()
+            if reason is not None or outcome is Outcome.STOPPED:
+                return reason or StopReason.FINISHED
+            low_s = run.bound or 0.0
+            if outcome is Outcome.TOO_MANY:
+                too_many_at_s = target_s
+            elif run.objective is not None and run.objective < target_s:
+                # complete, but so far below the target that its roundings hide the rest of the gap
+                target_s = run.objective
+                continue
+            if too_many_at_s == np.inf or too_many_at_s - low_s <= FINEST_STEP * too_many_at_s:
+                return StopReason.FINISHED
+            target_s = (low_s + too_many_at_s) / 2
+
+    def _attempt(self, run: Run, instance: Instance) -> Outcome:
+        """Look for the best chain below the instance's limit, and report what that proves."""
+        ideals = IdealSet.all_within(
+            instance, self._max_ideals(instance), MAX_NODES, lambda: run.should_stop() is not None
+        )
+        if ideals is None:
+            return Outcome.TOO_MANY
+        run.info["ideals"] = len(ideals.bits)
+        found = ChainSearch(ideals, lambda: run.should_stop() is not None).best()
+        if found is None:
+            return Outcome.STOPPED
+        value_s, chain = found
+        if chain is not None:
+            run.offer(instance.device_of_op(chain), at_most=value_s * (1 + IMPROVEMENT) + instance.rounding_s)
+        elif instance.limit_s == np.inf:
+            run.prove_infeasible(clash())
+            return Outcome.STOPPED
+        # the best chain below the limit is the best of all; without one, nothing is below the limit
+        run.raise_bound(value_s * (1 - IMPROVEMENT), "DP over ideals")
+        return Outcome.COMPLETE
+
+    def _max_ideals(self, instance: Instance) -> int:
+        """Return how many ideals fit into the memory: bits twice, sums, cut lists, and a value per state."""
+        # a sample: all prefixes of a long order would themselves not fit
+        ends = np.linspace(0, instance.num_classes, min(instance.num_classes, SAMPLED_PREFIXES) + 1).astype(np.int64)
+        prefixes = IdealSet.prefixes(instance, ends)
+        cut = 2 * len(prefixes.cut_nets) / len(prefixes.bits)
+        num_states = int(np.prod([count + 1 for count in instance.counts]))
+        columns = 3 + len(instance.groups) * (2 * instance.num_passes + 1)
+        per_ideal = 16 * prefixes.bits.shape[1] + 24 * columns + 8 * cut + 24 * num_states
+        return max(1000, int(self.params.max_memory_bytes / per_ideal))

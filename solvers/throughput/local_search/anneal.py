@@ -1,0 +1,223 @@
+r"""Simulated annealing of single moves and swaps, under a smooth potential of the load vector.
+
+The largest load alone is a plateau nearly everywhere: most moves do not touch the fullest device. The potential
+
+.. math:: \Phi = \sum_p \frac{T_p}{\sum T} \sum_d \Bigl(\frac{load_p(d)}{T_p}\Bigr)^q + \lambda \cdot overflow
+
+(:math:`T_p`: largest load of pass p in the best placement known) sees all devices, the fuller the more; as :math:`q`
+grows, comparing potentials becomes comparing sorted load vectors lexicographically. Where a device computes and
+transfers at the same time, its work and its transfers count as two loads.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.compiled import inlined, njit
+from placekit.solvers.assignment.flat import FlatProblem
+from placekit.solvers.throughput.local_search.state import (
+    State,
+    is_acyclic_after,
+    load_state,
+    move,
+    objective,
+    overflow,
+    transfer_change,
+)
+
+__all__ = ["anneal"]
+
+OVERFLOW_WEIGHT = 10.0
+"""Potential of one limit's worth of bytes above a limit: more than a few times a device's whole load at par."""
+SWAP_SHARE = 0.1
+"""Share of proposals that swap two classes instead of moving one."""
+NEIGHBOUR_SHARE = 0.7
+"""Share of moves whose target is the device of a class that shares a net."""
+
+
+@inlined
+def _penalty(work: float, moved: float, scale: float, squarings: int, has_overlap: bool) -> float:
+    """Return ``(load / scale) ** (2 ** squarings)``; of work and transfers apart if they overlap."""
+    x = work / scale if has_overlap else (work + moved) / scale
+    y = moved / scale if has_overlap else 0.0
+    for _ in range(squarings):
+        x *= x
+        y *= y
+    return x + y
+
+
+@inlined
+def _potential_of(flat: FlatProblem, state: State, d: int, scale: NDArray[np.float64], squarings: int) -> float:
+    total = scale.sum()
+    value = 0.0
+    for p in range(len(scale)):
+        part = _penalty(state.work_s[d, p], state.moved_s[d, p], scale[p], squarings, flat.has_overlap)
+        value += scale[p] / total * part
+    over = state.used_bytes[d] - flat.limit_bytes[d]
+    if over > 0:
+        value += OVERFLOW_WEIGHT * over / max(flat.limit_bytes[d], 1.0)
+    return value
+
+
+@inlined
+def _potential_after(
+    flat: FlatProblem,
+    state: State,
+    d: int,
+    c: int,
+    sign: float,
+    change_s: NDArray[np.float64],
+    scale: NDArray[np.float64],
+    squarings: int,
+) -> float:
+    """Return the potential of device `d` once class `c` came (`sign` 1) or left (`sign` -1)."""
+    total = scale.sum()
+    value = 0.0
+    for p in range(len(scale)):
+        work = state.work_s[d, p] + sign * flat.time_s[c, flat.kind[d], p]
+        moved = state.moved_s[d, p] + change_s[p]
+        value += scale[p] / total * _penalty(work, moved, scale[p], squarings, flat.has_overlap)
+    over = state.used_bytes[d] + sign * flat.memory_bytes[c] - flat.limit_bytes[d]
+    if over > 0:
+        value += OVERFLOW_WEIGHT * over / max(flat.limit_bytes[d], 1.0)
+    return value
+
+
+@inlined
+def _below(count: int) -> int:
+    """Return a random index below `count`."""
+    return min(int(np.random.random() * count), count - 1)  # noqa: NPY002  # numba has only the old generators
+
+
+@inlined
+def _neighbour(flat: FlatProblem, c: int) -> int:
+    """Return a random class that shares a random net with `c`, possibly `c` itself."""
+    num_nets = flat.class_offsets[c + 1] - flat.class_offsets[c]
+    if num_nets == 0:
+        return c
+    n = flat.class_nets[flat.class_offsets[c] + _below(num_nets)]
+    return int(flat.net_pins[flat.net_offsets[n] + _below(flat.net_offsets[n + 1] - flat.net_offsets[n])])
+
+
+@njit(cache=True, nogil=True)
+def anneal(
+    flat: FlatProblem,
+    state: State,
+    best_device: NDArray[np.int64],
+    best_s: float,
+    scale: NDArray[np.float64],
+    squarings: int,
+    hot: float,
+    cold: float,
+    num_steps: int,
+    seed: int,
+) -> float:
+    """Anneal from `state`, and keep the best feasible placement on the way.
+
+    Parameters
+    ----------
+    flat
+        The problem.
+    state
+        Where to start; where the walk ended, afterwards.
+    best_device
+        ``[C]`` overwritten with the best feasible placement if it is better than `best_s`.
+    best_s
+        Objective to beat, in seconds; infinity if any feasible placement is welcome.
+    scale
+        ``[P]`` the loads that count 1 in the potential, in seconds.
+    squarings
+        The exponent q is ``2 ** squarings``.
+    hot, cold
+        First and last temperature, in units of the potential; it falls geometrically.
+    num_steps
+        Number of proposals.
+    seed
+        Seed of the walk.
+
+    Returns
+    -------
+    float
+        The objective of `best_device` if it changed, else `best_s`.
+
+    Notes
+    -----
+    O(nets of the class) per proposal.
+    """
+    np.random.seed(seed)  # noqa: NPY002  # numba's own generator
+    num_classes, num_devices = flat.allowed.shape
+    num_passes = len(scale)
+    out_s, in_s = np.zeros(num_passes), np.zeros(num_passes)
+    potential = np.zeros(num_devices)
+    for d in range(num_devices):
+        potential[d] = _potential_of(flat, state, d, scale, squarings)
+    # classes that moved since the best placement was stored: storing costs as much as moving did
+    moved = np.empty(num_classes, dtype=np.int64)
+    num_moved = num_classes + 1
+    if overflow(flat, state) == 0 and objective(flat, state) < best_s:
+        best_s = objective(flat, state)
+        best_device[:] = state.device
+        num_moved = 0
+    temperature = hot
+    cooling = (cold / hot) ** (1.0 / max(1, num_steps // 64))
+    for step in range(num_steps):
+        if step % 64 == 63:
+            temperature *= cooling
+        c = _below(num_classes)
+        a = state.device[c]
+        e = -1
+        is_near = np.random.random() < NEIGHBOUR_SHARE  # noqa: NPY002
+        b = state.device[_neighbour(flat, c)] if is_near else _below(num_devices)
+        if np.random.random() < SWAP_SHARE:  # noqa: NPY002
+            e = _below(num_classes)
+            b = state.device[e]
+            if not flat.allowed[e, a]:
+                continue
+        if a == b or not flat.allowed[c, b]:
+            continue
+        limit = -temperature * math.log(max(np.random.random(), 1e-300))  # noqa: NPY002
+        before = potential[a] + potential[b]
+        transfer_change(flat, state, c, b, out_s, in_s)
+        if e < 0:
+            at_a = _potential_after(flat, state, a, c, -1.0, out_s, scale, squarings)
+            at_b = _potential_after(flat, state, b, c, 1.0, in_s, scale, squarings)
+            if at_a + at_b - before > limit or (flat.is_ordered and not is_acyclic_after(flat, state, c, b)):
+                continue
+            move(flat, state, c, b, out_s, in_s)
+        else:
+            move(flat, state, c, b, out_s, in_s)
+            transfer_change(flat, state, e, a, out_s, in_s)
+            at_b = _potential_after(flat, state, b, e, -1.0, out_s, scale, squarings)
+            at_a = _potential_after(flat, state, a, e, 1.0, in_s, scale, squarings)
+            # the quotient between the two moves may be cyclic; only the second answer counts
+            if at_a + at_b - before > limit or (flat.is_ordered and not is_acyclic_after(flat, state, e, a)):
+                transfer_change(flat, state, c, a, out_s, in_s)
+                move(flat, state, c, a, out_s, in_s)
+                continue
+            move(flat, state, e, a, out_s, in_s)
+        potential[a], potential[b] = at_a, at_b
+        for m in (c, e):
+            if m >= 0:
+                if num_moved < num_classes:
+                    moved[num_moved] = m
+                num_moved += 1
+        value = objective(flat, state)
+        if value < best_s and overflow(flat, state) == 0:
+            best_s = value
+            if num_moved <= num_classes:
+                for i in range(num_moved):
+                    best_device[moved[i]] = state.device[moved[i]]
+            else:
+                best_device[:] = state.device
+            num_moved = 0
+    return best_s
+
+
+@njit(cache=True, nogil=True)
+def score(flat: FlatProblem, state: State, device: NDArray[np.int64]) -> tuple[float, float]:
+    """Load a placement into `state`; return its objective in seconds and its overflow in bytes."""
+    load_state(flat, state, device)
+    return objective(flat, state), overflow(flat, state)

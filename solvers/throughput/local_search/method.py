@@ -1,0 +1,232 @@
+"""Method ``local-search``: multilevel annealing with restarts for `Throughput`, annealed schedules for `Makespan`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction, contract
+from placekit.contiguity import Contiguity, quotient_cycle
+from placekit.errors import InvalidProblemError
+from placekit.method import Run
+from placekit.objectives import Makespan, OffloadLatency, Throughput
+from placekit.problem import Problem
+from placekit.solvers.assignment.flat import FlatProblem, flatten, with_order
+from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.largest_op import largest_op
+from placekit.solvers.params import read_params
+from placekit.solvers.throughput.local_search.anneal import score
+from placekit.solvers.throughput.local_search.chain import greedy_chain, random_topological_order
+from placekit.solvers.throughput.local_search.cycle import Cycle, Solution, run_cycle
+from placekit.solvers.throughput.local_search.state import empty_state
+from placekit.stop import StopReason
+
+__all__ = ["LocalSearch", "LocalSearchParams", "search"]
+
+FIRST_STEPS = 50
+"""Proposals per class in the first cycle; doubled from cycle to cycle up to the parameter."""
+NUM_CHAINS = 6
+"""Greedy chains that are tried at the start."""
+ELITE = 8
+"""Placements that are kept to be crossed with the best."""
+MATE_SHARE = 0.5
+"""Share of the cycles from the best placement that cross it with another."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSearchParams:
+    """Parameters of `LocalSearch`.
+
+    Parameters
+    ----------
+    patience
+        Ends after so many V-cycles in a row without a better placement.
+    steps
+        Proposals per class and level of a V-cycle.
+    fresh
+        Share of the cycles that start anew instead of from the best placement.
+    max_cycles
+        Ends after so many V-cycles in all; None for any number.
+    """
+
+    patience: int = 100
+    steps: int = 400
+    fresh: float = 0.5
+    max_cycles: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, low in (("patience", 1), ("steps", 1), ("max_cycles", 1)):
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise InvalidProblemError(f"local-search: {name} is {value}; it must be >= {low}")
+        if not 0 <= self.fresh <= 1:
+            raise InvalidProblemError(f"local-search: fresh is {self.fresh}; it must be between 0 and 1")
+
+
+class LocalSearch:
+    """Multilevel local search for `Throughput` under any contiguity.
+
+    1. Start from what is known (warm start, single devices) and from greedy chains along topological orders.
+    2. V-cycle: join classes into clusters along heavy nets (of the same device, if the start is to be kept), several
+       levels deep; at the coarsest level, and then at every finer one, anneal single moves and swaps
+       (:mod:`placekit.solvers.throughput.local_search.anneal`), cooler and cooler; at the level of classes, descend
+       lexicographically and try ejection chains (:mod:`placekit.solvers.throughput.local_search.ejection`).
+    3. Repeat from the best placement, at random temperatures and depths, or from a random placement of the coarsest
+       clusters, until `patience` cycles in a row brought nothing.
+
+    Under `Contiguity.ACYCLIC` every move keeps the quotient acyclic. Under `Contiguity.CONVEX` too, which is sound but
+    not complete: some convex placements have a cyclic quotient, and this search does not see them. It proves nothing
+    beyond the largest op.
+
+    For `Makespan` without contiguity it anneals placement and order together: see
+    :func:`placekit.solvers.makespan.search.local_search.search_makespan`. For `OffloadLatency` it anneals whole calls:
+    :func:`placekit.solvers.offload_latency.search.search_offload`.
+    """
+
+    name: ClassVar[str] = "local-search"
+
+    def __init__(self, params: LocalSearchParams | None = None) -> None:
+        self.params = params or LocalSearchParams()
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; ``local-search:50`` gives the patience."""
+        if argument is not None:
+            if not argument.isdigit():
+                raise InvalidProblemError(f"local-search: patience is {argument!r}; it must be a whole number >= 1")
+            params = {**params, "patience": int(argument)}
+        return cls(read_params(LocalSearchParams, cls.name, params))
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None for `Throughput`, and for `Makespan` and `OffloadLatency` without contiguity."""
+        if isinstance(problem.objective, Throughput):
+            return None
+        if isinstance(problem.objective, Makespan):
+            is_free = problem.contiguity is Contiguity.NONE
+            return None if is_free else f"for makespan it does not keep parts {problem.contiguity}"
+        if isinstance(problem.objective, OffloadLatency):
+            is_free = problem.contiguity is Contiguity.NONE
+            return None if is_free else f"for offload-latency it does not keep parts {problem.contiguity}"
+        return f"it searches for throughput, makespan and offload-latency, not for {problem.objective.name}"
+
+    def run(self, run: Run) -> StopReason:
+        """Search until told to stop, or until `patience` cycles in a row brought nothing."""
+        offer_single_devices(run)
+        run.raise_bound(*largest_op(run.problem))
+        if isinstance(run.problem.objective, OffloadLatency):
+            from placekit.solvers.offload_latency.search import search_offload
+
+            return search_offload(run, self.params)
+        if isinstance(run.problem.objective, Makespan):
+            from placekit.solvers.makespan.search.local_search import search_makespan
+
+            return search_makespan(run, self.params)
+        return search(run, self.params)
+
+
+def search(run: Run, params: LocalSearchParams) -> StopReason:
+    """Search from what `run` holds, and offer what is found; return why it ended.
+
+    Parameters
+    ----------
+    run
+        The solve in progress.
+    params
+        How to search.
+
+    Notes
+    -----
+    A cycle costs O(steps * (classes + clusters)) proposals of O(nets of the class) each, and coarsening
+    O(pins log pins); memory O(pins + nets * devices).
+    """
+    problem = run.problem
+    if problem.contiguity is Contiguity.CONVEX:
+        problem = problem.replace(contiguity=Contiguity.ACYCLIC)  # cycles fused: chains need an order
+    contraction = contract(problem)
+    flat = flatten(contraction)
+    if not flat.allowed.any(axis=1).all():
+        return StopReason.FINISHED
+    best: Solution | None = None
+    state = empty_state(flat)
+    for device in _starts(run, contraction, flat):
+        if run.should_stop() is not None:
+            break
+        value, over = score(flat, state, device)
+        candidate = Solution(device, value if over == 0 else np.inf)
+        if best is None or candidate.objective_s < best.objective_s:
+            best = candidate
+            _offer(run, contraction, best)
+    stale, number = 0, 0
+    elite: list[Solution] = []
+    while (reason := run.should_stop()) is None:
+        if best is None or stale >= params.patience or number == params.max_cycles:
+            return StopReason.FINISHED
+        cycle = _draw_cycle(run.rng, flat, params, number)
+        mate = elite[int(run.rng.integers(len(elite)))].device if elite and run.rng.random() < MATE_SHARE else None
+        mate = None if cycle.shuffle else mate
+        found = run_cycle(flat, best, mate, best.objective_s, cycle, run.rng, lambda: run.should_stop() is not None)
+        number += 1
+        stale += 1
+        if np.isfinite(found.objective_s):
+            elite = _keep(elite, found)
+        if found.objective_s < best.objective_s * (1 - 1e-9):
+            best, stale = found, 0
+            _offer(run, contraction, best)
+    return reason
+
+
+def _keep(elite: list[Solution], found: Solution) -> list[Solution]:
+    """Return the best placements, of each objective only one: renamed devices bring nothing new."""
+    if any(abs(found.objective_s - other.objective_s) <= 1e-9 * other.objective_s for other in elite):
+        return elite
+    return sorted([*elite, found], key=lambda solution: solution.objective_s)[:ELITE]
+
+
+def _draw_cycle(rng: np.random.Generator, flat: FlatProblem, params: LocalSearchParams, number: int) -> Cycle:
+    """Return how cycle `number` goes: bold first, then at random between bold and careful."""
+    shuffle = not flat.is_ordered and (0 < number <= 3 or bool(rng.random() < params.fresh))
+    few = max(6 * len(flat.kind), 20)
+    bold = shuffle or number == 0
+    return Cycle(
+        hot=0.3 if bold else 0.3 * float(rng.choice([0.1, 0.3, 1.0])),
+        num_clusters=few if bold else max(few, len(flat.memory_bytes) // int(rng.choice([2, 4, 8, 32]))),
+        steps_per_class=min(params.steps, FIRST_STEPS * 2 ** min(number, 20)),
+        share=float(rng.choice([0.125, 0.25, 0.5, 1.0])),
+        squarings=int(rng.choice([3, 4, 5])),
+        shuffle=shuffle,
+    )
+
+
+def _offer(run: Run, contraction: Contraction, solution: Solution) -> None:
+    if np.isfinite(solution.objective_s):
+        run.offer(contraction.expand(solution.device), at_most=solution.objective_s)
+
+
+def _starts(run: Run, contraction: Contraction, flat: FlatProblem) -> Iterator[NDArray[np.int64]]:
+    """Yield placements of classes that break at most memory limits: those known, then chains, then a scattered one."""
+    known = [placement for placement in (run.placement, run.warm_start) if placement is not None]
+    classes = np.arange(len(flat.memory_bytes))
+    for placement in known:
+        device = contraction.restrict(placement.device_of_op)
+        is_allowed = bool(flat.allowed[classes, device].all())
+        if is_allowed and (not flat.is_ordered or _is_acyclic(contraction, device)):
+            yield device
+    ordered = with_order(flat, contraction.senders, contraction.receivers)
+    kinds = flat.time_s.sum(axis=2).max(axis=1).sum() + flat.net_time_s.sum(axis=2).max(axis=1, initial=0.0).sum()
+    for number in range(NUM_CHAINS):
+        order = random_topological_order(ordered, depth_first=number % 2 == 0, rng=run.rng)
+        chain = run.rng.permutation(len(flat.kind))
+        device_or_none = greedy_chain(flat, order, chain, float(kinds))
+        if device_or_none is not None:
+            yield device_or_none
+    if not flat.is_ordered:
+        yield np.argmax(run.rng.random(flat.allowed.shape) * flat.allowed, axis=1)
+
+
+def _is_acyclic(contraction: Contraction, device: NDArray[np.int64]) -> bool:
+    num_devices = contraction.problem.platform.num_devices
+    return not quotient_cycle(contraction.senders, contraction.receivers, device, num_devices)

@@ -1,0 +1,205 @@
+r"""Method ``pipedream``: the pipeline partitioner of PipeDream, over a line of ops and equal devices.
+
+Steps:
+
+1. The classes are laid out in one topological order, and the order is contracted to a *linear path*: it may be cut
+   only where at most one tensor crosses, because PipeDream knows layers in a chain and nothing else; everything
+   between two such places (a branching region) becomes one layer. With ``branches="cut"`` every place may be cut.
+2. Of several kinds of devices PipeDream knows one; it gets the kind that together does all work soonest. A stage is a
+   run of layers that the kind supports and that fits into one device's memory.
+3. ``A[j, m]``, the slowest stage of the first j layers on m devices, is computed for all j and m:
+
+   .. math:: A[j, m] = \min_{i < j} \max\big(A[i, m - 1],\; B[i],\; T(i, j)\big)
+
+   with the work :math:`T(i, j)` of layers :math:`i \ldots j - 1`, and the transfer :math:`B[i]` of the tensors that
+   cross place i.
+4. If no chain of stages fits, everything goes to the best single device that can take it.
+
+Its **own objective** is the largest of all stage works and all transfers between stages (they overlap in PipeDream, and
+activation and gradient of a place are sent both ways in training). This is not placekit's throughput, where a device
+pays for its work plus everything that enters or leaves it: the judge scores the answer, `info` keeps PipeDream's own
+value (`pipedream_objective_s`). Replicated stages (data parallelism) are left out, as in the comparison of Tarnawski et
+al., because placements have no copies.
+
+References
+----------
+Narayanan et al., "PipeDream: generalized pipeline parallelism for DNN training", SOSP 2019, section 3.1;
+Tarnawski et al., NeurIPS 2020, section 7 (the comparison, and the contraction to a linear path).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction, contract
+from placekit.errors import InvalidProblemError
+from placekit.method import Run
+from placekit.problem import Problem
+from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.lines import class_order, main_group, total_time_s
+from placekit.solvers.params import read_params
+from placekit.stop import StopReason
+
+__all__ = ["PipeDream", "PipeDreamParams"]
+
+_BRANCHES = ("contract", "cut")
+
+
+@dataclass(frozen=True, slots=True)
+class PipeDreamParams:
+    """Parameters of `PipeDream`.
+
+    Parameters
+    ----------
+    branches
+        ``"contract"``: a branching region is one layer, as PipeDream has it. ``"cut"``: the order may be cut anywhere,
+        and all tensors that cross are sent.
+    """
+
+    branches: str = "contract"
+
+    def __post_init__(self) -> None:
+        if self.branches not in _BRANCHES:
+            raise InvalidProblemError(f"pipedream: branches is {self.branches!r}; it must be one of {_BRANCHES}")
+
+
+class PipeDream:
+    """Stages of a linear path on equal devices; see the module docstring for the rule and its own objective."""
+
+    name: ClassVar[str] = "pipedream"
+
+    def __init__(self, params: PipeDreamParams | None = None) -> None:
+        self.params = params or PipeDreamParams()
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; ``pipedream:cut`` names what to do with branches."""
+        given = {**params, **({"branches": argument} if argument else {})}
+        return cls(read_params(PipeDreamParams, cls.name, given))
+
+    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
+        """Return None: it always applies."""
+        return None
+
+    def run(self, run: Run) -> StopReason:
+        """Offer the one placement."""
+        problem = run.problem
+        contraction = contract(problem)
+        order = class_order(contraction)
+        devices = main_group(problem, contraction)
+        crossing_s, num_crossing = crossings(contraction, order, int(problem.platform.kind_of_device[devices[0]]))
+        places = np.arange(1, len(order)) if self.params.branches == "cut" else np.flatnonzero(num_crossing <= 1) + 1
+        bounds = np.concatenate([[0], places[(places > 0) & (places < len(order))], [len(order)]]).astype(np.int64)
+        stages = split_line(contraction, order, bounds, crossing_s, devices)
+        if stages is None:
+            run.info["pipedream_objective_s"] = None
+            offer_single_devices(run)
+            return StopReason.FINISHED
+        own_objective_s, ends = stages
+        run.info["pipedream_objective_s"] = own_objective_s
+        device = np.zeros(len(order), dtype=np.int64)
+        for stage, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+            device[order[begin:end]] = devices[stage]
+        run.offer(contraction.expand(device))
+        return StopReason.FINISHED
+
+
+def crossings(
+    contraction: Contraction, order: NDArray[np.int64], kind: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """``[num_classes - 1]`` seconds of the nets that cross each place between two classes of `order`, and their number.
+
+    Place i lies after the first i + 1 classes. Nets that cost nothing on `kind` count, too: they are edges of the path.
+    Several nets of one producer (forward and backward tensors, say) are one edge.
+    """
+    num_classes = contraction.num_classes
+    rank = np.empty(num_classes, dtype=np.int64)
+    rank[order] = np.arange(num_classes)
+    seconds, count = np.zeros(num_classes), np.zeros(num_classes, dtype=np.int64)
+    if contraction.num_nets:
+        pins = rank[contraction.net_pins]
+        first = np.minimum.reduceat(pins, contraction.net_offsets[:-1])
+        last = np.maximum.reduceat(pins, contraction.net_offsets[:-1])
+        weight = contraction.net_time_s[:, kind].sum(axis=1)
+        np.add.at(seconds, first, weight)
+        np.add.at(seconds, last, -weight)
+        seconds = np.maximum(np.cumsum(seconds), 0.0)  # the differences of sums may round below zero
+    edges = np.stack([rank[contraction.senders], rank[contraction.receivers]])
+    producers = np.full(num_classes, -1, dtype=np.int64)  # place at which each producer's last edge ends
+    np.maximum.at(producers, edges.min(axis=0), edges.max(axis=0))
+    starts = np.flatnonzero(producers >= 0)
+    np.add.at(count, starts, 1)
+    np.add.at(count, producers[starts], -1)
+    return seconds[:-1], np.cumsum(count)[:-1]
+
+
+def split_line(
+    contraction: Contraction,
+    order: NDArray[np.int64],
+    bounds: NDArray[np.int64],
+    crossing_s: NDArray[np.float64],
+    devices: list[int],
+) -> tuple[float, list[int]] | None:
+    """Run the dynamic program of the module docstring.
+
+    Parameters
+    ----------
+    contraction
+        The contracted problem.
+    order
+        ``[num_classes]`` the line.
+    bounds
+        ``[num_layers + 1]`` places between layers, from 0 to the number of classes.
+    crossing_s
+        ``[num_classes - 1]`` seconds of the tensors that cross after each class.
+    devices
+        The equal devices.
+
+    Returns
+    -------
+    tuple[float, list[int]] or None
+        PipeDream's own objective in seconds, and the place where each stage ends; None if no chain of stages fits.
+
+    Notes
+    -----
+    O(layers**2 * devices) time in vectors, O(layers * devices) memory. A stage must be supported by every device of
+    the group (a pinned class belongs to one of them: its stage is then allowed on that one).
+    """
+    platform = contraction.problem.platform
+    kind = int(platform.kind_of_device[devices[0]])
+    limit = platform.devices[devices[0]].memory_bytes
+    limit = math.inf if limit is None else limit * (1 + 1e-12)
+    work = np.concatenate([[0.0], np.cumsum(total_time_s(contraction)[order, kind])])[bounds]
+    size = np.concatenate([[0.0], np.cumsum(contraction.memory_bytes[order])])[bounds]
+    transfer = np.concatenate([[0.0], crossing_s, [0.0]])[bounds]
+    num_layers = len(bounds) - 1
+    best = np.full(num_layers + 1, math.inf)
+    best[0] = 0.0
+    parents: list[NDArray[np.int64]] = []
+    answer: tuple[float, int] = (math.inf, 0)
+    for m, device in enumerate(devices):
+        refused = np.concatenate([[0], np.cumsum(~contraction.allowed[order, device])])[bounds]
+        before, best = best, np.full(num_layers + 1, math.inf)
+        parent = np.zeros(num_layers + 1, dtype=np.int64)
+        for j in range(1, num_layers + 1):
+            value = np.maximum(np.maximum(before[:j], transfer[:j]), work[j] - work[:j])
+            value[(size[j] - size[:j] > limit) | (refused[j] > refused[:j])] = math.inf
+            i = int(np.argmin(value))
+            best[j], parent[j] = value[i], i
+        parents.append(parent)
+        if best[num_layers] < answer[0]:
+            answer = (float(best[num_layers]), m + 1)
+    if not math.isfinite(answer[0]):
+        return None
+    ends: list[int] = []
+    j = num_layers
+    for m in reversed(range(answer[1])):
+        ends.append(int(bounds[j]))
+        j = int(parents[m][j])
+    return answer[0], ends[::-1]

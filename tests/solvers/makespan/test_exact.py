@@ -1,0 +1,270 @@
+"""Constraint programming for the makespan: optimal by enumeration, bounds that hold, neighbourhoods that fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from makespan_optimum import SMALL, best_makespan
+from ortools.sat.python import cp_model
+from strategies import examples, problems
+
+import placekit as pk
+from placekit.benchmarks.families import generate
+from placekit.method import Run
+from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
+from placekit.solvers.makespan.bounds.quick import first_floors
+from placekit.solvers.makespan.bounds.windows import narrow
+from placekit.solvers.makespan.exact.cp_method import limit_to_refute
+from placekit.solvers.makespan.exact.cp_model import MakespanModel, Plan
+from placekit.solvers.makespan.schedule.start_times import plan_of
+from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks
+from placekit.solvers.makespan.search.neighbourhood import by_start, critical_ops, cut_out, put_back
+
+NO_CONTIGUITY = st.just(pk.Contiguity.NONE)
+
+
+def known(problem: pk.Problem, seed: int = 0) -> tuple[Tasks, pk.Placement, Plan, float]:
+    """Return the tasks, and a schedule by a short annealing."""
+    result = pk.solve(problem, method="local-search", params={"patience": 1, "steps": 10}, seed=seed)
+    assert result.placement is not None
+    assert result.objective is not None
+    tasks = make_tasks(problem)
+    evaluation = pk.evaluate(problem, result.placement)
+    return tasks, result.placement, plan_of(result.placement, evaluation, tasks), result.objective
+
+
+@given(SMALL)
+@examples(100)
+def test_cpsat_finds_the_optimum(problem: pk.Problem) -> None:
+    """Against enumeration of placements and orders, with memory, classes, pins and unsupported ops."""
+    optimum = best_makespan(problem)
+    result = pk.solve(problem, method="cpsat", stop=pk.MaxRuntime(120))
+    if optimum is None:
+        assert result.status is pk.Status.INFEASIBLE
+        return
+    assert result.status is pk.Status.OPTIMAL
+    assert result.objective == pytest.approx(optimum, rel=2 * OPTIMALITY_TOLERANCE, abs=0)
+    assert result.lower_bound is not None
+    assert result.lower_bound <= optimum * (1 + 1e-9)
+
+
+@given(SMALL)
+@examples(100)
+def test_a_limit_is_refuted_below_the_optimum_only(problem: pk.Problem) -> None:
+    """The program without objective, one worker, no linear relaxation: at the optimum a schedule, below none."""
+    optimum = best_makespan(problem)
+    assume(optimum is not None and optimum > 0)
+    assert optimum is not None
+    tasks = make_tasks(problem)
+    floors = first_floors(tasks)
+
+    def decide(limit_s: float) -> Outcome:
+        windows = narrow(tasks, limit_s, floors)
+        if windows is None:
+            return Outcome.INFEASIBLE
+        model = MakespanModel(tasks, windows, limit_s, 0.0, floors.between_s, decides=True)
+        return search(model, CpsatLimits(refutes=True), lambda *_: None, None, lambda: False)
+
+    assert decide(optimum * (1 + 1e-9)) is Outcome.OPTIMAL
+    assert decide(optimum * 0.9) is Outcome.INFEASIBLE
+
+
+def test_the_next_limit_divides_the_gap_down_to_the_one_asked_for() -> None:
+    """A third of the gap is left, or the gap that was asked for; without one, in the end the best makespan."""
+    problem = generate("layered", 20, objective=pk.Makespan()).replace(contiguity=pk.Contiguity.NONE)
+    best = pk.solve(problem, method="heft")
+    assert best.placement is not None
+    assert best.objective is not None
+
+    def next_limit_s(stop: pk.TargetGap | None, gap: float) -> float:
+        run = Run(problem, stop)
+        assert best.placement is not None
+        run.offer(best.placement)
+        assert run.objective is not None
+        run.raise_bound(run.objective * (1 - gap), "a test")
+        return limit_to_refute(run) / run.objective
+
+    assert next_limit_s(pk.TargetGap(0.01), 0.3) == pytest.approx(0.9)
+    assert next_limit_s(pk.TargetGap(0.01), 0.02) == pytest.approx(0.99)
+    assert next_limit_s(pk.TargetGap(0.01), 0.02) >= 0.99
+    assert next_limit_s(None, 0.02) == pytest.approx(1 - 0.02 / 3)
+    assert next_limit_s(None, 0.005) == 1.0
+
+
+@given(SMALL)
+@examples(30)
+def test_adding_a_device_never_hurts_the_optimum(problem: pk.Problem) -> None:
+    """A second device of the first kind leaves the shortest schedule as it is, or shortens it."""
+    twin = problem.platform.devices[0].replace(name="one more")
+    wider = problem.replace(platform=problem.platform.replace(devices=(*problem.platform.devices, twin)))
+    before, after = (pk.solve(each, method="cpsat", stop=pk.MaxRuntime(120)).objective for each in (problem, wider))
+    if before is not None:
+        assert after is not None
+        assert after <= before * (1 + 2 * OPTIMALITY_TOLERANCE)
+
+
+@given(
+    problems(
+        max_ops=5, max_kinds=2, max_devices=3, objective=st.just(pk.Makespan(contention=True)), contiguity=NO_CONTIGUITY
+    )
+)
+@examples(40)
+def test_the_bound_holds_with_contention(problem: pk.Problem) -> None:
+    """The model leaves the bus out: its bound is that of the problem without, and the answer is scored with it."""
+    result = pk.solve(problem, method="cpsat", stop=pk.MaxRuntime(120))
+    optimum = best_makespan(problem)
+    if optimum is None:
+        assert result.status is pk.Status.INFEASIBLE
+        return
+    assert result.objective is not None
+    assert result.lower_bound is not None
+    assert result.lower_bound <= max(optimum, 0) * (1 + OPTIMALITY_TOLERANCE)
+
+
+@given(st.data(), SMALL)
+@examples(60)
+def test_every_schedule_rounds_to_a_solution(data: st.DataObject, problem: pk.Problem) -> None:
+    """The hint of a feasible schedule is a solution of the program, whose value is below its makespan in units."""
+    run = pk.solve(problem, method="random:20", seed=data.draw(st.integers(0, 9)))
+    assume(run.placement is not None and run.objective)
+    assert run.placement is not None
+    assert run.objective is not None
+    tasks = make_tasks(problem)
+    plan = plan_of(run.placement, pk.evaluate(problem, run.placement), tasks)
+    floors = first_floors(tasks)
+    windows = narrow(tasks, run.objective, floors)
+    assert windows is not None
+    model = MakespanModel(tasks, windows, run.objective, between_s=floors.between_s)
+    assert model.hint(plan)
+    solver = cp_model.CpSolver()
+    solver.parameters.fix_variables_to_their_hinted_value = True
+    solver.parameters.num_workers = 1
+    assert solver.solve(model.proto) == cp_model.OPTIMAL
+    assert model.scale.bound_s(solver.objective_value) <= run.objective * (1 + 1e-9)
+    assert run.objective <= model.scale.at_most_s(solver.objective_value)
+
+
+@pytest.mark.parametrize("family", ["transformer", "feed-forward-shards", "inception", "chained-matmuls", "layered"])
+@pytest.mark.parametrize("equal", [True, False])
+def test_a_window_put_back_is_the_schedule(family: str, equal: bool) -> None:
+    """Cutting any window out and putting its own times back changes nothing; its makespan is that of the whole."""
+    problem = generate(family, 60, num_devices=3, equal=equal, objective=pk.Makespan())
+    tasks, placement, plan, value_s = known(problem)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        low = int(rng.integers(0, tasks.num_ops - 20))
+        high = low + int(rng.integers(5, 20))
+        part = cut_out(tasks, plan, low, high, rng.random(tasks.num_ops) < 0.5)
+        inside = Plan(plan.device[part.ops], plan.start[part.ops], plan.finish[part.ops])
+        device, step = put_back(plan, part, inside, low, high)
+        device_of_op, step_of_op = np.empty_like(device), np.empty_like(step)
+        device_of_op[tasks.op], step_of_op[tasks.op] = device, step
+        assert (device_of_op == placement.device_of_op).all()
+        again = pk.evaluate(problem, pk.Placement.of(problem, device_of_op, step_of_op))
+        assert again.objective == pytest.approx(value_s, rel=1e-12)
+        own = np.arange(len(part.ops)), inside.device
+        assert (part.floors.head_s[own] <= inside.start * (1 + 1e-9)).all()
+        assert (inside.finish + part.floors.tail_s[own] <= value_s * (1 + 1e-9)).all()
+        assert all(inside.finish[u] <= inside.start[v] * (1 + 1e-9) for u, v in part.orders)
+        windows = narrow(part.tasks, value_s, part.floors)
+        assert windows is not None
+        assert MakespanModel(part.tasks, windows, value_s, orders=part.orders).hint(inside)
+
+
+def test_a_better_window_is_a_better_schedule() -> None:
+    """What CP-SAT promises of a window with heads and tails, the judge confirms of the whole."""
+    problem = generate("layered", 60, num_devices=3, objective=pk.Makespan())
+    start = pk.solve(problem, method="round-robin")
+    assert start.placement is not None
+    tasks = make_tasks(problem)
+    evaluation = pk.evaluate(problem, start.placement)
+    assert evaluation.objective is not None
+    plan = plan_of(start.placement, evaluation, tasks)
+    everything = np.ones(tasks.num_ops, dtype=bool)
+    part = cut_out(tasks, plan, 0, 60, everything)
+    assert part.is_everything
+    part = cut_out(tasks, plan, 10, 50, everything)
+    assert not part.is_everything
+    windows = narrow(part.tasks, evaluation.objective, part.floors)
+    assert windows is not None
+    model = MakespanModel(part.tasks, windows, evaluation.objective, orders=part.orders)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_deterministic_time = 0.2
+    solver.parameters.num_workers = 1
+    plans: list[Plan] = []
+
+    class Read(cp_model.CpSolverSolutionCallback):
+        """Keeps the last solution."""
+
+        def on_solution_callback(self) -> None:
+            """Keep it."""
+            plans.append(model.read(self))
+
+    assert solver.solve(model.proto, Read()) in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+    device, step = put_back(plan, part, plans[-1], 10, 50)
+    device_of_op, step_of_op = np.empty_like(device), np.empty_like(step)
+    device_of_op[tasks.op], step_of_op[tasks.op] = device, step
+    after = pk.evaluate(problem, pk.Placement.of(problem, device_of_op, step_of_op)).objective
+    assert after is not None
+    assert after < evaluation.objective
+    assert after <= model.scale.at_most_s(solver.objective_value) * (1 + 1e-6)
+
+
+def test_critical_ops_lead_from_the_start_to_the_end() -> None:
+    """The first starts at 0, the last ends at the makespan, and none waits in between."""
+    problem = generate("layered", 60, num_devices=3, objective=pk.Makespan())
+    tasks, _, plan, value_s = known(problem)
+    ops = critical_ops(tasks, plan)
+    assert plan.start[ops].min() == 0.0
+    assert plan.finish[ops].max() == value_s
+    assert sorted(by_start(plan).tolist()) == list(range(60))
+
+
+def test_lns_improves_on_annealing_alone_and_repeats_itself() -> None:
+    """The same seed gives the same answer; no worse than its start."""
+    problem = generate("layered", 30, seed=1, num_devices=3, objective=pk.Makespan())
+    params = {"patience": 3, "effort": 0.02}
+    one, other = (pk.solve(problem, method="lns", params=params, seed=1) for _ in range(2))
+    assert one.placement == other.placement
+    assert one.objective is not None
+    assert one.objective <= known(problem)[3]
+
+
+def test_lns_proves_what_fits_into_one_neighbourhood(diamond: pk.Problem) -> None:
+    """Four ops are one neighbourhood, and closing it is a proof."""
+    result = pk.solve(diamond.replace(objective=pk.Makespan(), contiguity="none"), method="lns")
+    assert (result.objective, result.status) == (4.0, pk.Status.OPTIMAL)
+
+
+@pytest.mark.parametrize("method", ["cpsat", "lns"])
+def test_contiguity_is_refused(method: str, diamond: pk.Problem) -> None:
+    """The model keeps no part connected, and says so."""
+    problem = diamond.replace(objective=pk.Makespan(), contiguity="acyclic")
+    with pytest.raises(pk.errors.UnsupportedProblemError, match="contiguity none"):
+        pk.solve(problem, method=method)
+
+
+def test_memory_that_only_two_devices_have_is_used() -> None:
+    """Two ops of 6 bytes do not share 10 bytes, though a transfer costs more than both: 1 + 10 + 1 s."""
+    graph = pk.OpGraph.from_edges(["a", "b"], [("a", "b")])
+    costs = pk.CostTable(("d",), np.ones((2, 1)), np.full((1, 1), 5.0), np.full(2, 6.0))
+    platform = pk.Platform.of(d=2, memory_bytes={"d": 10.0})
+    result = pk.solve(pk.Problem(graph, platform, costs, pk.Makespan()), method="cpsat")
+    assert (result.objective, result.status) == (12.0, pk.Status.OPTIMAL)
+
+
+def test_steps_can_beat_every_order_of_a_device_that_never_idles() -> None:
+    """Waiting for the op that feeds the other device is worth more than starting the one that is ready."""
+    # d0 could start `long` (10 s) at 0; better it waits 1 s for `b`, whose reader needs 10 s on d1
+    graph = pk.OpGraph.from_edges(["a", "b", "c", "long"], [("a", "b"), ("b", "c")])
+    costs = pk.CostTable(("d",), np.array([[1.0], [1.0], [10.0], [10.0]]), np.zeros((2, 1)), np.ones(4))
+    problem = pk.Problem(graph, pk.Platform.of(d=2), costs, pk.Makespan()).pin(
+        {"a": "d.1", "b": "d.0", "c": "d.1", "long": "d.0"}
+    )
+    result = pk.solve(problem, method="cpsat")
+    assert (result.objective, result.status) == (12.0, pk.Status.OPTIMAL)
+    assert result.placement is not None
+    assert pk.evaluate(problem, pk.Placement.of(problem, result.placement.device_of_op)).objective == 21.0

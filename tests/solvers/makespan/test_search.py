@@ -1,0 +1,416 @@
+"""Makespan search: incremental schedules against the judge's, moves and their undoing, quality, anytime behaviour."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from limits import SOON_S
+from numpy.typing import NDArray
+from oracle import is_feasible
+from strategies import examples, problems
+
+import placekit as pk
+from placekit.contiguity import Contiguity
+from placekit.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.makespan.simulate import simulate_steps
+from placekit.objectives import Makespan
+from placekit.solvers.makespan.schedule.sequence import SequenceProblem, decode, empty_timeline, sequence_problem
+from placekit.solvers.makespan.search import walk as walks
+from placekit.solvers.makespan.search.anneal import anneal, sort_by_start
+from placekit.solvers.makespan.search.brkga import decode_devices, encode, equal_groups
+from placekit.solvers.makespan.search.construct import construct, dispatch_order
+from placekit.solvers.makespan.search.incumbent import HOT
+from placekit.solvers.makespan.search.local_search import MILD
+from placekit.solvers.makespan.search.proposals import propose
+from placekit.solvers.makespan.search.starts import mean_rank_s, scattered
+from placekit.solvers.makespan.search.trial import keeps, restore
+from placekit.solvers.registry import get_method
+
+MAKESPAN = st.builds(Makespan, order=st.sampled_from(["fifo", "upward-rank"]), contention=st.booleans())
+FREE = st.just(Contiguity.NONE)
+
+
+def flat_of(problem: pk.Problem) -> SequenceProblem:
+    """Return the search's arrays of a problem."""
+    assert isinstance(problem.objective, Makespan)
+    return sequence_problem(problem, has_contention=problem.objective.contention)
+
+
+def some_start(flat: SequenceProblem, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return a random feasible placement and a random topological order; None if none was found."""
+    if not flat.allowed.any(axis=1).all():
+        return None
+    start = scattered(flat, mean_rank_s(flat), 0.5, rng)
+    return None if start is None else (start[0], dispatch_order(flat, rng.random(flat.instance.num_ops)))
+
+
+def layered(num_ops: int, *, seed: int = 0, num_devices: int = 4, transfer: float = 1.0) -> pk.Problem:
+    """Return a random graph whose edges reach at most 20 ops back, on equal accelerators."""
+    rng = np.random.default_rng(seed)
+    names = [f"o{i}" for i in range(num_ops)]
+    edges = [(names[rng.integers(max(0, i - 20), i)], names[i]) for i in range(1, num_ops) for _ in range(2)]
+    graph = pk.OpGraph.from_edges(names, edges, name="layered")
+    costs = pk.CostTable(
+        ("acc",), 0.5 + rng.random((num_ops, 1)), rng.random((graph.num_tensors, 1)) * transfer, np.ones(num_ops)
+    )
+    return pk.Problem(graph, pk.Platform.of(acc=num_devices), costs, Makespan())
+
+
+def optimum(problem: pk.Problem) -> float | None:
+    """Return the best makespan over all placements and all topological orders, each run strictly by the judge."""
+    graph, flat = problem.graph, flat_of(problem)
+    edges = set(zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True))
+    orders = [
+        order
+        for order in itertools.permutations(range(graph.num_ops))
+        if all(order.index(u) < order.index(v) for u, v in edges)
+    ]
+    best: float | None = None
+    for device in itertools.product(range(problem.platform.num_devices), repeat=graph.num_ops):
+        if not is_feasible(problem, device):
+            continue
+        # orders that agree on every device make the same schedule
+        for order in {tuple(sorted(order, key=device.__getitem__)): order for order in orders}.values():
+            run = simulate_steps(flat.instance, device, np.argsort(order), has_contention=flat.has_contention)
+            assert not isinstance(run, int)
+            best = run.makespan_s if best is None else min(best, run.makespan_s)
+    return best
+
+
+@examples(150)
+@given(problems(objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
+def test_sequence_is_scheduled_as_the_judge_runs_its_steps(problem: pk.Problem, seed: int) -> None:
+    """Start and finish of every op equal the strict run with the positions as steps, bit by bit; also in parts."""
+    flat, rng = flat_of(problem), np.random.default_rng(seed)
+    start = some_start(flat, rng)
+    if start is None:
+        return
+    device, sequence = start
+    timeline = empty_timeline(flat)
+    value = decode(flat, device, sequence, timeline, 0)
+    judged = simulate_steps(flat.instance, device, np.argsort(sequence), has_contention=flat.has_contention)
+    assert not isinstance(judged, int)
+    assert value == judged.makespan_s
+    np.testing.assert_array_equal(timeline.start_s, judged.start_s)
+    np.testing.assert_array_equal(timeline.finish_s, judged.finish_s)
+    assert decode(flat, device, sequence, timeline, int(rng.integers(len(sequence)))) == value
+    assert pk.evaluate(problem, pk.Placement.of(problem, device, np.argsort(sequence))).objective == value
+
+
+@examples(150)
+@given(problems(objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
+def test_moves_keep_every_constraint_and_can_be_taken_back(problem: pk.Problem, seed: int) -> None:
+    """Proposals keep topological order, classes, pins, support and memory; trials are exact; undo restores all."""
+    flat, rng = flat_of(problem), np.random.default_rng(seed)
+    start = some_start(flat, rng)
+    if start is None:
+        return
+    walk = walks.empty_walk(flat)
+    value = walks.load(flat, walk, *start)
+    reference = walks.empty_walk(flat)
+    seed_numba(seed)
+    for number in range(40):
+        walks.trace(flat, walk)
+        before = [array.copy() for array in (walk.device, walk.sequence, walk.position, walk.used_bytes)]
+        ran = runs(walk)
+        walks.forget(walk)
+        first = propose(flat, walk)
+        if first >= 0:
+            assert is_feasible(problem, tuple(walk.device.tolist()))
+            moved = walk.changed[: walk.counters[walks.NUM_CHANGED]]
+            assert len(set(moved.tolist())) == len(moved)  # what prices count on
+            place = walk.position
+            np.testing.assert_array_equal(walk.sequence[place], np.arange(len(place)))
+            assert (place[problem.graph.senders] < place[problem.graph.receivers]).all()
+            np.testing.assert_array_equal(walk.sequence[:first], before[1][:first])
+            exact = walks.load(flat, reference, walk.device, walk.sequence)
+            end = walks.touched(flat, walk, first)
+            np.testing.assert_array_equal(walk.sequence[end:], before[1][end:])
+            np.testing.assert_array_equal(walk.device[walk.sequence[end:]], before[0][walk.sequence[end:]])
+            has_effect = runs(walk) != ran
+            for weight in (0.0, 1.0):
+                delay = max(float((reference.finish_s - walk.finish_s).mean()), 0.0)
+                cost = exact + weight * delay
+                for limit, expected in ((cost * (1 + 1e-9), True), (cost * (1 - 1e-9) - 1e-12, False)):
+                    kept, tried = keeps(flat, walk, first, end, limit, value, weight)
+                    assert kept == (expected and has_effect)
+                    restore(flat, walk, first, tried)
+            if number % 3 == 0:
+                value = walks.settle(flat, walk, first, end)
+                assert value == exact
+                np.testing.assert_array_equal(walk.finish_s, reference.finish_s)
+                np.testing.assert_array_equal(walk.to_end_s, reference.to_end_s)
+                sort_by_start(walk)
+                assert walks.settle(flat, walk, 0, len(place)) == value
+                continue
+        walks.undo(flat, walk)
+        for array, old in zip((walk.device, walk.sequence, walk.position, walk.used_bytes), before, strict=True):
+            np.testing.assert_array_equal(array, old)
+        assert walks.settle(flat, walk, 0, len(walk.sequence)) == value
+
+
+def runs(walk: walks.Walk) -> dict[int, list[int]]:
+    """Return what each device runs, in order."""
+    order: dict[int, list[int]] = {}
+    for v in walk.sequence.tolist():
+        order.setdefault(int(walk.device[v]), []).append(v)
+    return order
+
+
+def seed_numba(seed: int) -> None:
+    """Seed the generator that the kernels use, by annealing two ops elsewhere."""
+    flat = flat_of(layered(2))
+    walk = walks.empty_walk(flat)
+    anneal(flat, walk, walk.device.copy(), np.arange(2), np.inf, 1.0, 1.0, 0.5, 1, seed)
+
+
+@examples(100)
+@given(problems(objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
+def test_a_trial_above_its_limit_is_given_up_early(problem: pk.Problem, seed: int) -> None:
+    """What must follow the ops shows below the makespan that not all of them need to be scheduled."""
+    flat, rng = flat_of(problem), np.random.default_rng(seed)
+    start = some_start(flat, rng)
+    if start is None:
+        return
+    walk = walks.empty_walk(flat)
+    value = walks.load(flat, walk, *start)
+    num_ops = flat.instance.num_ops
+    kept, tried = keeps(flat, walk, 0, num_ops, value * 0.99 - 1e-9, value, 1.0)
+    assert not kept
+    assert tried < num_ops
+
+
+@examples(100)
+@given(problems(objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
+def test_list_schedules_respect_what_they_must(problem: pk.Problem, seed: int) -> None:
+    """A construction that says that it fits is feasible, whatever the noise."""
+    flat, rng = flat_of(problem), np.random.default_rng(seed)
+    if not flat.allowed.any(axis=1).all():
+        return
+    sequence = dispatch_order(flat, rng.random(flat.instance.num_ops))
+    patience = rng.random(flat.instance.num_ops)
+    wanted = rng.integers(-1, problem.platform.num_devices, len(flat.class_bytes))
+    device, fits = construct(flat, sequence, wanted, patience)
+    assert fits == is_feasible(problem, tuple(device.tolist()))
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "local-search": {"patience": 3, "steps": 20},
+    "brkga": {"patience": 3, "population": 10},
+}
+"""Parameters of a quick run."""
+
+
+@pytest.mark.parametrize("method", SMALL)
+@examples(40)
+@given(problems(max_ops=6, objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
+def test_answers_are_feasible_and_never_worse_than_the_start(method: str, problem: pk.Problem, seed: int) -> None:
+    """With a random warm start, feasible or not; the same seed gives the same answer."""
+    rng = np.random.default_rng(seed)
+    warm = pk.Placement.of(problem, rng.integers(0, problem.platform.num_devices, problem.graph.num_ops))
+    first, again = (pk.solve(problem, method, params=SMALL[method], seed=seed, warm_start=warm) for _ in range(2))
+    assert first.placement == again.placement
+    judged = pk.evaluate(problem, warm)
+    if first.placement is not None:
+        assert is_feasible(problem, tuple(first.placement.device_of_op.tolist()))
+    if judged.is_feasible and judged.objective is not None:
+        assert first.objective is not None
+        assert first.objective <= judged.objective
+
+
+def tiny(seed: int) -> pk.Problem:
+    """Return a random problem of five ops on two or three devices; contention on every second one."""
+    rng = np.random.default_rng(seed)
+    names = list("abcde")
+    edges = [(names[u], names[v]) for u in range(5) for v in range(u + 1, 5) if rng.random() < 0.4]
+    graph = pk.OpGraph.from_edges(names, edges, name=f"tiny{seed}")
+    platform = pk.Platform.of(cpu=1, acc=1 + seed % 2, memory_bytes={"acc": float(rng.integers(3, 8))})
+    costs = pk.CostTable(
+        ("cpu", "acc"),
+        rng.integers(0, 9, (5, 2)).astype(np.float64),
+        rng.integers(0, 5, (graph.num_tensors, 2)).astype(np.float64),
+        rng.integers(0, 3, 5).astype(np.float64),
+    )
+    return pk.Problem(graph, platform, costs, Makespan(contention=seed % 4 < 2))
+
+
+@pytest.fixture(scope="module")
+def optima() -> list[float | None]:
+    """Return the optima of the first sixty tiny problems."""
+    return [optimum(tiny(seed)) for seed in range(60)]
+
+
+@pytest.mark.parametrize(("method", "least"), [("local-search", 58), ("brkga", 51)])
+def test_searches_find_the_optimum_of_tiny_problems(method: str, least: int, optima: list[float | None]) -> None:
+    """On most of 60 random problems the answer is the best over all placements and orders.
+
+    The genetic algorithm sees only schedules that never idle, so that it may miss some.
+    """
+    params = {"population": 30} if method == "brkga" else {}
+    found = 0
+    for seed, best in enumerate(optima):
+        problem = tiny(seed)
+        result = pk.solve(problem, f"{method}:20", params=params, seed=seed)
+        assert (result.objective is None) == (best is None)
+        if best is not None:
+            assert result.objective is not None
+            assert result.objective >= best - 1e-9
+            found += result.objective <= best + 1e-9
+        else:
+            found += 1
+    assert found >= least
+
+
+@pytest.mark.parametrize("contention", [False, True])
+def test_search_beats_list_scheduling(contention: bool) -> None:
+    """Where transfers cost more than ops, annealing gains at least a tenth on the list schedule it starts from."""
+    problem = layered(120, transfer=4.0).replace(objective=Makespan(contention=contention))
+    flat = flat_of(problem)
+    start = scattered(flat, mean_rank_s(flat), 0.0, np.random.default_rng(0))
+    assert start is not None
+    listed = walks.load(flat, walks.empty_walk(flat), *start)
+    result = pk.solve(problem, "local-search", params={"max_cycles": 6}, seed=0)
+    assert result.objective is not None
+    assert result.objective <= 0.9 * listed
+
+
+def test_mild_cycles_stay_near_where_they_start() -> None:
+    """A walk from below `MILD` ends with far more ops where they were than one from above."""
+    flat = flat_of(layered(120, transfer=0.5))
+    start = scattered(flat, mean_rank_s(flat), 0.0, np.random.default_rng(0))
+    assert start is not None
+    walk, device, sequence = walks.empty_walk(flat), start[0].copy(), start[1].copy()
+    num_steps = 300 * len(device)
+    listed_s = walks.load(flat, walk, device, sequence)
+    best_s = anneal(flat, walk, device, sequence, listed_s, 0.2, 0.03 * listed_s, 1e-4 * listed_s, num_steps, 0)
+    stays = []
+    for hot in HOT:
+        walks.load(flat, walk, device, sequence)
+        anneal(flat, walk, device.copy(), sequence.copy(), best_s, 0.2, hot * best_s, 1e-4 * best_s, num_steps, 1)
+        stays.append(float(np.mean(walk.device == device)))
+    mild = [stay for hot, stay in zip(HOT, stays, strict=True) if hot < MILD]
+    assert min(mild) > 1.5 * max(stays[len(mild) :])
+
+
+@pytest.mark.parametrize("method", SMALL)
+def test_search_stops_in_time(method: str) -> None:
+    """Long before a cycle, or the first population, of 3,000 ops is done, the clock is heard."""
+    problem = layered(3000)
+    pk.solve(problem, method, stop=pk.MaxRuntime(0.1))  # compiled by now
+    begin = time.perf_counter()
+    result = pk.solve(problem, method, stop=pk.MaxRuntime(1.0))
+    assert time.perf_counter() - begin < SOON_S / 3
+    assert result.stop_reason is pk.StopReason.TIME
+    assert result.placement is not None
+    assert result.placement.step_of_op is not None
+
+
+@pytest.mark.parametrize("method", ["local-search", "brkga"])
+@pytest.mark.parametrize("contention", [False, True])
+def test_searches_start_from_the_list_schedules(method: str, contention: bool) -> None:
+    """Even without time to search, the answer is no worse than those of HEFT and m-ETF."""
+    problem = layered(300, transfer=3.0).replace(objective=Makespan(contention=contention))
+    quick = {"max_cycles": 1, "steps": 1} if method == "local-search" else {"patience": 1}
+    found = pk.solve(problem, method, params=quick).objective
+    assert found is not None
+    for listed in ("heft", "m-etf"):
+        value = pk.solve(problem, listed).objective
+        assert value is not None
+        assert found <= value
+
+
+def test_search_goes_on_from_steps() -> None:
+    """A warm start with steps is kept in its order: the answer is no worse even if the devices' own order is."""
+    problem = layered(30, transfer=2.0)
+    good = pk.solve(problem, "local-search", params={"max_cycles": 4}, seed=1)
+    assert good.objective is not None
+    again = pk.solve(problem, "local-search", params={"max_cycles": 1, "steps": 1}, seed=2, warm_start=good)
+    assert again.objective is not None
+    assert again.objective <= good.objective
+
+
+@pytest.mark.parametrize("method", SMALL)
+def test_contiguous_parts_are_refused(method: str, diamond: pk.Problem) -> None:
+    """The searches do not keep quotients acyclic, and say so."""
+    problem = diamond.replace(objective=Makespan(), contiguity="acyclic")
+    with pytest.raises(UnsupportedProblemError, match="it does not keep parts acyclic"):
+        pk.solve(problem, method)
+
+
+@pytest.mark.parametrize("method", SMALL)
+def test_without_room_there_is_no_answer(method: str) -> None:
+    """Where the classes cannot be packed the search ends with nothing, and does not loop."""
+    platform = pk.Platform.of(acc=2, memory_bytes={"acc": 2.0})
+    graph = pk.OpGraph.from_edges(list("abc"), [("a", "b"), ("b", "c")])
+    costs = pk.CostTable(("acc",), np.ones((3, 1)), np.ones((2, 1)), np.array([1.3, 1.3, 1.3]))
+    result = pk.solve(pk.Problem(graph, platform, costs, Makespan()), method, params=SMALL[method])
+    assert (result.status, result.stop_reason) == (pk.Status.UNKNOWN, pk.StopReason.FINISHED)
+
+
+@examples(100)
+@given(problems(objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
+def test_keys_mean_the_schedule_that_they_were_made_from(problem: pk.Problem, seed: int) -> None:
+    """Encoding and decoding give the same devices and order; renaming equal devices costs nothing."""
+    flat, rng = flat_of(problem), np.random.default_rng(seed)
+    start = some_start(flat, rng)
+    if start is None:
+        return
+    device, sequence = start
+    keys = encode(flat, device, sequence)
+    largest_first = np.argsort(-flat.class_bytes, kind="stable")
+    decoded, fits = decode_devices(flat, keys[None].copy(), largest_first, np.arange(problem.platform.num_devices))
+    assert fits.all()
+    np.testing.assert_array_equal(decoded[0], device)
+    np.testing.assert_array_equal(np.argsort(keys[len(flat.class_bytes) :]), sequence)
+    renamed, _ = decode_devices(flat, keys[None], largest_first, equal_groups(flat))
+    assert is_feasible(problem, tuple(renamed[0].tolist()))
+    np.testing.assert_array_equal(encode(flat, renamed[0], sequence), keys)
+    values = [walks.load(flat, walks.empty_walk(flat), placed, sequence) for placed in (device, renamed[0])]
+    assert values[0] == pytest.approx(values[1])
+
+
+@examples(100)
+@given(problems(objective=MAKESPAN, contiguity=FREE, max_devices=3), st.integers(0, 2**31))
+def test_any_keys_decode_to_classes_on_allowed_devices(problem: pk.Problem, seed: int) -> None:
+    """Random keys respect classes, pins and support; that they fit is said exactly when it is so."""
+    flat, rng = flat_of(problem), np.random.default_rng(seed)
+    if not flat.allowed.any(axis=1).all():
+        return
+    keys = rng.random((5, len(flat.class_bytes) + flat.instance.num_ops))
+    devices, fits = decode_devices(flat, keys, rng.permutation(len(flat.class_bytes)), equal_groups(flat))
+    for device, fit in zip(devices, fits, strict=True):
+        assert fit == is_feasible(problem, tuple(device.tolist()))
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"population": 2}, "population is 2; it must be >= 4"),
+        ({"inherit": 1.5}, "inherit is 1.5; it must be between 0 and 1"),
+        ({"elite": 0.7}, "elite is 0.7; it must be between 0 and 0.5"),
+    ],
+)
+def test_wrong_parameters_of_brkga_are_explained(params: dict[str, Any], message: str) -> None:
+    """The message names the parameter, its value and its bound."""
+    with pytest.raises(InvalidProblemError, match=message):
+        get_method("brkga", params)
+
+
+def test_brkga_is_the_same_for_any_number_of_threads() -> None:
+    """Chromosomes are decoded by all cores, each on its own; their number changes nothing."""
+    import numba
+
+    problem = layered(60, transfer=2.0)
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        alone = pk.solve(problem, "brkga:5", seed=4)
+    finally:
+        numba.set_num_threads(before)
+    assert pk.solve(problem, "brkga:5", seed=4).placement == alone.placement

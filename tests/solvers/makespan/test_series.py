@@ -1,0 +1,270 @@
+"""Series decomposition: cuts and near cuts, the bound and the schedule put together, ops that a schedule leaves out."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from makespan_optimum import SMALL, best_makespan, known_optimum
+from numpy.typing import NDArray
+from strategies import examples, problems
+
+import placekit as pk
+from placekit.method import Run
+from placekit.solvers.assignment.infeasible import clash
+from placekit.solvers.makespan.bounds.between import reachable
+from placekit.solvers.makespan.bounds.quick import first_floors, refute
+from placekit.solvers.makespan.decomposition import segments as segments_module
+from placekit.solvers.makespan.decomposition import series as series_module
+from placekit.solvers.makespan.decomposition.segments import LEAST_OPS, cut_ops, cut_segments, floors_of
+from placekit.solvers.makespan.decomposition.series import LEAST_S, solve_in_series
+from placekit.solvers.makespan.schedule.completion import complete
+from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks
+from placekit.solvers.registry import get_method
+
+EPS = 1e-9
+
+
+def chain_of_forks(count: int, num_kinds: int = 1) -> pk.Problem:
+    """Return forks in series, the last op of each being the first of the next."""
+    names, edges = ["c0"], []
+    for i in range(count):
+        middle = [f"m{i}.{j}" for j in range(3)]
+        names += [*middle, f"c{i + 1}"]
+        edges += [(f"c{i}", m) for m in middle] + [(m, f"c{i + 1}") for m in middle]
+    graph = pk.OpGraph.from_edges(names, edges, name="forks")
+    rng = np.random.default_rng(0)
+    kinds = ("d", "e")[:num_kinds]
+    platform = pk.Platform.of(d=2) if num_kinds == 1 else pk.Platform.of(d=2, e=2)
+    costs = pk.CostTable(
+        kinds,
+        rng.uniform(1, 2, (graph.num_ops, num_kinds)),
+        rng.uniform(0.1, 0.3, (graph.num_tensors, num_kinds)),
+        np.ones(graph.num_ops),
+    )
+    return pk.Problem(graph, platform, costs, pk.Makespan())
+
+
+def test_cuts_are_the_ops_that_everything_passes() -> None:
+    """The ops between the forks; an edge that jumps over one unmakes it as long as the segment is small."""
+    tasks = make_tasks(chain_of_forks(3))
+    assert [(s.first, s.last) for s in cut_segments(tasks)] == [(0, 4), (4, 8), (8, 12)]
+    problem = chain_of_forks(3)
+    names = problem.graph.op_names
+    edges = [(names[u], names[v]) for u, v in zip(problem.graph.senders, problem.graph.receivers, strict=True)]
+    graph = pk.OpGraph.from_edges(names, [*edges, ("c0", "c2")])
+    jumped = make_tasks(problem.replace(graph=graph))
+    assert [(s.first, s.last) for s in cut_segments(jumped)] == [(0, 8), (8, 12)]
+
+
+@given(problems(max_ops=7, with_memory=False, objective=st.just(pk.Makespan())))
+@examples(100)
+def test_cuts_are_comparable_with_every_op(problem: pk.Problem) -> None:
+    """Segments meet in ops that are before or behind every other op, and no op is left out."""
+    tasks = make_tasks(problem)
+    behind = reachable(tasks)
+    segments = cut_segments(tasks)
+    assert sorted({v for s in segments for v in s.ops.tolist()}) == list(range(tasks.num_ops))
+    for cut in {s.last for s in segments} | {s.first for s in segments}:
+        if cut is not None:
+            assert (behind[cut] | behind[:, cut]).sum() == tasks.num_ops - 1
+
+
+@pytest.mark.parametrize("num_kinds", [1, 2])
+def test_segments_in_series_prove_the_whole(num_kinds: int) -> None:
+    """Four forks in a row: the bound put together meets the schedule put together, on equal and unequal devices."""
+    problem = chain_of_forks(4, num_kinds)
+    result = pk.solve(problem, method="bound", stop=pk.MaxRuntime(120))
+    assert result.status is pk.Status.OPTIMAL
+    whole = pk.solve(problem, method="cpsat", stop=pk.MaxRuntime(120))
+    assert whole.objective == pytest.approx(result.objective, rel=1e-6)
+
+
+def test_a_small_segment_has_time_however_small_its_share() -> None:
+    """One that is cut off before it has said anything would count for nothing in the sum."""
+    problem = chain_of_forks(4)
+    limits_s = []
+
+    def look_at_the_clock(part: Run) -> pk.StopReason:
+        limits_s.append(part.remaining_s)
+        return pk.StopReason.FINISHED
+
+    solve_in_series(Run(problem), make_tasks(problem), look_at_the_clock, time_s=0.0)
+    assert limits_s == [pytest.approx(LEAST_S, abs=0.05)] * 4
+
+
+def test_a_later_method_goes_on_with_what_is_open() -> None:
+    """Four segments, one of which the first method leaves open: the second one works on that, with all of the time."""
+    problem = chain_of_forks(4)
+    run, tasks = Run(problem), make_tasks(problem)
+    seen: list[tuple[Run, float | None]] = []
+
+    def solve_but_one(part: Run) -> pk.StopReason:
+        seen.append((part, part.remaining_s))
+        if len(seen) == 2:
+            return pk.StopReason.FINISHED
+        return get_method("cpsat").run(part)
+
+    solve_in_series(run, tasks, solve_but_one, time_s=20.0)
+    assert len(seen) == 4
+    before = run.bound
+    assert before is not None
+    solve_in_series(run, tasks, solve_but_one, time_s=20.0)
+    assert [part for part, _ in seen[4:]] == [seen[1][0]]
+    assert seen[4][1] == pytest.approx(20.0, abs=0.5)
+    assert run.bound is not None
+    assert run.bound > before
+    assert run.bound == pytest.approx(run.objective)
+
+
+def test_floors_are_partial_sums_of_the_segments() -> None:
+    """Three segments of 5, 6 and 7 s: the second cut ends at 11 s at the earliest, and 7 s follow."""
+    tasks = make_tasks(chain_of_forks(3))
+    segments = cut_segments(tasks)
+    ones = np.ones_like(tasks.time_s)
+    tasks = make_tasks(chain_of_forks(3).replace(costs=chain_of_forks(3).costs.replace(op_time_s=ones[:, :1])))
+    bound_s, floors, path = floors_of(tasks, segments, {(0, 0, 0): 5.0, (1, 0, 0): 6.0, (2, 0, 0): 7.0})
+    assert bound_s == 19.0  # 1 s of the first op
+    assert floors.head_s[8].tolist() == [11.0, 11.0]  # it ends at 12 s
+    assert floors.tail_s[8].tolist() == [7.0, 7.0]
+    assert path == [(0, 0)] * 3
+
+
+def necked(num_before: int, num_behind: int, num_free: int, num_kinds: int = 2) -> pk.Problem:
+    """Return pairs of ops in layers, all of a layer before all of the next, a neck in the middle, and ops beside it."""
+    layers = [[f"a{i}.0", f"a{i}.1"] for i in range(num_before // 2)]
+    layers += [["neck"], *([f"b{i}.0", f"b{i}.1"] for i in range(num_behind // 2))]
+    edges = [(u, v) for first, second in itertools.pairwise(layers) for u in first for v in second]
+    free = [f"free{i}" for i in range(num_free)]
+    edges += [("a0.0", v) for v in free] + [(v, layers[-1][0]) for v in free]
+    graph = pk.OpGraph.from_edges([*itertools.chain(*layers), *free], edges, name="neck")
+    rng = np.random.default_rng(0)
+    costs = pk.CostTable(
+        ("d", "e")[:num_kinds],
+        rng.uniform(1, 2, (graph.num_ops, num_kinds)),
+        rng.uniform(0.1, 0.3, (graph.num_tensors, num_kinds)),
+        np.ones(graph.num_ops),
+    )
+    platform = pk.Platform.of(d=3) if num_kinds == 1 else pk.Platform.of(d=2, e=1)
+    return pk.Problem(graph, platform, costs, pk.Makespan())
+
+
+def test_large_segments_are_divided_at_near_cuts() -> None:
+    """A neck that two ops of 63 pass by: they belong to neither side; four of 65 are too many."""
+    problem = necked(30, 30, 2)
+    tasks = make_tasks(problem)
+    names = [problem.graph.op_names[op] for op in tasks.op.tolist()]
+    before, after = cut_segments(tasks)
+    assert [names[v] for v in (before.ops[-1], after.ops[0])] == ["neck", "neck"]
+    assert before.first is None
+    assert before.last == after.first == before.ops[-1]
+    assert after.last is None
+    assert {names[v] for v in [*before.ops, *after.ops]} == set(names) - {"free0", "free1"}
+    assert [problem.graph.op_names[op] for op in cut_ops(tasks)] == ["neck"]
+    assert len(cut_segments(make_tasks(necked(30, 30, 4)))) == 1
+    # behind this neck is too little, so it is another op
+    assert min(len(segment.ops) for segment in cut_segments(make_tasks(necked(50, 10, 2)))) > LEAST_OPS
+
+
+@given(SMALL)
+@examples(200)
+def test_near_cuts_prove_nothing_that_is_not_true(problem: pk.Problem) -> None:
+    """Segments without the ops that pass by, each solved by enumeration: bound and floors hold for the whole."""
+    optimum = known_optimum(problem)
+
+    def enumerate_all(part: Run) -> pk.StopReason:
+        best = best_makespan(part.problem)
+        if best is None:
+            return part.prove_infeasible(clash())
+        get_method("heft").run(part)
+        part.raise_bound(best * (1 - 1e-12), "enumeration")
+        return pk.StopReason.PROVED
+
+    tasks, run = make_tasks(problem), Run(problem)
+    with (
+        mock.patch.multiple(segments_module, LARGE=3, NEARLY=0.5, LEAST_OPS=1),
+        mock.patch.object(series_module, "LARGE", 3),
+    ):
+        floors = solve_in_series(run, tasks, enumerate_all, time_s=0.0)
+    if floors is not None:
+        assert run.bound is None or run.bound <= optimum * (1 + EPS)
+        assert run.objective is None or run.objective >= optimum * (1 - EPS)
+        between_s = first_floors(tasks).between_s
+        assert refute(tasks, replace(floors, between_s=between_s), 0.0, optimum) <= optimum * (1 + EPS)
+
+
+@pytest.mark.parametrize("num_kinds", [1, 2])
+def test_a_neck_says_more_than_work(num_kinds: int) -> None:
+    """With the neck the bound comes nearer, and its schedules together make one of all."""
+    problem = necked(32, 32, 2, num_kinds)
+    # 5 s are enough on an idle core: on a busy one it takes what it needs
+    result = pk.solve(problem, method="bound", stop=pk.MaxRuntime(40) | pk.TargetGap(0.015))
+    with mock.patch.object(segments_module, "NEARLY", 2.0):
+        without = pk.solve(problem, method="bound", stop=pk.MaxRuntime(8))
+    assert result.lower_bound is not None
+    assert without.lower_bound is not None
+    assert result.lower_bound > without.lower_bound
+    assert result.objective is not None
+    assert result.lower_bound <= result.objective
+
+
+@given(problems(max_ops=7, max_devices=3, with_memory=False, objective=st.just(pk.Makespan())), st.data())
+@examples(100)
+def test_one_op_that_is_left_out_goes_where_it_costs_least(problem: pk.Problem, data: st.DataObject) -> None:
+    """As the judge says of every device and every position."""
+    tasks = make_tasks(problem)
+    num_ops = problem.graph.num_ops
+    homes = homes_of(tasks)
+    assume(all(homes))
+    device_of_class = [data.draw(st.sampled_from(each)) for each in homes]
+    device = np.empty(num_ops, dtype=np.int64)
+    device[tasks.op] = [device_of_class[c] for c in tasks.class_of_op.tolist()]
+    at = data.draw(st.integers(0, num_ops - 1))
+    v, others = int(tasks.op[at]), np.delete(tasks.op, at)
+    found = complete(problem, device, others, np.array([v]))
+    alone = (tasks.class_of_op == tasks.class_of_op[at]).sum() == 1
+    values = []
+    for d in homes[int(tasks.class_of_op[at])] if alone else [int(device[v])]:
+        for i in range(num_ops):
+            order = np.insert(others, i, v)
+            step = np.argsort(order)
+            if (step[problem.graph.senders] < step[problem.graph.receivers]).all():
+                tried = device.copy()
+                tried[v] = d
+                values.append(objective_of(problem, tried, order))
+    assert objective_of(problem, *found) == pytest.approx(min(values))
+
+
+@given(problems(max_ops=8, with_memory=False, objective=st.just(pk.Makespan())), st.data())
+@examples(100)
+def test_ops_that_are_left_out_find_a_place(problem: pk.Problem, data: st.DataObject) -> None:
+    """Whatever is left out, the whole is a feasible schedule again."""
+    tasks = make_tasks(problem)
+    homes = homes_of(tasks)
+    assume(all(homes))
+    device = np.full(problem.graph.num_ops, -1)
+    left_out = np.array(data.draw(st.lists(st.booleans(), min_size=len(device), max_size=len(device))))
+    device[tasks.op] = np.where(left_out, -1, [homes[c][0] for c in tasks.class_of_op.tolist()])
+    found, order = complete(problem, device, tasks.op[~left_out], tasks.op[left_out])
+    step = np.argsort(order)
+    assert (step[problem.graph.senders] < step[problem.graph.receivers]).all()
+    np.testing.assert_array_equal(found[tasks.op[~left_out]], device[tasks.op[~left_out]])
+    assert np.isfinite(objective_of(problem, found, order))
+
+
+def homes_of(tasks: Tasks) -> list[list[int]]:
+    """Return the devices where each class may go."""
+    can = np.isfinite(tasks.time_s)
+    return [np.flatnonzero(can[tasks.class_of_op == c].all(axis=0)).tolist() for c in range(tasks.num_classes)]
+
+
+def objective_of(problem: pk.Problem, device: NDArray[np.int64], order: NDArray[np.int64]) -> float:
+    """Return what the judge says."""
+    evaluation = pk.evaluate(problem, pk.Placement.of(problem, device, np.argsort(order)))
+    assert evaluation.objective is not None
+    return evaluation.objective

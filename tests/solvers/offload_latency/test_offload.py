@@ -1,0 +1,342 @@
+"""Methods for the offload latency: bounds below every placement, answers as good as enumeration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import examples, problems
+
+import placekit as pk
+from placekit.benchmarks.families import generate
+from placekit.errors import UnsupportedProblemError
+from placekit.method import Run
+from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.solvers.offload_latency.anneal import excess, latency
+from placekit.solvers.offload_latency.flat import flatten_calls
+from placekit.solvers.offload_latency.ilp_model import OffloadIlp
+from placekit.solvers.offload_latency.method import bound_offload
+from placekit.solvers.offload_latency.search import places_from, places_of
+
+LATENCY_S = {
+    "layer_bert24_inference": 0.1002185,
+    "layer_resnet50_inference": 1.15688128125,
+    "operator_bert_l-3_inference": 0.40847440818573847,
+    "operator_bert_l-6_inference": 0.438062486564944,
+}
+"""Proven optimal by the series program."""
+
+
+def offload_problems(max_ops: int = 6, max_devices: int = 3, calls: int = 1) -> st.SearchStrategy[pk.Problem]:
+    """Small random problems without contiguity."""
+    return problems(
+        max_ops=max_ops,
+        max_kinds=3,
+        max_devices=max_devices,
+        objective=st.just(pk.OffloadLatency(calls)),
+        contiguity=st.just(pk.Contiguity.NONE),
+    )
+
+
+def optimum(problem: pk.Problem) -> float | None:
+    """Return the least latency of all placements and steps; None if nothing is feasible."""
+    objective = problem.objective
+    assert isinstance(objective, pk.OffloadLatency)
+    if objective.calls_per_device == 1:
+        return oracle.brute_force(problem)
+    ops = range(problem.graph.num_ops)
+    best: float | None = None
+    free = problem.replace(objective=pk.OffloadLatency(len(ops)))
+    for device in itertools.product(range(problem.platform.num_devices), repeat=len(ops)):
+        # with any number of calls every placement can be executed: what is left are the other constraints
+        if not oracle.is_feasible(free.replace(objective=pk.SerialLatency()), device):
+            continue
+        on_call = [op for op in ops if not problem.platform.devices[device[op]].is_host]
+        for choice in itertools.product(range(objective.calls_per_device), repeat=len(on_call)):
+            step = [0] * len(ops)
+            for op, s in zip(on_call, choice, strict=True):
+                step[op] = s
+            value = oracle.offload_latency(problem, device, tuple(step))
+            if math.isfinite(value) and (best is None or value < best):
+                best = value
+    return best
+
+
+def bounds_of(problem: pk.Problem) -> dict[str, float]:
+    """Return every bound that ``bound`` proves, by name."""
+    found: dict[str, float] = {}
+
+    def keep(bound_s: float, name: str) -> None:
+        found[name] = bound_s
+
+    bound_offload(Run(problem), keep)
+    return found
+
+
+def serial_problem(rng: np.random.Generator) -> pk.Problem:
+    """Return a random problem whose graph is nearly a chain, on a host and one or two accelerators."""
+    num_ops = int(rng.integers(3, 8))
+    names = [f"op{i}" for i in range(num_ops)]
+    edges = {(v - 1 if rng.random() < 0.7 else int(rng.integers(v)), v) for v in range(1, num_ops)}
+    edges |= {(int(rng.integers(v)), v) for v in range(1, num_ops) if rng.random() < 0.3}
+    graph = pk.OpGraph.from_edges(names, [(names[u], names[v]) for u, v in edges])
+    limit = float(rng.integers(2, 10)) if rng.random() < 0.7 else None
+    count = int(rng.integers(1, 3))
+    platform = pk.Platform.of(cpu=1, acc=count, host="cpu", memory_bytes={"acc": limit} if limit else None)
+    times = np.stack([20 * rng.random(num_ops), 4 * rng.random(num_ops)], axis=1)
+    moves = np.stack([np.zeros(graph.num_tensors), 6 * rng.random(graph.num_tensors)], axis=1)
+    if rng.random() < 0.5:
+        times, moves = np.floor(times), np.floor(moves)
+    sizes = rng.integers(0, 4, num_ops).astype(np.float64)
+    colours = np.where(rng.random(num_ops) < 0.2, 0, np.arange(1, num_ops + 1))
+    costs = pk.CostTable(("cpu", "acc"), times, moves, sizes)
+    return pk.Problem(graph, platform, costs, pk.OffloadLatency(), colocation=colours)
+
+
+def enumerated(problem: pk.Problem) -> float:
+    """Return the optimum by the kernel, which another test compares with the judge; infinity if there is none."""
+    _, places = places_of(problem)
+    num_nodes, num_places = places.allowed.shape
+    best = math.inf
+    for choice in itertools.product(range(num_places), repeat=num_nodes):
+        place = np.array(choice, dtype=np.int64)
+        if excess(places, place) == 0:
+            best = min(best, float(latency(places, place)))
+    return best
+
+
+def test_bounds_and_methods_on_problems_along_a_spine() -> None:
+    """No bound above the optimum, no answer below it; CP-SAT has it, and the series program in most cases."""
+    rng = np.random.default_rng(5)
+    proven = 0
+    for _ in range(200):
+        problem = serial_problem(rng)
+        best = enumerated(problem)
+        for name, bound in bounds_of(problem).items():
+            assert bound <= best * (1 + 1e-9) + 1e-12, name
+        series = pk.solve(problem, method="dp")
+        assert series.objective is not None
+        assert series.objective >= best * (1 - 1e-12)
+        proven += series.status is pk.Status.OPTIMAL
+        exact = pk.solve(problem, method="cpsat")
+        assert exact.status is pk.Status.OPTIMAL
+        assert exact.objective == pytest.approx(best, rel=OPTIMALITY_TOLERANCE, abs=1e-12)
+    assert proven >= 120
+
+
+@given(problem=offload_problems())
+@examples(250)
+def test_bounds_are_never_above_the_optimum(problem: pk.Problem) -> None:
+    """Each of them, against enumeration."""
+    best = optimum(problem)
+    if best is None:
+        return
+    for name, bound in bounds_of(problem).items():
+        assert bound <= best * (1 + 1e-9) + 1e-15, name
+
+
+@given(problem=offload_problems(max_ops=4, max_devices=2, calls=2))
+@examples(80)
+def test_bounds_hold_for_two_calls_per_device(problem: pk.Problem) -> None:
+    """Each of them, against enumeration of placements and steps."""
+    best = optimum(problem)
+    if best is None:
+        return
+    for name, bound in bounds_of(problem).items():
+        assert bound <= best * (1 + 1e-9) + 1e-15, name
+
+
+@given(problem=offload_problems())
+@examples(60)
+def test_cpsat_matches_enumeration(problem: pk.Problem) -> None:
+    """The optimum with its proof, or the proof that there is none."""
+    best = optimum(problem)
+    result = pk.solve(problem, method="cpsat")
+    if best is None:
+        assert result.status is pk.Status.INFEASIBLE
+    else:
+        assert result.objective == pytest.approx(best, rel=OPTIMALITY_TOLERANCE, abs=1e-12)
+        assert result.status is pk.Status.OPTIMAL
+
+
+@given(problem=offload_problems(max_ops=4, max_devices=2, calls=2))
+@examples(40)
+def test_cpsat_matches_enumeration_with_two_calls_per_device(problem: pk.Problem) -> None:
+    """Placements and steps."""
+    best = optimum(problem)
+    result = pk.solve(problem, method="cpsat")
+    if best is None:
+        assert result.placement is None
+    else:
+        assert result.objective == pytest.approx(best, rel=OPTIMALITY_TOLERANCE, abs=1e-12)
+        assert result.status is pk.Status.OPTIMAL
+
+
+@given(problem=offload_problems(max_ops=5) | offload_problems(max_ops=4, max_devices=2, calls=2))
+@examples(60)
+def test_ilp_matches_enumeration(problem: pk.Problem) -> None:
+    """The optimum with its proof, or the proof that there is none."""
+    best = optimum(problem)
+    result = pk.solve(problem, method="ilp", params={"threads": 1})
+    if best is None:
+        assert result.placement is None
+    else:
+        assert result.objective == pytest.approx(best, rel=OPTIMALITY_TOLERANCE, abs=1e-12)
+        assert result.status is pk.Status.OPTIMAL
+
+
+@given(data=st.data(), problem=offload_problems(max_ops=7, max_devices=4) | offload_problems(7, 4, calls=2))
+@examples(150)
+def test_no_row_of_the_integer_program_cuts_a_placement_off(data: st.DataObject, problem: pk.Problem) -> None:
+    """The values of any feasible placement satisfy every row and limit, and T is its latency."""
+    num_ops = problem.graph.num_ops
+    devices = data.draw(st.lists(st.integers(0, problem.platform.num_devices - 1), min_size=num_ops, max_size=num_ops))
+    steps = data.draw(st.none() | st.lists(st.integers(0, 1), min_size=num_ops, max_size=num_ops))
+    leader = np.unique(problem.op_class, return_index=True)[1][problem.op_class]
+    placement = pk.Placement.of(problem, np.array(devices)[leader], None if steps is None else np.array(steps))
+    evaluation = pk.evaluate(problem, placement)
+    if not evaluation.is_feasible or not evaluation.objective:
+        return
+    model = OffloadIlp(problem, flatten_calls(problem), evaluation.objective * 1.01)
+    values = model.encode(placement)
+    if values is None:
+        assert steps is not None  # q is 1: ops of one class in calls of their own
+        return
+    assert values[model.latency] * model.unit_s == pytest.approx(evaluation.objective, rel=1e-9)
+    assert set(values) == set(model.lp.variables())
+    for variable, number in values.items():
+        variable.varValue = number
+    assert [row.name for row in model.lp.constraints() if not row.valid(1e-7)] == []
+    for variable, value in values.items():
+        assert variable.lowBound - 1e-9 <= value <= variable.upBound + 1e-9, variable.name
+
+
+@given(problem=offload_problems(max_ops=5) | offload_problems(max_ops=4, max_devices=2, calls=2))
+@examples(30)
+def test_lns_closes_small_problems(problem: pk.Problem) -> None:
+    """A neighbourhood that is the whole problem is a proof."""
+    best = optimum(problem)
+    result = pk.solve(problem, method="lns")
+    if best is None:
+        assert result.placement is None
+    elif result.objective is not None:  # it may find no first placement
+        assert result.objective == pytest.approx(best, rel=OPTIMALITY_TOLERANCE, abs=1e-12)
+        assert result.status is pk.Status.OPTIMAL
+
+
+def test_lns_keeps_what_is_fixed_and_only_improves() -> None:
+    """Neighbourhoods of a few nodes of a larger problem, with two calls per device: no worse, no bound from a part."""
+    problem = generate("inception", 60, 1, num_devices=2, transfer_ratio=0.2, memory_factor=1.5)
+    problem = problem.replace(objective=pk.OffloadLatency(2), contiguity=None)
+    start = pk.solve(problem, method="local-search:1", params={"steps": 1})
+    result = pk.solve(problem, method="lns:6", params={"effort": 0.05}, warm_start=start)
+    assert start.objective is not None
+    assert result.objective is not None
+    assert result.objective <= start.objective
+    assert result.bound_name != "CP-SAT bound"
+    again = pk.solve(problem, method="lns:6", params={"effort": 0.05}, warm_start=start)
+    assert again.placement == result.placement
+
+
+@given(data=st.data(), problem=offload_problems(max_ops=7, max_devices=4) | offload_problems(7, 4, calls=2))
+@examples(200)
+def test_kernel_matches_the_judge(data: st.DataObject, problem: pk.Problem) -> None:
+    """Latency and excess of memory of any places are those of the placement."""
+    contraction, places = places_of(problem)
+    num_ops = problem.graph.num_ops
+    devices = data.draw(st.lists(st.integers(0, problem.platform.num_devices - 1), min_size=num_ops, max_size=num_ops))
+    steps = data.draw(st.none() | st.lists(st.integers(0, 1), min_size=num_ops, max_size=num_ops))
+    leader = np.unique(problem.op_class, return_index=True)[1][problem.op_class]
+    placement = pk.Placement.of(problem, np.array(devices)[leader], None if steps is None else np.array(steps)[leader])
+    place = places_from(contraction, places, placement)
+    evaluation = pk.evaluate(problem, placement)
+    broken = {violation.constraint for violation in evaluation.violations}
+    if place is None:
+        assert broken & {"support", "pin", "calls"}
+        return
+    if "calls" in broken:
+        return
+    assert (excess(places, place) > 0) == ("memory" in broken)
+    assert np.isinf(latency(places, place)) == ("order" in broken)
+    if evaluation.objective is not None:
+        assert latency(places, place) == pytest.approx(evaluation.objective, rel=1e-12)
+
+
+@given(problem=offload_problems())
+@examples(60)
+def test_adding_an_accelerator_never_hurts_the_optimum(problem: pk.Problem) -> None:
+    """One more device of a kind that is there."""
+    best = optimum(problem)
+    if best is None or problem.platform.num_devices > 2:
+        return
+    twin = problem.platform.devices[-1].replace(name="twin")
+    more = problem.replace(platform=problem.platform.replace(devices=(*problem.platform.devices, twin)))
+    better = optimum(more)
+    assert better is not None
+    assert better <= best
+
+
+@given(problem=offload_problems(), factor=st.sampled_from([0.25, 2.0, 1024.0]))
+@examples(40)
+def test_scaling_the_costs_scales_objective_and_bound(problem: pk.Problem, factor: float) -> None:
+    """By a power of two exactly."""
+    costs = problem.costs
+    scaled = problem.replace(
+        costs=costs.replace(op_time_s=costs.op_time_s * factor, transfer_time_s=costs.transfer_time_s * factor)
+    )
+    one, other = (pk.solve(p, method="dp", seed=1) for p in (problem, scaled))
+    assert (one.objective is None) == (other.objective is None)
+    if one.objective is not None and other.objective is not None:
+        assert other.objective == one.objective * factor
+        assert other.lower_bound == pytest.approx((one.lower_bound or 0.0) * factor, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", LATENCY_S)
+def test_public_workloads_are_proven_optimal(workloads: Path, name: str) -> None:
+    """Value and proof in one."""
+    problem = pk.read_workload(workloads / "latency" / f"{name}.json").replace(
+        objective=pk.OffloadLatency(), contiguity=None
+    )
+    result = pk.solve(problem, method="dp", stop=pk.MaxRuntime(60))
+    assert result.status is pk.Status.OPTIMAL
+    assert result.objective == pytest.approx(LATENCY_S[name], rel=1e-9)
+    assert result.bound_name == "series program"
+
+
+@pytest.mark.parametrize("method", ["dp", "local-search", "ilp", "cpsat", "lns", "bound"])
+def test_methods_refuse_or_keep_contiguity(diamond: pk.Problem, method: str) -> None:
+    """Search by calls does not keep parts together and says so; a program that bounds only needs no more."""
+    problem = diamond.replace(objective=pk.OffloadLatency(), contiguity=pk.Contiguity.CONVEX)
+    if method in ("dp", "bound"):
+        result = pk.solve(problem, method=method)
+        assert result.placement is not None
+        assert not result.placement.violations(problem)
+    else:
+        with pytest.raises(UnsupportedProblemError, match=r"offload-latency.* (do|does) not keep parts convex"):
+            pk.solve(problem, method=method)
+
+
+def test_wide_graphs_get_calls_along_one_order() -> None:
+    """Two hundred branches that no spine joins: the answer beats the host and every bound stays below it."""
+    num_ops = 200
+    rng = np.random.default_rng(0)
+    edges = {(f"op{int(rng.integers(max(0, v - 80), v))}", f"op{v}") for v in range(1, num_ops) for _ in range(2)}
+    graph = pk.OpGraph.from_edges([f"op{v}" for v in range(num_ops)], edges)
+    platform = pk.Platform.of(cpu=1, acc=4, host="cpu", memory_bytes={"acc": 60.0})
+    times = np.stack([10 * rng.random(num_ops), 0.1 * rng.random(num_ops)], axis=1)
+    moves = np.stack([np.zeros(graph.num_tensors), 0.01 * rng.random(graph.num_tensors)], axis=1)
+    costs = pk.CostTable(("cpu", "acc"), times, moves, np.ones(num_ops))
+    problem = pk.Problem(graph, platform, costs, pk.OffloadLatency())
+    host = pk.solve(problem, method="single:cpu.0").objective
+    result = pk.solve(problem, method="bound")
+    assert host is not None
+    assert result.objective is not None
+    assert result.objective < host / 2
+    assert result.lower_bound is not None
+    assert result.lower_bound <= result.objective

@@ -1,0 +1,154 @@
+"""The sequence of methods that placekit chooses by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from oracle import brute_force
+from strategies import examples, problems
+
+import placekit as pk
+from placekit.benchmarks.families import generate
+from placekit.errors import SolverUnavailableError
+from placekit.method import Run
+from placekit.objectives import OBJECTIVES
+from placekit.solvers.registry import METHODS, get_method
+from placekit.solvers.sequence import stages as stages_module
+from placekit.solvers.sequence.auto import plan
+from placekit.solvers.sequence.stages import Stage, run_stages
+
+
+@examples(60)
+@given(problems())
+def test_auto_finds_the_optimum_of_small_problems(problem: pk.Problem) -> None:
+    """Whatever the objective and the contiguity, a small problem is solved, or said to be infeasible."""
+    if plan(problem) == ():
+        return
+    best = brute_force(problem)
+    result = pk.solve(problem, "auto", stop=pk.MaxRuntime(20))
+    if best is None:
+        assert result.status is pk.Status.INFEASIBLE
+    else:
+        assert result.objective == pytest.approx(best, rel=2e-6, abs=1e-12)
+        assert result.lower_bound is not None
+        assert result.lower_bound <= best * (1 + 1e-9)
+
+
+def test_every_planned_method_exists_and_works_on_its_stage(diamond: pk.Problem) -> None:
+    """No plan names a method that is not registered or does not support what it is planned for."""
+    for name, objective in OBJECTIVES.items():
+        for contiguity in pk.Contiguity:
+            problem = diamond.replace(objective=objective(), contiguity=contiguity)
+            for stage in plan(problem):
+                assert stage.method in METHODS, name
+                assert stage.why
+                at = problem.replace(contiguity=stage.contiguity or contiguity)
+                assert get_method(stage.method, stage.params).supports(at) is None, (name, stage)
+
+
+def test_the_program_of_all_orders_is_left_out_where_little_is_open() -> None:
+    """100 ops on eight unequal devices: it has its turn at a gap of 6 %, not at one of 1 %; on equal ones always."""
+    makespan = pk.Makespan()
+    equal = generate("layered", 100, num_devices=8, objective=makespan).replace(contiguity="none")
+    assert next(stage for stage in plan(equal) if stage.method == "cpsat").only_if is None
+    problem = generate("layered", 100, num_devices=8, equal=False, objective=makespan).replace(contiguity="none")
+    program = next(stage for stage in plan(problem) if stage.method == "cpsat")
+    assert program.only_if is not None
+    placement = pk.solve(problem, "heft").placement
+    assert placement is not None
+    wanted = []
+    for gap in (0.06, 0.01):
+        run = Run(problem, pk.MaxRuntime(10))
+        run.offer(placement)
+        assert run.objective is not None
+        run.raise_bound(run.objective / (1 + gap), "for the test")
+        wanted.append(program.only_if(run))
+    assert wanted == [True, False]
+
+
+def test_the_account_tells_what_each_stage_brought(workloads: Path) -> None:
+    """Non-contiguous BERT-3: the acyclic start, then the program that closes; one trace, never rising."""
+    problem = pk.read_workload(workloads / "throughput" / "operator_bert_l-3_inference.json")
+    result = pk.solve(problem.replace(contiguity="none"), "auto", stop=pk.MaxRuntime(60))
+    assert result.status is pk.Status.OPTIMAL
+    assert [stage["method"] for stage in result.info["stages"]] == ["dp", "ilp"]
+    start, program = result.info["stages"]
+    assert start["objective_s"] == pytest.approx(27.9185676799e-3)
+    assert start["bound_s"] is None or start["bound_s"] <= 21.91e-3  # the acyclic proof does not count
+    assert program["objective_s"] == pytest.approx(21.9083761057e-3)
+    values = [line.objective for line in result.trace if line.objective is not None]
+    assert values == sorted(values, reverse=True)
+
+
+def test_a_stage_without_its_package_is_passed_over(diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The account says what is missing, and the next stage goes on."""
+
+    def without_lns(name: str, params: dict[str, object]) -> object:
+        if name == "lns":
+            raise SolverUnavailableError("method 'lns' needs the package 'ortools'")
+        return get_method(name, params)
+
+    monkeypatch.setattr(stages_module, "get_method", without_lns)
+    run = Run(diamond.replace(contiguity="none"), pk.MaxRuntime(10))
+    run_stages(run, [Stage("lns", "missing"), Stage("ilp", "there")])
+    assert [("skipped" in line, line["method"]) for line in run.info["stages"]] == [(True, "lns"), (False, "ilp")]
+    assert run.objective is not None
+
+
+def test_stages_share_the_time(diamond: pk.Problem) -> None:
+    """A stage sees its share of what is left, and the time comes back after it."""
+    run = Run(diamond, pk.MaxRuntime(100))
+    with run.limited_to(10):
+        assert run.remaining_s == pytest.approx(10, abs=0.5)
+        with run.limited_to(50):
+            assert run.remaining_s == pytest.approx(10, abs=0.5)
+        with run.limited_to(0):
+            assert run.should_stop() is pk.StopReason.TIME
+    assert run.remaining_s == pytest.approx(100, abs=0.5)
+    assert run.should_stop() is None
+
+
+def test_what_is_found_beside_counts(diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method that proves and finds nothing, a search beside it; then one beside it that breaks."""
+
+    class Idle:
+        name = "idle"
+
+        def run(self, run: Run) -> pk.StopReason:  # noqa: ARG002
+            return pk.StopReason.FINISHED
+
+    class Breaks:
+        name = "breaks"
+
+        def run(self, run: Run) -> pk.StopReason:  # noqa: ARG002
+            raise RuntimeError("beside")
+
+    def method_of(name: str, params: dict[str, object]) -> object:
+        return {"idle": Idle, "breaks": Breaks}.get(name, lambda: get_method(name, params))()
+
+    monkeypatch.setattr(stages_module, "get_method", method_of)
+    problem = diamond.replace(objective=pk.Makespan(), contiguity="none")
+    search = Stage("local-search", "finds", params={"max_cycles": 3})
+    run = Run(problem, pk.MaxRuntime(20))
+    assert run_stages(run, [Stage("idle", "nothing", beside=search)]) is not None
+    assert run.objective == pytest.approx(brute_force(problem))
+    assert run.info["stages"][0]["beside"] == "local-search"
+    with pytest.raises(RuntimeError, match="beside"):
+        run_stages(Run(problem, pk.MaxRuntime(20)), [Stage("idle", "nothing", beside=Stage("breaks", "breaks"))])
+
+
+def test_a_stage_that_is_not_wanted_is_left_out(diamond: pk.Problem) -> None:
+    """It is asked when it is its turn, and leaves no line in the account."""
+    run = Run(diamond, pk.MaxRuntime(10))
+    seen: list[float | None] = []
+
+    def is_wanted(run: Run) -> bool:
+        seen.append(run.objective)
+        return False
+
+    run_stages(run, [Stage("greedy", "a start"), Stage("dp", "not wanted", only_if=is_wanted)])
+    assert [line["method"] for line in run.info["stages"]] == ["greedy"]
+    assert seen == [run.objective]
+    assert run.objective is not None
