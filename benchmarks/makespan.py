@@ -63,7 +63,6 @@ SMALL_METHODS = (
     ("m-etf", 60.0, None),
     ("m-sct", 60.0, None),
     ("local-search", 20.0, None),
-    ("brkga", 20.0, None),
     ("lns", 20.0, CLOSE),
     ("cpsat", 120.0, CLOSE),
     ("auto", 120.0, CLOSE),

@@ -80,9 +80,6 @@ METHODS: Mapping[str, MethodEntry] = MappingProxyType(
             "heuristic",
             "best of many annealed placements",
         ),
-        "brkga": MethodEntry(
-            "placekit.solvers.makespan.search.brkga:Brkga", "heuristic", "best of many bred schedules"
-        ),
         "lns": MethodEntry(
             "placekit.solvers.throughput.lns.method:Lns", "heuristic", "best of many neighbourhoods", ("ortools",)
         ),

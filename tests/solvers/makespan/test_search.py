@@ -17,20 +17,18 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.contiguity import Contiguity
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.errors import UnsupportedProblemError
 from placekit.makespan.simulate import simulate_steps
 from placekit.objectives import Makespan
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, decode, empty_timeline, sequence_problem
 from placekit.solvers.makespan.search import walk as walks
 from placekit.solvers.makespan.search.anneal import anneal, sort_by_start
-from placekit.solvers.makespan.search.brkga import decode_devices, encode, equal_groups
 from placekit.solvers.makespan.search.construct import construct, dispatch_order
 from placekit.solvers.makespan.search.incumbent import HOT
 from placekit.solvers.makespan.search.local_search import MILD
 from placekit.solvers.makespan.search.proposals import propose
 from placekit.solvers.makespan.search.starts import mean_rank_s, scattered
 from placekit.solvers.makespan.search.trial import keeps, restore
-from placekit.solvers.registry import get_method
 
 MAKESPAN = st.builds(Makespan, order=st.sampled_from(["fifo", "upward-rank"]), contention=st.booleans())
 FREE = st.just(Contiguity.NONE)
@@ -200,21 +198,17 @@ def test_list_schedules_respect_what_they_must(problem: pk.Problem, seed: int) -
     assert fits == is_feasible(problem, tuple(device.tolist()))
 
 
-SMALL: dict[str, dict[str, Any]] = {
-    "local-search": {"patience": 3, "steps": 20},
-    "brkga": {"patience": 3, "population": 10},
-}
+SMALL: dict[str, Any] = {"patience": 3, "steps": 20}
 """Parameters of a quick run."""
 
 
-@pytest.mark.parametrize("method", SMALL)
 @examples(40)
 @given(problems(max_ops=6, objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
-def test_answers_are_feasible_and_never_worse_than_the_start(method: str, problem: pk.Problem, seed: int) -> None:
+def test_answers_are_feasible_and_never_worse_than_the_start(problem: pk.Problem, seed: int) -> None:
     """With a random warm start, feasible or not; the same seed gives the same answer."""
     rng = np.random.default_rng(seed)
     warm = pk.Placement.of(problem, rng.integers(0, problem.platform.num_devices, problem.graph.num_ops))
-    first, again = (pk.solve(problem, method, params=SMALL[method], seed=seed, warm_start=warm) for _ in range(2))
+    first, again = (pk.solve(problem, "local-search", params=SMALL, seed=seed, warm_start=warm) for _ in range(2))
     assert first.placement == again.placement
     judged = pk.evaluate(problem, warm)
     if first.placement is not None:
@@ -246,17 +240,12 @@ def optima() -> list[float | None]:
     return [optimum(tiny(seed)) for seed in range(60)]
 
 
-@pytest.mark.parametrize(("method", "least"), [("local-search", 58), ("brkga", 51)])
-def test_searches_find_the_optimum_of_tiny_problems(method: str, least: int, optima: list[float | None]) -> None:
-    """On most of 60 random problems the answer is the best over all placements and orders.
-
-    The genetic algorithm sees only schedules that never idle, so that it may miss some.
-    """
-    params = {"population": 30} if method == "brkga" else {}
+def test_search_finds_the_optimum_of_tiny_problems(optima: list[float | None]) -> None:
+    """On most of 60 random problems the answer is the best over all placements and orders."""
     found = 0
     for seed, best in enumerate(optima):
         problem = tiny(seed)
-        result = pk.solve(problem, f"{method}:20", params=params, seed=seed)
+        result = pk.solve(problem, "local-search:20", seed=seed)
         assert (result.objective is None) == (best is None)
         if best is not None:
             assert result.objective is not None
@@ -264,7 +253,7 @@ def test_searches_find_the_optimum_of_tiny_problems(method: str, least: int, opt
             found += result.objective <= best + 1e-9
         else:
             found += 1
-    assert found >= least
+    assert found >= 58
 
 
 @pytest.mark.parametrize("contention", [False, True])
@@ -298,26 +287,23 @@ def test_mild_cycles_stay_near_where_they_start() -> None:
     assert min(mild) > 1.5 * max(stays[len(mild) :])
 
 
-@pytest.mark.parametrize("method", SMALL)
-def test_search_stops_in_time(method: str) -> None:
-    """Long before a cycle, or the first population, of 3,000 ops is done, the clock is heard."""
+def test_search_stops_in_time() -> None:
+    """Long before a cycle of 3,000 ops is done, the clock is heard."""
     problem = layered(3000)
-    pk.solve(problem, method, stop=pk.MaxRuntime(0.1))  # compiled by now
+    pk.solve(problem, "local-search", stop=pk.MaxRuntime(0.1))  # compiled by now
     begin = time.perf_counter()
-    result = pk.solve(problem, method, stop=pk.MaxRuntime(1.0))
+    result = pk.solve(problem, "local-search", stop=pk.MaxRuntime(1.0))
     assert time.perf_counter() - begin < SOON_S / 3
     assert result.stop_reason is pk.StopReason.TIME
     assert result.placement is not None
     assert result.placement.step_of_op is not None
 
 
-@pytest.mark.parametrize("method", ["local-search", "brkga"])
 @pytest.mark.parametrize("contention", [False, True])
-def test_searches_start_from_the_list_schedules(method: str, contention: bool) -> None:
+def test_searches_start_from_the_list_schedules(contention: bool) -> None:
     """Even without time to search, the answer is no worse than those of HEFT and m-ETF."""
     problem = layered(300, transfer=3.0).replace(objective=Makespan(contention=contention))
-    quick = {"max_cycles": 1, "steps": 1} if method == "local-search" else {"patience": 1}
-    found = pk.solve(problem, method, params=quick).objective
+    found = pk.solve(problem, "local-search", params={"max_cycles": 1, "steps": 1}).objective
     assert found is not None
     for listed in ("heft", "m-etf"):
         value = pk.solve(problem, listed).objective
@@ -335,82 +321,17 @@ def test_search_goes_on_from_steps() -> None:
     assert again.objective <= good.objective
 
 
-@pytest.mark.parametrize("method", SMALL)
-def test_contiguous_parts_are_refused(method: str, diamond: pk.Problem) -> None:
+def test_contiguous_parts_are_refused(diamond: pk.Problem) -> None:
     """The searches do not keep quotients acyclic, and say so."""
     problem = diamond.replace(objective=Makespan(), contiguity="acyclic")
     with pytest.raises(UnsupportedProblemError, match="it does not keep parts acyclic"):
-        pk.solve(problem, method)
+        pk.solve(problem, "local-search")
 
 
-@pytest.mark.parametrize("method", SMALL)
-def test_without_room_there_is_no_answer(method: str) -> None:
+def test_without_room_there_is_no_answer() -> None:
     """Where the classes cannot be packed the search ends with nothing, and does not loop."""
     platform = pk.Platform.of(acc=2, memory_bytes={"acc": 2.0})
     graph = pk.OpGraph.from_edges(list("abc"), [("a", "b"), ("b", "c")])
     costs = pk.CostTable(("acc",), np.ones((3, 1)), np.ones((2, 1)), np.array([1.3, 1.3, 1.3]))
-    result = pk.solve(pk.Problem(graph, platform, costs, Makespan()), method, params=SMALL[method])
+    result = pk.solve(pk.Problem(graph, platform, costs, Makespan()), "local-search", params=SMALL)
     assert (result.status, result.stop_reason) == (pk.Status.UNKNOWN, pk.StopReason.FINISHED)
-
-
-@examples(100)
-@given(problems(objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
-def test_keys_mean_the_schedule_that_they_were_made_from(problem: pk.Problem, seed: int) -> None:
-    """Encoding and decoding give the same devices and order; renaming equal devices costs nothing."""
-    flat, rng = flat_of(problem), np.random.default_rng(seed)
-    start = some_start(flat, rng)
-    if start is None:
-        return
-    device, sequence = start
-    keys = encode(flat, device, sequence)
-    largest_first = np.argsort(-flat.class_bytes, kind="stable")
-    decoded, fits = decode_devices(flat, keys[None].copy(), largest_first, np.arange(problem.platform.num_devices))
-    assert fits.all()
-    np.testing.assert_array_equal(decoded[0], device)
-    np.testing.assert_array_equal(np.argsort(keys[len(flat.class_bytes) :]), sequence)
-    renamed, _ = decode_devices(flat, keys[None], largest_first, equal_groups(flat))
-    assert is_feasible(problem, tuple(renamed[0].tolist()))
-    np.testing.assert_array_equal(encode(flat, renamed[0], sequence), keys)
-    values = [walks.load(flat, walks.empty_walk(flat), placed, sequence) for placed in (device, renamed[0])]
-    assert values[0] == pytest.approx(values[1])
-
-
-@examples(100)
-@given(problems(objective=MAKESPAN, contiguity=FREE, max_devices=3), st.integers(0, 2**31))
-def test_any_keys_decode_to_classes_on_allowed_devices(problem: pk.Problem, seed: int) -> None:
-    """Random keys respect classes, pins and support; that they fit is said exactly when it is so."""
-    flat, rng = flat_of(problem), np.random.default_rng(seed)
-    if not flat.allowed.any(axis=1).all():
-        return
-    keys = rng.random((5, len(flat.class_bytes) + flat.instance.num_ops))
-    devices, fits = decode_devices(flat, keys, rng.permutation(len(flat.class_bytes)), equal_groups(flat))
-    for device, fit in zip(devices, fits, strict=True):
-        assert fit == is_feasible(problem, tuple(device.tolist()))
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"population": 2}, "population is 2; it must be >= 4"),
-        ({"inherit": 1.5}, "inherit is 1.5; it must be between 0 and 1"),
-        ({"elite": 0.7}, "elite is 0.7; it must be between 0 and 0.5"),
-    ],
-)
-def test_wrong_parameters_of_brkga_are_explained(params: dict[str, Any], message: str) -> None:
-    """The message names the parameter, its value and its bound."""
-    with pytest.raises(InvalidProblemError, match=message):
-        get_method("brkga", params)
-
-
-def test_brkga_is_the_same_for_any_number_of_threads() -> None:
-    """Chromosomes are decoded by all cores, each on its own; their number changes nothing."""
-    import numba
-
-    problem = layered(60, transfer=2.0)
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
-        alone = pk.solve(problem, "brkga:5", seed=4)
-    finally:
-        numba.set_num_threads(before)
-    assert pk.solve(problem, "brkga:5", seed=4).placement == alone.placement

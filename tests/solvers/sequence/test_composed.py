@@ -19,7 +19,7 @@ from placekit.solvers.sequence.composed import split_name
     [
         ("dp", ("dp",)),
         ("dpl+local-search", ("dpl", "local-search")),
-        ("random:5+brkga:3+lns", ("random:5", "brkga:3", "lns")),
+        ("random:5+local-search:3+lns", ("random:5", "local-search:3", "lns")),
         ("file:a+b.json+lns", ("file:a+b.json", "lns")),
         ("ilp+nonsense", ("ilp+nonsense",)),
     ],
