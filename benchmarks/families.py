@@ -157,7 +157,7 @@ def generate(
     limit = None if limit is None else limit + float(op_memory.max())
     devices = [Device(f"ACC.{d}", kinds[kind], memory_bytes=limit) for d, kind in enumerate(kind_of_device.tolist())]
     transfers = [links[kind].time_s(tensor_bytes) for kind in kinds]
-    if isinstance(objective, Throughput):
+    if objective.has_pipeline:
         devices.append(Device("CPU.0", "cpu", is_host=True))
         kinds.append("cpu")
         transfers.append(np.zeros(len(tensor_bytes)))

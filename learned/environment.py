@@ -19,7 +19,7 @@ from placekit.graph import number_by_first, topological_order
 from placekit.learned.kernels import batch_infeasibility
 from placekit.learned.rewards import Reward, judge_reward
 from placekit.makespan.instance import instance_of
-from placekit.makespan.orders import BestOrder
+from placekit.objectives import BatchScore
 from placekit.placement import Placement
 from placekit.problem import Problem
 
@@ -78,7 +78,7 @@ class Environment:
         group_of_op: NDArray[np.int64] | None = None,
     ) -> None:
         self.problem = problem
-        self.reward = judge_reward(problem) if reward == "judge" else reward
+        self.reward: Reward = judge_reward(problem) if reward == "judge" else reward
         self.evaluations = 0
         self.best: NDArray[np.int64] | None = None
         self.best_objective: float | None = None
@@ -197,7 +197,7 @@ class Environment:
 
     def answer(self, device_of_op: NDArray[np.int64]) -> Placement:
         """Return devices ``[num_ops]`` as the placement that was scored: with steps where the reward chose an order."""
-        if isinstance(self.reward, BestOrder):
+        if isinstance(self.reward, BatchScore):
             return self.reward.placement(device_of_op)
         return Placement.of(self.problem, device_of_op)
 

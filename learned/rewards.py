@@ -1,22 +1,20 @@
-"""Batched judges: the objective of many placements at once, for every execution model.
+"""What learners minimise: the objective of many placements at once, for every execution model.
 
-Each of them computes what `evaluate` computes, up to the rounding of sums; the judge itself is their twin in the tests.
-Makespans are those of the better of two orders (:mod:`placekit.makespan.orders`).
+It is what `evaluate` computes, up to the rounding of sums; the judge itself is its twin in the tests. Makespans are
+those of the better of two orders (:mod:`placekit.makespan.orders`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.learned.kernels import batch_loads, batch_subgraphs
-from placekit.makespan.instance import instance_of
-from placekit.makespan.orders import BestOrder
-from placekit.objectives import Makespan, SerialLatency, Throughput
+from placekit.objectives import BatchScore
+from placekit.placement import Placement
 from placekit.problem import Problem
 from placekit.stop import StopReason
 
@@ -59,69 +57,24 @@ class Reward(Protocol):
         ...
 
 
-def judge_reward(problem: Problem) -> Reward:
-    """Return the judge of `problem` for batches.
+def judge_reward(problem: Problem) -> BatchScore:
+    """Return the judge of `problem` for batches: the objective's own, if it has one, or one placement at a time.
 
     Serial latency, throughput and makespan run compiled, thousands of placements a second on graphs of a thousand ops.
-    Any other objective is scored one placement at a time.
     """
-    objective = problem.objective
-    if isinstance(objective, SerialLatency):
-        return _serial_latency(problem, objective)
-    if isinstance(objective, Throughput):
-        return _throughput(problem, objective)
-    if isinstance(objective, Makespan):
-        return BestOrder(problem)
-    return _one_by_one(problem)
+    return problem.objective.batch_score(problem) or _OneByOne(problem)
 
 
-def _loads(problem: Problem, is_split: bool) -> Callable[[NDArray[np.int64]], list[NDArray[np.float64]]]:
-    """Return a function from placements to work and transfers ``[batch, passes, num_devices]``."""
-    instance = instance_of(problem)
-    backward = problem.graph.is_backward & is_split
-    pass_of_op, num_passes = backward.astype(np.int64), 1 + int(backward.any())
+@dataclass(frozen=True)
+class _OneByOne:
+    problem: Problem
 
-    def loads(placements: NDArray[np.int64]) -> list[NDArray[np.float64]]:
-        work, moved = np.zeros((2, len(placements), num_passes, problem.platform.num_devices))
-        batch_loads(instance, pass_of_op, placements, work, moved)
-        return [work, moved]
+    def __call__(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.array([self._seconds(row) for row in placements])
 
-    return loads
+    def placement(self, device_of_op: NDArray[np.int64]) -> Placement:
+        return Placement.of(self.problem, device_of_op)
 
-
-def _serial_latency(problem: Problem, objective: SerialLatency) -> Reward:
-    loads, instance = _loads(problem, is_split=False), instance_of(problem)
-
-    def reward(placements: NDArray[np.int64]) -> NDArray[np.float64]:
-        work, moved = loads(placements)
-        total: NDArray[np.float64] = (work + moved).sum(axis=(1, 2))
-        if objective.subgraph_cost_s:
-            count = np.empty(len(placements), dtype=np.int64)
-            batch_subgraphs(instance, placements, count)
-            total += objective.subgraph_cost_s * count
-        return total
-
-    return reward
-
-
-def _throughput(problem: Problem, objective: Throughput) -> Reward:
-    loads = _loads(problem, is_split=objective.schedule == "gpipe")
-
-    def reward(placements: NDArray[np.int64]) -> NDArray[np.float64]:
-        work, moved = loads(placements)
-        load = np.maximum(work, moved) if objective.overlap else work + moved
-        slowest: NDArray[np.float64] = load.max(axis=2).sum(axis=1)
-        return slowest
-
-    return reward
-
-
-def _one_by_one(problem: Problem) -> Reward:
-    def one(device_of_op: NDArray[np.int64]) -> float:
-        score = problem.objective.score(problem, device_of_op)
+    def _seconds(self, device_of_op: NDArray[np.int64]) -> float:
+        score = self.problem.objective.score(self.problem, device_of_op)
         return math.inf if score.violations else score.objective_s
-
-    def reward(placements: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.array([one(row) for row in placements])
-
-    return reward

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from placekit.contiguity import Contiguity
 from placekit.free_leaves import merge_free_leaves
 from placekit.graph import distinct, number_by_first, sum_by
-from placekit.objectives.throughput import Throughput
 from placekit.problem import Problem
 
 __all__ = ["Contraction", "contract"]
@@ -101,7 +100,7 @@ def contract(problem: Problem) -> Contraction:
 
     Those that must are the classes of `Problem.op_class`, and under `Contiguity.ACYCLIC` also the strongly connected
     components of the order graph between them, because no acyclic placement can separate those. Those that may are the
-    leaves of :mod:`placekit.free_leaves`, for `Throughput`.
+    leaves of :mod:`placekit.free_leaves`, if the objective allows that.
 
     Notes
     -----
@@ -111,7 +110,7 @@ def contract(problem: Problem) -> Contraction:
     if problem.contiguity is Contiguity.ACYCLIC:
         class_of_op = _fuse_cycles(problem, class_of_op)
     contraction = _contract(problem, class_of_op, np.unique(class_of_op, return_index=True)[1])
-    if not isinstance(problem.objective, Throughput):
+    if not problem.objective.merges_free_leaves:
         return contraction
     follows = merge_free_leaves(contraction)
     if np.array_equal(follows, np.arange(contraction.num_classes)):

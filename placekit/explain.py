@@ -23,7 +23,6 @@ import numpy as np
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.evaluate import DeviceLoad, Evaluation, evaluate
-from placekit.objectives import Makespan, OffloadLatency
 from placekit.placement import Placement
 from placekit.platform import Platform
 from placekit.problem import UNPINNED, Problem
@@ -277,21 +276,17 @@ def _check_same(problem: Problem, objective_s: float, claimed_s: float) -> None:
 def _cuts(problem: Problem, placement: Placement, bottleneck: int) -> tuple[Cut, ...]:
     """Return the tensors that cross devices, the dearest for the bottleneck, then for all, first. O(edges log edges).
 
-    A device that sends a tensor to several others pays once where transfers go through host memory, and once per
-    receiver under `Makespan`. Hosts pay nothing under `OffloadLatency`.
+    What each device pays for a tensor is the objective's to say (`Objective.crossing_s`).
     """
     graph, platform, device = problem.graph, problem.platform, placement.device_of_op
-    names, kind, objective = platform.device_names, platform.kind_of_device, problem.objective
-    pays = np.array([not (isinstance(objective, OffloadLatency) and each.is_host) for each in platform.devices])
+    names = platform.device_names
     found = []
     for tensor in range(graph.num_tensors):
         producer = int(graph.tensor_producer[tensor])
         source = int(device[producer])
         targets = sorted(set(device[graph.consumers_of(tensor)].tolist()) - {source})
         if targets:
-            times = problem.costs.transfer_time_s[tensor, kind] * pays
-            price = {d: float(times[d]) for d in targets}
-            price[source] = float(times[source]) * (len(targets) if isinstance(objective, Makespan) else 1)
+            price = problem.objective.crossing_s(problem, tensor, source, targets)
             found.append(
                 Cut(
                     graph.op_names[producer],

@@ -102,7 +102,9 @@ class BestOrder:
     Parameters
     ----------
     problem
-        The problem; its objective is a makespan.
+        The problem.
+    objective
+        Its objective.
 
     Examples
     --------
@@ -110,17 +112,17 @@ class BestOrder:
     >>> graph = pk.OpGraph.from_edges(list("abc"), [("b", "c")])
     >>> costs = pk.CostTable(("cpu", "gpu"), [[2.0, 9.0], [1.0, 9.0], [9.0, 3.0]], [[0.0, 0.0]], [0, 0, 0])
     >>> problem = pk.Problem(graph, pk.Platform.of(cpu=1, gpu=1), costs, pk.Makespan())
-    >>> order = BestOrder(problem)
+    >>> order = BestOrder(problem, problem.objective)
     >>> order([[0, 0, 1]])  # b first, since c waits for it; first come, first served would take 6
     array([4.])
     >>> pk.evaluate(problem, order.placement([0, 0, 1])).objective
     4.0
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, objective: Makespan) -> None:
         self._problem = problem
         self._instance: MakespanInstance = instance_of(problem)
-        self._objective: Makespan = problem.objective  # type: ignore[assignment]  # a makespan, as promised
+        self._objective = objective
         self._rule, self._priority = FIFO, np.empty(0)
         if self._objective.order == "upward-rank":
             self._rule, self._priority = BY_PRIORITY, -mean_upward_rank(self._instance)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from placekit.errors import InvalidProblemError, UnknownNameError
-from placekit.objectives.base import Objective, Schedule, Score
+from placekit.objectives.base import BatchScore, Objective, Schedule, Score
 from placekit.objectives.makespan import Makespan
 from placekit.objectives.offload_latency import OffloadLatency
 from placekit.objectives.serial_latency import SerialLatency
@@ -15,6 +15,7 @@ from placekit.objectives.throughput import Throughput
 
 __all__ = [
     "OBJECTIVES",
+    "BatchScore",
     "Makespan",
     "Objective",
     "OffloadLatency",

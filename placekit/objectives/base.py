@@ -1,26 +1,31 @@
 """What an objective is: a formula that scores a placement.
 
-A new execution model is one more module beside this one, and one line in the table of
-:mod:`placekit.objectives`; nothing else changes.
+A new execution model is one module: a frozen dataclass, derived from `Objective`, with a name, a summary and a `score`.
+That is enough for every generic method, for ``auto``, files, ``explain`` and the command line. What it can say beyond
+that (a bound, a score of whole batches, what a tensor costs) are the other methods of `Objective`; each has a default.
+Those that come with placekit are listed in :mod:`placekit.objectives`, others are registered with `register_objective`
+or by the entry point ``placekit.objectives`` of a package.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.contiguity import Contiguity
 from placekit.graph import distinct, sum_by
 from placekit.placement import Violation
 
 if TYPE_CHECKING:
-    from placekit.contiguity import Contiguity
+    from placekit.placement import Placement
     from placekit.problem import Problem
 
-__all__ = ["Objective", "Schedule", "Score", "device_transfers"]
+__all__ = ["BatchScore", "Objective", "Schedule", "Score", "device_transfers", "fastest_class_s"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,19 +112,44 @@ class Score:
     violations: tuple[Violation, ...] = ()
 
 
-class Objective(Protocol):
-    """An execution model. Implementations are frozen dataclasses whose fields are the variants."""
+@runtime_checkable
+class BatchScore(Protocol):
+    """Scores many placements at once, as the judge would one by one, up to the rounding of sums."""
+
+    def __call__(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return seconds ``[batch]`` of ``[batch, num_ops]`` devices; infinity for one that cannot be executed.
+
+        Only support is promised of the placements; memory, pins and contiguity are not looked at.
+        """
+        ...
+
+    def placement(self, device_of_op: NDArray[np.int64]) -> Placement:
+        """Return the placement that was scored: with steps where the score chose an order."""
+        ...
+
+
+class Objective(ABC):
+    """An execution model. Implementations are frozen dataclasses whose fields are the variants, each with a default."""
+
+    __slots__ = ()
 
     name: ClassVar[str]
     """Name on the command line and in files."""
     summary: ClassVar[str]
     """One line for people."""
+    avoids_cycles: ClassVar[bool] = False
+    """True if devices that wait for each other are of no use even where contiguity allows them."""
+    merges_free_leaves: ClassVar[bool] = False
+    """True if an op may follow its one neighbour without loss where `placekit.free_leaves` says so."""
+    has_pipeline: ClassVar[bool] = False
+    """True if samples stream through the devices, so that work on a slow host may be hidden."""
 
     @property
     def default_contiguity(self) -> Contiguity:
-        """What the ops of one device must form unless the user says otherwise."""
-        ...
+        """What the ops of one device must form unless the user says otherwise; `Contiguity.NONE` by default."""
+        return Contiguity.NONE
 
+    @abstractmethod
     def score(
         self, problem: Problem, device_of_op: NDArray[np.int64], step_of_op: NDArray[np.int64] | None = None
     ) -> Score:
@@ -135,11 +165,48 @@ class Objective(Protocol):
             ``[num_ops]`` `Placement.step_of_op`; None lets the execution model choose. Ignored by the execution
             models without a clock.
         """
-        ...
+
+    def quick_bound(self, problem: Problem) -> tuple[float, str] | None:  # noqa: ARG002  # the hook's signature
+        """Return a lower bound in seconds that is quick to prove, and its name; None (the default) without one."""
+        return None
+
+    def batch_score(self, problem: Problem) -> BatchScore | None:  # noqa: ARG002  # the hook's signature
+        """Return what scores many placements at once; None (the default) if only one by one."""
+        return None
+
+    def crossing_s(self, problem: Problem, tensor: int, source: int, targets: Sequence[int]) -> dict[int, float]:
+        """Return the seconds that each device spends on a tensor that leaves one device for others.
+
+        By default the sender pays once and every receiver once, as where all transfers go through host memory.
+
+        Parameters
+        ----------
+        problem
+            The problem.
+        tensor
+            Index of the tensor.
+        source, targets
+            Device of its producer, and the other devices that read it.
+        """
+        kind = problem.platform.kind_of_device
+        return {d: float(problem.costs.transfer_time_s[tensor, kind[d]]) for d in (*targets, source)}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the variant as JSON values; ``type(self)(**values)`` makes the same objective."""
-        ...
+        values: dict[str, Any] = asdict(self)  # type: ignore[call-overload]  # implementations are dataclasses
+        return values
+
+
+def fastest_class_s(problem: Problem) -> NDArray[np.float64]:
+    """Seconds of every class of ops that must share a device, on the kind that runs all of it soonest.
+
+    Classes that no kind can run are left out. O(ops * kinds).
+    """
+    costs = problem.costs
+    times = np.zeros((problem.num_classes, len(costs.kinds)))
+    np.add.at(times, problem.op_class, np.where(costs.supported, costs.op_time_s, np.inf))
+    fastest: NDArray[np.float64] = times.min(axis=1)
+    return fastest[np.isfinite(fastest)]
 
 
 def device_transfers(

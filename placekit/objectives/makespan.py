@@ -37,16 +37,16 @@ TPDS 13(3), 2002, section 2. Addanki et al., "Placeto", NeurIPS 2019. Yao et al.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
 from placekit.graph import sum_by
-from placekit.objectives.base import Schedule, Score
+from placekit.objectives.base import BatchScore, Objective, Schedule, Score, fastest_class_s
 from placekit.placement import Violation
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _ORDERS = ("fifo", "upward-rank")
 
 
 @dataclass(frozen=True, slots=True)
-class Makespan:
+class Makespan(Objective):
     """Minimise the time of one sample when every device works asynchronously.
 
     Parameters
@@ -79,11 +79,6 @@ class Makespan:
     def __post_init__(self) -> None:
         if self.order not in _ORDERS:
             raise InvalidProblemError(f"makespan: order is {self.order!r}; it must be one of {', '.join(_ORDERS)}")
-
-    @property
-    def default_contiguity(self) -> Contiguity:
-        """`Contiguity.NONE`: an asynchronous device takes whatever comes."""
-        return Contiguity.NONE
 
     def score(
         self, problem: Problem, device_of_op: NDArray[np.int64], step_of_op: NDArray[np.int64] | None = None
@@ -109,9 +104,20 @@ class Makespan:
         rank = mean_upward_rank(instance)
         return simulate(instance, device_of_op, -rank, has_contention=self.contention)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the variant as JSON values."""
-        return asdict(self)
+    def quick_bound(self, problem: Problem) -> tuple[float, str] | None:
+        """Bound by the work that cannot be divided: the largest class."""
+        return float(fastest_class_s(problem).max(initial=0.0)) * (1 - 1e-12), "largest op"  # one rounding per addition
+
+    def batch_score(self, problem: Problem) -> BatchScore:
+        """Return the compiled form for batches, each placement in the better of two orders."""
+        from placekit.makespan.orders import BestOrder
+
+        return BestOrder(problem, self)
+
+    def crossing_s(self, problem: Problem, tensor: int, source: int, targets: Sequence[int]) -> dict[int, float]:
+        """Every receiver once, and the sender once for each of them."""
+        price = Objective.crossing_s(self, problem, tensor, source, targets)
+        return price | {source: price[source] * len(targets)}
 
 
 def _waits_for_itself(problem: Problem, op: int, device_of_op: NDArray[np.int64]) -> Score:

@@ -23,16 +23,16 @@ Operators", NeurIPS 2020, arXiv 2006.16423, appendix A.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
 from placekit.graph import number_by_first, sum_by, topological_order
-from placekit.objectives.base import Schedule, Score
+from placekit.objectives.base import Objective, Schedule, Score
 from placekit.placement import Violation
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ __all__ = ["OffloadLatency"]
 
 
 @dataclass(frozen=True, slots=True)
-class OffloadLatency:
+class OffloadLatency(Objective):
     """Minimise the time of one sample when accelerators are called like functions.
 
     Parameters
@@ -54,17 +54,14 @@ class OffloadLatency:
     name: ClassVar[str] = "offload-latency"
     summary: ClassVar[str] = "time of one sample when every accelerator is called like a function"
 
+    avoids_cycles: ClassVar[bool] = True
+
     calls_per_device: int = 1
 
     def __post_init__(self) -> None:
         calls = self.calls_per_device
         if isinstance(calls, bool) or not isinstance(calls, int) or calls < 1:
             raise InvalidProblemError(f"offload-latency: calls_per_device is {calls!r}; it must be a whole number >= 1")
-
-    @property
-    def default_contiguity(self) -> Contiguity:
-        """`Contiguity.NONE`: what can be executed is decided by the execution model itself."""
-        return Contiguity.NONE
 
     def score(
         self, problem: Problem, device_of_op: NDArray[np.int64], step_of_op: NDArray[np.int64] | None = None
@@ -119,9 +116,16 @@ class OffloadLatency:
         schedule.op[schedule.is_transfer] = graph.tensor_producer[schedule.op[schedule.is_transfer]]
         return Score(float((start_of_unit + duration).max()), compute, transfer, load, schedule)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the variant as JSON values."""
-        return asdict(self)
+    def quick_bound(self, problem: Problem) -> tuple[float, str] | None:
+        """Bound by the largest op: hosts are wide, so the ops of a class may run at the same time."""
+        costs = problem.costs
+        fastest = np.where(costs.supported, costs.op_time_s, np.inf).min(axis=1)
+        return float(fastest[np.isfinite(fastest)].max(initial=0.0)) * (1 - 1e-12), "largest op"
+
+    def crossing_s(self, problem: Problem, tensor: int, source: int, targets: Sequence[int]) -> dict[int, float]:
+        """Sender and receivers once each; hosts pay nothing."""
+        price = Objective.crossing_s(self, problem, tensor, source, targets)
+        return {d: 0.0 if problem.platform.devices[d].is_host else seconds for d, seconds in price.items()}
 
 
 def _units(

@@ -14,16 +14,15 @@ For two kinds and :math:`a = 0` the optimum is a minimum s-t cut.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
 from placekit.graph import sum_by
-from placekit.objectives.base import Score, device_transfers
+from placekit.objectives.base import BatchScore, Objective, Score, device_transfers, fastest_class_s
 
 if TYPE_CHECKING:
     from placekit.graph import OpGraph
@@ -45,7 +44,7 @@ def subgraph_levels(graph: OpGraph, device_of_op: NDArray[np.int64]) -> NDArray[
 
 
 @dataclass(frozen=True, slots=True)
-class SerialLatency:
+class SerialLatency(Objective):
     """Minimise the time of one sample when subgraphs run one after another.
 
     Parameters
@@ -64,11 +63,6 @@ class SerialLatency:
             raise InvalidProblemError(
                 f"serial-latency: subgraph_cost_s is {self.subgraph_cost_s}; it must be finite and >= 0"
             )
-
-    @property
-    def default_contiguity(self) -> Contiguity:
-        """`Contiguity.NONE`: a device may run any number of subgraphs."""
-        return Contiguity.NONE
 
     def score(
         self,
@@ -90,6 +84,14 @@ class SerialLatency:
             )
         return Score(float(load.sum()), compute, transfer, load)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the variant as JSON values."""
-        return asdict(self)
+    def quick_bound(self, problem: Problem) -> tuple[float, str] | None:
+        """Bound by the work that cannot be divided: every class on its fastest kind, one after the other."""
+        return float(fastest_class_s(problem).sum()) * (
+            1 - 1e-12
+        ), "fastest device for every op"  # one rounding per addition
+
+    def batch_score(self, problem: Problem) -> BatchScore:
+        """Return the compiled form for batches."""
+        from placekit.objectives.batch import SerialLatencyBatch
+
+        return SerialLatencyBatch(problem, self)

@@ -19,8 +19,8 @@ Operators", NeurIPS 2020, arXiv 2006.16423, sections 3 and 5.3.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
 from placekit.graph import sum_by
-from placekit.objectives.base import Score, device_transfers
+from placekit.objectives.base import BatchScore, Objective, Score, device_transfers, fastest_class_s
 
 if TYPE_CHECKING:
     from placekit.problem import Problem
@@ -39,7 +39,7 @@ _SCHEDULES = ("1f1b", "gpipe")
 
 
 @dataclass(frozen=True, slots=True)
-class Throughput:
+class Throughput(Objective):
     """Minimise the largest device load, the time per sample of a steady pipeline.
 
     Parameters
@@ -53,6 +53,9 @@ class Throughput:
 
     name: ClassVar[str] = "throughput"
     summary: ClassVar[str] = "time per sample of a steady pipeline: the largest device load"
+
+    merges_free_leaves: ClassVar[bool] = True
+    has_pipeline: ClassVar[bool] = True
 
     overlap: bool = False
     schedule: Literal["1f1b", "gpipe"] = "1f1b"
@@ -89,6 +92,12 @@ class Throughput:
             objective += float(of_pass.max())
         return Score(objective, compute, transfer, load)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the variant as JSON values."""
-        return asdict(self)
+    def quick_bound(self, problem: Problem) -> tuple[float, str] | None:
+        """Bound by the largest class: the load of its device contains it, under GPipe and with overlap too."""
+        return float(fastest_class_s(problem).max(initial=0.0)) * (1 - 1e-12), "largest op"  # one rounding per addition
+
+    def batch_score(self, problem: Problem) -> BatchScore:
+        """Return the compiled form for batches."""
+        from placekit.objectives.batch import ThroughputBatch
+
+        return ThroughputBatch(problem, self)

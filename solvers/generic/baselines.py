@@ -13,9 +13,9 @@ from placekit.coarsen import Contraction, contract
 from placekit.errors import InvalidProblemError
 from placekit.graph import topological_order
 from placekit.method import Run
-from placekit.objectives import Makespan
 from placekit.problem import Problem
 from placekit.solvers.generic.lines import needs_chain
+from placekit.solvers.generic.scoring import Scorer
 from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
@@ -131,8 +131,8 @@ class RandomSearch:
     instead: devices in random order, blocks between random cuts of a random topological order; otherwise hardly any
     sample would be feasible.
 
-    For the makespan, whose judge has a compiled form for batches, samples are scored by that, each in the better of two
-    orders (:mod:`placekit.makespan.orders`), and only those that look better than the best so far go to the judge.
+    Where the objective scores batches, samples are scored by that (for the makespan each in the better of two orders,
+    :mod:`placekit.makespan.orders`), and only those that look better than the best so far go to the judge.
     """
 
     name: ClassVar[str] = "random"
@@ -158,19 +158,17 @@ class RandomSearch:
         contraction = contract(run.problem)
         draw = _draw_chains if needs_chain(run.problem) else _draw_freely
         size = min(max(1, BATCH_ENTRIES // run.problem.graph.num_ops), MAX_BATCH)
-        judge = _batch_judge(contraction)
+        score = Scorer(contraction)
         for first in range(0, self.params.samples, size):
             if (reason := run.should_stop()) is not None:
                 return reason
-            count = min(size, self.params.samples - first)
-            devices = draw(contraction, count, run.rng)[:, contraction.class_of_op]
-            values = judge.score(devices) if judge else np.full(count, -np.inf)
-            for device_of_op, value in zip(devices, values.tolist(), strict=True):
+            devices = draw(contraction, min(size, self.params.samples - first), run.rng)
+            for device, value in zip(devices, score(devices).tolist(), strict=True):
                 if (reason := run.should_stop()) is not None:
                     return reason
                 # without a feasible placement the judge sees them all, so that it can say what is wrong
                 if run.objective is None or value < run.objective:
-                    run.offer(judge.order.placement(device_of_op) if judge else device_of_op)
+                    run.offer(score.placement(device))
                 else:
                     run.count_evaluations(1)
         return StopReason.FINISHED
@@ -196,33 +194,3 @@ def _draw_chains(contraction: Contraction, count: int, rng: np.random.Generator)
         cuts = np.sort(rng.integers(0, num_classes + 1, num_devices - 1))
         row[:] = rng.permutation(num_devices)[np.searchsorted(cuts, place[relabel], side="right")]
     return chains
-
-
-class _BatchJudge:
-    """Scores placements ``[batch, num_ops]`` in their better order, infinity where memory does not suffice.
-
-    It knows no contiguity.
-    """
-
-    def __init__(self, problem: Problem) -> None:
-        from placekit.makespan.instance import instance_of
-        from placekit.makespan.orders import BestOrder
-
-        self._instance = instance_of(problem)
-        self.order = BestOrder(problem)
-
-    def score(self, devices: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return seconds ``[batch]``."""
-        instance = self._instance
-        values = self.order(devices)
-        for d in np.flatnonzero(np.isfinite(instance.limit_bytes)).tolist():
-            values[(devices == d) @ instance.memory_bytes > instance.limit_bytes[d]] = np.inf
-        return values
-
-
-def _batch_judge(contraction: Contraction) -> _BatchJudge | None:
-    """Return None if the objective has no compiled batches, or a class has no device to run on."""
-    problem = contraction.problem
-    if not isinstance(problem.objective, Makespan) or not contraction.allowed.any(axis=1).all():
-        return None
-    return _BatchJudge(problem)

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from placekit.coarsen import Contraction
 from placekit.contiguity import Contiguity
 from placekit.graph import topological_order
-from placekit.objectives import OffloadLatency
 from placekit.problem import Problem
 
 __all__ = ["class_order", "device_work_s", "main_group", "needs_chain", "total_time_s"]
@@ -16,7 +15,7 @@ __all__ = ["class_order", "device_work_s", "main_group", "needs_chain", "total_t
 
 def needs_chain(problem: Problem) -> bool:
     """Return True if parts that wait for each other are of no use: under a contiguity, or as calls of accelerators."""
-    return problem.contiguity is not Contiguity.NONE or isinstance(problem.objective, OffloadLatency)
+    return problem.contiguity is not Contiguity.NONE or problem.objective.avoids_cycles
 
 
 def class_order(contraction: Contraction) -> NDArray[np.int64]:

@@ -15,6 +15,7 @@ import placekit as pk
 from placekit.benchmarks.families import generate
 from placekit.result import Incumbent
 from placekit.solvers.generic import baselines
+from placekit.solvers.generic.scoring import Scorer
 
 
 @given(problem=problems(max_ops=7, max_kinds=3, objective=st.sampled_from(MAKESPANS)), seed=st.integers(0, 3))
@@ -23,13 +24,13 @@ def test_batches_find_what_the_judge_alone_finds(problem: pk.Problem, seed: int)
     """Placement, objective, number of evaluations and violations, under every contiguity and memory limit."""
     batched = pk.solve(problem, "random:40", seed=seed)
 
-    class Blind(baselines._BatchJudge):
+    class Blind(Scorer):
         """Knows nothing, so that every sample goes to the judge."""
 
-        def score(self, devices: NDArray[np.int64]) -> NDArray[np.float64]:
+        def __call__(self, devices: NDArray[np.int64]) -> NDArray[np.float64]:
             return np.full(len(devices), -np.inf)
 
-    with patch.object(baselines, "_BatchJudge", Blind):
+    with patch.object(baselines, "Scorer", Blind):
         judged = pk.solve(problem, "random:40", seed=seed)
     assert batched.placement == judged.placement
     assert batched.objective == judged.objective

@@ -1,0 +1,71 @@
+"""Batched scores of the objectives whose loads are sums: serial latency and throughput."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.makespan.instance import instance_of
+from placekit.objectives.batch_kernels import batch_loads, batch_subgraphs
+from placekit.placement import Placement
+
+if TYPE_CHECKING:
+    from placekit.objectives.serial_latency import SerialLatency
+    from placekit.objectives.throughput import Throughput
+    from placekit.problem import Problem
+
+__all__ = ["SerialLatencyBatch", "ThroughputBatch"]
+
+
+def _loads(
+    problem: Problem, placements: NDArray[np.int64], *, is_split: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return work and transfers ``[batch, passes, num_devices]``."""
+    backward = problem.graph.is_backward & is_split
+    work, moved = np.zeros((2, len(placements), 1 + int(backward.any()), problem.platform.num_devices))
+    batch_loads(instance_of(problem), backward.astype(np.int64), placements, work, moved)
+    return work, moved
+
+
+@dataclass(frozen=True)
+class SerialLatencyBatch:
+    """Sums of loads and subgraphs."""
+
+    problem: Problem
+    objective: SerialLatency
+
+    def __call__(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return seconds ``[batch]`` of ``[batch, num_ops]`` devices."""
+        work, moved = _loads(self.problem, placements, is_split=False)
+        total: NDArray[np.float64] = (work + moved).sum(axis=(1, 2))
+        if self.objective.subgraph_cost_s:
+            count = np.empty(len(placements), dtype=np.int64)
+            batch_subgraphs(instance_of(self.problem), placements, count)
+            total += self.objective.subgraph_cost_s * count
+        return total
+
+    def placement(self, device_of_op: NDArray[np.int64]) -> Placement:
+        """Return the placement: the model has no order to choose."""
+        return Placement.of(self.problem, device_of_op)
+
+
+@dataclass(frozen=True)
+class ThroughputBatch:
+    """Largest loads, of every pass."""
+
+    problem: Problem
+    objective: Throughput
+
+    def __call__(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return seconds ``[batch]`` of ``[batch, num_ops]`` devices."""
+        work, moved = _loads(self.problem, placements, is_split=self.objective.schedule == "gpipe")
+        load = np.maximum(work, moved) if self.objective.overlap else work + moved
+        slowest: NDArray[np.float64] = load.max(axis=2).sum(axis=1)
+        return slowest
+
+    def placement(self, device_of_op: NDArray[np.int64]) -> Placement:
+        """Return the placement: the model has no order to choose."""
+        return Placement.of(self.problem, device_of_op)
