@@ -12,7 +12,7 @@ INSTALL := $(PIP) install --quiet -c constraints.txt
 # the order of `test` matters: the tests come last
 .NOTPARALLEL:
 
-.PHONY: help venv demo test test-slow lint format types tests smoke bench scaling makespan clean
+.PHONY: help venv demo docs test test-slow lint format types tests smoke bench scaling makespan clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -65,6 +65,9 @@ tests: venv  ## unit, property and documentation tests, in two processes
 
 test-slow: venv  ## the tests that `test` leaves out: full-size models
 	$(BIN)/python -m pytest -m slow
+
+docs: venv  ## the documentation as a site, build/site/index.html; broken links are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: venv  ## measure start-up, reading, building and solving; appends rows to benchmarks/rows/
 	$(BIN)/python -m placekit.benchmarks.quick

@@ -84,11 +84,3 @@ def test_files_that_the_readme_links_exist() -> None:
     root = Path(__file__).parents[1]
     missing = [link for link in re.findall(r"\]\(([^)#:]+)\)", README) if not (root / link).exists()]
     assert not missing
-
-
-def test_methods_of_the_registry_are_in_the_table() -> None:
-    """The table of methods names every registered method."""
-    from placekit.solvers.registry import METHODS
-
-    for name in METHODS:
-        assert f"| `{name}`" in README

@@ -12,8 +12,10 @@ trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/source"
 tar -C "$root" --exclude=./.venv --exclude=./.git --exclude=./demo --exclude=__pycache__ --exclude='./.*_cache' \
   --exclude=./build --exclude='./*.egg-info' -cf - . | tar -C "$scratch/source" -xf -
-"$python" -m build --wheel --no-isolation --outdir "$scratch/dist" "$scratch/source" >"$scratch/build.log" 2>&1 ||
+# the wheel is built out of the source distribution, so that both are whole
+"$python" -m build --no-isolation --outdir "$scratch/dist" "$scratch/source" >"$scratch/build.log" 2>&1 ||
   { cat "$scratch/build.log"; exit 1; }
+"$python" -m twine check --strict "$scratch"/dist/* >"$scratch/build.log" 2>&1 || { cat "$scratch/build.log"; exit 1; }
 
 "$python" -m venv "$scratch/venv"
 "$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$root/constraints.txt" "$scratch"/dist/*.whl

@@ -1,0 +1,96 @@
+"""The pages of the site tell the truth: snippets print what stands below them, commands parse or run, the site builds."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from placekit.cli.main import app, main
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Return language and text of every fenced block of a page."""
+    return BLOCK.findall((DOCS / page).read_text())
+
+
+@pytest.mark.parametrize("page", ["index.md", "workloads.md", "contributing/method.md"])
+def test_snippets_print_what_stands_below_them(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON blocks are the files that the snippets read; the text block after a snippet is its output."""
+    monkeypatch.chdir(tmp_path)
+    printed, ran = "", 0
+    for language, text in blocks(page):
+        if language == "json":
+            Path("workload.json").write_text(text)
+        elif language == "python":
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                exec(compile(text, page, "exec"), {"__name__": page})
+            printed, ran = output.getvalue(), ran + 1
+        elif language == "text":
+            assert printed == text
+    assert ran
+
+
+def test_commands_on_the_page_about_workloads_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command ends well on the file of the page."""
+    monkeypatch.chdir(tmp_path)
+    for language, text in blocks("workloads.md"):
+        if language == "json":
+            Path("workload.json").write_text(text)
+        elif language == "console":
+            for command in text.splitlines():
+                monkeypatch.setattr(sys, "argv", shlex.split(command.removeprefix("$ ")))
+                with pytest.raises(SystemExit) as ended:
+                    main()
+                assert not ended.value.code, command + capsys.readouterr().err
+
+
+COMMANDS = [
+    (str(path.relative_to(DOCS)), line.removeprefix("$ ").partition(" #")[0].strip())
+    for path in sorted(DOCS.rglob("*.md"))
+    for language, text in BLOCK.findall(path.read_text())
+    if language == "console"
+    for line in text.splitlines()
+    if line.startswith("$ placekit ")
+]
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_commands_of_every_page_parse(page: str, command: str) -> None:
+    """Every printed command has a known subcommand, and all of its options exist."""
+    _, name, *arguments = shlex.split(command)
+    group = typer.main.get_command(app)
+    group.commands[name].make_context(name, arguments)  # type: ignore[attr-defined]  # the app is a group
+
+
+def test_methods_of_the_registry_are_in_the_table() -> None:
+    """The table of methods names every registered method."""
+    from placekit.solvers.registry import METHODS
+
+    page = (DOCS / "concepts" / "methods.md").read_text()
+    assert [name for name in METHODS if f"| `{name}`" not in page] == []
+
+
+@pytest.mark.skipif(find_spec("mkdocs") is None, reason="needs the extra docs")
+def test_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """Links, anchors and references hold, and the generated pages are made."""
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    ended = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "--time-limit" in (tmp_path / "site" / "reference" / "cli.html").read_text()
+    assert (tmp_path / "site" / "concepts" / "makespan.svg").stat().st_size > 1000
