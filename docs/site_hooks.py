@@ -62,7 +62,8 @@ def _plain(text: str) -> str:
 
 def fields_of_files() -> str:
     """Return the page of all fields of all JSON and TOML files, from their schemas."""
-    lines = ["# Fields of files", "", "`placekit show --schema KIND` prints the JSON Schema that this page is made of.", ""]
+    made_of = "`placekit show --schema KIND` prints the JSON Schema that this page is made of."
+    lines = ["# Fields of files", "", made_of, ""]
     for kind in SCHEMAS:
         schema = json_schema(kind)
         lines += [f"## {kind}", "", _first_line(schema), ""]

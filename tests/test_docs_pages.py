@@ -1,4 +1,4 @@
-"""The pages of the site tell the truth: snippets print what stands below them, commands parse or run, the site builds."""
+"""The pages of the site tell the truth: snippets print what stands below them, commands parse, the site builds."""
 
 from __future__ import annotations
 
