@@ -7,13 +7,14 @@ Solving shares it, measuring has it alone. It comes on top of the lock that keep
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from placekit.cost_models.openvino.timing_lock import lock_path
-from placekit.errors import PlacekitError
+from placekit.io.locks import open_lock
 
 __all__ = ["measuring_alone", "solving"]
 
@@ -66,11 +67,8 @@ def _held(path: Path | None, told: str, *, is_alone: bool) -> Iterator[None]:
         yield
         return
     path = path or lock_path().with_suffix(".suites")
-    try:
-        file = path.open("a")
-    except OSError as error:
-        raise PlacekitError(f"the lock file {path} of suites cannot be opened: {error.strerror}") from error
-    with file:  # the lock goes with the file, and with the process, however it ends
+    # the lock goes with the file, and with the process, however it ends
+    with os.fdopen(open_lock(path, "suites"), "r+") as file:
         is_told = False
         while True:
             try:

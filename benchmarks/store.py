@@ -6,6 +6,7 @@ knows what is done.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from placekit.benchmarks.rows import append_row, read_lines
 from placekit.errors import InvalidFileError, PlacekitError
+from placekit.io.locks import open_lock
 
 __all__ = ["Store"]
 
@@ -78,7 +80,7 @@ class Store:
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with (self.folder / ".lock").open("w") as file:
+            with os.fdopen(open_lock(self.folder / ".lock", "results"), "r+") as file:
                 with suppress(ImportError):  # no such locks on Windows: there it is the user's care
                     import fcntl
 

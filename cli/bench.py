@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from placekit.cli.console import print_line
 from placekit.cli.options import JsonOption
 from placekit.errors import InvalidProblemError
 
@@ -110,14 +111,16 @@ def _is_to_do(row: dict[str, Any] | None, retry: bool) -> bool:
 
 def _announce(plan: Plan, jobs: list[Job], wanted: list[Job], store: Store) -> None:
     known = len(jobs) - len(wanted)
-    print(
+    print_line(
         f"{plan.suite.name}: {len(jobs)} cases, {known} already in {store.path}, at most {_at_most_s(wanted):.0f} s of "
         "solving"
     )
     for reason in plan.left_out[:MAX_REASONS]:
-        print(f"left out: {reason}")
+        print_line(f"left out: {reason}")
     if len(plan.left_out) > MAX_REASONS:
-        print(f"and {len(plan.left_out) - MAX_REASONS} more reasons for leaving something out (--json has them all)")
+        print_line(
+            f"and {len(plan.left_out) - MAX_REASONS} more reasons for leaving something out (--json has them all)"
+        )
 
 
 def _at_most_s(jobs: list[Job]) -> float:
@@ -144,7 +147,7 @@ def _tell_plan(jobs: list[Job], wanted: list[Job], plan: Plan, workers: int, *, 
     for (objective, label), members in parts.items():
         table.add_row(objective, label, f"{len(members)}", f"{_at_most_s(members):.0f} s")
     show_parts([table])
-    print(
+    print_line(
         f"{len(wanted)} of {len(jobs)} cases to do, at most {at_most_s:.0f} s of solving: at most "
         f"{at_most_s / workers / 60:.0f} minutes with --workers {workers}, less where methods end by themselves"
     )
@@ -162,7 +165,7 @@ def _run(wanted: list[Job], store: Store, executor: str, workers: int, *, is_qui
         def tell(progress: SuiteProgress) -> None:
             bar(progress.num_done, progress.num_total, f"about {progress.remaining_s:.0f} s left")
             if progress.row is not None and not is_quiet:
-                print(_told(progress, progress.row), flush=True)
+                print_line(_told(progress, progress.row))
 
         if not wanted:
             return
@@ -183,7 +186,7 @@ def _measure(jobs: list[Job], store: Store, *, retry: bool, is_quiet: bool) -> N
     with measuring_alone(), StepBar() as bar:
         count = measure_jobs(jobs, store, retry=retry, on_step=bar)
     if not is_quiet:
-        print(f"measured {count} placements, rows in {store.measured_path}")
+        print_line(f"measured {count} placements, rows in {store.measured_path}")
 
 
 def _finish(jobs: list[Job], plan: Plan, store: Store, *, as_json: bool) -> None:
@@ -196,8 +199,8 @@ def _finish(jobs: list[Job], plan: Plan, store: Store, *, as_json: bool) -> None
         told = {"suite": plan.suite.name, "cases": len(jobs), "rows": len(mine), "failed": len(failed)}
         print_json(told | {"left_out": list(plan.left_out), "files": {"rows": str(store.path)}})
         return
-    print(f"{len(mine)} of {len(jobs)} cases have a row in {store.path}, {len(failed)} of them an error")
-    print(f"next: placekit report {store.folder}")
+    print_line(f"{len(mine)} of {len(jobs)} cases have a row in {store.path}, {len(failed)} of them an error")
+    print_line(f"next: placekit report {store.folder}")
 
 
 def _told(progress: SuiteProgress, row: dict[str, Any]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from placekit.cli.console import print_line
+
 __all__ = ["MsrChoice", "bench_msr"]
 
 
@@ -57,15 +59,15 @@ def bench_msr(folder: Path, choice: MsrChoice) -> None:
     if not choice.table:
         at_most_s = sum(case.time_limit_s for case in wanted)
         known_already = len(cases) - len(wanted)
-        print(f"msr: {len(cases)} cases, {known_already} already in {choice.rows}, at most {at_most_s:.0f} s")
+        print_line(f"msr: {len(cases)} cases, {known_already} already in {choice.rows}, at most {at_most_s:.0f} s")
     for number, case in enumerate(wanted, 1):
         with SolveLine(case.time_limit_s) as line:
             for row in run_cases(folder, [case], line):
                 append_row(choice.rows, row)
                 known[case] = row
-                print(_told(number, len(wanted), row), flush=True)
-    print()
-    print(markdown_tables({case: known[case] for case in cases if case in known}), end="")
+                print_line(_told(number, len(wanted), row))
+    print_line()
+    print_line(markdown_tables({case: known[case] for case in cases if case in known}).removesuffix("\n"))
 
 
 def _told(number: int, of: int, row: dict[str, object]) -> str:

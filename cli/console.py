@@ -1,25 +1,44 @@
-"""Where output goes: tables and JSON to stdout, progress and errors to stderr."""
+"""Where output goes: tables and JSON to stdout, progress and errors to stderr.
+
+Names come from files of strangers. Everything here shows them with `visible`, so that none of them reaches the terminal
+as an escape sequence; commands print through this module only.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from placekit.errors import PlacekitError
+from placekit.io.atomic import is_special
+from placekit.io.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
-__all__ = ["check_writable", "diagnostics", "print_json", "show_parts"]
+__all__ = ["check_writable", "diagnostics", "one_line", "print_error", "print_json", "print_line", "show_parts"]
 
 
 def _console(to_stderr: bool) -> Console:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions
+    from rich.segment import Segment
 
-    return Console(stderr=to_stderr, highlight=False, emoji=False, markup=False)
+    class VisibleConsole(Console):
+        """Shows what texts say; rich's own sequences, colours and cursor movements, are no text."""
+
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(visible(text), **options)  # before widths are measured
+
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+    return VisibleConsole(stderr=to_stderr, highlight=False, emoji=False, markup=False)
 
 
 def diagnostics() -> Console:
@@ -37,6 +56,21 @@ def show_parts(parts: Iterable[RenderableType]) -> None:
             print(line.rstrip())
 
 
+def print_line(text: object = "", file: IO[str] | None = None) -> None:
+    """Print text to stdout, or to `file`, and flush: whoever reads a pipe sees a line when it is there."""
+    print(visible(str(text)), file=file, flush=True)
+
+
+def one_line(text: object) -> str:
+    """Return `text` on one line."""
+    return " ".join(visible(str(text)).split())
+
+
+def print_error(error: object) -> None:
+    """Print one line to stderr that says what went wrong."""
+    print_line(f"error: {one_line(error)}", file=sys.stderr)
+
+
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object to stdout."""
     print(json.dumps(value, indent=1, allow_nan=False))
@@ -51,10 +85,22 @@ def check_writable(*paths: Path) -> None:
         A folder that does not exist or cannot be written, or a path that is a folder itself.
     """
     for path in paths:
-        folder = path.resolve().parent
-        if path.is_dir():
-            raise PlacekitError(f"cannot write {path}: it is a folder")
-        if not folder.is_dir():
-            raise PlacekitError(f"cannot write {path}: there is no folder {folder}")
-        if not os.access(folder, os.W_OK):
-            raise PlacekitError(f"cannot write {path}: no permission to write in {folder}")
+        try:
+            _check_writable(path)
+        except (OSError, RuntimeError) as error:  # a name that is too long; a loop of links
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise PlacekitError(f"cannot write {path}: {reason}") from None
+
+
+def _check_writable(path: Path) -> None:
+    if path.is_dir():  # and that is what the empty path means
+        raise PlacekitError(f"cannot write {path}: it is a folder")
+    if is_special(path):
+        if not os.access(path, os.W_OK):
+            raise PlacekitError(f"cannot write {path}: no permission")
+        return
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise PlacekitError(f"cannot write {path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK):
+        raise PlacekitError(f"cannot write {path}: no permission to write in {folder}")

@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from placekit.cli.bench import bench
 from placekit.cli.calibrate import calibrate
+from placekit.cli.console import one_line, print_error
 from placekit.cli.devices import devices
 from placekit.cli.explain import explain
 from placekit.cli.export import export
@@ -65,11 +67,7 @@ def _common(
 
 class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return f"{record.levelname.lower()}: {_one_line(record.getMessage())}"
-
-
-def _one_line(text: object) -> str:
-    return " ".join(str(text).split())
+        return f"{record.levelname.lower()}: {one_line(record.getMessage())}"
 
 
 def main() -> None:
@@ -81,18 +79,45 @@ def main() -> None:
     handler.setFormatter(_OneLine())
     logging.getLogger("placekit").handlers[:] = [handler]
     try:
-        app()
+        _run()
     except JudgeDisagreementError:  # a bug of ours, not of the input: show where
         raise
     except PlacekitError as error:
-        print(f"error: {_one_line(error)}", file=sys.stderr)
+        print_error(error)
         sys.exit(EXIT_USAGE)
     except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
+        print_error("interrupted")
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe has left (`placekit ... | head`): nothing more to say
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
         sys.exit(EXIT_INTERRUPTED)
+    except (OSError, MemoryError) as error:  # a full disk behind stdout, a file that went away: the machine's fault
+        _discard_stdout()
+        print_error(_what_failed(error))
+        sys.exit(EXIT_USAGE)
+
+
+def _run() -> None:
+    """Run the command, and write out what it printed: where that fails is told here, not when Python exits."""
+    try:
+        app()
+    except SystemExit:
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+
+
+def _discard_stdout() -> None:
+    """Let what is still to be written to stdout vanish."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _what_failed(error: OSError | MemoryError) -> str:
+    if isinstance(error, MemoryError):
+        return f"out of memory: {error}"
+    where = f"{error.filename}: " if error.filename is not None else ""
+    return f"{where}{error.strerror or error}"
 
 
 if __name__ == "__main__":

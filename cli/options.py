@@ -46,7 +46,7 @@ PrecisionOption = Annotated[
 ShapeOption = Annotated[
     str | None, typer.Option("--shape", metavar="IDS[1,128]", help="Shapes of dynamic inputs: ids[1,128],mask[1,128].")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of every random choice.")]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of every random choice.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of tables.")]
 CostsOption = Annotated[
     str | None, typer.Option("--costs", metavar="FILE", help="Costs: a file, 'analytic', or 'profiled' (default).")

@@ -21,12 +21,13 @@ def report(
 ) -> None:
     """Write the report of a benchmark: one HTML page that needs nothing else, and the same in Markdown."""
     from placekit.benchmarks.report.write import write_report
-    from placekit.cli.console import check_writable, print_json
+    from placekit.cli.console import check_writable, print_json, print_line
 
     if output is not None:
-        check_writable(output, output.with_suffix(".md"))
+        check_writable(output)
+        check_writable(output.with_suffix(".md"))
     page, text = write_report(results, output)
     if as_json:
         print_json({"files": {"html": str(page), "markdown": str(text)}})
     else:
-        print(f"wrote {page} ({page.stat().st_size / 1e6:.2f} MB)\nwrote {text}")
+        print_line(f"wrote {page} ({page.stat().st_size / 1e6:.2f} MB)\nwrote {text}")

@@ -11,7 +11,6 @@ import io
 import json
 import logging
 import os
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,8 @@ from numpy.typing import NDArray
 
 from placekit.errors import PlacekitError
 from placekit.io.atomic import write_bytes
+from placekit.io.npz_arrays import read_npz
+from placekit.io.reading import parse_json, read_bytes
 
 __all__ = ["ProfileCache", "cache_directory"]
 
@@ -73,13 +74,12 @@ class ProfileCache:
     def load(self, key: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
         """Return the arrays and the JSON values stored under `key`; None if there are none that can be read."""
         path = self.path(key)
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files if name != _META}
-                meta = json.loads(str(stored[_META]))
-        except FileNotFoundError:
+        if not path.exists():
             return None
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        try:
+            arrays = read_npz(read_bytes(path), path)
+            meta = parse_json(str(arrays.pop(_META)[()]), path)
+        except (PlacekitError, KeyError) as error:
             _LOGGER.warning("cache entry %s cannot be read and is measured again: %s", path, error)
             return None
         if not isinstance(meta, dict):

@@ -25,7 +25,10 @@ from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE, Incumbent
 from placekit.stop import Progress, Stop, StopReason, relative_gap
 
-__all__ = ["Method", "Run"]
+__all__ = ["MAX_SEED", "Method", "Run"]
+
+MAX_SEED = 2**63 - 1
+"""Largest seed: what result files can say."""
 
 
 class Run:
@@ -66,6 +69,8 @@ class Run:
         warm_start: Placement | None = None,
         on_progress: Callable[[Incumbent], None] | None = None,
     ) -> None:
+        if not 0 <= seed <= MAX_SEED:
+            raise InvalidProblemError(f"seed is {seed}; it must be from 0 to {MAX_SEED}")
         self.problem = problem
         self.stop = stop
         self.seed = seed

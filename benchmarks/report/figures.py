@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from placekit.benchmarks.report.groups import Group, labels_of
 from placekit.benchmarks.report.tables import objectives_by_label
 from placekit.benchmarks.statistics import anytime_gap, bootstrap_interval, performance_profile
-from placekit.plotting.canvas import COLORS, axes_or_new
+from placekit.plotting.canvas import COLORS, axes_or_new, plain_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,7 @@ def plot_profile(groups: Sequence[Group], ax: Axes | None = None) -> Axes:
     ax = axes_or_new(ax, 7.2, 3.2)
     for label, shares in profile.items():
         steps = _corners((factors - 1) * 100 + 1e-2, shares * 100)
-        ax.step(*steps, where="post", label=label, **style_of(label, list(profile)))
+        ax.step(*steps, where="post", label=plain_label(label), **style_of(label, list(profile)))
     ax.set_xscale("log")
     ax.set_xlim(1e-2, 200)
     ax.set_ylim(-2, 102)
@@ -76,7 +76,7 @@ def plot_scores(groups: Sequence[Group], ax: Axes | None = None) -> Axes:
             ax.annotate(
                 f"◂ {estimate.value:.2f}", (left, row), (4, 0), textcoords="offset points", fontsize=8, va="center"
             )
-    ax.set_yticks(range(len(found)), [label for label, _ in found], fontsize=8)
+    ax.set_yticks(range(len(found)), [plain_label(label) for label, _ in found], fontsize=8)
     ax.set_xlabel("interquartile mean of scores (0: best single device, 1: bound)")
     return ax
 
@@ -100,7 +100,7 @@ def plot_anytime(groups: Sequence[Group], ax: Axes | None = None) -> Axes:
         ]
         if curves:
             steps = _corners(times_s, np.median(curves, axis=0) * 100 + 1e-3)
-            ax.step(*steps, where="post", label=label, **style_of(label, labels))
+            ax.step(*steps, where="post", label=plain_label(label), **style_of(label, labels))
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_ylim(8e-4, 120)

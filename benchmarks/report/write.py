@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from placekit.benchmarks.report.content import Section, sections
 from placekit.benchmarks.report.groups import Group, read_groups
 from placekit.benchmarks.report.tables import Table
 from placekit.benchmarks.store import Store
-from placekit.io.atomic import write_text
+from placekit.io.atomic import write_together
+from placekit.io.visible import visible, visible_markdown
 
 __all__ = ["render_html", "render_markdown", "write_report"]
 
@@ -36,9 +38,10 @@ def write_report(results: Path, output: Path | None = None) -> tuple[Path, Path]
     parts = sections(groups, Store(results).measured(), results)
     page = output or results / "report.html"
     title, subtitle = _title(groups)
-    write_text(page, render_html(title, subtitle, parts))
-    write_text(page.with_suffix(".md"), render_markdown(title, subtitle, parts))
-    return page, page.with_suffix(".md")
+    beside = page.with_suffix(".md")
+    contents = ((page, render_html(title, subtitle, parts)), (beside, render_markdown(title, subtitle, parts)))
+    write_together([(path, text.encode(errors="replace")) for path, text in contents])
+    return page, beside
 
 
 def render_html(title: str, subtitle: str, parts: Sequence[Section]) -> str:
@@ -47,31 +50,41 @@ def render_html(title: str, subtitle: str, parts: Sequence[Section]) -> str:
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
+        trim_blocks=True, lstrip_blocks=True, finalize=_shown,
     )  # fmt: skip
     page = environment.get_template("report.html.j2").render(title=title, subtitle=subtitle, sections=parts)
     return page.rstrip() + "\n"
 
 
+def _shown(value: Any) -> Any:
+    """Return text with its control characters spelled out; jinja then escapes what is HTML in it."""
+    return visible(value) if type(value) is str else value
+
+
 def render_markdown(title: str, subtitle: str, parts: Sequence[Section]) -> str:
     """Return the same without figures."""
-    blocks = [f"# {title}", subtitle]
+    blocks = [f"# {visible_markdown(title)}", visible_markdown(subtitle)]
     for part in parts:
-        blocks.append(f"{'#' * part.level} {part.title}")
-        blocks += part.text
+        blocks.append(f"{'#' * part.level} {visible_markdown(part.title)}")
+        blocks += [visible_markdown(paragraph) for paragraph in part.text]
         blocks += [_markdown(table) for table in part.tables]
     return "\n\n".join(blocks) + "\n"
 
 
 def _markdown(table: Table) -> str:
-    lines = [_line(table.columns), _line([":--" if at < table.num_text else "--:" for at in range(len(table.columns))])]
+    """Return a table; whatever stands in its cells, models, methods and errors among it, comes from files."""
+    lines = [
+        _line([visible_markdown(column) for column in table.columns]),
+        _line([":--" if at < table.num_text else "--:" for at in range(len(table.columns))]),
+    ]
     for at, row in enumerate(table.rows):
-        lines.append(_line([f"**{cell}**" if at in table.best and cell else cell for cell in row]))
+        cells = [visible_markdown(cell) for cell in row]
+        lines.append(_line([f"**{cell}**" if at in table.best and cell else cell for cell in cells]))
     return "\n".join(lines)
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    return "| " + " | ".join(cells) + " |"
 
 
 def _title(groups: Sequence[Group]) -> tuple[str, str]:

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from placekit.errors import ProfileError
+from placekit.errors import PlacekitError, ProfileError
+from placekit.io.locks import open_lock, private_folder
 
 __all__ = ["lock_path", "measuring"]
 
 _LOGGER = logging.getLogger(__name__)
 _POLL_S = 0.1
+_MAX_TOLD = 1 << 16
+_MAX_SHOWN = 200
 
 
 def lock_path() -> Path:
-    """Return the lock file of this user: a name in the system's folder for temporary files, which outlives no boot."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number without a name
-        user = str(os.getuid()) if hasattr(os, "getuid") else "any"
-    return Path(tempfile.gettempdir()) / f"placekit-measuring-{user}.lock"
+    """Return the lock file of this user: in a folder that is the user's alone and outlives no boot.
+
+    Raises
+    ------
+    PlacekitError
+        There can be no such folder.
+    """
+    return private_folder() / "measuring.lock"
 
 
 @contextmanager
@@ -67,9 +70,9 @@ def measuring(
         yield
         return
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise ProfileError(f"the lock file {path} of measurements cannot be opened: {error.strerror}") from error
+        file = open_lock(path, "measurements")
+    except PlacekitError as error:
+        raise ProfileError(str(error)) from error
     try:
         start = time.perf_counter()
         is_told = False
@@ -78,7 +81,7 @@ def measuring(
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                holder = _holder(path)
+                holder = _holder(file)
             waited_s = time.perf_counter() - start
             if wait_s is not None and waited_s >= wait_s:
                 raise ProfileError(
@@ -92,16 +95,18 @@ def measuring(
                 is_told = True
             time.sleep(_POLL_S)
         os.ftruncate(file, 0)
+        os.lseek(file, 0, os.SEEK_SET)
         os.write(file, json.dumps({"pid": os.getpid(), "what": what}).encode())
         yield
     finally:
         os.close(file)  # and with it the lock; the file stays, as others may be waiting for this very file
 
 
-def _holder(path: Path) -> str:
+def _holder(file: int) -> str:
     """Return who holds the lock, as far as the file tells."""
     try:
-        told = json.loads(path.read_text())
-        return f"{told['what']} (process {told['pid']})"
-    except (OSError, ValueError, KeyError, TypeError):  # just being written
+        os.lseek(file, 0, os.SEEK_SET)
+        told = json.loads(os.read(file, _MAX_TOLD))
+        return f"{str(told['what'])[:_MAX_SHOWN]} (process {told['pid']})"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # just being written
         return "something else"

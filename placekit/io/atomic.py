@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from placekit.errors import InvalidFileError, PlacekitError
 
-__all__ = ["render_json", "write_bytes", "write_json", "write_text"]
+__all__ = ["is_special", "render_json", "write_bytes", "write_json", "write_text", "write_together"]
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -32,26 +34,70 @@ def write_bytes(path: str | Path, content: bytes) -> None:
         The folder does not exist or cannot be written, the disk is full, or `path` is a folder. The message names
         the path and the reason; nothing is left behind.
     """
-    # a link is followed, so that the file it points to is replaced and the link stays
-    path = Path(path)
+    write_together([(path, content)])
+
+
+def write_together(files: Sequence[tuple[str | Path, bytes]]) -> None:
+    """Write several files that belong together: all of them are on disk before the first is renamed to its name.
+
+    A full disk or a folder that cannot be written leaves every file as it was. Between two of the renames, which take
+    microseconds, nothing can be done about a power cut: files that must be told apart then say so by a hash.
+
+    What is no regular file, such as ``/dev/stdout`` or a named pipe, is written into: it is not replaced.
+
+    Parameters
+    ----------
+    files
+        Paths with the whole content of each, in the order in which they appear.
+
+    Raises
+    ------
+    PlacekitError
+        As `write_bytes`.
+    """
+    staged: list[tuple[Path, Path]] = []
+    path: str | Path = ""
     try:
-        target = path.resolve()
-        if target.is_dir():
-            raise IsADirectoryError(21, "it is a folder")
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent)
-        try:
+        for path, content in files:
+            if is_special(path):
+                with Path(path).open("wb", buffering=0) as file:
+                    _write_all(file, content)
+                continue
+            # a link is followed, so that the file it points to is replaced and the link stays
+            target = Path(path).resolve()
+            if target.is_dir():
+                raise IsADirectoryError(21, "it is a folder")
+            descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent)
+            staged.append((Path(name), target))
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(temporary).chmod(_mode_for(target))
-            Path(temporary).replace(target)
-        except BaseException:  # Ctrl-C must not leave the temporary file either
-            Path(temporary).unlink(missing_ok=True)
-            raise
+            Path(name).chmod(_mode_for(target))
+        for temporary, target in staged:
+            path = target
+            temporary.replace(target)
     except (OSError, ValueError, RuntimeError) as error:  # ValueError: a null byte; RuntimeError: a loop of links
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise PlacekitError(f"cannot write {path}: {reason}") from error
+    finally:  # Ctrl-C must not leave temporary files either
+        for temporary, _ in staged:
+            temporary.unlink(missing_ok=True)
+
+
+def is_special(path: str | Path) -> bool:
+    """Return whether there is something that a rename would destroy: a device, a pipe, a socket."""
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _write_all(file: IO[bytes], content: bytes) -> None:
+    left = memoryview(content)
+    while left:  # a pipe takes what fits into it
+        left = left[file.write(left) :]
 
 
 def _mode_for(target: Path) -> int:

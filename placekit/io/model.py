@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from placekit.costs import CostTable
 from placekit.errors import InvalidFileError, InvalidGraphError, InvalidProblemError
 from placekit.graph import DYNAMIC, OpGraph, frozen_array
+from placekit.io.reading import open_input
 from placekit.platform import Platform
 from placekit.problem import Problem
 
@@ -241,7 +242,7 @@ def _content_hash(files: Iterable[Path], shapes: Mapping[str, tuple[int, ...]]) 
     digest = hashlib.blake2b(digest_size=16)
     for file in files:
         digest.update(f"{file.suffix}:{file.stat().st_size}:".encode())
-        with file.open("rb") as stream:  # weights can be larger than memory
+        with open_input(file, None) as stream:  # weights can be larger than memory
             while block := stream.read(_MEBIBYTE):
                 digest.update(block)
     digest.update(repr(sorted(shapes.items())).encode())

@@ -10,12 +10,15 @@ encoding (https://protobuf.dev/programming-guides/encoding), which also finds tr
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placekit.errors import InvalidFileError
 from placekit.io.openvino_graph import apply_shapes, settle_names, short_reason
+from placekit.io.reading import inside, open_input
 
 if TYPE_CHECKING:
     import openvino
@@ -55,7 +58,7 @@ def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> openvino.Mo
     """
     names, external = _walk(path)
     for name in sorted(external):
-        if not (path.parent / name).is_file():
+        if not inside(path.parent, name, path).is_file():
             raise InvalidFileError(f"{path}: the file with its external data is missing: {name}")
     import openvino as ov
 
@@ -70,11 +73,13 @@ def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> openvino.Mo
 
 def _walk(path: Path) -> tuple[frozenset[str], frozenset[str]]:
     """Return the names in the file, and the relative paths of its external data."""
-    if path.stat().st_size == 0:
-        raise InvalidFileError(f"{path}: not an ONNX model: the file is empty")
     names, external = set(), set()
     has_graph = False
-    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with ExitStack() as stack_of_files:
+        stream = stack_of_files.enter_context(open_input(path, None))
+        if os.fstat(stream.fileno()).st_size == 0:
+            raise InvalidFileError(f"{path}: not an ONNX model: the file is empty")
+        data = stack_of_files.enter_context(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
         try:
             stack = [("model", 0, len(data))]
             while stack:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from placekit.errors import InvalidFileError
 from placekit.io.openvino_graph import apply_shapes, settle_names, short_reason
+from placekit.io.reading import open_input
 
 if TYPE_CHECKING:
     import openvino
@@ -57,7 +58,7 @@ def _check(path: Path) -> frozenset[str]:
     inspector = _Inspector(path)
     parser = ET.XMLParser(target=inspector)  # noqa: S314  # expat bounds what entities can expand to
     try:
-        with path.open("rb") as stream:
+        with open_input(path, None) as stream:
             while block := stream.read(_BLOCK_BYTES):
                 parser.feed(block)
         parser.close()

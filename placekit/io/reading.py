@@ -1,17 +1,20 @@
 """Reading without trust: bytes to JSON to a checked model, and every failure a named error.
 
-All readers go through `read_json` and `validated`, so that a broken file of any kind gives one
+All readers open their files with `open_input`, which takes regular files of bounded size only, and go through
+`parse_json` and `validated`, so that a broken file of any kind gives one
 :class:`~placekit.errors.InvalidFileError` that names the file, the place, the value and the bound.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import reprlib
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from placekit.errors import InvalidFileError, PlacekitError
 
@@ -20,25 +23,92 @@ if TYPE_CHECKING:
 
     Model = TypeVar("Model", bound=BaseModel)
 
-__all__ = ["MAX_NAME_LENGTH", "blaming", "read_bytes", "read_json", "read_text", "validated"]
+__all__ = [
+    "MAX_FILE_BYTES",
+    "MAX_NAME_LENGTH",
+    "MAX_TEXT_BYTES",
+    "blaming",
+    "inside",
+    "open_input",
+    "parse_json",
+    "read_bytes",
+    "read_json",
+    "read_text",
+    "validated",
+]
 
 MAX_NAME_LENGTH = 4096
 """Longer names are refused: they come from broken files, and no message could show them."""
 
+MAX_TEXT_BYTES = 128 << 20
+"""Longer JSON and TOML files are refused: their values can take 25 times as much memory. A problem of a million ops
+with its arrays in a sibling takes half of it."""
 
-def read_bytes(path: str | Path) -> bytes:
+MAX_FILE_BYTES = 1 << 30
+"""Longer binary files that are read as a whole are refused: policies and arrays."""
+
+
+@contextmanager
+def open_input(path: str | Path, max_bytes: int | None = MAX_FILE_BYTES) -> Iterator[IO[bytes]]:
+    """Open the regular file `path` for reading; a link is followed.
+
+    A pipe would never end, and a device may be endless or act when it is read: neither is opened.
+
+    Parameters
+    ----------
+    path
+        The file.
+    max_bytes
+        Longest file that is accepted; None for any, where the reader takes a bounded part at a time.
+
+    Raises
+    ------
+    InvalidFileError
+        It does not exist, cannot be read, is no regular file, or is too long. Also for an OSError in the block.
+    """
+    try:
+        # without O_NONBLOCK opening a pipe waits for its writer; for regular files it means nothing
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        raise InvalidFileError(f"cannot read {path}: {_reason(error)}") from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise InvalidFileError(f"cannot read {path}: {_kind_of(found.st_mode)}")
+        if max_bytes is not None and found.st_size > max_bytes:
+            raise InvalidFileError(f"cannot read {path}: {found.st_size} bytes are too many; the limit is {max_bytes}")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield file
+    except OSError as error:
+        raise InvalidFileError(f"cannot read {path}: {_reason(error)}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def _kind_of(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "Is a directory"
+    kinds = ((stat.S_ISFIFO, "pipe"), (stat.S_ISSOCK, "socket"), (stat.S_ISCHR, "device"), (stat.S_ISBLK, "device"))
+    return f"a {next((name for is_kind, name in kinds if is_kind(mode)), 'thing')}, not a regular file"
+
+
+def read_bytes(path: str | Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """Return the content of `path`.
 
     Raises
     ------
     InvalidFileError
-        It does not exist or cannot be read.
+        As `open_input`.
     """
-    try:
-        return Path(path).read_bytes()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InvalidFileError(f"cannot read {path}: {reason}") from error
+    with open_input(path, max_bytes) as file:
+        content = file.read(max_bytes + 1)  # the size of a file can be a lie: those in /proc have 0
+        if len(content) > max_bytes:
+            raise InvalidFileError(f"cannot read {path}: it has more than {max_bytes} bytes, the limit")
+        return content
 
 
 def read_text(path: str | Path) -> str:
@@ -47,16 +117,27 @@ def read_text(path: str | Path) -> str:
     Raises
     ------
     InvalidFileError
-        It cannot be read, or is not UTF-8.
+        It cannot be read, is longer than `MAX_TEXT_BYTES`, or is not UTF-8.
     """
     try:
-        return read_bytes(path).decode("utf-8-sig")
+        return read_bytes(path, MAX_TEXT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidFileError(f"{path}: not UTF-8 text: byte {error.start}: {error.reason}") from error
 
 
 def read_json(path: str | Path) -> Any:
-    """Return the JSON value in `path`.
+    """Return the JSON value in `path`; see `parse_json`.
+
+    Raises
+    ------
+    InvalidFileError
+        It cannot be read, or is not JSON; the message gives line and column.
+    """
+    return parse_json(read_text(path), path)
+
+
+def parse_json(text: str, where: str | Path) -> Any:
+    """Return the JSON value that `text` is; `where` names its source in messages.
 
     Stricter than the standard library's reader: NaN and infinity are refused, and so is an object that has a key
     twice, of which the reader would silently drop one.
@@ -64,17 +145,31 @@ def read_json(path: str | Path) -> Any:
     Raises
     ------
     InvalidFileError
-        It cannot be read, or is not JSON; the message gives line and column.
+        It is not JSON; the message gives line and column.
     """
-    text = read_text(path)
     try:
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
-        raise InvalidFileError(f"{path}: not JSON: line {error.lineno} column {error.colno}: {error.msg}") from error
+        raise InvalidFileError(f"{where}: not JSON: line {error.lineno} column {error.colno}: {error.msg}") from error
     except RecursionError:
-        raise InvalidFileError(f"{path}: not readable JSON: nested too deeply") from None
+        raise InvalidFileError(f"{where}: not readable JSON: nested too deeply") from None
     except ValueError as error:  # NaN, a key twice, an integer with thousands of digits
-        raise InvalidFileError(f"{path}: {error}") from error
+        raise InvalidFileError(f"{where}: {error}") from error
+
+
+def inside(folder: Path, name: str, where: str | Path) -> Path:
+    """Return the path `name`, that the file `where` gives, below `folder`.
+
+    Raises
+    ------
+    InvalidFileError
+        The path is absolute, or leads out of the folder: what a file says must not decide what else is read.
+    """
+    path = Path(name)
+    # a drive or a backslash means something on Windows only, but a file that has one is made for nothing else
+    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name[:2] or "\0" in name:
+        raise InvalidFileError(f"{where}: path {name!r} leads out of the folder {folder}; it must lie below it")
+    return folder / path
 
 
 def _refuse_constant(constant: str) -> Any:

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from placekit.io.visible import visible
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLORS", "axes_or_new", "figure_of", "new_figure"]
+__all__ = ["COLORS", "axes_or_new", "figure_of", "new_figure", "plain_label"]
 
 COLORS = {"compute": "#3b6ea8", "transfer": "#e08e45", "bound": "#4c9f70", "objective": "#3b6ea8", "text": "#444444"}
 """One colour per meaning, the same in every figure; told apart also in grey and by the colour-blind."""
+
+
+def plain_label(text: str) -> str:
+    r"""Return `text` so that matplotlib draws it as it is: between dollar signs it would read formulas.
+
+    Examples
+    --------
+    >>> print(plain_label("cost in $ or in $"))
+    cost in \$ or in \$
+    """
+    return visible(text).replace("$", r"\$")
 
 
 def new_figure(width_in: float, height_in: float) -> Figure:

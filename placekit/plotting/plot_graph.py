@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.plotting.canvas import COLORS, axes_or_new
+from placekit.plotting.canvas import COLORS, axes_or_new, plain_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,7 +78,9 @@ def plot_graph(problem: Problem, placement: Placement, ax: Axes | None = None) -
     ax.set_ylim(y.max() + 0.8, y.min() - 0.8)
     ax.axis("off")
     handles = [
-        Line2D([], [], marker="o", linestyle="", color=DEVICE_COLORS[d % len(DEVICE_COLORS)], label=names[d])
+        Line2D(
+            [], [], marker="o", linestyle="", color=DEVICE_COLORS[d % len(DEVICE_COLORS)], label=plain_label(names[d])
+        )
         for d in used
     ]
     if crossing.any():

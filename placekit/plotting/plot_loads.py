@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from placekit.errors import InvalidProblemError
-from placekit.plotting.canvas import COLORS, axes_or_new
+from placekit.plotting.canvas import COLORS, axes_or_new, plain_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +38,7 @@ def plot_loads(result: Result, ax: Axes | None = None) -> Axes:
     if result.objective is None:
         raise InvalidProblemError(f"result of {result.problem_name!r} has status {result.status}: no loads to draw")
     loads = result.device_loads
-    ax = axes_or_new(ax, height_in=1.2 + 0.35 * len(loads))
+    ax = axes_or_new(ax, height_in=min(1.2 + 0.35 * len(loads), 40.0))
     names = [load.device for load in loads]
     rows = range(len(loads))
     compute_ms = [load.compute_s * 1e3 for load in loads]
@@ -50,7 +50,7 @@ def plot_loads(result: Result, ax: Axes | None = None) -> Axes:
         ax.axvline(result.objective * 1e3, color=COLORS["text"], linewidth=0.8, linestyle="--", label="objective")
         if result.lower_bound is not None and result.lower_bound > 0:
             ax.axvline(result.lower_bound * 1e3, color=COLORS["bound"], linewidth=1.2, linestyle=":", label="bound")
-    ax.set_yticks(rows, names)
+    ax.set_yticks(rows, [plain_label(name) for name in names])
     ax.invert_yaxis()
     lines = [result.objective * 1e3] if result.objective_name == "throughput" else []
     longest = max(*ends, *lines, 1e-9)
@@ -59,6 +59,6 @@ def plot_loads(result: Result, ax: Axes | None = None) -> Axes:
         ax.text(longest * 1.03, row, text, va="center", fontsize=8, color=COLORS["text"])
     ax.set_xlim(0, longest * 1.3)
     ax.set_xlabel("time per sample (ms)")
-    ax.set_title(f"{result.problem_name}: {result.objective_name} by {result.method}", fontsize=10)
+    ax.set_title(plain_label(f"{result.problem_name}: {result.objective_name} by {result.method}"), fontsize=10)
     ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return ax

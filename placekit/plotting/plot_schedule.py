@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.errors import InvalidProblemError
-from placekit.plotting.canvas import COLORS, axes_or_new, figure_of
+from placekit.plotting.canvas import COLORS, axes_or_new, figure_of, plain_label
 from placekit.plotting.lanes import assign_lanes
 
 if TYPE_CHECKING:
@@ -63,11 +63,13 @@ def plot_schedule(result: Result, ax: Axes | None = None) -> Axes:
     ax.axvline(result.objective * 1e3, color=COLORS["text"], linewidth=0.8, linestyle="--")
     if result.lower_bound is not None and result.lower_bound > 0:
         ax.axvline(result.lower_bound * 1e3, color=COLORS["bound"], linewidth=1.2, linestyle=":")
-    ax.set_yticks(range(len(names)), names)
+    ax.set_yticks(range(len(names)), [plain_label(name) for name in names])
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel("time (ms)")
     ax.set_title(
-        f"{result.problem_name}: {result.objective_name} {result.objective * 1e3:.4g} ms by {result.method}",
+        plain_label(
+            f"{result.problem_name}: {result.objective_name} {result.objective * 1e3:.4g} ms by {result.method}"
+        ),
         fontsize=10,
     )
     _draw_legend(ax, bool(schedule.is_transfer.any()), has_bound=bool(result.lower_bound and result.lower_bound > 0))
@@ -96,7 +98,7 @@ def _draw_ops(ax: Axes, schedule: Schedule, events: NDArray[np.int64], op_names:
         text = _shorten(op_names[schedule.op[events[event]]], int(width_ms[event] * points_per_ms / _CHARACTER_PT))
         if text:
             x, y = start_ms[event] + width_ms[event] / 2, top[event] + height[event] / 2
-            ax.text(x, y, text, ha="center", va="center", fontsize=7, color="white", clip_on=True)
+            ax.text(x, y, plain_label(text), ha="center", va="center", fontsize=7, color="white", clip_on=True)
 
 
 def _draw_sends(ax: Axes, schedule: Schedule, events: NDArray[np.int64]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from placekit.errors import InvalidFileError, PlacekitError
-from placekit.io.atomic import render_json, write_bytes, write_json, write_text
+from placekit.io.atomic import render_json, write_bytes, write_json, write_text, write_together
 
 
 def test_write_replaces_the_whole_file_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -101,3 +101,31 @@ def test_rendered_json_reads_back() -> None:
     text = render_json(value)
     assert json.loads(text) == value
     assert '\n {"d": [1, 2.5, null]},' in text.replace("  {", " {")
+
+
+def test_what_is_no_regular_file_is_written_into(tmp_path: Path) -> None:
+    """A pipe gets the content, a device stays a device: neither is replaced by a file of the same name."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "through the pipe")
+    assert os.read(reader, 100) == b"through the pipe"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
+    write_text("/dev/null", "gone")
+    assert Path("/dev/null").is_char_device()
+    if Path("/dev/full").is_char_device():
+        with pytest.raises(PlacekitError, match=r"cannot write /dev/full: No space left"):
+            write_text("/dev/full", "x")
+
+
+def test_files_that_belong_together_are_all_written_or_none(tmp_path: Path) -> None:
+    """If the second cannot be written, the first is still the old one."""
+    write_text(tmp_path / "a", "old")
+    with pytest.raises(PlacekitError, match="no/b: No such file"):
+        write_together([(tmp_path / "a", b"new"), (tmp_path / "no" / "b", b"new")])
+    assert (tmp_path / "a").read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["a"]
+    write_together([(tmp_path / "a", b"new"), (tmp_path / "b", b"new")])
+    assert [(tmp_path / name).read_text() for name in "ab"] == ["new", "new"]

@@ -1,0 +1,42 @@
+"""Text from files, made harmless for whatever shows it: terminals obey escape sequences, browsers and viewers HTML."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["visible", "visible_markdown"]
+
+# all control characters but the line feed; what turns the direction of text around or ends a line unseen; halves of
+# surrogate pairs, which have no encoding
+_HIDDEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# what begins an element, a link, code, or a cell of a table; a backslash where it would undo the one put before these
+_MARKDOWN = re.compile(r"[\[`|]|\\(?=[!-/:-@\[-`{-~])")
+_HTML = re.compile(r"<(?=[A-Za-z/!?])|&(?=#|\w+;)")
+
+
+def visible(text: str) -> str:
+    r"""Return `text` with every character that a terminal would obey, or that hides others, spelled out.
+
+    Examples
+    --------
+    >>> print(visible("red \x1b[31m, title \x1b]0;x\x07, two\nlines"))
+    red \x1b[31m, title \x1b]0;x\x07, two
+    lines
+    """
+    return _HIDDEN.sub(lambda found: _spelled(ord(found[0])), text)
+
+
+def _spelled(code: int) -> str:
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def visible_markdown(text: str) -> str:
+    r"""Return `text` so that Markdown shows what it says: no HTML, no link, no code, no new cell, one line.
+
+    Examples
+    --------
+    >>> print(visible_markdown("<b>a|b</b> [x](y)\nz"))
+    &lt;b>a\|b&lt;/b> \[x](y) z
+    """
+    one_line = _MARKDOWN.sub(r"\\\g<0>", visible(text.replace("\n", " ")))
+    return _HTML.sub(lambda found: "&lt;" if found[0] == "<" else "&amp;", one_line)
