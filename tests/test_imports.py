@@ -82,6 +82,26 @@ def test_rooms_import_downwards_only() -> None:
     assert not wrong
 
 
+MAKESPAN_ROOMS = ("mechanisms", "schedule", "lists", "bounds", "decomposition", "search", "exact")
+"""Rooms of `placekit.solvers.makespan`, lowest first."""
+
+
+def test_rooms_of_makespan_import_downwards_only() -> None:
+    """Schedule < lists < bounds < decomposition < search < exact; every room's docstring names all of its modules."""
+    home, prefix = ROOT / "solvers" / "makespan", "placekit.solvers.makespan."
+    wrong = []
+    for room in MAKESPAN_ROOMS[1:]:
+        guide = ast.get_docstring(ast.parse((home / room / "__init__.py").read_text())) or ""
+        for path in sorted((home / room).glob("*.py")):
+            if path.stem != "__init__" and f"`{path.stem}`" not in guide:
+                wrong.append(f"{room}/__init__.py does not name {path.stem}")
+            for module in sorted(imported_modules(path)):
+                target = module.removeprefix(prefix).partition(".")[0]
+                if module.startswith(prefix) and MAKESPAN_ROOMS.index(target) > MAKESPAN_ROOMS.index(room):
+                    wrong.append(f"{room}/{path.name} imports {module}")
+    assert not wrong
+
+
 def test_import_placekit_is_light() -> None:
     """``import placekit`` loads no solver, no framework and no runtime."""
     heavy = ("torch", "openvino", "ortools", "pulp", "highspy", "scipy", "pydantic", "numba", "matplotlib")

@@ -1,1 +1,8 @@
-"""Exact search: tasks and windows in, an optimal schedule or a refuted limit out."""
+"""Proofs and optima. In: a run. Out: bounds raised and schedules offered, until nothing is left or the time is up.
+
+- `cp_method`: methods ``cpsat`` and ``bound``; `cp_model`: the constraint program
+- `proofs`: every bound in its share of the time
+- `a_star`, `a_star_state`: all schedules of a few ops
+- `series`: the segments of a graph solved one by one
+- `lns`: neighbourhoods of the best schedule, by the constraint program
+"""

@@ -25,8 +25,7 @@ from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, first_floors, look
 from placekit.solvers.makespan.bounds.windows import SLACK, Floors, Windows, narrow
 from placekit.solvers.makespan.decomposition.segments import LARGE
-from placekit.solvers.makespan.decomposition.series import solve_in_series
-from placekit.solvers.makespan.exact.cp_model import MakespanModel, Plan
+from placekit.solvers.makespan.exact.cp_model import MakespanModel
 from placekit.solvers.makespan.exact.proofs import (
     CHRONOLOGICAL_SHARE,
     QUICK_SHARE,
@@ -36,8 +35,9 @@ from placekit.solvers.makespan.exact.proofs import (
     prove_by_ends,
     prove_chronologically,
 )
-from placekit.solvers.makespan.schedule.start_times import offer_plan, plan_of
+from placekit.solvers.makespan.exact.series import solve_in_series
 from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks
+from placekit.solvers.makespan.schedule.timetable import Timetable, offer_timetable, timetable_of
 from placekit.solvers.makespan.search.local_search import search_makespan
 from placekit.solvers.throughput.local_search.method import LocalSearchParams
 from placekit.stop import StopReason
@@ -118,7 +118,7 @@ def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool =
             continue
         model = MakespanModel(tasks, windows, ceiling_s, run.bound or 0.0, floors.between_s, decides=refutes)
         if run.placement is not None and run.evaluation is not None and not refutes:
-            model.hint(plan_of(run.placement, run.evaluation, tasks))
+            model.hint(timetable_of(run.placement, run.evaluation, tasks))
         outcome, was_cut_short = _search(run, tasks, model, workers, ceiling_s)
         if outcome is Outcome.INFEASIBLE:
             if run.objective is None:
@@ -222,10 +222,10 @@ def _search(
     since_s = run.elapsed_s
     cut_short = False
 
-    def see_plan(plan: Plan, value: float) -> None:
+    def see_plan(plan: Timetable, value: float) -> None:
         units = model.horizon if model.decides else value
         # without the bus in the model that is no promise
-        offer_plan(run, tasks, plan, None if has_bus else model.scale.at_most_s(units))
+        offer_timetable(run, tasks, plan, None if has_bus else model.scale.at_most_s(units))
 
     def see_bound(bound: float) -> None:
         # the model speaks of schedules up to the ceiling; there may be none

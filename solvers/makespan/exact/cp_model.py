@@ -33,7 +33,6 @@ so the bound holds, and the judge says what the schedule costs with it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -45,25 +44,9 @@ from placekit.solvers.backends.scale import TimeScale, scale_bytes
 from placekit.solvers.makespan.bounds.between import useful_pairs
 from placekit.solvers.makespan.bounds.windows import Windows
 from placekit.solvers.makespan.schedule.tasks import Tasks
+from placekit.solvers.makespan.schedule.timetable import Timetable
 
-__all__ = ["MakespanModel", "Plan"]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Where every op runs, and when.
-
-    Parameters
-    ----------
-    device
-        ``[V]`` devices, in the order of the tasks.
-    start, finish
-        ``[V]`` in seconds, or in whole units.
-    """
-
-    device: NDArray[np.int64]
-    start: NDArray[np.float64] | NDArray[np.int64]
-    finish: NDArray[np.float64] | NDArray[np.int64]
+__all__ = ["MakespanModel"]
 
 
 class MakespanModel:
@@ -290,7 +273,7 @@ class MakespanModel:
 
     # schedules
 
-    def read(self, solution: cp_model.CpSolverSolutionCallback) -> Plan:
+    def read(self, solution: cp_model.CpSolverSolutionCallback) -> Timetable:
         """Return the devices and the starts, in units, of a solution."""
         device = np.zeros(self.num_classes, dtype=np.int64)
         for (c, d), x in self.x.items():
@@ -298,9 +281,9 @@ class MakespanModel:
                 device[c] = d
         start = np.array([solution.value(s) for s in self.start], dtype=np.int64)
         device = device[self.label]
-        return Plan(device, start, start + self.time[np.arange(len(start)), device])
+        return Timetable(device, start, start + self.time[np.arange(len(start)), device])
 
-    def hint(self, plan: Plan) -> bool:
+    def hint(self, plan: Timetable) -> bool:
         """Start the search from a schedule in seconds; return False if the model has no room for it."""
         self.proto.clear_hints()  # type: ignore[no-untyped-call]  # OR-Tools left the annotation out
         first = np.unique(self.label, return_index=True)[1]

@@ -14,9 +14,8 @@ from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, look, makespa
 from placekit.solvers.makespan.bounds.windows import Floors, Windows
 from placekit.solvers.makespan.decomposition.case_split import refute_by_cases
 from placekit.solvers.makespan.exact.a_star import MAX_OPS_CHRONOLOGICAL, search_chronologically
-from placekit.solvers.makespan.exact.cp_model import Plan
-from placekit.solvers.makespan.schedule.start_times import offer_plan
 from placekit.solvers.makespan.schedule.tasks import Tasks
+from placekit.solvers.makespan.schedule.timetable import Timetable, offer_timetable
 
 __all__ = [
     "CHRONOLOGICAL_SHARE",
@@ -76,7 +75,7 @@ def prove_chronologically(
         keep(min(bound_s, limit_s), "all schedules in the order of time")
         if device is not None:
             start_s = end_s - tasks.time_s[np.arange(tasks.num_ops), device]
-            offer_plan(run, tasks, Plan(device, start_s, end_s))
+            offer_timetable(run, tasks, Timetable(device, start_s, end_s))
 
 
 def prove_by_assignment(run: Run, tasks: Tasks, floors: Floors, keep: Callable[[float, str], None]) -> None:

@@ -39,10 +39,10 @@ from placekit.solvers.makespan.lists.insertion import schedule_by_priority
 from placekit.solvers.makespan.lists.optimistic_costs import critical_path, optimistic_cost
 from placekit.stop import StopReason
 
-__all__ = ["Cpop", "CriticalPath", "Heft", "ListScheduler", "MEtf", "MSct", "MTopo", "Peft", "Plan"]
+__all__ = ["Cpop", "CriticalPath", "Heft", "ListSchedule", "ListScheduler", "MEtf", "MSct", "MTopo", "Peft"]
 
 
-class Plan(NamedTuple):
+class ListSchedule(NamedTuple):
     """A schedule that a list scheduler made.
 
     Parameters
@@ -81,7 +81,7 @@ class ListScheduler:
             return f"it does not look at contiguity {problem.contiguity}"
         return None
 
-    def plan(self, run: Run, instance: MakespanInstance) -> Plan:
+    def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:
         """Make the schedule."""
         raise NotImplementedError
 
@@ -95,7 +95,7 @@ class ListScheduler:
         return StopReason.FINISHED
 
 
-def _offer(run: Run, instance: MakespanInstance, plan: Plan) -> None:
+def _offer(run: Run, instance: MakespanInstance, plan: ListSchedule) -> None:
     problem = run.problem
     if not plan.fits:
         contraction = contract(problem)
@@ -119,10 +119,10 @@ def _by_priority(
     wanted: NDArray[np.int64] | None = None,
     by_start: bool = False,
     has_insertion: bool = True,
-) -> Plan:
+) -> ListSchedule:
     lookahead = np.zeros(instance.op_time_s.shape) if lookahead_s is None else lookahead_s
     devices = np.full(instance.num_ops, -1) if wanted is None else wanted
-    return Plan(*schedule_by_priority(instance, priority, lookahead, devices, by_start, has_insertion))
+    return ListSchedule(*schedule_by_priority(instance, priority, lookahead, devices, by_start, has_insertion))
 
 
 class Heft(ListScheduler):
@@ -138,7 +138,7 @@ class Heft(ListScheduler):
 
     name: ClassVar[str] = "heft"
 
-    def plan(self, run: Run, instance: MakespanInstance) -> Plan:  # noqa: ARG002  # the signature of all plans
+    def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:  # noqa: ARG002  # the signature of all plans
         """Make the schedule."""
         return _by_priority(instance, mean_upward_rank(instance))
 
@@ -157,7 +157,7 @@ class Cpop(ListScheduler):
 
     name: ClassVar[str] = "cpop"
 
-    def plan(self, run: Run, instance: MakespanInstance) -> Plan:  # noqa: ARG002
+    def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:  # noqa: ARG002
         """Make the schedule."""
         time_s, transfer_s = mean_time_s(instance), mean_transfer_s(instance)
         length = upward_rank(instance, time_s, transfer_s) + downward_rank(instance, time_s, transfer_s)
@@ -187,7 +187,7 @@ class Peft(ListScheduler):
 
     name: ClassVar[str] = "peft"
 
-    def plan(self, run: Run, instance: MakespanInstance) -> Plan:  # noqa: ARG002
+    def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:  # noqa: ARG002
         """Make the schedule."""
         cost = optimistic_cost(instance, mean_transfer_s(instance))
         can = instance.is_supported[:, instance.kind]
@@ -210,7 +210,7 @@ class CriticalPath(ListScheduler):
 
     name: ClassVar[str] = "critical-path"
 
-    def plan(self, run: Run, instance: MakespanInstance) -> Plan:  # noqa: ARG002
+    def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:  # noqa: ARG002
         """Make the schedule."""
         rank = mean_upward_rank(instance)
         return _by_priority(instance, rank, by_start=True, has_insertion=False)
@@ -230,7 +230,7 @@ class MTopo(ListScheduler):
 
     name: ClassVar[str] = "m-topo"
 
-    def plan(self, run: Run, instance: MakespanInstance) -> Plan:  # noqa: ARG002
+    def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:  # noqa: ARG002
         """Make the schedule."""
         device, fits = fill_devices(instance, mean_time_s(instance))
         in_order = -instance.rank.astype(np.float64)
@@ -252,10 +252,10 @@ class MEtf(ListScheduler):
 
     name: ClassVar[str] = "m-etf"
 
-    def plan(self, run: Run, instance: MakespanInstance) -> Plan:  # noqa: ARG002
+    def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:  # noqa: ARG002
         """Make the schedule."""
         nobody = np.full(instance.num_ops, -1)
-        return Plan(*schedule_earliest_start(instance, _places(instance), nobody, np.zeros(instance.num_ops)))
+        return ListSchedule(*schedule_earliest_start(instance, _places(instance), nobody, np.zeros(instance.num_ops)))
 
 
 class MSct(ListScheduler):
@@ -273,12 +273,12 @@ class MSct(ListScheduler):
 
     name: ClassVar[str] = "m-sct"
 
-    def plan(self, run: Run, instance: MakespanInstance) -> Plan:
+    def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:
         """Make the schedule."""
         favourites = favourite_children(instance, mean_time_s(instance), mean_transfer_s(instance))
         run.info["favourite_children"] = favourites.by
         places = _places(instance)
-        return Plan(*schedule_earliest_start(instance, places, favourites.child, favourites.transfer_s))
+        return ListSchedule(*schedule_earliest_start(instance, places, favourites.child, favourites.transfer_s))
 
 
 def _places(instance: MakespanInstance) -> NDArray[np.int64]:

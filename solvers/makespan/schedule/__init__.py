@@ -1,1 +1,7 @@
-"""What a schedule is: tasks with their delays in, sequences and start times out."""
+"""What a schedule is. In: problems of the makespan, placements of the judge. Out: arrays for kernels, times of all ops.
+
+- `tasks`: a problem as proofs see it, edges with the delay of every pair of devices
+- `timetable`: where and when every op runs, from the judge and to it
+- `sequence`: placement and order as one topological sequence, decoded in linear time
+- `partial_schedule`: schedules made from their beginning, one decision after the other
+"""

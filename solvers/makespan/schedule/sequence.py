@@ -55,7 +55,7 @@ class SequenceProblem(NamedTuple):
         True if a device sends one transfer at a time.
     release_s, after_s
         ``[V, D]`` seconds before which an op cannot start on a device, and seconds that follow its end; zeros but for a
-        part of a schedule (:mod:`placekit.solvers.makespan.search.stretch`).
+        part of a schedule (:mod:`placekit.solvers.makespan.decomposition.stretch`).
     free_s, then_s
         ``[D]`` the same of devices: busy until, and what follows their last op.
     price_s

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from placekit.method import Run
 from placekit.placement import Placement
+from placekit.solvers.makespan.decomposition.stretch import cut_stretch
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 from placekit.solvers.makespan.search.anneal import anneal, sort_by_start
 from placekit.solvers.makespan.search.starts import Start
-from placekit.solvers.makespan.search.stretch import cut_stretch
 from placekit.solvers.makespan.search.walk import Walk, empty_walk, load
 
 __all__ = ["COLD", "HOT", "MEAN_WEIGHT", "STRETCHES", "STRETCH_STEPS", "Best", "annealed", "cycle", "polish", "sweep"]

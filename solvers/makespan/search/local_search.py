@@ -78,8 +78,8 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
        op (mild ones up to `MILD_STEPS`), or to an eighth of the time. Where work is nearly all that counts, schedules
        race instead (:mod:`placekit.solvers.makespan.search.successive_halving`). Every other cycle, and every cycle of
        more than `WHOLE_UP_TO` ops, anneals the best schedule stretch by stretch instead
-       (:mod:`placekit.solvers.makespan.search.stretch`), which costs as much per proposal however long the schedule.
-       Where the
+       (:mod:`placekit.solvers.makespan.decomposition.stretch`), which costs as much per proposal however long the
+       schedule. Where the
        graph has cuts (:mod:`placekit.solvers.makespan.decomposition.segments`), most of the long cycles anneal the
        parts between.
     3. Between two cycles the best placement is also run by devices that never idle, in case they find a better order.

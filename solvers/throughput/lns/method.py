@@ -101,7 +101,7 @@ class _Search(Position):
 class Lns:
     """Large-neighbourhood search for `Throughput`, `Makespan` and `OffloadLatency` without contiguity.
 
-    For `Makespan` see :mod:`placekit.solvers.makespan.search.lns`, for `OffloadLatency`
+    For `Makespan` see :mod:`placekit.solvers.makespan.exact.lns`, for `OffloadLatency`
     :mod:`placekit.solvers.offload_latency.lns`. For `Throughput`:
 
     1. Local search (:mod:`placekit.solvers.throughput.local_search`) gives the first placement.
@@ -146,7 +146,7 @@ class Lns:
         limits = self.params.patience, self.params.effort, self.params.workers or DEFAULT_WORKERS
         weights = uncertain_ops(run) if self.params.uncertainty else None
         if isinstance(run.problem.objective, Makespan):
-            from placekit.solvers.makespan.search.lns import search_neighbourhoods
+            from placekit.solvers.makespan.exact.lns import search_neighbourhoods
 
             return search_neighbourhoods(run, *limits, weights)
         if isinstance(run.problem.objective, OffloadLatency):

@@ -17,23 +17,24 @@ from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.makespan.bounds.quick import first_floors
 from placekit.solvers.makespan.bounds.windows import narrow
+from placekit.solvers.makespan.decomposition.neighbourhood import critical_ops, cut_out, put_back
 from placekit.solvers.makespan.exact.cp_method import limit_to_refute
-from placekit.solvers.makespan.exact.cp_model import MakespanModel, Plan
-from placekit.solvers.makespan.schedule.start_times import plan_of
+from placekit.solvers.makespan.exact.cp_model import MakespanModel
+from placekit.solvers.makespan.schedule.sequence import sequence_problem
 from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks
-from placekit.solvers.makespan.search.neighbourhood import by_start, critical_ops, cut_out, put_back
+from placekit.solvers.makespan.schedule.timetable import Timetable, by_start, timetable_of
 
 NO_CONTIGUITY = st.just(pk.Contiguity.NONE)
 
 
-def known(problem: pk.Problem, seed: int = 0) -> tuple[Tasks, pk.Placement, Plan, float]:
+def known(problem: pk.Problem, seed: int = 0) -> tuple[Tasks, pk.Placement, Timetable, float]:
     """Return the tasks, and a schedule by a short annealing."""
     result = pk.solve(problem, method="local-search", params={"patience": 1, "steps": 10}, seed=seed)
     assert result.placement is not None
     assert result.objective is not None
     tasks = make_tasks(problem)
     evaluation = pk.evaluate(problem, result.placement)
-    return tasks, result.placement, plan_of(result.placement, evaluation, tasks), result.objective
+    return tasks, result.placement, timetable_of(result.placement, evaluation, tasks), result.objective
 
 
 @given(SMALL)
@@ -133,7 +134,7 @@ def test_every_schedule_rounds_to_a_solution(data: st.DataObject, problem: pk.Pr
     assert run.placement is not None
     assert run.objective is not None
     tasks = make_tasks(problem)
-    plan = plan_of(run.placement, pk.evaluate(problem, run.placement), tasks)
+    plan = timetable_of(run.placement, pk.evaluate(problem, run.placement), tasks)
     floors = first_floors(tasks)
     windows = narrow(tasks, run.objective, floors)
     assert windows is not None
@@ -153,12 +154,13 @@ def test_a_window_put_back_is_the_schedule(family: str, equal: bool) -> None:
     """Cutting any window out and putting its own times back changes nothing; its makespan is that of the whole."""
     problem = generate(family, 60, num_devices=3, equal=equal, objective=pk.Makespan())
     tasks, placement, plan, value_s = known(problem)
+    flat = sequence_problem(problem, has_contention=False)
     rng = np.random.default_rng(0)
     for _ in range(5):
         low = int(rng.integers(0, tasks.num_ops - 20))
         high = low + int(rng.integers(5, 20))
-        part = cut_out(tasks, plan, low, high, rng.random(tasks.num_ops) < 0.5)
-        inside = Plan(plan.device[part.ops], plan.start[part.ops], plan.finish[part.ops])
+        part = cut_out(flat, tasks, plan, low, high, rng.random(tasks.num_ops) < 0.5)
+        inside = Timetable(plan.device[part.ops], plan.start[part.ops], plan.finish[part.ops])
         device, step = put_back(plan, part, inside, low, high)
         device_of_op, step_of_op = np.empty_like(device), np.empty_like(step)
         device_of_op[tasks.op], step_of_op[tasks.op] = device, step
@@ -179,14 +181,14 @@ def test_a_better_window_is_a_better_schedule() -> None:
     problem = generate("layered", 60, num_devices=3, objective=pk.Makespan())
     start = pk.solve(problem, method="round-robin")
     assert start.placement is not None
-    tasks = make_tasks(problem)
+    tasks, flat = make_tasks(problem), sequence_problem(problem, has_contention=False)
     evaluation = pk.evaluate(problem, start.placement)
     assert evaluation.objective is not None
-    plan = plan_of(start.placement, evaluation, tasks)
+    plan = timetable_of(start.placement, evaluation, tasks)
     everything = np.ones(tasks.num_ops, dtype=bool)
-    part = cut_out(tasks, plan, 0, 60, everything)
+    part = cut_out(flat, tasks, plan, 0, 60, everything)
     assert part.is_everything
-    part = cut_out(tasks, plan, 10, 50, everything)
+    part = cut_out(flat, tasks, plan, 10, 50, everything)
     assert not part.is_everything
     windows = narrow(part.tasks, evaluation.objective, part.floors)
     assert windows is not None
@@ -194,7 +196,7 @@ def test_a_better_window_is_a_better_schedule() -> None:
     solver = cp_model.CpSolver()
     solver.parameters.max_deterministic_time = 0.2
     solver.parameters.num_workers = 1
-    plans: list[Plan] = []
+    plans: list[Timetable] = []
 
     class Read(cp_model.CpSolverSolutionCallback):
         """Keeps the last solution."""
@@ -217,7 +219,8 @@ def test_critical_ops_lead_from_the_start_to_the_end() -> None:
     """The first starts at 0, the last ends at the makespan, and none waits in between."""
     problem = generate("layered", 60, num_devices=3, objective=pk.Makespan())
     tasks, _, plan, value_s = known(problem)
-    ops = critical_ops(tasks, plan)
+    flat = sequence_problem(problem, has_contention=False)
+    ops = critical_ops(flat, tasks, plan)
     assert plan.start[ops].min() == 0.0
     assert plan.finish[ops].max() == value_s
     assert sorted(by_start(plan).tolist()) == list(range(60))

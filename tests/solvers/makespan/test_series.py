@@ -20,11 +20,11 @@ from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.makespan.bounds.between import reachable
 from placekit.solvers.makespan.bounds.quick import first_floors, refute
 from placekit.solvers.makespan.decomposition import segments as segments_module
-from placekit.solvers.makespan.decomposition import series as series_module
 from placekit.solvers.makespan.decomposition.segments import LEAST_OPS, cut_ops, cut_segments, floors_of
-from placekit.solvers.makespan.decomposition.series import LEAST_S, solve_in_series
-from placekit.solvers.makespan.schedule.completion import complete
+from placekit.solvers.makespan.exact import series as series_module
+from placekit.solvers.makespan.exact.series import LEAST_S, solve_in_series
 from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks
+from placekit.solvers.makespan.search.completion import complete
 from placekit.solvers.registry import get_method
 
 EPS = 1e-9

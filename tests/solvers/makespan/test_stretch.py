@@ -11,12 +11,12 @@ from strategies import examples, problems
 import placekit as pk
 from placekit.benchmarks.families import generate
 from placekit.contiguity import Contiguity
+from placekit.solvers.makespan.decomposition.stretch import cut_stretch
 from placekit.solvers.makespan.schedule.sequence import decode, empty_timeline, sequence_problem, time_to_end
 from placekit.solvers.makespan.search import walk as walks
 from placekit.solvers.makespan.search.construct import dispatch_order
 from placekit.solvers.makespan.search.proposals import propose
 from placekit.solvers.makespan.search.starts import mean_rank_s, scattered
-from placekit.solvers.makespan.search.stretch import cut_stretch
 
 
 @examples(150)

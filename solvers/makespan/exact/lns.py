@@ -14,13 +14,19 @@ from placekit.solvers.lns.operators import Operator, adjacency, choose_operators
 from placekit.solvers.lns.uncertain import UNCERTAIN, draw_weighted
 from placekit.solvers.makespan.bounds.quick import first_floors
 from placekit.solvers.makespan.bounds.windows import narrow
+from placekit.solvers.makespan.decomposition.neighbourhood import (
+    Neighbourhood,
+    critical_ops,
+    cut_out,
+    put_back,
+)
 from placekit.solvers.makespan.exact.cp_method import search_locally
-from placekit.solvers.makespan.exact.cp_model import MakespanModel, Plan
+from placekit.solvers.makespan.exact.cp_model import MakespanModel
 from placekit.solvers.makespan.exact.proofs import prove
-from placekit.solvers.makespan.schedule.start_times import plan_of
+from placekit.solvers.makespan.schedule.sequence import SequenceProblem, sequence_problem
 from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks
+from placekit.solvers.makespan.schedule.timetable import Timetable, by_start, timetable_of
 from placekit.solvers.makespan.search.local_search import search_makespan
-from placekit.solvers.makespan.search.neighbourhood import Neighbourhood, by_start, critical_ops, cut_out, put_back
 from placekit.solvers.throughput.local_search.method import LocalSearchParams
 from placekit.stop import StopReason
 
@@ -43,8 +49,9 @@ class _Search:
     """Where the search stands."""
 
     run: Run
+    flat: SequenceProblem
     tasks: Tasks
-    plan: Plan
+    plan: Timetable
     value_s: float
     effort: float
     critical: NDArray[np.int64]
@@ -78,7 +85,7 @@ def search_neighbourhoods(
     2. Draw an op of the critical path, a window of the schedule around it (all of it if it is small), and in the window
        the ops that may move: neighbours in time, the ops of two devices, a connected region, ops of the critical path,
        those that a policy is undecided about, or any. The rest keeps devices and orders
-       (:mod:`placekit.solvers.makespan.search.neighbourhood`).
+       (:mod:`placekit.solvers.makespan.decomposition.neighbourhood`).
     3. CP-SAT minimises the makespan; the judge scores the schedule put together. Equal makespans are taken, too.
     4. Kinds of neighbourhoods that succeed are drawn more often; sizes adapt to what CP-SAT closes in its limit. A
        neighbourhood that is the whole problem and is closed is a proof.
@@ -105,10 +112,11 @@ def search_neighbourhoods(
     if reason is not None or run.placement is None or run.evaluation is None or run.objective is None:
         return reason or StopReason.FINISHED
     prove(run, tasks, floors)
-    plan = plan_of(run.placement, run.evaluation, tasks)
+    plan = timetable_of(run.placement, run.evaluation, tasks)
     weights = None if weights is None else weights[tasks.op]
     neighbours = adjacency(tasks.senders, tasks.receivers, tasks.num_ops)
-    it = _Search(run, tasks, plan, run.objective, effort, critical_ops(tasks, plan), neighbours, weights)
+    flat = sequence_problem(run.problem, has_contention=False)
+    it = _Search(run, flat, tasks, plan, run.objective, effort, critical_ops(flat, tasks, plan), neighbours, weights)
     stale = 0
     while (reason := run.should_stop()) is None:
         if stale >= patience:
@@ -128,8 +136,8 @@ def _return_to_best(it: _Search) -> None:
     assert run.placement is not None  # the search began with one
     assert run.evaluation is not None
     assert run.objective is not None
-    it.plan, it.value_s = plan_of(run.placement, run.evaluation, it.tasks), run.objective
-    it.critical = critical_ops(it.tasks, it.plan)
+    it.plan, it.value_s = timetable_of(run.placement, run.evaluation, it.tasks), run.objective
+    it.critical = critical_ops(it.flat, it.tasks, it.plan)
 
 
 def _round(it: _Search, workers: int) -> bool:
@@ -150,11 +158,11 @@ def _round(it: _Search, workers: int) -> bool:
             evaluation = run.offer(placement)
             if evaluation.is_feasible and evaluation.objective is not None and evaluation.objective <= it.value_s:
                 improved = evaluation.objective < value_s * (1 - 1e-9)
-                it.value_s, it.plan = evaluation.objective, plan_of(placement, evaluation, it.tasks)
+                it.value_s, it.plan = evaluation.objective, timetable_of(placement, evaluation, it.tasks)
         was_closed = outcome in (Outcome.OPTIMAL, Outcome.INFEASIBLE)
         task.operator.learn(succeeded=improved, was_closed=was_closed, largest=it.tasks.num_ops)
         closed_all |= task.neighbourhood.is_everything and outcome is Outcome.OPTIMAL
-    it.critical = critical_ops(it.tasks, it.plan)
+    it.critical = critical_ops(it.flat, it.tasks, it.plan)
     return closed_all
 
 
@@ -192,20 +200,20 @@ def _draw(it: _Search, operator: Operator) -> _Task | None:
         free[draw_weighted(rng, inside, it.weights, size)] = True
     else:
         free[rng.permutation(inside)[:size]] = True
-    part = cut_out(it.tasks, it.plan, low, low + width, free)
+    part = cut_out(it.flat, it.tasks, it.plan, low, low + width, free)
     windows = narrow(part.tasks, it.value_s, part.floors)
     if windows is None:
         return None
     model = MakespanModel(part.tasks, windows, it.value_s, 0.0, orders=part.orders)
     ops = part.ops
-    model.hint(Plan(it.plan.device[ops], it.plan.start[ops], it.plan.finish[ops]))
+    model.hint(Timetable(it.plan.device[ops], it.plan.start[ops], it.plan.finish[ops]))
     return _Task(operator, low, low + width, part, model, int(rng.integers(2**31)))
 
 
-def _optimise(it: _Search, task: _Task) -> tuple[Outcome, Plan | None]:
+def _optimise(it: _Search, task: _Task) -> tuple[Outcome, Timetable | None]:
     """Let CP-SAT re-optimise a neighbourhood; return its word, and its best schedule."""
     run = it.run
-    answers: list[Plan] = []
+    answers: list[Timetable] = []
 
     def see_bound(bound: float) -> None:
         run.raise_bound(min(task.model.scale.bound_s(bound), it.value_s), "CP-SAT bound")

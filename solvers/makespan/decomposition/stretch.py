@@ -31,7 +31,25 @@ from placekit.graph import number_by_first, sum_by
 from placekit.makespan.instance import csr_offsets
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, link, time_to_end
 
-__all__ = ["Stretch", "cut_stretch"]
+__all__ = ["Borders", "Stretch", "borders_of", "cut_stretch", "time_to_ends"]
+
+
+class Borders(NamedTuple):
+    """What stays as it is before and after a window of a schedule, as heads and tails of what is inside.
+
+    Parameters
+    ----------
+    release_s, after_s
+        ``[W, D]`` when the inputs from before are on each device, and what follows the end of an op there; ops in the
+        order of the sequence.
+    free_s, then_s
+        ``[D]`` when each device is done with what is before, and what follows its last op of the window.
+    """
+
+    release_s: NDArray[np.float64]
+    after_s: NDArray[np.float64]
+    free_s: NDArray[np.float64]
+    then_s: NDArray[np.float64]
 
 
 class Stretch(NamedTuple):
@@ -47,6 +65,38 @@ class Stretch(NamedTuple):
 
     ops: NDArray[np.int64]
     flat: SequenceProblem
+
+
+def time_to_ends(flat: SequenceProblem, device: NDArray[np.int64], sequence: NDArray[np.int64]) -> NDArray[np.float64]:
+    """``[V]`` longest time from the start of each op to the end of all, if devices and orders stay. O(ops + edges)."""
+    to_end_s = np.zeros(len(sequence))
+    time_to_end(flat, device, sequence, to_end_s, np.zeros(flat.time_s.shape[1]), len(sequence))
+    return to_end_s
+
+
+def borders_of(
+    flat: SequenceProblem,
+    device: NDArray[np.int64],
+    sequence: NDArray[np.int64],
+    finish_s: NDArray[np.float64],
+    low: int,
+    high: int,
+) -> Borders:
+    """Return the borders of the positions from `low` to `high` (exclusive); the bus is left out.
+
+    Parameters
+    ----------
+    flat
+        The whole problem.
+    device, sequence, finish_s
+        ``[V]`` a schedule of it.
+
+    Notes
+    -----
+    O(ops + edges * devices).
+    """
+    to_end_s = time_to_ends(flat, device, sequence)
+    return Borders(*_borders(flat, device, sequence, finish_s, to_end_s, low, high))
 
 
 def cut_stretch(
@@ -77,9 +127,7 @@ def cut_stretch(
     ops = sequence[low:high]
     number = np.full(num_ops, -1, dtype=np.int64)
     number[ops] = np.arange(len(ops))
-    to_end_s = np.zeros(num_ops)
-    time_to_end(flat, device, sequence, to_end_s, np.zeros(num_devices), num_ops)
-    release_s, after_s, free_s, then_s = _borders(flat, device, sequence, finish_s, to_end_s, number, low, high)
+    borders = borders_of(flat, device, sequence, finish_s, low, high)
 
     reader_tensor = np.repeat(np.arange(len(instance.producer)), np.diff(instance.reader_offsets))
     inside = (number[instance.producer[reader_tensor]] >= 0) & (number[instance.readers] >= 0)
@@ -124,10 +172,7 @@ def cut_stretch(
             class_bytes=sum_by(class_of_op, memory_bytes, num_classes),
             allowed=allowed,
             has_contention=False,
-            release_s=release_s,
-            after_s=after_s,
-            free_s=free_s,
-            then_s=then_s,
+            **borders._asdict(),
             price_s=flat.price_s[ops],
         ),
     )
@@ -140,7 +185,6 @@ def _borders(
     sequence: NDArray[np.int64],
     finish_s: NDArray[np.float64],
     to_end_s: NDArray[np.float64],
-    number: NDArray[np.int64],
     low: int,
     high: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -149,6 +193,8 @@ def _borders(
     instance = flat.instance
     release, after = np.zeros((high - low, num_devices)), np.zeros((high - low, num_devices))
     free, then = np.zeros(num_devices), np.zeros(num_devices)
+    is_inside = np.zeros(len(sequence), dtype=np.bool_)
+    is_inside[sequence[low:high]] = True
     for i in range(low):
         free[device[sequence[i]]] = finish_s[sequence[i]]
     for i in range(len(sequence) - 1, high - 1, -1):
@@ -158,7 +204,7 @@ def _borders(
         for j in range(instance.in_offsets[v], instance.in_offsets[v + 1]):
             t = instance.in_tensors[j]
             u = instance.producer[t]
-            if number[u] < 0:
+            if not is_inside[u]:
                 for d in range(num_devices):
                     arrival = finish_s[u] + (link(flat, t, device[u], d) if device[u] != d else 0.0)
                     release[i, d] = max(release[i, d], arrival)
@@ -166,7 +212,7 @@ def _borders(
             t = instance.out_tensors[j]
             for k in range(instance.reader_offsets[t], instance.reader_offsets[t + 1]):
                 w = instance.readers[k]
-                if number[w] < 0:
+                if not is_inside[w]:
                     for d in range(num_devices):
                         follows = to_end_s[w] + (link(flat, t, d, device[w]) if device[w] != d else 0.0)
                         after[i, d] = max(after[i, d], follows)

@@ -22,8 +22,9 @@ from placekit.solvers.makespan.decomposition.segments import (
     floors_of,
     segment_problem,
 )
-from placekit.solvers.makespan.schedule.completion import complete
 from placekit.solvers.makespan.schedule.tasks import Tasks
+from placekit.solvers.makespan.schedule.timetable import run_times
+from placekit.solvers.makespan.search.completion import complete
 from placekit.solvers.sequence.within import Within
 from placekit.stop import StopReason
 
@@ -138,13 +139,7 @@ def _offer_chain(run: Run, tasks: Tasks, segments: list[Segment], parts: list[Ru
         device[segment.ops] = rename[inner]
         order = part.placement.step_of_op
         assert part.evaluation is not None
-        assert part.evaluation.score is not None
-        schedule = part.evaluation.score.schedule
-        assert schedule is not None
-        ops = ~schedule.is_transfer
-        start = np.zeros(len(inner))
-        start[schedule.op[ops]] = schedule.start_s[ops]
-        by_start = np.argsort(start, kind="stable") if order is None else np.argsort(order, kind="stable")
+        by_start = np.argsort(run_times(part.evaluation)[0] if order is None else order, kind="stable")
         sequence += segment.ops[by_start[1 if sequence else 0 :]].tolist()  # a cut is first, and ended the one before
     device_of_op = np.empty_like(device)
     device_of_op[tasks.op] = device

@@ -1,0 +1,68 @@
+"""Timetables, which say where and when every op runs: from the judge, and to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.evaluate import Evaluation
+from placekit.method import Run
+from placekit.placement import Placement
+from placekit.solvers.makespan.schedule.tasks import Tasks
+
+__all__ = ["Timetable", "by_start", "offer_timetable", "run_times", "timetable_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """Where every op runs, and when.
+
+    Parameters
+    ----------
+    device
+        ``[V]`` devices, in the order of the tasks.
+    start, finish
+        ``[V]`` in seconds, or in whole units.
+    """
+
+    device: NDArray[np.int64]
+    start: NDArray[np.float64] | NDArray[np.int64]
+    finish: NDArray[np.float64] | NDArray[np.int64]
+
+
+def by_start(timetable: Timetable) -> NDArray[np.int64]:
+    """``[V]`` ops by start, then by finish, then topologically: an order that the schedule obeys.
+
+    With times rounded down an op can take no unit, and this way it comes before what it feeds and before the longer ops
+    that start when it does.
+    """
+    return np.lexsort((np.arange(len(timetable.start)), timetable.finish, timetable.start))
+
+
+def run_times(evaluation: Evaluation) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return ``[V]`` start and end of every op in seconds, as the judge executes a placement; ops as in the graph."""
+    assert evaluation.score is not None  # callers have its objective
+    schedule = evaluation.score.schedule
+    assert schedule is not None  # the makespan has a clock
+    ops = ~schedule.is_transfer
+    start, finish = np.zeros((2, int(ops.sum())))
+    start[schedule.op[ops]] = schedule.start_s[ops]
+    finish[schedule.op[ops]] = schedule.finish_s[ops]
+    return start, finish
+
+
+def timetable_of(placement: Placement, evaluation: Evaluation, tasks: Tasks) -> Timetable:
+    """Return the timetable of a placement, as the judge executes it, in seconds."""
+    start, finish = run_times(evaluation)
+    return Timetable(placement.device_of_op[tasks.op], start[tasks.op], finish[tasks.op])
+
+
+def offer_timetable(run: Run, tasks: Tasks, timetable: Timetable, at_most: float | None = None) -> None:
+    """Offer the devices and the order of a timetable; the judge starts every op as early as this order allows."""
+    device = np.empty(tasks.num_ops, dtype=np.int64)
+    step = np.empty(tasks.num_ops, dtype=np.int64)
+    device[tasks.op] = timetable.device
+    step[tasks.op[by_start(timetable)]] = np.arange(tasks.num_ops)
+    run.offer(Placement.of(run.problem, device, step), at_most=at_most)
