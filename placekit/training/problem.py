@@ -1,0 +1,300 @@
+r"""The problem of planning the training of a model on equal devices (Tarnawski et al. 2021, "Piper").
+
+Layers form a directed acyclic graph. For every tensor-parallel degree a layer has *choices* (plain, with
+recomputation, ...), each with its own time, bytes and extra synchronisation. What a plan is and how it is judged:
+:mod:`placekit.training.evaluate`.
+
+References
+----------
+J. Tarnawski, D. Narayanan, A. Phanishayee, "Piper: Multidimensional Planner for DNN Parallelization", NeurIPS 2021.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from placekit.errors import InvalidProblemError
+
+__all__ = ["Choice", "Layer", "LayerEdge", "Restrictions", "TrainingProblem"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to run a layer at one tensor-parallel degree.
+
+    Parameters
+    ----------
+    name
+        For people and files, such as ``"vanilla"`` or ``"activation recomp"``.
+    time_s
+        Seconds per microbatch, forward and backward together.
+    parameter_bytes
+        Bytes of gradients that data-parallel replicas exchange.
+    memory_per_microbatch_bytes, memory_fixed_bytes
+        A device that holds y microbatches in flight needs ``y * memory_per_microbatch_bytes + memory_fixed_bytes``.
+    sync_in_bytes
+        Extra bytes per microbatch of the edge from each predecessor, by its index, if that edge crosses stages.
+    sync_out_bytes
+        The same of the edge to each successor.
+    """
+
+    name: str
+    time_s: float
+    parameter_bytes: float
+    memory_per_microbatch_bytes: float
+    memory_fixed_bytes: float
+    sync_in_bytes: Mapping[int, float]
+    sync_out_bytes: Mapping[int, float]
+
+    def values(self) -> dict[str, float]:
+        """Return every number by its name."""
+        return {
+            "time_s": self.time_s,
+            "parameter_bytes": self.parameter_bytes,
+            "memory_per_microbatch_bytes": self.memory_per_microbatch_bytes,
+            "memory_fixed_bytes": self.memory_fixed_bytes,
+            **{f"sync_in_bytes[{u}]": value for u, value in self.sync_in_bytes.items()},
+            **{f"sync_out_bytes[{v}]": value for v, value in self.sync_out_bytes.items()},
+        }
+
+    @property
+    def is_recomputing(self) -> bool:
+        """Whether the name says that activations are computed again instead of kept."""
+        return "recomp" in self.name.lower() or "checkpoint" in self.name.lower()
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer: its name, and its choices by tensor-parallel degree."""
+
+    name: str
+    choices: Mapping[int, tuple[Choice, ...]]
+
+
+@dataclass(frozen=True)
+class LayerEdge:
+    """Bytes per microbatch from one layer (by index) to another, paid where they are in different stages."""
+
+    source: int
+    target: int
+    num_bytes: float
+
+
+@dataclass(frozen=True)
+class Restrictions:
+    """What a planner may not use.
+
+    Parameters
+    ----------
+    data_parallel
+        False: every stage has data-parallel degree 1.
+    tensor_parallel
+        False: every stage has the smallest tensor-parallel degree.
+    recomputation
+        False: choices whose name says recomputation are left out.
+    powers_of_two
+        True: data-parallel degrees are powers of two (that divide the number of microbatches).
+    """
+
+    data_parallel: bool = True
+    tensor_parallel: bool = True
+    recomputation: bool = True
+    powers_of_two: bool = False
+
+
+@dataclass(frozen=True)
+class TrainingProblem:
+    """What to plan. Immutable; `replace` makes a changed copy.
+
+    Parameters
+    ----------
+    name
+        Name of the model.
+    layers, edges
+        The graph of layers; edges go from index to index.
+    num_devices
+        Equal devices.
+    memory_bytes
+        Limit of each device.
+    bandwidth_bytes_per_s
+        Of every device's link.
+    num_microbatches
+        Microbatches of a batch; data-parallel degrees divide it.
+    restrictions
+        What a plan may not use.
+
+    Raises
+    ------
+    InvalidProblemError
+        Numbers that are negative or not finite, a degree that a layer lacks, edges that contradict each other or form
+        a cycle, or restrictions that leave a layer without a choice. The message names layer and value.
+    """
+
+    name: str
+    layers: tuple[Layer, ...]
+    edges: tuple[LayerEdge, ...]
+    num_devices: int
+    memory_bytes: float
+    bandwidth_bytes_per_s: float
+    num_microbatches: int
+    restrictions: Restrictions = Restrictions()
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise InvalidProblemError(f"training problem {self.name!r} has no layers")
+        for what, count in (("num_devices", self.num_devices), ("num_microbatches", self.num_microbatches)):
+            if count < 1:
+                raise InvalidProblemError(f"training problem {self.name!r}: {what} is {count}; it must be at least 1")
+        for what, value in (("memory", self.memory_bytes), ("bandwidth", self.bandwidth_bytes_per_s)):
+            if not (math.isfinite(value) and value > 0):
+                raise InvalidProblemError(
+                    f"training problem {self.name!r}: {what} is {value!r}; it must be finite and positive"
+                )
+        self._check_edges()
+        self._check_layers()
+        self._check_restrictions()
+
+    def replace(self, **changes: object) -> TrainingProblem:
+        """Return a copy with some fields changed."""
+        return replace(self, **changes)  # type: ignore[arg-type]  # fields are checked when it is made
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers."""
+        return len(self.layers)
+
+    @property
+    def tensor_degrees(self) -> tuple[int, ...]:
+        """Tensor-parallel degrees that a stage may have, rising."""
+        degrees = sorted(self.layers[0].choices)
+        return tuple(degrees if self.restrictions.tensor_parallel else degrees[:1])
+
+    @property
+    def data_degrees(self) -> tuple[int, ...]:
+        """Data-parallel degrees that a stage may have, rising: divisors of the number of microbatches."""
+        most = min(self.num_microbatches, self.num_devices // self.tensor_degrees[0])
+        if not self.restrictions.data_parallel:
+            most = min(most, 1)
+        divisors = [d for d in range(1, most + 1) if self.num_microbatches % d == 0]
+        if self.restrictions.powers_of_two:
+            divisors = [d for d in divisors if d & (d - 1) == 0]
+        return tuple(divisors)
+
+    def choices(self, layer: int, tensor_degree: int) -> tuple[tuple[int, Choice], ...]:
+        """Return the choices that a plan may use, each with its index in the layer."""
+        numbered = enumerate(self.layers[layer].choices[tensor_degree])
+        return tuple((c, choice) for c, choice in numbered if self.allows(choice))
+
+    def allows(self, choice: Choice) -> bool:
+        """Return whether the restrictions leave a choice."""
+        return self.restrictions.recomputation or not choice.is_recomputing
+
+    @cached_property
+    def predecessors(self) -> tuple[tuple[int, ...], ...]:
+        """Layers with an edge to each layer."""
+        found: list[list[int]] = [[] for _ in self.layers]
+        for edge in self.edges:
+            found[edge.target].append(edge.source)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        """Layers with an edge from each layer."""
+        found: list[list[int]] = [[] for _ in self.layers]
+        for edge in self.edges:
+            found[edge.source].append(edge.target)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def topological_order(self) -> tuple[int, ...]:
+        """Layers, each after its predecessors; the one with the smallest index first.
+
+        Raises
+        ------
+        InvalidProblemError
+            There is a cycle.
+        """
+        import heapq
+
+        missing = [len(before) for before in self.predecessors]
+        ready = [layer for layer, count in enumerate(missing) if count == 0]
+        order: list[int] = []
+        while ready:
+            layer = heapq.heappop(ready)
+            order.append(layer)
+            for successor in self.successors[layer]:
+                missing[successor] -= 1
+                if missing[successor] == 0:
+                    heapq.heappush(ready, successor)
+        if len(order) < self.num_layers:
+            stuck = next(layer for layer, count in enumerate(missing) if count > 0)
+            raise InvalidProblemError(f"layers form a cycle; one of them is {self.layers[stuck].name!r}")
+        return tuple(order)
+
+    def _check_edges(self) -> None:
+        seen: set[tuple[int, int]] = set()
+        for edge in self.edges:
+            for end in (edge.source, edge.target):
+                if not 0 <= end < self.num_layers:
+                    raise InvalidProblemError(f"an edge names layer {end}; there are {self.num_layers} layers")
+            names = f"{self.layers[edge.source].name!r} -> {self.layers[edge.target].name!r}"
+            if not (math.isfinite(edge.num_bytes) and edge.num_bytes >= 0):
+                raise InvalidProblemError(f"edge {names} has {edge.num_bytes!r} bytes; they must be finite and >= 0")
+            if (edge.source, edge.target) in seen:
+                raise InvalidProblemError(f"edge {names} (layers {edge.source} and {edge.target}) appears twice")
+            seen.add((edge.source, edge.target))
+        assert self.topological_order  # or it raises
+
+    def _check_layers(self) -> None:
+        degrees = set(self.layers[0].choices)
+        for layer in self.layers:
+            for degree in degrees ^ set(layer.choices):
+                if degree in degrees:
+                    who, other = layer.name, self.layers[0].name
+                else:
+                    who, other = self.layers[0].name, layer.name
+                raise InvalidProblemError(
+                    f"layer {who!r} has no choice for tensor-parallel degree {degree}, which layer {other!r} has"
+                )
+        if not degrees:
+            raise InvalidProblemError(f"layer {self.layers[0].name!r} has no tensor-parallel degree")
+        for v, layer in enumerate(self.layers):
+            ends = (
+                ("sync_in_bytes", "from", set(self.predecessors[v])),
+                ("sync_out_bytes", "to", set(self.successors[v])),
+            )
+            for degree, choices in layer.choices.items():
+                where = f"layer {layer.name!r}, tensor-parallel degree {degree}"
+                if degree < 1:
+                    raise InvalidProblemError(f"{where}: a degree must be at least 1")
+                if not choices:
+                    raise InvalidProblemError(f"{where}: no choices")
+                for choice in choices:
+                    for what, value in choice.values().items():
+                        if not (math.isfinite(value) and value >= 0):
+                            raise InvalidProblemError(
+                                f"{where}, choice {choice.name!r}: {what} is {value!r}; it must be finite and >= 0"
+                            )
+                    for field, word, neighbours in ends:
+                        for other_end in sorted(set(getattr(choice, field)) ^ neighbours):
+                            has = "names an edge" if other_end not in neighbours else "lacks the edge"
+                            name = (
+                                repr(self.layers[other_end].name)
+                                if 0 <= other_end < self.num_layers
+                                else "that does not exist"
+                            )
+                            raise InvalidProblemError(
+                                f"{where}, choice {choice.name!r}: {field} {has} {word} layer {other_end} ({name})"
+                                + ("" if has.startswith("lacks") else ", which is not in the graph")
+                            )
+
+    def _check_restrictions(self) -> None:
+        for v, layer in enumerate(self.layers):
+            for degree in self.tensor_degrees:
+                if not self.choices(v, degree):
+                    raise InvalidProblemError(
+                        f"layer {layer.name!r}, tensor-parallel degree {degree}: no choice without recomputation"
+                    )

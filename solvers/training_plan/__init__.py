@@ -1,0 +1,1 @@
+"""Plans for training: the exact dynamic program, and what people do by hand."""

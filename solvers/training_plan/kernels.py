@@ -1,0 +1,390 @@
+"""Kernels of the search for training plans: choices of one stage, and chains of stages below a target.
+
+Arrays come in tuples, in the order of :mod:`placekit.solvers.training_plan.tables`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.compiled import njit
+
+__all__ = ["FITS", "GAVE_UP", "UNREACHED", "choose", "extend_chains", "stage_edges_s"]
+
+FITS, TOO_MUCH, GAVE_UP = 1, 0, -1
+UNREACHED = 1 << 30
+_MAX_PIVOTS = 64
+"""Multipliers that are tried; the break points of the dual are few, and each one halves what is left."""
+
+
+@njit(cache=True, nogil=True)
+def _holds(bits: NDArray[np.uint64], ideal: int, v: int) -> bool:
+    word: np.uint64 = bits[ideal, v >> 6] >> np.uint64(v & 63)
+    return bool(word & np.uint64(1))
+
+
+@njit(cache=True, nogil=True)
+def stage_edges_s(cuts: Any, edges: Any, bits: NDArray[np.uint64], before: int, upto: int, ti: int) -> float:
+    """Return the seconds per microbatch of the edges between the stage ``upto - before`` and others."""
+    offsets, flat = cuts
+    source, target, in_s, out_s = edges
+    total = 0.0
+    for at in range(offsets[before], offsets[before + 1]):
+        if _holds(bits, upto, target[flat[at]]):
+            total += in_s[ti, flat[at]]
+    for at in range(offsets[upto], offsets[upto + 1]):
+        if not _holds(bits, before, source[flat[at]]):
+            total += out_s[ti, flat[at]]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def choose(
+    choices: Any,
+    bits: NDArray[np.uint64],
+    before: int,
+    upto: int,
+    ti: int,
+    in_flight: int,
+    gradient_s: float,
+    budget_s: float,
+    memory_bytes: float,
+    max_nodes: int,
+    scratch: Any,
+    picked: NDArray[np.int64],
+) -> int:
+    """Look for one choice per layer of a stage within a time and a memory budget: a knapsack with choices.
+
+    1. The fastest choices, and those with the least memory, decide most stages.
+    2. A Lagrange multiplier for time, found by secants on the dual, proves that nothing fits or finds something.
+    3. A search over the choices whose regret under that multiplier is within the slack of the dual; equal layers take
+       their choices in one order.
+
+    Parameters
+    ----------
+    gradient_s
+        Seconds per byte of gradients, in the unit of the budget.
+    budget_s
+        Seconds for the choices of all layers, of one replica.
+    picked
+        ``[L]`` receives the choice of every layer of the stage, as a global index.
+
+    Returns
+    -------
+    int
+        `FITS`, `TOO_MUCH`, or `GAVE_UP` after `max_nodes` nodes.
+    """
+    offsets, time_s, gradient_bytes, memory_a, memory_b, extra_offsets, extra_other, extra_s, kind = choices
+    item_layer, item_first, free, chosen, cost, held, original, regret, sums = scratch
+    num_layers = len(item_layer)
+    n, num_rows = 0, 0
+    t_left, m_left, t_right, m_right = 0.0, 0.0, 0.0, 0.0
+    for v in range(num_layers):
+        if not _holds(bits, upto, v) or _holds(bits, before, v):
+            continue
+        item_layer[n], item_first[n] = v, num_rows
+        fast, light = -1, -1
+        for c in range(offsets[ti * num_layers + v], offsets[ti * num_layers + v + 1]):
+            seconds = time_s[c] + gradient_s * gradient_bytes[c]
+            for x in range(extra_offsets[c], extra_offsets[c + 1]):
+                other = extra_other[x]
+                if not _holds(bits, upto, other) or _holds(bits, before, other):
+                    seconds += extra_s[x]
+            cost[num_rows], held[num_rows], original[num_rows] = seconds, memory_a[c] * in_flight + memory_b[c], c
+            r = num_rows
+            if fast < 0 or cost[r] < cost[fast] or (cost[r] == cost[fast] and held[r] < held[fast]):
+                fast = r
+            if light < 0 or held[r] < held[light] or (held[r] == held[light] and cost[r] < cost[light]):
+                light = r
+            num_rows += 1
+        t_left += cost[fast]
+        m_left += held[fast]
+        t_right += cost[light]
+        m_right += held[light]
+        picked[v] = original[fast]
+        chosen[n] = light
+        n += 1
+    item_first[n] = num_rows
+    if t_left > budget_s or m_right > memory_bytes:
+        return TOO_MUCH
+    if m_left <= memory_bytes:
+        return FITS
+    if t_right <= budget_s:
+        for i in range(n):
+            picked[item_layer[i]] = original[chosen[i]]
+        return FITS
+    price, floor = 0.0, 0.0
+    for _ in range(_MAX_PIVOTS):
+        price = (m_left - m_right) / (t_right - t_left)
+        seconds, num_bytes = 0.0, 0.0
+        for i in range(n):
+            r = item_first[i]
+            for other in range(r + 1, item_first[i + 1]):
+                if held[other] + price * cost[other] < held[r] + price * cost[r]:
+                    r = other
+            chosen[i] = r
+            seconds += cost[r]
+            num_bytes += held[r]
+        floor = num_bytes + price * seconds
+        if seconds <= budget_s and num_bytes <= memory_bytes:
+            for i in range(n):
+                picked[item_layer[i]] = original[chosen[i]]
+            return FITS
+        if floor > (memory_bytes + price * budget_s) * (1 + 1e-12):
+            return TOO_MUCH
+        if floor >= (m_left + price * t_left) * (1 - 1e-13):
+            break
+        if seconds <= budget_s:
+            t_left, m_left = seconds, num_bytes
+        else:
+            t_right, m_right = seconds, num_bytes
+    slack = memory_bytes + price * budget_s - floor
+    slack += 1e-12 * (memory_bytes + price * budget_s)
+    # rows of every item by regret, those beyond the slack left out; items without a choice are spent at once
+    num_free = 0
+    seconds, num_bytes = 0.0, 0.0
+    for i in range(n):
+        first, last = item_first[i], item_first[i + 1]
+        least = held[first] + price * cost[first]
+        for r in range(first + 1, last):
+            least = min(least, held[r] + price * cost[r])
+        for r in range(first, last):
+            regret[r] = held[r] + price * cost[r] - least
+        for r in range(first + 1, last):
+            at = r
+            while at > first and regret[at] < regret[at - 1]:
+                regret[at], regret[at - 1] = regret[at - 1], regret[at]
+                cost[at], cost[at - 1] = cost[at - 1], cost[at]
+                held[at], held[at - 1] = held[at - 1], held[at]
+                original[at], original[at - 1] = original[at - 1], original[at]
+                at -= 1
+        picked[item_layer[i]] = original[first]
+        if last - first > 1 and regret[first + 1] <= slack:
+            at = num_free
+            while at > 0:
+                previous = free[at - 1]
+                ahead = regret[item_first[previous] + 1] - regret[first + 1]
+                order = kind[ti * num_layers + item_layer[previous]] - kind[ti * num_layers + item_layer[i]]
+                if ahead > 0 or (ahead == 0 and order <= 0):
+                    break
+                free[at] = previous
+                at -= 1
+            free[at] = i
+            num_free += 1
+        else:
+            seconds += cost[first]
+            num_bytes += held[first]
+    if num_free == 0:
+        return FITS if seconds <= budget_s and num_bytes <= memory_bytes else TOO_MUCH
+    # sums[0, f], sums[1, f]: least seconds and bytes of the free items from f on; [2:5, f]: what is spent before f
+    sums[0, num_free], sums[1, num_free] = 0.0, 0.0
+    for f in range(num_free - 1, -1, -1):
+        first, last = item_first[free[f]], item_first[free[f] + 1]
+        least_s, least_b = cost[first], held[first]
+        for r in range(first + 1, last):
+            if regret[r] <= slack:
+                least_s, least_b = min(least_s, cost[r]), min(least_b, held[r])
+        sums[0, f], sums[1, f] = sums[0, f + 1] + least_s, sums[1, f + 1] + least_b
+    sums[2, 0], sums[3, 0], sums[4, 0] = seconds, num_bytes, 0.0
+    f, nodes = 0, 0
+    chosen[0] = item_first[free[0]] - 1
+    while f >= 0:
+        i = free[f]
+        chosen[f] += 1
+        r = chosen[f]
+        if r >= item_first[i + 1] or sums[4, f] + regret[r] > slack:
+            f -= 1
+            continue
+        nodes += 1
+        if nodes > max_nodes:
+            return GAVE_UP
+        seconds, num_bytes = sums[2, f] + cost[r], sums[3, f] + held[r]
+        if seconds + sums[0, f + 1] > budget_s or num_bytes + sums[1, f + 1] > memory_bytes:
+            continue
+        if f == num_free - 1:
+            for g in range(num_free):
+                picked[item_layer[free[g]]] = original[chosen[g]]
+            return FITS
+        sums[2, f + 1], sums[3, f + 1], sums[4, f + 1] = seconds, num_bytes, sums[4, f] + regret[r]
+        after = free[f + 1]
+        is_equal = kind[ti * num_layers + item_layer[after]] == kind[ti * num_layers + item_layer[i]]
+        chosen[f + 1] = item_first[after] - 1 + (r - item_first[i] if is_equal else 0)
+        f += 1
+    return TOO_MUCH
+
+
+@njit(cache=True, nogil=True)
+def extend_chains(
+    ideals: Any,
+    cuts: Any,
+    edges: Any,
+    choices: Any,
+    degrees: Any,
+    limits: Any,
+    flags: Any,
+    state: NDArray[np.int64],
+    labels: NDArray[np.int32],
+    front: NDArray[np.int64],
+    alive: Any,
+    best: NDArray[np.int64],
+    scratch: Any,
+    picked: NDArray[np.int64],
+    max_pairs: int,
+) -> None:
+    """Prepend stages to chains, from the end of the pipeline to its begin, for targets of time and memory.
+
+    A label of an ideal is a chain of stages that covers everything outside it: (sum of data degrees, devices). Labels
+    with more of both than another one of their ideal are dropped: what fits before them fits before the other, too.
+
+    Parameters
+    ----------
+    degrees
+        Tensor degrees, data degrees, and the index of the first data degree that is at least n.
+    limits
+        Target in seconds, relative and absolute rounding of seconds, bytes, absolute rounding of bytes, seconds of
+        gradients per byte.
+    flags
+        Devices, most replicas, whether choices are uniform, whether giving up counts as fitting, most nodes.
+    state
+        Next ideal, labels so far, number of ideals alive, knapsacks given up, pairs looked at.
+    labels
+        ``[capacity, 6]``: replicas, devices, label of the rest, index of the data degree, of the tensor degree, ideal.
+    front
+        ``[I, 2]`` labels of every ideal.
+    alive
+        Ideals with labels, and ``work + devices * target`` of their best.
+    best
+        ``[4, replicas + 1]`` for one ideal: fewest devices, and where the label comes from.
+
+    Notes
+    -----
+    Returns after `max_pairs` pairs of ideals, or when `labels` may not hold the next ideal's; call again to go on.
+    O(pairs * degrees * labels) and a knapsack where memory binds.
+    """
+    bits, size, time_sum, gradient_sum, a_sum, b_sum, least_a, least_b, work_s, least_bytes = ideals
+    tensor_degrees, data_degrees, first_degree = degrees
+    target_s, slack_s, rounding_s, memory_bytes, rounding_bytes, gradient_s = limits
+    num_devices, max_replicas, is_uniform, is_optimistic, max_nodes = flags
+    alive_ideal, alive_reach = alive
+    num_words = bits.shape[1]
+    num_degrees = len(data_degrees)
+    full = len(size) - 1
+    room = memory_bytes + rounding_bytes
+    stop_at = state[4] + max_pairs
+    while state[0] >= 0 and state[4] < stop_at:
+        if state[1] + max_replicas + 1 > len(labels):
+            return
+        i = state[0]
+        state[0] -= 1
+        front[i, 0], front[i, 1] = state[1], state[1]
+        cap, most = num_devices, max_replicas
+        if size[i] > 0:
+            needed = max(tensor_degrees[0], int(np.ceil(work_s[i] / target_s * (1 - 1e-9))))
+            needed = max(needed, int(np.ceil(least_bytes[i] / memory_bytes * (1 - 1e-9))))
+            cap -= needed
+            most -= 1
+        if int(np.ceil((work_s[full] - work_s[i]) / target_s * (1 - 1e-9))) > cap:
+            continue
+        best[0, : max_replicas + 1] = UNREACHED
+        reach = work_s[i] + cap * target_s
+        reach += 1e-9 * (abs(reach) + work_s[full])
+        state[4] += state[2]
+        for a in range(state[2]):
+            if alive_reach[a] > reach:
+                continue
+            upto = alive_ideal[a]
+            is_nested = True
+            for word in range(num_words):
+                if bits[i, word] & ~bits[upto, word] != np.uint64(0):
+                    is_nested = False
+                    break
+            if not is_nested:
+                continue
+            begin, end = front[upto, 0], front[upto, 1]
+            fewest_devices, fewest_replicas = labels[end - 1, 1], labels[begin, 0]
+            for ti in range(len(tensor_degrees)):
+                t = tensor_degrees[ti]
+                seconds = time_sum[ti, upto] - time_sum[ti, i]
+                gradients = gradient_s * (gradient_sum[ti, upto] - gradient_sum[ti, i])
+                least_degree = int(np.ceil((seconds - rounding_s) / target_s * (1 - 1e-9)))
+                if least_degree >= len(first_degree):
+                    continue
+                moved_s = -1.0
+                for di in range(first_degree[max(least_degree, 0)], num_degrees):
+                    d = data_degrees[di]
+                    if fewest_devices + d * t > cap or fewest_replicas + d > most:
+                        break
+                    budget_s = target_s * d * (1 + slack_s) + rounding_s
+                    floor_s = seconds + (d - 1) * gradients
+                    if floor_s > budget_s:
+                        continue
+                    first, last = -1, -1
+                    for j in range(begin, end):
+                        if labels[j, 0] + d > most:
+                            break
+                        if labels[j, 1] + d * t <= cap and labels[j, 1] + d * t < best[0, labels[j, 0] + d]:
+                            if first < 0:
+                                first = j
+                            last = j
+                    if first < 0:
+                        continue
+                    if moved_s < 0:
+                        moved_s = stage_edges_s(cuts, edges, bits, i, upto, ti)
+                    if floor_s + moved_s > budget_s:
+                        continue
+                    low, high = 1 - (-labels[first, 0] // d), 1 - (-labels[last, 0] // d)
+                    a_fast, b_fast = a_sum[ti, upto] - a_sum[ti, i], b_sum[ti, upto] - b_sum[ti, i]
+                    fitting = low - 1
+                    if is_uniform:
+                        if a_fast * high + b_fast <= room:
+                            fitting = high
+                        elif a_fast * low + b_fast <= room:
+                            fitting = min(max(int((room - b_fast) / a_fast), low), high)
+                    if fitting < high:
+                        light = least_a[ti, upto] - least_a[ti, i], least_b[ti, upto] - least_b[ti, i]
+                        above = fitting + 1 if light[0] * (fitting + 1) + light[1] > room else high + 1
+                        probe = fitting + 1 if fitting < low else high  # most often nothing fits, or all
+                        while above - fitting > 1:
+                            found = choose(
+                                choices, bits, i, upto, ti, probe, (d - 1) * gradient_s, budget_s - moved_s,
+                                memory_bytes, max_nodes, scratch, picked,
+                            )  # fmt: skip
+                            if found == GAVE_UP:
+                                state[3] += 1
+                                found = is_optimistic
+                            if found == FITS:
+                                if probe == low and above == high + 1:
+                                    fitting, probe = probe, high
+                                else:
+                                    fitting, probe = probe, (probe + above) // 2
+                            else:
+                                above = probe
+                                probe = (fitting + above) // 2
+                    if fitting < low:
+                        continue
+                    for j in range(first, last + 1):
+                        if labels[j, 0] > d * (fitting - 1):
+                            break
+                        devices = labels[j, 1] + d * t
+                        if devices > cap:
+                            continue
+                        at = labels[j, 0] + d
+                        while at <= most and best[0, at] > devices:
+                            best[0, at], best[1, at], best[2, at], best[3, at] = devices, j, di, ti
+                            at += 1
+        fewest = UNREACHED
+        for replicas in range(most + 1):
+            if best[0, replicas] < fewest:
+                fewest = best[0, replicas]
+                at = state[1]
+                labels[at, 0], labels[at, 1], labels[at, 2] = replicas, fewest, best[1, replicas]
+                labels[at, 3], labels[at, 4], labels[at, 5] = best[2, replicas], best[3, replicas], i
+                state[1] += 1
+        front[i, 1] = state[1]
+        if front[i, 1] > front[i, 0]:
+            alive_ideal[state[2]] = i
+            alive_reach[state[2]] = work_s[i] + fewest * target_s
+            state[2] += 1

@@ -1,0 +1,203 @@
+"""Plans below a target: the chains of the kernels, as stages with choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.evaluate import MEMORY_TOLERANCE
+from placekit.solvers.training_plan.kernels import FITS, choose, extend_chains, stage_edges_s
+from placekit.solvers.training_plan.tables import Ideals, Tables
+from placekit.training.plan import PlanStage, TrainingPlan
+
+__all__ = ["PlanSearch", "Stopped"]
+
+PAIRS_PER_CALL = 20_000_000
+"""Pairs of ideals between two looks at the clock: a fraction of a second, unless memory binds everywhere."""
+TIME_ROUNDING = 1e-11
+"""Relative: far above what the sums of a stage lose, far below what counts as an improvement."""
+SUM_ROUNDING = 1e-14
+"""Relative to the sum over all layers: what differences of sums lose."""
+MAX_NODES = 20_000
+"""Nodes of the search for the choices of one stage; what is given up is counted and proves nothing."""
+
+
+class Stopped(Exception):  # noqa: N818  # no error: the user or the clock
+    """The search was told to stop."""
+
+
+class PlanSearch:
+    """Looks for plans that keep every stage below a target.
+
+    Parameters
+    ----------
+    tables, ideals
+        The problem, and the ideals at which a plan may be cut.
+    should_stop
+        Asked between two calls of the kernel.
+    max_nodes
+        Nodes of the search for the choices of one stage.
+
+    Attributes
+    ----------
+    pairs, gave_up : int
+        Pairs of ideals looked at so far, and knapsacks given up in the last search.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        ideals: Ideals,
+        should_stop: Callable[[], bool] = lambda: False,
+        max_nodes: int = MAX_NODES,
+    ) -> None:
+        self.tables, self.ideals, self.should_stop, self.max_nodes = tables, ideals, should_stop, max_nodes
+        self.pairs, self.gave_up = 0, 0
+        problem = tables.problem
+        self._max_replicas = min(problem.num_microbatches, problem.num_devices // int(tables.tensor_degrees[0]))
+        first = np.searchsorted(tables.data_degrees, np.arange(int(tables.data_degrees.max(initial=0)) + 1))
+        self._degrees = tables.tensor_degrees, tables.data_degrees, first.astype(np.int64)
+        self._choices = (
+            tables.choice_offsets, tables.time_s, tables.gradient_bytes, tables.memory_a, tables.memory_b,
+            tables.extra_offsets, tables.extra_other, tables.extra_s, tables.kind,
+        )  # fmt: skip
+        self._cuts = ideals.cut_offsets, ideals.cut_edges
+        self._edges = tables.edge_source, tables.edge_target, tables.edge_in_s, tables.edge_out_s
+        self._ideals = (
+            ideals.bits, ideals.size, ideals.time_s, ideals.gradient_bytes, ideals.memory_a, ideals.memory_b,
+            ideals.least_a, ideals.least_b, ideals.work_s, ideals.least_bytes,
+        )  # fmt: skip
+        n, rows = tables.num_layers, int(np.diff(tables.choice_offsets).max()) * tables.num_layers
+        self._scratch = (
+            *(np.zeros(n, dtype=np.int64), np.zeros(n + 1, dtype=np.int64)),
+            *(np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)),
+            *(np.zeros(rows), np.zeros(rows), np.zeros(rows, dtype=np.int64), np.zeros(rows), np.zeros((5, n + 1))),
+        )
+        self._picked = np.zeros(n, dtype=np.int64)
+        self._labels = np.zeros((1024, 6), dtype=np.int32)
+
+    def slowest_s(self) -> float:
+        """Return seconds that no stage of any plan exceeds."""
+        tables = self.tables
+        extra = np.add.reduceat(
+            np.append(tables.extra_s, 0.0), np.minimum(tables.extra_offsets[:-1], len(tables.extra_s))
+        )
+        extra[np.diff(tables.extra_offsets) == 0] = 0.0
+        row = tables.time_s + extra + tables.gradient_s_per_byte * tables.gradient_bytes
+        most = np.maximum.reduceat(row, tables.choice_offsets[:-1]).reshape(-1, tables.num_layers)
+        moved = tables.edge_in_s.sum(axis=1) + tables.edge_out_s.sum(axis=1)
+        # replicas multiply gradients by less than their number, and divide everything by it
+        return 2.0 * float((most.sum(axis=1) + moved).max()) + 1e-300
+
+    def below(
+        self, target_s: float, memory_bytes: float | None = None, is_optimistic: bool = False
+    ) -> TrainingPlan | None:
+        """Return a plan whose stages all take at most `target_s` (but for rounding); None if there is none.
+
+        None is a proof unless `gave_up` is positive; with `is_optimistic` it is a proof then, too, but a plan may lack
+        choices that fit, and then has the fastest ones.
+
+        Raises
+        ------
+        Stopped
+            `should_stop` said so.
+        """
+        ideals, tables, problem = self.ideals, self.tables, self.tables.problem
+        if not len(tables.data_degrees):
+            return None
+        memory = (problem.memory_bytes if memory_bytes is None else memory_bytes) * (1 + MEMORY_TOLERANCE)
+        rounding_s = SUM_ROUNDING * float(ideals.time_s[:, -1].max())
+        rounding_bytes = SUM_ROUNDING * float((ideals.memory_a + ideals.memory_b)[:, -1].max())
+        limits = (target_s, TIME_ROUNDING, rounding_s, memory, rounding_bytes, tables.gradient_s_per_byte)
+        flags = problem.num_devices, self._max_replicas, tables.is_uniform, int(is_optimistic), self.max_nodes
+        num_ideals = len(ideals)
+        front = np.zeros((num_ideals, 2), dtype=np.int64)
+        alive = np.zeros(num_ideals, dtype=np.int64), np.zeros(num_ideals)
+        best = np.zeros((4, self._max_replicas + 1), dtype=np.int64)
+        self._labels[0] = 0, 0, -1, 0, 0, num_ideals - 1
+        front[-1] = 0, 1
+        alive[0][0], alive[1][0] = num_ideals - 1, float(ideals.work_s[-1])
+        state = np.array([num_ideals - 2, 1, 1, 0, 0], dtype=np.int64)
+        while state[0] >= 0:
+            if self.should_stop():
+                raise Stopped
+            extend_chains(
+                self._ideals, self._cuts, self._edges, self._choices, self._degrees, limits, flags, state,
+                self._labels, front, alive, best, self._scratch, self._picked, PAIRS_PER_CALL,
+            )  # fmt: skip
+            if state[1] + self._max_replicas + 1 > len(self._labels):
+                grown = np.zeros((2 * len(self._labels) + self._max_replicas + 1, 6), dtype=np.int32)
+                grown[: state[1]] = self._labels[: state[1]]
+                self._labels = grown
+        self.pairs += int(state[4])
+        self.gave_up = int(state[3])
+        if front[0, 1] == front[0, 0]:
+            return None
+        return self._plan(int(front[0, 1]) - 1, limits)
+
+    def _plan(self, label: int, limits: tuple[float, ...]) -> TrainingPlan:
+        """Follow the labels from the begin of the pipeline to its end."""
+        stages = []
+        while self._labels[label, 2] >= 0:
+            rest, di, ti, before = (int(x) for x in self._labels[label, 2:6])
+            upto, d = int(self._labels[rest, 5]), int(self.tables.data_degrees[di])
+            in_flight = -(-int(self._labels[rest, 0]) // d) + 1
+            budget_s = limits[0] * d * (1 + limits[1]) + limits[2]
+            stages.append(self._stage(before, upto, ti, d, in_flight, budget_s, limits[3]))
+            label = rest
+        return TrainingPlan(tuple(stages))
+
+    def _stage(
+        self, before: int, upto: int, ti: int, d: int, in_flight: int, budget_s: float, memory_bytes: float
+    ) -> PlanStage:
+        """Return the stage with the fastest choices that fit, found by bisection on its time."""
+        tables, bits = self.tables, self.ideals.bits
+        moved_s = float(stage_edges_s(self._cuts, self._edges, bits, before, upto, ti))
+        gradient_s = (d - 1) * tables.gradient_s_per_byte
+        members = [v for v in range(tables.num_layers) if _bit(bits[upto], v) and not _bit(bits[before], v)]
+
+        def attempt(seconds: float) -> tuple[float, NDArray[np.int64]] | None:
+            found = choose(
+                self._choices, bits, before, upto, ti, in_flight, gradient_s, seconds, memory_bytes, self.max_nodes,
+                self._scratch, self._picked,
+            )  # fmt: skip
+            if found != FITS:
+                return None
+            picked = self._picked[members].copy()
+            return self._seconds(members, picked, gradient_s), picked
+
+        found = attempt(budget_s - moved_s) or attempt(np.inf)
+        picked = self._picked[members].copy() if found is None else found[1]
+        if found is not None:
+            low = sum(float(tables.time_s[tables.choice_offsets[ti * tables.num_layers + v]]) for v in members)
+            high = found[0]
+            while high - low > 1e-9 * high:
+                middle = (low + high) / 2
+                better = attempt(middle)
+                if better is None:
+                    low = middle
+                else:
+                    high, picked = min(middle, better[0]), better[1]
+        layers = tables.order[members]
+        by_layer = np.argsort(layers)
+        return PlanStage(
+            tuple(layers[by_layer].tolist()), d, int(tables.tensor_degrees[ti]),
+            tuple(tables.choice_index[picked[by_layer]].tolist()),
+        )  # fmt: skip
+
+    def _seconds(self, members: list[int], picked: NDArray[np.int64], gradient_s: float) -> float:
+        tables = self.tables
+        total = float((tables.time_s[picked] + gradient_s * tables.gradient_bytes[picked]).sum())
+        inside = set(members)
+        for c in picked.tolist():
+            for x in range(tables.extra_offsets[c], tables.extra_offsets[c + 1]):
+                if int(tables.extra_other[x]) not in inside:
+                    total += float(tables.extra_s[x])
+        return total
+
+
+def _bit(words: NDArray[Any], v: int) -> bool:
+    return bool((int(words[v >> 6]) >> (v & 63)) & 1)
