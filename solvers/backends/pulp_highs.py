@@ -3,10 +3,14 @@
 PuLP builds the HiGHS model and reads the answer; this adds what an anytime method needs and PuLP does not pass
 through: a MIP start, every improving solution, the dual bound, and a way to stop from outside. HiGHS runs in a thread
 of its own, so that the main thread keeps seeing signals (Ctrl-C).
+
+A program of few integers is proven once more when HiGHS has ended, by
+:mod:`placekit.solvers.backends.certified`: only that bound counts then, and a better solution of its is passed on.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +20,8 @@ import numpy as np
 import pulp
 from numpy.typing import NDArray
 
-from placekit.solvers.backends.highs import UNSOUND_PRESOLVE_RULES
+from placekit.solvers.backends.certified import MAX_INTEGERS, Arrays, branch_and_bound
+from placekit.solvers.backends.highs import SOUND_OPTIONS, too_wide
 
 __all__ = ["AnytimeHiGHS"]
 
@@ -32,7 +37,7 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
         Called with ``[num_variables]`` values, in the order of ``lp.variables()``, and the objective of every
         improving solution; from HiGHS's thread.
     on_bound
-        Called with the dual bound whenever HiGHS reports one; from HiGHS's thread.
+        Called with every dual bound, and whether it is proven whatever HiGHS did; mostly from HiGHS's thread.
     should_stop
         Asked often; True ends the solve.
     start
@@ -45,13 +50,19 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
     status : highspy.HighsModelStatus
         HiGHS's own word, after the solve.
     bound : float or None
-        Dual bound after the solve.
+        HiGHS's dual bound after the solve.
+    is_certified : bool
+        True if the program is small enough to be proven once more; then bounds come at the end only.
+    refusal : str or None
+        Why HiGHS's bounds do not count, if they do not.
+    is_infeasible : bool
+        True if there is no solution: HiGHS's word, or, where `is_certified`, proven.
     """
 
     def __init__(
         self,
         on_solution: Callable[[NDArray[np.float64], float], None],
-        on_bound: Callable[[float], None],
+        on_bound: Callable[[float, bool], None],
         should_stop: Callable[[], bool],
         start: Mapping[pulp.LpVariable, float] | None = None,
         **options: Any,
@@ -60,18 +71,22 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
             msg=False,
             callbackTuple=(self._on_event, None),
             callbacksToActivate=[_EVENTS.kCallbackMipImprovingSolution, _EVENTS.kCallbackMipInterrupt],
-            presolve_rule_off=UNSOUND_PRESOLVE_RULES,
+            **SOUND_OPTIONS,
             **options,
         )
         self._on_solution, self._on_bound, self._should_stop, self._start = on_solution, on_bound, should_stop, start
         self._error: BaseException | None = None
         self.status: Any = None
         self.bound: float | None = None
+        self.is_certified = False
+        self.is_infeasible = False
+        self.refusal: str | None = None
+        self._objective = math.inf
 
     def _on_event(self, event: Any, message: str, out: Any, answer: Any, user_data: Any) -> None:  # noqa: ARG002  # HiGHS's signature
         try:
             if event == _EVENTS.kCallbackMipImprovingSolution:
-                self._on_solution(np.array(out.mip_solution, dtype=np.float64), float(out.objective_function_value))
+                self._see_solution(np.array(out.mip_solution, dtype=np.float64), float(out.objective_function_value))
             self._see_bound(out.mip_dual_bound)
             if self._should_stop():
                 answer.user_interrupt = True
@@ -82,7 +97,12 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
     def _see_bound(self, bound: float) -> None:
         if np.isfinite(bound) and (self.bound is None or bound > self.bound):
             self.bound = float(bound)
-            self._on_bound(self.bound)
+            if not self.is_certified and self.refusal is None:
+                self._on_bound(self.bound, False)
+
+    def _see_solution(self, values: NDArray[np.float64], objective: float) -> None:
+        self._objective = min(self._objective, objective)
+        self._on_solution(values, objective)
 
     def callSolver(self, lp: pulp.LpProblem) -> None:  # noqa: N802  # PuLP's name
         """Run HiGHS on the model that PuLP built."""
@@ -92,6 +112,9 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
             solution = highspy.HighsSolution()
             solution.col_value = [self._start[variable] for variable in lp.variables()]
             highs.setSolution(solution)
+        self.is_certified = sum(variable.cat == pulp.LpInteger for variable in lp.variables()) <= MAX_INTEGERS
+        if not self.is_certified:
+            self.refusal = too_wide(np.array(highs.getLp().a_matrix_.value_))
         worker = threading.Thread(target=self._run, args=(highs,), name="highs")
         worker.start()
         while worker.is_alive():
@@ -102,12 +125,21 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
         info = highs.getInfo()
         if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
             # presolve and restarts can find the last solution without a callback
-            self._on_solution(np.array(highs.getSolution().col_value), highs.getObjectiveValue())
-        is_mip = any(variable.cat == pulp.LpInteger for variable in lp.variables())
-        if is_mip:
-            self._see_bound(info.mip_dual_bound)
-        elif self.status == highspy.HighsModelStatus.kOptimal:
-            self._see_bound(highs.getObjectiveValue())
+            self._see_solution(np.array(highs.getSolution().col_value), highs.getObjectiveValue())
+        self.is_infeasible = self.status == highspy.HighsModelStatus.kInfeasible and self.refusal is None
+        self._see_bound(info.mip_dual_bound)
+        if self.is_certified:
+            self._certify(highs)
+
+    def _certify(self, highs: Any) -> None:
+        """Prove that nothing is better than the best solution, or pass on what is; or that there is none."""
+        offset = float(highs.getLp().offset_)
+        proof = branch_and_bound(Arrays.of_highs(highs.getLp()), self._objective - offset, math.inf, self._should_stop)
+        self.is_infeasible = proof.is_done and proof.bound == math.inf
+        if proof.column is not None and proof.objective + offset < self._objective:
+            self._see_solution(proof.column, proof.objective + offset)
+        if math.isfinite(proof.bound):
+            self._on_bound(proof.bound + offset, True)
 
     def _run(self, highs: Any) -> None:
         try:

@@ -49,17 +49,23 @@ def _states(counts: list[int]) -> NDArray[np.int64]:
 
 
 def out_times(flat: OffloadProblem, net_time_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``[N]`` least seconds to move one of the node's outputs; 0 without any."""
+    """``[N]`` least seconds to move an output that somebody waits for; 0 where nobody does.
+
+    A node that ends a call has all that wait for it outside. A net of which no reader waits may have them all inside:
+    it need not move.
+    """
+    waits = set(zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True))
     least = np.full(flat.num_nodes, np.inf)
-    np.minimum.at(least, flat.net_nodes[flat.net_offsets[:-1]], net_time_s.min(axis=1, initial=np.inf))
-    # an edge without a net is free, and there may be one beside the nets
     priced = set()
-    for n in range(flat.num_nets):
-        nodes = flat.nodes_of_net(n).tolist()
-        priced |= {(nodes[0], v) for v in nodes[1:]}
-    for u, v in zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True):
-        if (u, v) not in priced:
-            least[u] = 0.0
+    for n, time in enumerate(net_time_s.min(axis=1, initial=np.inf).tolist()):
+        producer, *readers = flat.nodes_of_net(n).tolist()
+        waiting = waits & {(producer, v) for v in readers}
+        if waiting:
+            least[producer] = min(least[producer], time)
+            priced |= waiting
+    # an edge without a net is free, and there may be one beside the nets
+    for u, _ in waits - priced:
+        least[u] = 0.0
     return np.where(np.isfinite(least), least, 0.0)
 
 

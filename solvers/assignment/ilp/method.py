@@ -22,6 +22,7 @@ from placekit.problem import Problem
 from placekit.solvers.assignment.ilp.model import CEILING, IlpModel
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import offer_best_chains, open_run
+from placekit.solvers.backends.highs import ABSOLUTE_SLACK, RELATIVE_SLACK, ROUNDING
 from placekit.solvers.backends.pulp_highs import AnytimeHiGHS
 from placekit.solvers.offload_latency.method import why_not
 from placekit.solvers.params import read_params
@@ -29,8 +30,8 @@ from placekit.stop import StopReason
 
 __all__ = ["Ilp", "IlpParams"]
 
-BOUND_SLACK = 5e-7
-"""Taken off a solver's bound, relative and in its own units: it is proven within tolerances only."""
+SOLVER_SHARE = 0.8
+"""Share of the time left that the solver may take; the rest is for the proof of what it says."""
 CLAIM_SLACK = 1e-5
 """Allowed on a solver's objective, relative and to the ceiling: binaries are integral within a tolerance only."""
 
@@ -149,11 +150,14 @@ class Ilp:
         run.info |= {"variables": len(model.lp.variables()), "constraints": model.lp.numConstraints()}
         while True:
             num_covers = len(model.covers)
+            refused: list[Answer] = []  # rows may join the program only when the solver has been read
             if self.params.solver == "HiGHS":
                 start = None if run.placement is None else encode(run.placement)
-                reason = self._solve_with_highs(run, model, start)
+                reason = self._solve_with_highs(run, model, start, refused)
             else:
-                reason = self._solve_with_pulp(run, model)
+                reason = self._solve_with_pulp(run, model, refused)
+            for answer in refused:
+                model.forbid_together(answer)
             if reason is not StopReason.FINISHED or len(model.covers) == num_covers:
                 return reason
 
@@ -167,29 +171,35 @@ class Ilp:
     def _threads(self) -> int:
         return self.params.threads or len(os.sched_getaffinity(0))
 
-    def _offer(self, run: Run, model: Program[Answer], values: Values, objective: float | None) -> None:
+    def _offer(
+        self, run: Run, model: Program[Answer], values: Values, objective: float | None, refused: list[Answer]
+    ) -> None:
         answer = model.decode(values)
         promised = None
         if objective is not None and model.is_exact:
             promised = (objective * (1 + CLAIM_SLACK) + CLAIM_SLACK * CEILING) * model.unit_s
         if not run.offer(answer, at_most=promised).is_feasible:
-            model.forbid_together(answer)
+            refused.append(answer)
 
-    def _solve_with_highs(self, run: Run, model: Program[Answer], start: Values | None) -> StopReason:
+    def _solve_with_highs(
+        self, run: Run, model: Program[Answer], start: Values | None, refused: list[Answer]
+    ) -> StopReason:
         variables = model.lp.variables()
 
         def offer(values: NDArray[np.float64], objective: float) -> None:
-            self._offer(run, model, dict(zip(variables, values.tolist(), strict=True)), objective)
+            self._offer(run, model, dict(zip(variables, values.tolist(), strict=True)), objective, refused)
 
         highs = AnytimeHiGHS(
             offer,
-            lambda bound: run.raise_bound(round_down(bound, model.unit_s), "ILP dual bound"),
+            lambda bound, is_certified: run.raise_bound(
+                certified_s(bound, model.unit_s) if is_certified else claimed_s(bound, model.unit_s), "ILP dual bound"
+            ),
             lambda: run.should_stop() is not None,
             start,
-            timeLimit=run.remaining_s,
+            timeLimit=None if run.remaining_s is None else SOLVER_SHARE * run.remaining_s,
             threads=self._threads,
             # HiGHS measures against its own incumbent and bound; the run stops at the exact gap
-            gapRel=max(BOUND_SLACK / 2, run.asked_gap / 2),
+            gapRel=max(RELATIVE_SLACK / 2, run.asked_gap / 2),
             gapAbs=0.0,
             mip_feasibility_tolerance=1e-7,
             random_seed=run.seed % 2**31,
@@ -199,11 +209,13 @@ class Ilp:
         if status not in _REASONS:
             raise SolverUnavailableError(f"ilp: HiGHS ended with the unexpected status {status}")
         run.info["solver_status"] = status
-        if status == "kInfeasible" and run.placement is None:
+        if highs.refusal is not None:
+            run.info["bound_refused"] = highs.refusal
+        if highs.is_infeasible and run.placement is None:
             return run.prove_infeasible(clash())
         return run.should_stop() or _REASONS[status]
 
-    def _solve_with_pulp(self, run: Run, model: Program[Answer]) -> StopReason:
+    def _solve_with_pulp(self, run: Run, model: Program[Answer], refused: list[Answer]) -> StopReason:
         names = {"CBC": "COIN_CMD" if "COIN_CMD" in pulp.listSolvers(onlyAvailable=True) else "PULP_CBC_CMD"}
         name = names.get(self.params.solver, self.params.solver)
         if name not in pulp.listSolvers():
@@ -221,10 +233,10 @@ class Ilp:
         values = {variable: variable.value() for variable in model.lp.variables()}
         has_solution = model.lp.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
         if has_solution and None not in values.values():
-            self._offer(run, model, values, None)
+            self._offer(run, model, values, None, refused)
             # PuLP passes no dual bound on: only "optimal", within the gap that was asked for, is one
             if model.lp.sol_status == pulp.LpSolutionOptimal:
-                bound = round_down(pulp.value(model.lp.objective) * (1 - gap), model.unit_s)
+                bound = claimed_s(pulp.value(model.lp.objective) * (1 - gap), model.unit_s)
                 run.raise_bound(bound, f"{self.params.solver} optimum")
         return run.should_stop() or StopReason.FINISHED
 
@@ -243,6 +255,11 @@ _REASONS = {
 """Why HiGHS stopped; "finished" becomes "proved" if bound and objective meet."""
 
 
-def round_down(bound: float, unit_s: float) -> float:
-    """Return a solver's bound in seconds, less the solver's tolerances; a bound is never rounded up."""
-    return math.nextafter((bound - BOUND_SLACK) * (1 - BOUND_SLACK) * unit_s, -math.inf)
+def claimed_s(bound: float, unit_s: float) -> float:
+    """Return a solver's bound in seconds, less the solver's tolerances."""
+    return math.nextafter((bound - ABSOLUTE_SLACK) * (1 - RELATIVE_SLACK) * unit_s, -math.inf)
+
+
+def certified_s(bound: float, unit_s: float) -> float:
+    """Return a bound that is proven in floating point in seconds, less what coefficients and sums are rounded by."""
+    return math.nextafter(bound * (1 - ROUNDING) * unit_s, -math.inf)

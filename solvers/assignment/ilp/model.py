@@ -184,7 +184,7 @@ class IlpModel:
         backward = self.contraction.problem.graph.is_backward.any()
         passes = {"fw": [0], "bw": [1]} if objective.schedule == "gpipe" and backward else {"all": [0, 1]}
         for name, of_pass in passes.items():
-            level = self.level[name] = self.lp.add_variable(f"T_{name}", 0)
+            level = self.level[name] = self.lp.add_variable(f"T_{name}", 0, CEILING * (1 + 1e-6))
             at_level: Linear = ([(level, 1.0)], 0.0)
             for s in range(self.num_slots):
                 work, moves = self._work(s, of_pass), self._moves(s, of_pass)

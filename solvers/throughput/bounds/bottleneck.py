@@ -168,7 +168,7 @@ class BottleneckProgram:
         self.num_detailed = 1 if chain else min(num_detailed, int(machines.count[group]))
         self.others[group] -= self.num_detailed
         self.rows = Program()
-        top = math.inf if upper_bound_s is None else CEILING * (1 + 1e-6)
+        top = CEILING * (1 + 1e-6)  # without an upper bound the ceiling is what no placement exceeds
         self.level = [self.rows.column(0.0, top, cost=1.0) for _ in machines.passes]
         if upper_bound_s is not None:
             self.rows.row(dict.fromkeys(self.level, 1.0), high=top)

@@ -71,7 +71,9 @@ class MachineProgram:
         program = Program()
         # the sum of the largest times is at least the optimum of the relaxation and of the same order of magnitude
         unit_s = max(float(machines.time_s.max(axis=1).sum()), least_s, 1e-290) / 100
-        level = [program.column(0.0, math.inf, cost=1.0) for _ in machines.passes]
+        # no optimum needs more: all work, and what every device may have to pay beside it; bounds need finite boxes
+        top = 101.0 * (1 + float(machines.count.sum()))
+        level = [program.column(0.0, top, cost=1.0) for _ in machines.passes]
         share = {
             (v, g): program.column()
             for v in range(machines.num_classes)

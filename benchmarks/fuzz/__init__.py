@@ -1,0 +1,1 @@
+"""Fuzzing: small random problems, every method, against enumeration by the judge."""

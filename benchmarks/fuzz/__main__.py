@@ -1,0 +1,126 @@
+"""``python -m placekit.benchmarks.fuzz --minutes 10 --seed 0``: solve random problems by every method, and check.
+
+Every finding is made smaller and written as a problem file into the folder; the exit status is 1 if there is any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from placekit.benchmarks.fuzz.checks import Finding, check
+from placekit.benchmarks.fuzz.minimise import minimise
+from placekit.benchmarks.fuzz.optimum import enumerated_optimum
+from placekit.benchmarks.fuzz.problems import OBJECTIVE_NAMES, random_problem
+from placekit.io.problem_json import write_problem
+from placekit.problem import Problem
+
+EXACT = ("auto", "bound", "dp", "ilp", "cpsat", "mincut")
+"""Methods that prove something: they see every problem."""
+SEARCHES: dict[str, dict[str, object]] = {
+    "single": {},
+    "round-robin": {},
+    "random": {},
+    "greedy": {},
+    "pipedream": {},
+    "metis": {},
+    "dpl": {},
+    "heft": {},
+    "cpop": {},
+    "peft": {},
+    "critical-path": {},
+    "m-topo": {},
+    "m-etf": {},
+    "m-sct": {},
+    "local-search": {"patience": 2, "steps": 50},
+    "lns": {"patience": 2},
+    "brkga": {},
+    "greedy+local-search+lns": {"local-search.patience": 2, "local-search.steps": 50, "lns.patience": 2},
+}
+"""Methods that prove nothing, with parameters that end them soon: a few of them see each problem."""
+LEARNED = ("hsdag", "gdp", "placeto", "rnn")
+SEARCHES_PER_PROBLEM = 3
+LEARNED_EVERY = 200
+"""One problem in so many is learned."""
+SOLVE_S = 20.0
+"""Time limit of a solve."""
+MINIMISE_S = 60.0
+"""Seconds to make a finding smaller."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run until the minutes are over."""
+    parser = argparse.ArgumentParser(prog="placekit.benchmarks.fuzz", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long, about (default: 10)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all problems (default: 0)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first problem (default: 0)")
+    parser.add_argument("--cases", type=int, default=None, help="number of problems at most")
+    parser.add_argument("--objective", choices=OBJECTIVE_NAMES, default=None, help="one objective only")
+    parser.add_argument("--methods", default=None, help="these methods only, with commas between")
+    parser.add_argument("-o", "--out", type=Path, default=Path("fuzz"), help="folder of findings (default: fuzz)")
+    options = parser.parse_args(arguments)
+    ends_s = perf_counter() + 60 * options.minutes
+    solves: Counter[str] = Counter()
+    num_findings, case = 0, options.first
+    last = None if options.cases is None else options.first + options.cases
+    while perf_counter() < ends_s and (last is None or case < last):
+        problem = random_problem(options.seed, case, options.objective)
+        optimum_s = enumerated_optimum(problem)
+        for method, params in _methods(options.seed, case, options.methods):
+            found = check(problem, optimum_s, method, params, options.seed, SOLVE_S)
+            solves[method] += 1
+            if found is not None:
+                num_findings += 1
+                _report(options.out, options.seed, case, method, params, problem, found)
+            if perf_counter() >= ends_s:
+                break
+        case += 1
+    print(
+        f"seed {options.seed}, problems {options.first} to {case - 1}: {sum(solves.values())} solves, "
+        f"{num_findings} findings"
+    )
+    print(", ".join(f"{method} {count}" for method, count in sorted(solves.items())))
+    return 1 if num_findings else 0
+
+
+def _methods(seed: int, case: int, only: str | None) -> list[tuple[str, dict[str, object]]]:
+    if only is not None:
+        return [(method, SEARCHES.get(method, {})) for method in only.split(",")]
+    rng = np.random.default_rng([seed, case, 1])
+    some = rng.choice(sorted(SEARCHES), SEARCHES_PER_PROBLEM, replace=False).tolist()
+    found = [(method, dict[str, object]()) for method in EXACT] + [(method, SEARCHES[method]) for method in some]
+    if case % LEARNED_EVERY == LEARNED_EVERY - 1:
+        found.append((str(rng.choice(LEARNED)), {}))
+    return found
+
+
+def _report(
+    folder: Path,
+    seed: int,
+    case: int,
+    method: str,
+    params: dict[str, object],
+    problem: Problem,
+    found: Finding,
+) -> None:
+    print(f"seed {seed}, problem {case}, {method}: {found.what}: {found.detail}", flush=True)
+    ends_s = perf_counter() + MINIMISE_S
+
+    def still_fails(smaller: Problem) -> bool:
+        again = check(smaller, enumerated_optimum(smaller), method, params, seed, SOLVE_S)
+        return again is not None and again.what == found.what
+
+    small = minimise(problem, still_fails, lambda: perf_counter() < ends_s)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{method.replace('+', '_')}-{seed}-{case}.json"
+    write_problem(small, path)
+    print(f"  {path}: {small!r}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

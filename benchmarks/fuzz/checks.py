@@ -1,0 +1,92 @@
+"""What must be true of every result on a problem whose optimum is known."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from placekit.errors import JudgeDisagreementError, PlacekitError, SolverUnavailableError, UnsupportedProblemError
+from placekit.evaluate import evaluate
+from placekit.problem import Problem
+from placekit.result import OPTIMALITY_TOLERANCE, Result, Status
+from placekit.solve import solve
+from placekit.stop import MaxRuntime
+
+__all__ = ["ALWAYS_PROVES", "Finding", "check", "check_result"]
+
+JUDGE_ROUNDING = 1e-12
+"""Relative; two placements of one value may differ by as much when the judge adds up."""
+ALWAYS_PROVES = frozenset({"auto"})
+"""Methods that prove every small problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One claim that is wrong.
+
+    Parameters
+    ----------
+    what
+        The class: ``"bound above the optimum"``, ``"exception KeyError"``, ...
+    detail
+        The values.
+    """
+
+    what: str
+    detail: str
+
+
+def check(
+    problem: Problem, optimum_s: float | None, method: str, params: Mapping[str, object], seed: int, time_s: float
+) -> Finding | None:
+    """Solve `problem` by `method` and return what is wrong with the result; None if nothing is.
+
+    A method that does not work on the problem is none of our business: it must say so by its own error.
+    """
+    try:
+        result = solve(problem, method, stop=MaxRuntime(time_s), seed=seed, params=dict(params))
+    except (UnsupportedProblemError, SolverUnavailableError):
+        return None
+    except JudgeDisagreementError as error:
+        return Finding("judge disagreement", str(error))
+    except PlacekitError as error:
+        return Finding(f"error {type(error).__name__}", str(error))
+    except Exception as error:  # any other exception is a finding
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return Finding(f"exception {type(error).__name__}", f"{error} at {last.filename}:{last.lineno}")
+    return check_result(problem, optimum_s, result, must_prove=method in ALWAYS_PROVES)
+
+
+def check_result(problem: Problem, optimum_s: float | None, result: Result, *, must_prove: bool) -> Finding | None:
+    """Return what is wrong with `result`, given the enumerated optimum (None: infeasible); None if nothing is."""
+    if result.status is Status.INFEASIBLE and optimum_s is not None:
+        return Finding("feasible called infeasible", f"a placement of {optimum_s!r} s exists")
+    if optimum_s is None:
+        if result.placement is not None:
+            return Finding("infeasible answer", "enumeration finds no placement")
+        return (
+            Finding("infeasibility not proven", str(result.stop_reason))
+            if must_prove and (result.status is not Status.INFEASIBLE)
+            else None
+        )
+    bound_s = result.lower_bound
+    if bound_s is not None and bound_s > optimum_s * (1 + JUDGE_ROUNDING):
+        detail = f"{result.bound_name}: {bound_s!r} s, optimum {optimum_s!r} s, off by {bound_s / optimum_s - 1:.2g}"
+        return Finding("bound above the optimum", detail) if optimum_s else Finding("bound above zero", detail)
+    if result.placement is None or result.objective is None:
+        return Finding("no answer", f"{result.stop_reason}; optimum {optimum_s!r} s") if must_prove else None
+    judged = evaluate(problem, result.placement)
+    if not judged.is_feasible or judged.objective is None:
+        return Finding("infeasible answer", str(judged.violations[0]))
+    if judged.objective != result.objective:
+        return Finding("judge says otherwise", f"{result.objective!r} s, judge {judged.objective!r} s")
+    if judged.objective < optimum_s * (1 - JUDGE_ROUNDING):
+        return Finding("below the enumerated optimum", f"{judged.objective!r} s, enumerated {optimum_s!r} s")
+    off = result.objective - optimum_s
+    if result.status is Status.OPTIMAL and off > OPTIMALITY_TOLERANCE * result.objective * (1 + 1e-3):
+        detail = f"{result.objective!r} s by {result.bound_name}, optimum {optimum_s!r} s"
+        return Finding("called optimal, is not", detail)
+    if must_prove and result.status is not Status.OPTIMAL:
+        return Finding("not proven", f"{result.objective!r} s, bound {bound_s!r} s, optimum {optimum_s!r} s")
+    return None

@@ -1,0 +1,146 @@
+"""Make a failing problem smaller while it keeps failing in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.errors import PlacekitError
+from placekit.graph import OpGraph
+from placekit.platform import Platform
+from placekit.problem import UNPINNED, Problem
+
+__all__ = ["minimise"]
+
+
+def minimise(problem: Problem, still_fails: Callable[[Problem], bool], may_go_on: Callable[[], bool]) -> Problem:
+    """Return a smaller problem that `still_fails`: fewer ops, readers, devices and constraints, rounder numbers.
+
+    Parameters
+    ----------
+    problem
+        A problem that fails.
+    still_fails
+        Whether a problem fails in the same way.
+    may_go_on
+        Asked before every try.
+    """
+    improved = True
+    while improved:
+        improved = False
+        for smaller in _smaller(problem):
+            if not may_go_on():
+                return problem
+            if still_fails(smaller):
+                problem, improved = smaller, True
+                break
+    return problem
+
+
+def _smaller(problem: Problem) -> Iterator[Problem]:
+    """Yield problems one step smaller, large steps first; those that cannot be built are left out."""
+    for step in _steps(problem):
+        try:
+            yield step()
+        except (PlacekitError, ValueError):
+            continue
+
+
+def _steps(problem: Problem) -> Iterator[Callable[[], Problem]]:
+    graph, platform, costs = problem.graph, problem.platform, problem.costs
+    everything = np.arange(graph.num_ops)
+    yield from (partial(_without_op, problem, op) for op in range(graph.num_ops))
+    yield from (partial(_without_device, problem, d) for d in range(platform.num_devices))
+    readers = np.arange(len(graph.consumers))
+    yield from (partial(_without_readers, problem, readers != edge) for edge in readers.tolist())
+    if (problem.colocation != everything).any():
+        yield partial(problem.replace, colocation=None)
+    if (costs.op_group != everything).any():
+        yield partial(_with_costs, problem, op_group=None)
+    if not costs.supported.all():
+        yield partial(_with_costs, problem, supported=None)
+    if any(device.memory_bytes is not None for device in platform.devices):
+        free = Platform(tuple(device.replace(memory_bytes=None) for device in platform.devices))
+        yield partial(problem.replace, platform=free)
+    yield from (partial(_unpinned, problem, op) for op in np.flatnonzero(problem.pinned >= 0).tolist())
+    if problem.objective != type(problem.objective)():
+        yield partial(problem.replace, objective=type(problem.objective)())
+    for name in ("op_time_s", "transfer_time_s", "op_memory_bytes"):
+        values = getattr(costs, name)
+        for at in map(tuple, np.argwhere(values != 0).tolist()):
+            for rounder in (0.0, _round(float(values[at]))):
+                if rounder != values[at]:
+                    changed = values.copy()
+                    changed[at] = rounder
+                    yield partial(_with_costs, problem, **{name: changed})
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.0e}")
+
+
+def _unpinned(problem: Problem, op: int) -> Problem:
+    pinned = problem.pinned.copy()
+    pinned[op] = UNPINNED
+    return problem.replace(pinned=pinned)
+
+
+def _with_costs(problem: Problem, **changes: Any) -> Problem:
+    return problem.replace(costs=problem.costs.replace(**changes))
+
+
+def _without_device(problem: Problem, device: int) -> Problem:
+    devices = tuple(d for at, d in enumerate(problem.platform.devices) if at != device)
+    if not devices or (problem.pinned == device).any():
+        raise ValueError("needed")
+    pinned = np.where(problem.pinned > device, problem.pinned - 1, problem.pinned)
+    return problem.replace(platform=Platform(devices), pinned=pinned)
+
+
+def _without_readers(problem: Problem, keep: NDArray[np.bool_], keep_op: NDArray[np.bool_] | None = None) -> Problem:
+    """Drop readers, tensors without readers, and ops."""
+    graph, costs = problem.graph, problem.costs
+    if keep_op is None:
+        keep_op = np.ones(graph.num_ops, dtype=bool)
+    if not keep_op.any():
+        raise ValueError("no op is left")
+    counts = np.bincount(graph.consumed_tensor[keep], minlength=graph.num_tensors)
+    keep_tensor = counts > 0
+    new_op = np.cumsum(keep_op) - 1
+    smaller = OpGraph(
+        name=graph.name,
+        op_names=tuple(name for name, kept in zip(graph.op_names, keep_op.tolist(), strict=True) if kept),
+        op_types=tuple(kind for kind, kept in zip(graph.op_types, keep_op.tolist(), strict=True) if kept),
+        tensor_producer=new_op[graph.tensor_producer[keep_tensor]],
+        consumer_offsets=np.cumsum([0, *counts[keep_tensor].tolist()], dtype=np.int64),
+        consumers=new_op[graph.consumers[keep]],
+        tensor_bytes=graph.tensor_bytes[keep_tensor],
+        is_backward=graph.is_backward[keep_op],
+    )
+    fewer = costs.replace(
+        op_time_s=costs.op_time_s[keep_op],
+        transfer_time_s=costs.transfer_time_s[keep_tensor],
+        op_memory_bytes=costs.op_memory_bytes[keep_op],
+        supported=costs.supported[keep_op],
+        op_group=costs.op_group[keep_op],
+        op_time_spread=None,
+    )
+    return Problem(
+        smaller,
+        problem.platform,
+        fewer,
+        problem.objective,
+        problem.contiguity,
+        problem.colocation[keep_op],
+        problem.pinned[keep_op],
+    )
+
+
+def _without_op(problem: Problem, op: int) -> Problem:
+    graph = problem.graph
+    producer = graph.tensor_producer[graph.consumed_tensor]
+    return _without_readers(problem, (producer != op) & (graph.consumers != op), np.arange(graph.num_ops) != op)

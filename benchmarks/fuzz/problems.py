@@ -1,0 +1,190 @@
+"""Random problems small enough to enumerate, and as awkward as users' problems are rarely but surely.
+
+Every problem follows from a seed and a number alone, so that a finding can be made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.contiguity import Contiguity
+from placekit.costs import CostTable
+from placekit.graph import OpGraph
+from placekit.objectives import Makespan, Objective, OffloadLatency, SerialLatency, Throughput
+from placekit.platform import Device, Platform
+from placekit.problem import UNPINNED, Problem
+
+__all__ = ["OBJECTIVE_NAMES", "random_problem"]
+
+MAX_PLACEMENTS = 800
+"""Placements to enumerate, at most: the judge takes some ten thousand a second."""
+MAX_OPS = {"makespan": 5}
+"""Ops at most, where orders are enumerated as well."""
+DEFAULT_MAX_OPS = 8
+
+OBJECTIVE_NAMES = ("throughput", "serial-latency", "offload-latency", "makespan")
+
+Times = NDArray[np.float64]
+
+
+def random_problem(seed: int, case: int, objective_name: str | None = None) -> Problem:
+    """Return problem number `case` of `seed`; of the named objective, or of any.
+
+    Shapes, costs and constraints are drawn apart: chains, trees, meshes, parts without edges, several tensors between
+    the same ops; times that tie, vanish, or span up to twenty orders of magnitude; limits that just hold or just do
+    not; pins, colocation, fused groups, ops that a kind cannot run, equal and unequal devices.
+    """
+    rng = np.random.default_rng([seed, case])
+    name = objective_name or str(rng.choice(OBJECTIVE_NAMES))
+    num_ops = int(rng.integers(1, MAX_OPS.get(name, DEFAULT_MAX_OPS) + 1))
+    num_devices = int(rng.integers(1, 5))
+    while num_devices**num_ops > MAX_PLACEMENTS:
+        num_ops, num_devices = (num_ops - 1, num_devices) if rng.random() < 0.5 else (num_ops, num_devices - 1)
+    graph = _graph(rng, num_ops, may_train=name == "throughput")
+    platform_kinds = sorted(rng.integers(0, int(rng.integers(1, 4)), num_devices).tolist())
+    kinds = tuple(f"k{kind}" for kind in sorted(set(platform_kinds)))
+    draw = _regime(rng)
+    op_time_s, transfer_time_s = draw((num_ops, len(kinds))), draw((graph.num_tensors, len(kinds)))
+    if rng.random() < 0.3:
+        transfer_time_s *= float(rng.choice([0.0, 1e-3, 10.0]))
+    if rng.random() < 0.2:  # rows whose kinds differ in nothing
+        op_time_s[:] = op_time_s[:, :1]
+        transfer_time_s[:] = transfer_time_s[:, :1]
+    is_host = rng.random(len(kinds)) < (0.6 if name == "offload-latency" else 0.3)
+    transfer_time_s[:, is_host & (rng.random(len(kinds)) < 0.7)] = 0.0
+    supported = np.ones((num_ops, len(kinds)), dtype=bool)
+    if rng.random() < 0.3:
+        supported = rng.random((num_ops, len(kinds))) < 0.7
+        supported[np.arange(num_ops), rng.integers(0, len(kinds), num_ops)] = True
+    op_memory_bytes, limits = _memory(rng, num_ops, len(kinds))
+    costs = CostTable(
+        kinds,
+        op_time_s,
+        transfer_time_s,
+        op_memory_bytes,
+        supported,
+        rng.integers(0, num_ops, num_ops) if rng.random() < 0.1 else np.arange(num_ops),
+    )
+    number = {f"k{kind}": at for at, kind in enumerate(sorted(set(platform_kinds)))}
+    devices = []
+    for d, kind in enumerate(platform_kinds):
+        at = number[f"k{kind}"]
+        devices.append(Device(f"d{d}", f"k{kind}", memory_bytes=limits[at], is_host=bool(is_host[at])))
+    problem = Problem(graph, Platform(tuple(devices)), costs, _objective(rng, name, op_time_s), _contiguity(rng, name))
+    if rng.random() < 0.25:
+        pinned = np.where(rng.random(num_ops) < 0.3, rng.integers(0, num_devices, num_ops), UNPINNED)
+        problem = problem.replace(pinned=pinned)
+    if rng.random() < 0.25:
+        problem = problem.replace(colocation=rng.integers(0, max(1, num_ops - 1), num_ops))
+    return problem
+
+
+def _graph(rng: np.random.Generator, num_ops: int, *, may_train: bool) -> OpGraph:
+    """Draw a graph; the topological order of the ops is not the order of their indices."""
+    rank = rng.permutation(num_ops)
+    shape = str(rng.choice(["mesh", "chain", "tree", "sparse", "none", "layers"]))
+    tensors: list[tuple[int, list[int]]] = []
+    for at in range(num_ops - 1):
+        later = np.arange(at + 1, num_ops)
+        readers: Sequence[int] = ()
+        if shape == "chain":
+            readers = [at + 1]
+        elif shape == "mesh":
+            readers = later[rng.random(len(later)) < 0.5].tolist()
+        elif shape == "sparse":
+            readers = later[rng.random(len(later)) < 0.2].tolist()
+        elif shape == "tree":
+            readers = [int(rng.choice(later))]
+        elif shape == "layers":
+            readers = later[(later // 2 == at // 2 + 1)].tolist()
+        if len(readers):
+            tensors.append((at, list(readers)))
+            while rng.random() < 0.15:  # a second output, to some of the same readers
+                some = [v for v in readers if rng.random() < 0.6]
+                tensors += [(at, some)] if some else []
+    is_backward = np.zeros(num_ops, dtype=bool)
+    if may_train and rng.random() < 0.25:
+        is_backward[rank[int(rng.integers(0, num_ops + 1)) :]] = True
+    return OpGraph(
+        name="fuzz",
+        op_names=tuple(f"o{op}" for op in range(num_ops)),
+        op_types=("Op",) * num_ops,
+        tensor_producer=np.array([rank[u] for u, _ in tensors], dtype=np.int64),
+        consumer_offsets=np.cumsum([0, *(len(readers) for _, readers in tensors)], dtype=np.int64),
+        consumers=np.array([rank[v] for _, readers in tensors for v in readers], dtype=np.int64),
+        tensor_bytes=np.zeros(len(tensors)),
+        is_backward=is_backward,
+    )
+
+
+class _regime:  # noqa: N801  # used like a function
+    """Draws times: one kind of numbers for the whole problem."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.name = str(
+            rng.choice(["whole", "ties", "plain", "micro", "wide", "extreme", "two-scales", "sentinel", "near-ties"])
+        )
+        self.scale_s = float(10.0 ** rng.integers(-6, 3))
+
+    def __call__(self, shape: tuple[int, int]) -> Times:
+        rng = self.rng
+        if self.name == "whole":
+            found = rng.integers(0, 20, shape).astype(float)
+        elif self.name == "ties":
+            found = rng.choice([0.0, 1.0, 2.0], shape) * self.scale_s
+        elif self.name == "plain":
+            found = rng.uniform(0, 1, shape) * self.scale_s
+        elif self.name == "micro":
+            found = rng.choice([0.0, 1e-6, 1e-5, 1e-4, 1e-3], shape) * rng.integers(1, 9, shape)
+        elif self.name == "wide":
+            found = 10.0 ** rng.uniform(-9, 2, shape)
+        elif self.name == "extreme":
+            found = 10.0 ** rng.uniform(-12, 9, shape)
+        elif self.name == "two-scales":
+            found = np.where(rng.random(shape) < 0.3, 1.0, 1e-7) * rng.integers(0, 10, shape) * self.scale_s
+        elif self.name == "sentinel":
+            found = np.where(rng.random(shape) < 0.2, 1e9, rng.integers(0, 9, shape) * 1e-4)
+        else:
+            found = 1.0 + rng.integers(-3, 4, shape) * float(rng.choice([1e-6, 1e-8, 1e-10]))
+        return np.where(rng.random(shape) < 0.1, 0.0, found).astype(np.float64)
+
+
+def _memory(rng: np.random.Generator, num_ops: int, num_kinds: int) -> tuple[Times, list[float | None]]:
+    """Draw bytes and limits, often such that a sum meets a limit or misses it by a byte."""
+    if rng.random() < 0.6:
+        return np.zeros(num_ops), [None] * num_kinds
+    unit = float(rng.choice([1.0, 1e3, 1e9, 4e9]))
+    sizes = rng.integers(0, 4, num_ops) * unit
+    if rng.random() < 0.5:
+        sizes += rng.choice([0.0, 1.0, 100.0], num_ops)
+    if rng.random() < 0.2:
+        sizes = rng.uniform(0, unit, num_ops)
+    limits: list[float | None] = []
+    for _ in range(num_kinds):
+        some = sizes[rng.random(num_ops) < 0.6].sum()
+        limit = float(some + rng.choice([0.0, -1.0, 1.0, unit / 2]))
+        limits.append(limit if limit > 0 and rng.random() < 0.8 else None)
+    return sizes.astype(np.float64), limits
+
+
+def _objective(rng: np.random.Generator, name: str, op_time_s: Times) -> Objective:
+    if name == "throughput":
+        overlap = bool(rng.random() < 0.3)
+        return Throughput(overlap=overlap, schedule="gpipe" if rng.random() < 0.5 else "1f1b")
+    if name == "serial-latency":
+        typical = float(np.median(op_time_s)) if op_time_s.size else 0.0
+        return SerialLatency(float(rng.choice([0.0, 0.0, typical, 1e-3 * typical, 1e-6])))
+    if name == "offload-latency":
+        return OffloadLatency(int(rng.choice([1, 1, 1, 2, 3])))
+    return Makespan("upward-rank" if rng.random() < 0.3 else "fifo", contention=bool(rng.random() < 0.4))
+
+
+def _contiguity(rng: np.random.Generator, name: str) -> Contiguity:
+    choice = Contiguity(str(rng.choice(["none", "convex", "acyclic"])))
+    if name == "throughput":
+        return choice
+    return choice if rng.random() < 0.3 else Contiguity.NONE
