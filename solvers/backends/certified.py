@@ -27,7 +27,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from time import perf_counter
 from typing import Any
@@ -70,6 +70,28 @@ class Arrays:
     matrix: csr_array
     row_low: NDArray[np.float64]
     row_high: NDArray[np.float64]
+
+    def without_small(self, share: float) -> Arrays:
+        """Return a relaxation without the coefficients that are smaller than this share of their row's largest.
+
+        What they add to a row is replaced by the least, on the other side by the most, that it can be in the boxes.
+        """
+        matrix = self.matrix
+        row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        size = np.abs(matrix.data)
+        largest = np.zeros(matrix.shape[0])
+        np.maximum.at(largest, row, size)
+        ends = np.stack([self.low[matrix.indices], self.high[matrix.indices]]) * matrix.data
+        is_small = (size < share * largest[row]) & np.isfinite(ends).all(axis=0)
+        if not is_small.any():
+            return self
+        row_low, row_high = self.row_low.copy(), self.row_high.copy()
+        np.subtract.at(row_high, row[is_small], ends[:, is_small].min(axis=0))
+        np.subtract.at(row_low, row[is_small], ends[:, is_small].max(axis=0))
+        entries = matrix.data[~is_small], matrix.indices[~is_small]
+        kept = np.concatenate([[0], np.cumsum(np.bincount(row[~is_small], minlength=matrix.shape[0]))])
+        fewer = csr_array((*entries, kept), shape=matrix.shape)
+        return replace(self, matrix=fewer, row_low=row_low, row_high=row_high)
 
     @classmethod
     def of_highs(cls, lp: Any) -> Arrays:
