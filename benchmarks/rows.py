@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from placekit.errors import InvalidFileError, PlacekitError
+from placekit.io.reading import parse_json, read_bytes
 
 __all__ = ["append_row", "read_cases", "read_lines"]
 
@@ -63,14 +64,11 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     InvalidFileError
         A line that is no JSON object.
     """
-    if not path.is_file():
+    if not path.exists():
         return
-    content = path.read_bytes()
+    content = read_bytes(path)
     for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InvalidFileError(f"{path}, line {number}: not JSON ({error})") from None
+        row = parse_json(line, f"{path}, line {number}")
         if not isinstance(row, dict):
             raise InvalidFileError(f"{path}, line {number}: not a JSON object")
         yield number, row

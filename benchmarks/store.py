@@ -12,9 +12,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from placekit.benchmarks.row_schema import MeasuredModel, RowModel
 from placekit.benchmarks.rows import append_row, read_lines
 from placekit.errors import InvalidFileError, PlacekitError
 from placekit.io.locks import open_lock
+from placekit.io.reading import validated
 
 __all__ = ["Store"]
 
@@ -43,12 +45,7 @@ class Store:
         InvalidFileError
             A line that is no row of a suite.
         """
-        found: dict[str, Row] = {}
-        for number, row in read_lines(self.path):
-            if row.get("schema") != "placekit/row/1" or not isinstance(row.get("case"), str):
-                raise InvalidFileError(f"{self.path}, line {number}: no row of a suite")
-            found[row["case"]] = row
-        return found
+        return self._read(self.path, RowModel, "placekit/row/1", "suite")
 
     def measured(self) -> dict[str, Row]:
         """Return what was measured for real, by the case's address.
@@ -58,11 +55,18 @@ class Store:
         InvalidFileError
             A line that is no such row.
         """
+        return self._read(self.measured_path, MeasuredModel, "placekit/measured/1", "measurement")
+
+    @staticmethod
+    def _read(path: Path, model: type[RowModel | MeasuredModel], schema: str, what: str) -> dict[str, Row]:
         found: dict[str, Row] = {}
-        for number, row in read_lines(self.measured_path):
-            if row.get("schema") != "placekit/measured/1":
-                raise InvalidFileError(f"{self.measured_path}, line {number}: no row of a measurement")
-            found[row["case"]] = row
+        for number, row in read_lines(path):
+            if row.get("schema") != schema:
+                raise InvalidFileError(f"{path}, line {number}: no row of a {what}")
+            for name, field in model.model_fields.items():
+                if field.is_required() and (field.alias or name) not in row:
+                    raise InvalidFileError(f"{path}, line {number}: a row lacks {name!r}")
+            found[validated(model, row, f"{path}, line {number}").case] = row
         return found
 
     def append(self, row: Mapping[str, Any]) -> None:

@@ -228,5 +228,5 @@ def _without_large_pictures(section: Section, limit: int) -> Section:
 
 def _num_bytes(sections: Sequence[Section]) -> int:
     cells = (cell for section in sections for table in section.tables for row in table.rows for cell in row)
-    num_bytes = sum(len(cell.encode()) + _CELL_BYTES for cell in cells)
+    num_bytes = sum(len(cell.encode(errors="replace")) + _CELL_BYTES for cell in cells)
     return num_bytes + sum(len(picture.svg) for section in sections for picture in section.pictures)

@@ -13,6 +13,7 @@ from placekit.benchmarks.report.groups import Group
 from placekit.errors import InvalidFileError
 from placekit.evaluate import evaluate
 from placekit.io.problem_json import read_problem
+from placekit.io.reading import inside
 from placekit.placement import Placement
 from placekit.plotting.canvas import figure_of
 from placekit.plotting.plot_graph import plot_graph
@@ -53,7 +54,7 @@ def pictures(group: Group, results: Path) -> tuple[Picture, ...]:
         over_time.append(Picture("Gap to the best proven bound over time, every method", svg))
     if group.best is None:
         return tuple(over_time)
-    problem = read_problem(results / group.best["problem_file"])
+    problem = read_problem(inside(results, group.best["problem_file"], f"row {group.best['case']}"))
     result = best_result(group, group.best, problem)
     assert result.placement is not None  # the best row has one
     by = f"Best placement ({group.best['shown']}, seed {result.seed}): every op in the colour of its device"

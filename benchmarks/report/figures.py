@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from placekit.benchmarks.report.groups import Group, labels_of
 from placekit.benchmarks.report.tables import objectives_by_label
 from placekit.benchmarks.statistics import anytime_gap, bootstrap_interval, performance_profile
+from placekit.io.visible import visible
 from placekit.plotting.canvas import COLORS, axes_or_new, plain_label
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ def inline_svg(figure: Figure, title: str) -> str:
     """
     import matplotlib as mpl
 
+    title = visible(title)
     buffer = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": title, "font.family": ["DejaVu Sans", "sans-serif"]}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, dpi=120)

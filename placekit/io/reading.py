@@ -136,8 +136,8 @@ def read_json(path: str | Path) -> Any:
     return parse_json(read_text(path), path)
 
 
-def parse_json(text: str, where: str | Path) -> Any:
-    """Return the JSON value that `text` is; `where` names its source in messages.
+def parse_json(text: str | bytes, where: str | Path) -> Any:
+    """Return the JSON value that `text` (if bytes, in UTF-8) is; `where` names its source in messages.
 
     Stricter than the standard library's reader: NaN and infinity are refused, and so is an object that has a key
     twice, of which the reader would silently drop one.
@@ -148,12 +148,13 @@ def parse_json(text: str, where: str | Path) -> Any:
         It is not JSON; the message gives line and column.
     """
     try:
+        text = text.decode() if isinstance(text, bytes) else text
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise InvalidFileError(f"{where}: not JSON: line {error.lineno} column {error.colno}: {error.msg}") from error
     except RecursionError:
         raise InvalidFileError(f"{where}: not readable JSON: nested too deeply") from None
-    except ValueError as error:  # NaN, a key twice, an integer with thousands of digits
+    except ValueError as error:  # NaN, a key twice, an integer with thousands of digits, bytes that are no UTF-8
         raise InvalidFileError(f"{where}: {error}") from error
 
 

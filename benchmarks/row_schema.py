@@ -1,0 +1,105 @@
+"""What a row of a suite and a row of a measurement look like, as pydantic models: what the report relies on.
+
+Rows have more than that, and later versions may add to it: fields that are not named here are let through.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+__all__ = ["MeasuredModel", "RowModel"]
+
+Text = Annotated[str, Field(max_length=1 << 20)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Index = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class _Open(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", protected_namespaces=())
+
+
+class MachineModel(_Open):
+    """The machine that a row was made on."""
+
+    cpu: Text
+    cores: Count | None
+    system: Text
+
+
+class RowModel(_Open):
+    """A row of a suite: a case, and what its solve gave."""
+
+    schema_: Literal["placekit/row/1"] = Field(alias="schema")
+    case: Text
+    problem_address: Text
+    suite: Text
+    problem_file: Text
+    model: Text
+    platform: Text | None
+    objective: Text
+    variant: dict[str, JsonValue]
+    contiguity: Text
+    num_ops: Count
+    num_devices: Count
+    single_device_s: Seconds | None
+    label: Text
+    method: Text
+    params: dict[str, JsonValue]
+    file_hashes: dict[str, Text]
+    warm_start: Text | None
+    seed: Count
+    time_limit_s: Seconds
+    gap: Seconds | None
+    max_evaluations: Count | None
+    command: Text
+    date: Text
+    commit: Text | None
+    machine: MachineModel
+    versions: dict[str, Text]
+    num_workers: Count = 1
+    error: Text | None
+    status: Text
+    objective_s: Seconds | None
+    bound_s: Finite | None
+    bound_name: Text | None = None
+    runtime_s: Seconds | None = None
+    time_to_best_s: Seconds | None = None
+    warm_start_s: Seconds | None = None
+    evaluations: Count | None = None
+    trace: list[Annotated[list[Finite | None], Field(min_length=3, max_length=3)]] | None = None
+    device_of_op: list[Index] | None = None
+    step_of_op: list[Annotated[int, Field(ge=-(2**63), lt=2**63)]] | None = None
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        """Refuse a solve that ended without an end, and an objective without a placement."""
+        if self.error is None:
+            names = ("runtime_s", "evaluations", "trace")
+            missing = [name for name in names if getattr(self, name) is None]
+            missing += ["warm_start_s"] if "warm_start_s" not in self.model_fields_set else []
+            if missing:
+                raise ValueError(f"a row without an error must have {', '.join(missing)}")
+        if self.objective_s is not None and (self.device_of_op is None or self.error is not None):
+            raise ValueError("a row with an objective must have a placement, and no error")
+        if self.objective_s is not None and self.time_to_best_s is None:
+            raise ValueError("a row with an objective must have time_to_best_s")
+        if any(line[0] is None or line[0] < 0 for line in self.trace or ()):
+            raise ValueError("a line of the trace must have a time >= 0")
+        return self
+
+
+class MeasuredModel(_Open):
+    """A row of a measurement: what a placement took in reality."""
+
+    schema_: Literal["placekit/measured/1"] = Field(alias="schema")
+    case: Text
+    error: Text | None
+    measured_s: Seconds | None
+    measured_iqr_s: Finite | None
+    prediction_error: Finite | None
+    is_noisy: bool | None = None
+    speedup: Finite | None = None
