@@ -82,6 +82,9 @@ def learn(
     policy_out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where the policy and checkpoint goes (STEM.policy.pt).")
     ] = None,
+    checkpoint_interval: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="Time between two checkpoints; 0: after every update.")
+    ] = 30.0,
     log_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for metrics.jsonl and TensorBoard events.")
     ] = None,
@@ -119,7 +122,16 @@ def learn(
     start = read_placed(warm_start, task.problem.graph, task.problem.platform) if warm_start else None
     with LearnLine(time_limit) as line:
         measured = _measured(model, shape, task.problem, evaluations, line) if is_measured else None
-        learner.session = Session(kept, resume, begin, log_dir, line.take, bound_s=bound_s, measured=measured)
+        learner.session = Session(
+            kept,
+            resume,
+            begin,
+            log_dir,
+            line.take,
+            checkpoint_every_s=checkpoint_interval,
+            bound_s=bound_s,
+            measured=measured,
+        )
         result = solve_problem(
             task.problem,
             learner,

@@ -10,7 +10,9 @@ import hashlib
 import io
 import json
 import pickle
-from collections.abc import Mapping
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from torch import Tensor
 
 from placekit.errors import InvalidFileError, InvalidProblemError
 from placekit.io.atomic import write_bytes
+from placekit.io.reading import read_bytes
 from placekit.problem import Problem
 
 __all__ = ["Checkpoint", "problem_digest", "read_checkpoint", "write_checkpoint"]
@@ -107,15 +110,76 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     InvalidFileError
         No such file, no checkpoint, or one of another version.
     """
+    if not Path(path).exists():
+        raise InvalidFileError(f"{path}: no such file")
+    content = read_bytes(path)
     try:
-        values = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise InvalidFileError(f"{path}: no such file") from None
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            # torch would unpack whatever a directory promises, and does not compare every checksum
+            size = sum(entry.file_size for entry in archive.infolist())
+            if size > len(content):
+                raise InvalidFileError(f"{path}: cannot be read as a policy: it unpacks to {size} bytes")
+            broken = archive.testzip()
+        if broken is not None:
+            raise InvalidFileError(f"{path}: cannot be read as a policy: part {broken!r} is damaged")
+        with warnings.catch_warnings(action="ignore"):
+            values = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except InvalidFileError:
+        raise
+    except pickle.UnpicklingError:  # whose text says how to let the file run code
+        raise InvalidFileError(
+            f"{path}: cannot be read as a policy: it is damaged, or holds more than plain values and tensors"
+        ) from None
+    except Exception as error:  # of damaged files torch, zipfile and zlib raise a dozen types
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise InvalidFileError(f"{path}: cannot be read as a policy: {first}") from None
     if not isinstance(values, dict) or values.pop("schema", None) != SCHEMA:
         raise InvalidFileError(f"{path}: not a policy file of schema {SCHEMA!r}")
     if set(values) != set(Checkpoint.__dataclass_fields__):
-        raise InvalidFileError(f"{path}: a policy file with parts missing: {sorted(values)}")
+        raise InvalidFileError(f"{path}: a policy file with parts missing: {sorted(map(str, values))}")
+    _check(values, path, len(content))
     return Checkpoint(**values)
+
+
+def _check(values: Mapping[str, Any], path: str | Path, num_bytes: int) -> None:
+    """Refuse values of other types than `write_checkpoint` writes, and tensors larger than the file."""
+    plain = (str, int, float, bool, type(None))
+    is_right = {
+        "method": isinstance(values["method"], str),
+        "params": _maps(values["params"], plain),
+        "num_devices": type(values["num_devices"]) is int and values["num_devices"] > 0,
+        "problem": isinstance(values["problem"], str),
+        "transferable": _maps(values["transferable"], (Tensor,)),
+        "training": values["training"] is None or _maps(values["training"], (object,)),
+    }
+    for name, is_one in is_right.items():
+        if not is_one:
+            raise InvalidFileError(f"{path}: {name} is not what a policy file has there")
+    for tensor in _tensors(values):
+        is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+        # a tensor of a few bytes can claim any shape by strides of 0
+        if not is_plain or tensor.numel() * tensor.element_size() > num_bytes:
+            raise InvalidFileError(f"{path}: a tensor of shape {tuple(tensor.shape)} is more than the file holds")
+
+
+def _maps(value: object, types: tuple[type, ...]) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(key, str) and isinstance(item, types) for key, item in value.items()
+    )
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Yield every tensor in nested containers, once; a file can make containers that hold themselves."""
+    seen: set[int] = set()
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, Tensor):
+            yield each
+        elif isinstance(each, dict):
+            stack += each.values()
+        elif isinstance(each, list | tuple | set):
+            stack += each

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from placekit.errors import PlacekitError
 from placekit.learned.training import Metrics
 
 __all__ = ["Journal"]
@@ -19,22 +20,39 @@ class Journal:
     Parameters
     ----------
     folder
-        Where; made if it does not exist. A resumed training appends.
+        Where; made if it does not exist. What is there is kept.
+    resumed_at
+        Updates done at the checkpoint that the training goes on from. Lines of later updates, and one that a crash
+        tore, are cut off: those updates are made, and written, once more. None for a training that begins.
+
+    Raises
+    ------
+    PlacekitError
+        The folder or the file cannot be made.
     """
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lines = (folder / "metrics.jsonl").open("a", encoding="utf-8")
+    def __init__(self, folder: Path, resumed_at: int | None = None) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / "metrics.jsonl"
+            if path.is_file():
+                _cut_off(path, resumed_at)
+            self._lines = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise PlacekitError(f"cannot write {folder}: {error.strerror or error}") from error
         self._board: Any = None
         if find_spec("tensorboard") is not None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._board = SummaryWriter(str(folder))
+            self._board = SummaryWriter(str(folder), purge_step=None if resumed_at is None else resumed_at + 1)
 
     def __call__(self, metrics: Metrics) -> None:
         """Write one line; it is on disk when this returns."""
-        self._lines.write(json.dumps({"update": metrics.update} | metrics.values) + "\n")
-        self._lines.flush()
+        try:
+            self._lines.write(json.dumps({"update": metrics.update} | metrics.values) + "\n")
+            self._lines.flush()
+        except OSError as error:
+            raise PlacekitError(f"cannot write {self._lines.name}: {error.strerror or error}") from error
         if self._board is not None:
             for tag, value in metrics.values.items():
                 self._board.add_scalar(tag, value, metrics.update)
@@ -48,3 +66,21 @@ class Journal:
         self._lines.close()
         if self._board is not None:
             self._board.close()
+
+
+def _cut_off(path: Path, resumed_at: int | None) -> None:
+    """Cut off an unfinished last line, and from the first line on that is of a later update than `resumed_at`."""
+    with path.open("r+b") as file:
+        whole = 0
+        for line in file:
+            if not line.endswith(b"\n") or (resumed_at is not None and _update_of(line) > resumed_at):
+                break
+            whole += len(line)
+        file.truncate(whole)
+
+
+def _update_of(line: bytes) -> int:
+    try:
+        return int(json.loads(line)["update"])
+    except (ValueError, KeyError, TypeError, RecursionError):  # what this is, is not known: it stays
+        return 0

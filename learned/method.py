@@ -58,7 +58,7 @@ class Session:
     on_update
         Called after every update.
     checkpoint_every_s
-        Seconds between two checkpoints.
+        Seconds between two checkpoints; 0 for one after every update.
     bound_s
         Seconds after training for a lower bound of method ``bound``, so that the answer has a gap; 0 for none.
     measured
@@ -74,6 +74,10 @@ class Session:
     checkpoint_every_s: float = 30.0
     bound_s: float = 0.0
     measured: MeasuredReward | None = None
+
+    def __post_init__(self) -> None:
+        if not self.checkpoint_every_s >= 0:
+            raise InvalidProblemError(f"checkpoint interval is {self.checkpoint_every_s} s; it must be >= 0")
 
 
 class LearnedMethod(ABC):
@@ -173,7 +177,8 @@ class LearnedMethod(ABC):
             stack.callback(lambda: run.info.update(updates=training.update))
             watchers = [watcher for watcher in (session.on_update,) if watcher is not None]
             if session.log_dir is not None:
-                watchers.append(stack.enter_context(Journal(session.log_dir)))
+                resumed_at = None if session.resume is None else training.update
+                watchers.append(stack.enter_context(Journal(session.log_dir, resumed_at)))
             if session.measured is None:
                 stack.callback(self._save, training)
             else:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from placekit.errors import InvalidFileError, InvalidProblemError
+from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.learned.checkpoint import Checkpoint, read_checkpoint
 from placekit.learned.environment import Environment
 from placekit.learned.method import LearnedMethod, apply_weights, offer_decoded, seeded_learner
@@ -23,10 +23,14 @@ from placekit.learned.uncertainty import op_uncertainty
 from placekit.method import Run
 from placekit.problem import Problem
 from placekit.solvers.params import read_params
-from placekit.solvers.registry import get_method
+from placekit.solvers.registry import METHODS, get_method
 from placekit.stop import StopReason
 
 __all__ = ["PRETRAINED", "PolicyParams", "TrainedPolicy"]
+
+MAX_PARAM = 1_000_000
+"""Parameters of a policy file beyond this are no parameters of a training that ever ran."""
+_MOST_LAYERS = 64
 
 PRETRAINED = Path(__file__).parent / "pretrained" / "gdp.pt"
 """The policy that comes with placekit."""
@@ -114,10 +118,24 @@ class TrainedPolicy:
 
 
 def _method_of(checkpoint: Checkpoint, path: Path) -> LearnedMethod:
+    entry = METHODS.get(checkpoint.method)
+    if entry is None or entry.family != "learned" or entry.argument:
+        raise InvalidFileError(f"{path}: a policy of {checkpoint.method!r}, which is no learned method")
+    _check_size(checkpoint, path)
     try:
         method = get_method(checkpoint.method, {**checkpoint.params, "clone": 0})  # it learns no more
-    except InvalidProblemError as error:
+    except (InvalidProblemError, UnknownNameError) as error:
         raise InvalidFileError(f"{path}: {error}") from None
-    if not isinstance(method, LearnedMethod):
-        raise InvalidFileError(f"{path}: a policy of {checkpoint.method!r}, which is no learned method")
+    assert isinstance(method, LearnedMethod)  # the family says so
     return method
+
+
+def _check_size(checkpoint: Checkpoint, path: Path) -> None:
+    """Refuse parameters of a larger network than the file has weights of: it would be built before it is compared."""
+    weights = checkpoint.transferable.values()
+    limits = dict.fromkeys(("rounds", "layers", "levels", "heads"), max(_MOST_LAYERS, len(weights)))
+    limits["hidden"] = max((max(each.shape, default=1) for each in weights), default=1)
+    for name, value in checkpoint.params.items():
+        limit = limits.get(name, MAX_PARAM)
+        if isinstance(value, int | float) and not -MAX_PARAM <= value <= limit:
+            raise InvalidFileError(f"{path}: parameter {name!r} is {value!r}; the limit is {limit}")

@@ -271,18 +271,65 @@ class Training:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take back what `state` returned: the next updates are those of an uninterrupted training, bit for bit."""
+        """Take back what `state` returned: the next updates are those of an uninterrupted training, bit for bit.
+
+        Raises
+        ------
+        InvalidProblemError
+            Something that `state` did not return for this problem and these parameters.
+        """
+        try:
+            self._restore(state)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+            first = (str(error).splitlines() or [""])[0]
+            raise InvalidProblemError(
+                f"the checkpoint's training cannot go on: {type(error).__name__}: {first}"
+            ) from None
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        environment = self.environment
         self.learner.policy.load_state_dict(state["policy"])
         self.learner.remember(state["memory"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        self._restore_optimiser(state["optimiser"])
         self.generator.set_state(state["generator"])
-        self.update, self.stale = state["update"], state["stale"]
         wanted = state.get("wanted")  # files from before there was any cloning have none
-        self.wanted, self.cloned = None if wanted is None else wanted.numpy(), state.get("cloned", 0)
-        environment, best = self.environment, state["best"]
-        environment.best = None if best is None else best.numpy()
-        environment.best_objective = state["best_objective"]
-        environment.evaluations = self._begun_evaluations = state["evaluations"]
+        self.wanted = None if wanted is None else self._placements(wanted)
+        self.update, self.stale, self.cloned = (
+            _count(state.get(name, 0), name) for name in ("update", "stale", "cloned")
+        )
+        best, objective = state["best"], state["best_objective"]
+        if (best is None) != (objective is None) or not isinstance(objective, float | None):
+            raise ValueError(f"best_objective is {objective!r}")
+        environment.best = None if best is None else self._placements(best[None])[0]
+        environment.best_objective = objective
+        environment.evaluations = self._begun_evaluations = _count(state["evaluations"], "evaluations")
+
+    def _restore_optimiser(self, state: dict[str, Any]) -> None:
+        """Take back the moments of past gradients; step sizes are those of the parameters, not of the file."""
+        groups = self.optimiser.state_dict()["param_groups"]
+        weights = list(self.learner.policy.parameters())
+        for index, moments in state["state"].items():
+            for name, moment in moments.items():
+                if moment.shape != (torch.Size() if name == "step" else weights[index].shape):
+                    raise ValueError(f"{name} of weight {index} has shape {tuple(moment.shape)}")
+        self.optimiser.load_state_dict({"state": state["state"], "param_groups": groups})
+
+    def _placements(self, values: Tensor) -> NDArray[np.int64]:
+        """Return ``[count, num_ops]`` device indices that are some."""
+        problem = self.environment.problem
+        shape = (len(values), problem.graph.num_ops)
+        if values.dtype != torch.int64 or values.shape != shape:
+            raise ValueError(f"a placement of shape {tuple(values.shape)} and type {values.dtype}")
+        if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < problem.platform.num_devices:
+            raise ValueError("a placement on devices that are none")
+        found: NDArray[np.int64] = values.numpy()
+        return found
+
+
+def _count(value: object, name: str) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} is {value!r}")
+    return value
 
 
 def reinforce(
