@@ -40,11 +40,12 @@ def policy(toy: pk.Problem, tmp_path: Path) -> Path:
 
 def apply(problem: pk.Problem, path: Path) -> None:
     """Do all that reads a policy; errors that are ours are what is asked for."""
-    for use in (
+    uses: tuple[Callable[[], object], ...] = (
         lambda: pk.solve(problem, f"policy:{path}", params={"rollouts": 1}),
         lambda: train(problem, 3, resume=path),
         lambda: train(problem, 1, policy=path),
-    ):
+    )
+    for use in uses:
         try:
             use()
         except PlacekitError as error:
