@@ -34,6 +34,7 @@ __all__ = [
     "bootstrap_interval",
     "interquartile_mean",
     "normalised_score",
+    "paired_interval",
     "performance_profile",
     "probability_of_improvement",
     "ratio_interval",
@@ -242,6 +243,45 @@ def ratio_interval(numerator: Runs, denominator: Runs, *, seed: int = 0) -> Inte
     rng = np.random.default_rng(seed)
     drawn = np.mean([_median_logs(up, rng) - _median_logs(down, rng) for up, down in pairs], axis=0)
     return _percentiles(value, np.exp(drawn), CONFIDENCE)
+
+
+def paired_interval(differences: Runs, *, seed: int = 0) -> Interval:
+    """Return the mean of paired differences, and its bootstrap interval over cases and seeds.
+
+    Every case counts the same. A resample draws as many cases as there are, with replacement, and for each of them as
+    many of its differences: so the interval speaks about other cases drawn in the same way, and other seeds.
+
+    Parameters
+    ----------
+    differences
+        One difference per pair of runs, by case; at least one.
+    seed
+        Seed of the resampling.
+
+    Raises
+    ------
+    InvalidProblemError
+        No differences.
+
+    Examples
+    --------
+    >>> paired_interval({"a": [1.0, 1.0], "b": [1.0, 1.0]})
+    Interval(value=1.0, low=1.0, high=1.0)
+    """
+    groups = [np.asarray(values, dtype=np.float64) for values in differences.values() if len(values)]
+    if not groups:
+        raise InvalidProblemError("paired interval of 0 differences; it needs at least 1")
+    value = float(np.mean([group.mean() for group in groups]))
+    if len(groups) == 1 and len(groups[0]) == 1:
+        return Interval(value, None, None)
+    rng = np.random.default_rng(seed)
+    # the mean of a resample of each case, drawn once for every place among the cases that it may take
+    means = np.empty((len(groups), NUM_RESAMPLES, len(groups)))
+    for i, group in enumerate(groups):
+        means[i] = group[rng.integers(0, len(group), (NUM_RESAMPLES, len(groups), len(group)))].mean(axis=2)
+    chosen = rng.integers(0, len(groups), (NUM_RESAMPLES, len(groups)))
+    drawn = means[chosen, np.arange(NUM_RESAMPLES)[:, None], np.arange(len(groups))].mean(axis=1)
+    return _percentiles(value, drawn, CONFIDENCE)
 
 
 def time_to_gap_s(trace: Trace, bound_s: float, gap: float) -> float | None:

@@ -26,7 +26,8 @@ def bench(
     suite: Annotated[
         str,
         typer.Argument(
-            help="quick, hsdag, papers, measured, scaling, or a suite (.toml); msr: the tables of the workloads."
+            help="quick, hsdag, papers, measured, scaling, ablation-makespan, or a suite (.toml); "
+            "msr: the tables of the workloads."
         ),
     ],
     folder: Annotated[

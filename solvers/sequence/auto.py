@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -13,10 +13,12 @@ from placekit.method import Run
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
 from placekit.problem import Problem
 from placekit.solvers.generic.largest_op import largest_op
+from placekit.solvers.makespan.mechanisms import Mechanisms
+from placekit.solvers.params import read_params
 from placekit.solvers.sequence.stages import Stage, run_stages
 from placekit.stop import StopReason
 
-__all__ = ["Auto", "plan"]
+__all__ = ["Auto", "AutoParams", "plan"]
 
 DEFAULT_TIME_LIMIT_S = 60.0
 """Without a time limit of the caller's."""
@@ -36,8 +38,27 @@ orders does not close on many unequal devices, because its own relaxation knows 
 NEARLY_CLOSED = 0.025
 """Gap of the makespan below which annealing does more than refuting limits does, where the program is not the best."""
 
+_WITH_MECHANISMS = ("local-search", "lns", "cpsat", "bound")
+"""Methods whose mechanisms for the makespan can be switched off."""
 FAST_STEPS, SLOW_STEPS = 20_000, 200_000
 """Proposals per op of an annealing with many starts, and of one with few. Which ends lower depends on the problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class AutoParams:
+    """Parameters of `Auto`.
+
+    Parameters
+    ----------
+    without
+        Mechanisms of the makespan that are switched off, by name and with commas: see
+        :class:`placekit.solvers.makespan.mechanisms.Mechanisms`.
+    """
+
+    without: str = ""
+
+    def __post_init__(self) -> None:
+        Mechanisms.without(self.without)
 
 
 class Auto:
@@ -51,15 +72,20 @@ class Auto:
 
     name: ClassVar[str] = "auto"
 
+    def __init__(self, params: AutoParams | None = None) -> None:
+        self.params = params or AutoParams()
+
     @classmethod
     def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; it has no parameters."""
-        if argument or params:
-            raise InvalidProblemError("method 'auto' has no parameters; name the method that they are for")
-        return cls()
+        """Make the method; it takes no argument."""
+        if argument:
+            raise InvalidProblemError(f"method 'auto' takes no argument; {argument!r} was given")
+        return cls(read_params(AutoParams, cls.name, params))
 
     def supports(self, problem: Problem) -> str | None:
         """Return None for the objectives that there is a plan for."""
+        if self.params.without and not isinstance(problem.objective, Makespan):
+            return f"mechanisms can be switched off for makespan, not for {problem.objective.name}"
         if plan(problem):
             return None
         if isinstance(problem.objective, Makespan):
@@ -70,7 +96,10 @@ class Auto:
         """Go through the plan."""
         run.raise_bound(*largest_op(run.problem))
         with run.limited_to(DEFAULT_TIME_LIMIT_S if run.remaining_s is None else None):
-            return run_stages(run, plan(run.problem))
+            stages = plan(run.problem)
+            if self.params.without:
+                stages = tuple(_without(stage, self.params.without) for stage in stages)
+            return run_stages(run, stages)
 
 
 def plan(problem: Problem) -> tuple[Stage, ...]:
@@ -131,6 +160,13 @@ def _makespan(size: int, *, is_equal: bool) -> tuple[Stage, ...]:
         Stage("lns", "re-optimise windows of the schedule", 0.5),
         Stage("bound", "too many orders to model: relaxations bound them"),
     )
+
+
+def _without(stage: Stage, names: str) -> Stage:
+    """Return a stage of the makespan, and the one beside it, without some mechanisms."""
+    beside = None if stage.beside is None else _without(stage.beside, names)
+    params = {**stage.params, "without": names} if stage.method in _WITH_MECHANISMS else stage.params
+    return replace(stage, params=params, beside=beside)
 
 
 def _is_open(more_than: float, run: Run) -> bool:

@@ -23,6 +23,7 @@ from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import offer_best_chains, open_run
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.makespan.exact.cp_method import solve_makespan, why_not
+from placekit.solvers.makespan.mechanisms import Mechanisms
 from placekit.solvers.params import read_params
 from placekit.solvers.throughput.local_search.method import LocalSearchParams
 from placekit.solvers.throughput.local_search.method import search as local_search
@@ -49,13 +50,18 @@ class CpsatParams:
         complement each other even where they share a core. Only with one worker, which small models always get, does
         the same seed give the same answer whatever the machine does besides. Limits below the best makespan are refuted
         by one worker whatever this says.
+    without
+        Mechanisms of the makespan that are switched off, by name and with commas: see
+        :class:`placekit.solvers.makespan.mechanisms.Mechanisms`.
     """
 
     workers: int | None = None
+    without: str = ""
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
             raise InvalidProblemError(f"cpsat: workers is {self.workers}; it must be >= 1")
+        Mechanisms.without(self.without)
 
 
 class Cpsat:
@@ -104,7 +110,7 @@ class Cpsat:
         if contraction is None:
             return StopReason.PROVED
         if isinstance(run.problem.objective, Makespan):
-            return solve_makespan(run, self._workers)
+            return solve_makespan(run, self._workers, Mechanisms.without(self.params.without))
         offer_best_chains(run, contraction)
         self._search_locally(run, contraction)
         reason = run.should_stop()

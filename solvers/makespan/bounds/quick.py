@@ -16,6 +16,7 @@ from placekit.solvers.makespan.bounds.between import least_between
 from placekit.solvers.makespan.bounds.energy import window_work
 from placekit.solvers.makespan.bounds.shared_work import shared_work
 from placekit.solvers.makespan.bounds.windows import SLACK, Floors, Windows, narrow
+from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.tasks import Tasks, representatives
 
 __all__ = ["Look", "first_floors", "look", "makespan_bounds", "refute"]
@@ -49,10 +50,10 @@ class Look(NamedTuple):
     least_s: float
 
 
-def first_floors(tasks: Tasks) -> Floors:
+def first_floors(tasks: Tasks, mechanisms: Mechanisms = ALL) -> Floors:
     """Return what is known of the time between ops; nothing for very large graphs. O(ops**3)."""
     nothing = np.zeros_like(tasks.time_s)
-    if tasks.num_ops > MAX_OPS_BETWEEN:
+    if tasks.num_ops > MAX_OPS_BETWEEN or not mechanisms.between:
         return Floors(nothing, nothing)
     return Floors(nothing, nothing, least_between(representatives(tasks)))
 
@@ -64,6 +65,7 @@ def makespan_bounds(
     *,
     upper_bound_s: float | None = None,
     time_limit_s: float = math.inf,
+    mechanisms: Mechanisms = ALL,
 ) -> Iterator[tuple[float, str]]:
     """Yield lower bounds in seconds with their names.
 
@@ -85,6 +87,8 @@ def makespan_bounds(
         Makespan of a schedule that is known; without one there is nothing to refute.
     time_limit_s
         Time for all of them.
+    mechanisms
+        Those of them that are used.
     """
     from placekit.solvers.throughput.bounds.forced_work import memory_forced_work
     from placekit.solvers.throughput.bounds.machines import unrelated_machines
@@ -95,12 +99,13 @@ def makespan_bounds(
         return
     best_s = windows.path_s * (1 - 1e-12)
     yield best_s, "critical path with transfers"
-    found = window_work(windows)
-    best_s = max(best_s, found)
-    yield found, "work in windows"
+    if mechanisms.energy:
+        found = window_work(windows)
+        best_s = max(best_s, found)
+        yield found, "work in windows"
     if perf_counter() >= deadline:
         return
-    if (np.isfinite(tasks.limit_bytes)).any() or len(tasks.group_size) > 1:
+    if mechanisms.loads and ((np.isfinite(tasks.limit_bytes)).any() or len(tasks.group_size) > 1):
         costs = problem.costs.replace(transfer_time_s=np.zeros_like(problem.costs.transfer_time_s))
         pipeline = problem.replace(objective=Throughput(), costs=costs)
         for bound_s, name in (
@@ -110,13 +115,13 @@ def makespan_bounds(
             if bound_s is not None:
                 best_s = max(best_s, bound_s)
                 yield bound_s, name
-    if upper_bound_s is not None and tasks.num_ops <= MAX_OPS_REFUTE:
-        refuted = refute(tasks, floors, best_s, upper_bound_s, lambda: perf_counter() >= deadline)
+    if mechanisms.bisection and upper_bound_s is not None and tasks.num_ops <= MAX_OPS_REFUTE:
+        refuted = refute(tasks, floors, best_s, upper_bound_s, lambda: perf_counter() >= deadline, mechanisms)
         if refuted > best_s:
             yield refuted, "refuted limit"
 
 
-def look(tasks: Tasks, limit_s: float, floors: Floors) -> Look | None:
+def look(tasks: Tasks, limit_s: float, floors: Floors, mechanisms: Mechanisms = ALL) -> Look | None:
     """Return what holds under a limit on the makespan; None if no schedule keeps it.
 
     Where sharing out the work says that a class is too dear for a device, the device is closed for it, which narrows
@@ -127,8 +132,8 @@ def look(tasks: Tasks, limit_s: float, floors: Floors) -> Look | None:
         windows = narrow(tasks, limit_s, floors)
         if windows is None:
             return None
-        least_s = window_work(windows)
-        shares = shared_work(windows, limit_s) if least_s <= most_s else None
+        least_s = window_work(windows) if mechanisms.energy else windows.path_s
+        shares = shared_work(windows, limit_s) if mechanisms.shared_work and least_s <= most_s else None
         least_s = max(least_s, 0.0 if shares is None else shares.bound_s)
         if least_s > most_s:
             return None
@@ -143,7 +148,12 @@ def look(tasks: Tasks, limit_s: float, floors: Floors) -> Look | None:
 
 
 def refute(
-    tasks: Tasks, floors: Floors, low_s: float, high_s: float, should_stop: Callable[[], bool] = lambda: False
+    tasks: Tasks,
+    floors: Floors,
+    low_s: float,
+    high_s: float,
+    should_stop: Callable[[], bool] = lambda: False,
+    mechanisms: Mechanisms = ALL,
 ) -> float:
     """Return a limit between `low_s` and `high_s` below which no schedule stays, by bisection.
 
@@ -152,7 +162,7 @@ def refute(
     """
     while high_s - low_s > REFUTE_STEP * high_s and not should_stop():
         limit_s = (low_s + high_s) / 2
-        if look(tasks, limit_s, floors) is None:
+        if look(tasks, limit_s, floors, mechanisms) is None:
             low_s = limit_s
         else:
             high_s = limit_s

@@ -19,6 +19,7 @@ import numpy as np
 
 from placekit.solvers.makespan.bounds.quick import Look, look
 from placekit.solvers.makespan.bounds.windows import Floors
+from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
 __all__ = ["refute_by_cases"]
@@ -40,6 +41,7 @@ def refute_by_cases(
     rng: np.random.Generator,
     should_stop: Callable[[], bool],
     rounds: int | None = None,
+    mechanisms: Mechanisms = ALL,
 ) -> Iterator[float]:
     """Yield limits in seconds, each larger than the one before, below which no schedule stays.
 
@@ -55,12 +57,14 @@ def refute_by_cases(
         Asked before every case.
     rounds
         How often the steps may become too small before it gives up; None for ever.
+    mechanisms
+        What every case is looked at with.
 
     Notes
     -----
     A case costs the windows and the linear program of its tasks: hundredths of a second for 100 ops, a tenth for 250.
     """
-    tree = _Tree(tasks, floors, rng, should_stop)
+    tree = _Tree(tasks, floors, rng, should_stop, mechanisms)
     step, nodes = FIRST_STEP, FIRST_NODES
     while low_s < high_s and rounds != 0 and not should_stop():
         limit_s = min(low_s * (1 + step), high_s)
@@ -79,11 +83,19 @@ def refute_by_cases(
 class _Tree:
     """Cases of cases, and what is remembered of the classes that made them."""
 
-    def __init__(self, tasks: Tasks, floors: Floors, rng: np.random.Generator, should_stop: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        tasks: Tasks,
+        floors: Floors,
+        rng: np.random.Generator,
+        should_stop: Callable[[], bool],
+        mechanisms: Mechanisms,
+    ) -> None:
         self.tasks = tasks
         self.floors = floors
         self.rng = rng
         self.should_stop = should_stop
+        self.mechanisms = mechanisms
         self.gain = np.zeros(tasks.num_classes)
         self.tries = np.zeros(tasks.num_classes)
         self.nodes_left = 0
@@ -102,7 +114,7 @@ class _Tree:
     def _look(self, tasks: Tasks, limit_s: float) -> Look | None:
         """Look at a case; None if it is refuted."""
         self.nodes_left -= 1
-        return look(tasks, limit_s, self.floors)
+        return look(tasks, limit_s, self.floors, self.mechanisms)
 
     def _splits(self, parent: Look, limit_s: float) -> bool:
         """Return True if some class makes cases that are all refuted."""

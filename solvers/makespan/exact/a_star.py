@@ -39,11 +39,11 @@ from placekit.compiled import inlined, njit
 from placekit.makespan.heaps import pop, push
 from placekit.solvers.makespan.bounds.both_ends_search import EXACT, is_like_an_earlier_one
 from placekit.solvers.makespan.bounds.windows import Windows
-from placekit.solvers.makespan.exact.a_star_state import Chronology, Now, chronology_of, is_ready, still_takes
+from placekit.solvers.makespan.exact.a_star_state import Chronology, Now, chronology_of, is_ready, least_makespan_behind
 
-__all__ = ["MAX_OPS_CHRONOLOGICAL", "least_makespan", "search_chronologically"]
+__all__ = ["MAX_OPS_A_STAR", "least_makespan", "search_all_schedules"]
 
-MAX_OPS_CHRONOLOGICAL = 64
+MAX_OPS_A_STAR = 64
 """Ops up to which a set of them fits into a word."""
 MOST_COMPARED = 1_000
 """States of the same ops that one whose turn has come is compared with, the newest ones."""
@@ -55,7 +55,7 @@ TIMES_PER_STATE = 24
 """Times that may be remembered, for each state."""
 
 
-def search_chronologically(
+def search_all_schedules(
     windows: Windows, limit_s: float, time_limit_s: float, should_stop: Callable[[], bool] = lambda: False
 ) -> Iterator[tuple[float, NDArray[np.int64] | None, NDArray[np.float64]]]:
     """Yield bounds on the makespan in seconds, each from a longer search than the one before.
@@ -63,7 +63,7 @@ def search_chronologically(
     Parameters
     ----------
     windows
-        The windows of schedules up to the limit, of at most `MAX_OPS_CHRONOLOGICAL` ops.
+        The windows of schedules up to the limit, of at most `MAX_OPS_A_STAR` ops.
     limit_s
         A makespan that is known. No bound is larger.
     time_limit_s
@@ -183,7 +183,7 @@ def least_makespan(
                     now.free[e] = end if e == d else max(search.free[x, e], start)
                 least = max(bound, end + chronology.tail[v, d])
                 if least < most:
-                    least = still_takes(chronology, now, v, d, end, least, most)
+                    least = least_makespan_behind(chronology, now, v, d, end, least, most)
                 if least >= most:
                     continue
                 search.before[num_seen], search.op[num_seen], search.device[num_seen] = x, v, d

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from placekit.compiled import inlined
 from placekit.solvers.makespan.bounds.windows import Windows
 
-__all__ = ["Chronology", "Now", "chronology_of", "is_ready", "still_takes"]
+__all__ = ["Chronology", "Now", "chronology_of", "is_ready", "least_makespan_behind"]
 
 
 class Chronology(NamedTuple):
@@ -102,7 +102,7 @@ def is_ready(chronology: Chronology, now: Now, v: int) -> bool:
 
 
 @inlined
-def still_takes(
+def least_makespan_behind(
     chronology: Chronology, now: Now, last: int, its_device: int, its_end: float, least: float, most: float
 ) -> float:
     """Return a bound on the makespan after `last` was started where `now.free` says; no more than is needed for `most`.

@@ -23,19 +23,12 @@ from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, first_floors, look
-from placekit.solvers.makespan.bounds.windows import SLACK, Floors, Windows, narrow
+from placekit.solvers.makespan.bounds.windows import SLACK, Windows, narrow
 from placekit.solvers.makespan.decomposition.segments import LARGE
 from placekit.solvers.makespan.exact.cp_model import MakespanModel
-from placekit.solvers.makespan.exact.proofs import (
-    CHRONOLOGICAL_SHARE,
-    QUICK_SHARE,
-    prove,
-    prove_by_assignment,
-    prove_by_cases,
-    prove_by_ends,
-    prove_chronologically,
-)
+from placekit.solvers.makespan.exact.proofs import A_STAR_SHARE, QUICK_SHARE, Proof
 from placekit.solvers.makespan.exact.series import solve_in_series
+from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable, offer_timetable, timetable_of
 from placekit.solvers.makespan.search.local_search import search_makespan
@@ -54,7 +47,7 @@ START_STEPS = 1000
 """Proposals per op in its longest cycles."""
 SEGMENT_SHARE = 0.5
 """Share of the time of a large segment for annealing, and of the rest for limits; no program models all its orders. Of
-that of a small one for the search of all its schedules in the order of time."""
+that of a small one for A*."""
 SEGMENT_STALE = 10
 """Cycles without improvement after which it ends all the same."""
 SEGMENT_STEPS = 50_000
@@ -82,7 +75,9 @@ def why_not(problem: Problem) -> str | None:
     return None
 
 
-def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool = True) -> StopReason:
+def solve_makespan(
+    run: Run, workers: Callable[[int], int], mechanisms: Mechanisms = ALL, *, in_series: bool = True
+) -> StopReason:
     """Build the model from the best placement known, and solve it; again whenever a better one narrows it.
 
     Parameters
@@ -91,32 +86,34 @@ def solve_makespan(run: Run, workers: Callable[[int], int], *, in_series: bool =
         The run; its problem's objective is the makespan.
     workers
         Number of CP-SAT's workers by the number of variables.
+    mechanisms
+        What is used of searches and bounds.
     in_series
         False for a segment, which is not divided again.
     """
     problem = run.problem
     assert isinstance(problem.objective, Makespan)  # the method looks first
     tasks = make_tasks(problem)
-    floors = first_floors(tasks)
-    prove(run, tasks, floors)
-    search_locally(run, START_SHARE, START_PATIENCE if in_series else SEGMENT_PATIENCE)
+    proof = Proof(run, tasks, first_floors(tasks, mechanisms), mechanisms)
+    proof.quickly()
+    search_locally(run, START_SHARE, START_PATIENCE if in_series else SEGMENT_PATIENCE, mechanisms=mechanisms)
     if in_series:
-        floors = _solve_segments(run, tasks, floors, workers)
-    prove(run, tasks, floors)
-    prove_chronologically(run, tasks, floors, run.raise_bound, CHRONOLOGICAL_SHARE if in_series else SEGMENT_SHARE)
+        _solve_segments(proof, workers)
+    proof.quickly()
+    proof.by_a_star(A_STAR_SHARE if in_series else SEGMENT_SHARE)
     while (reason := run.should_stop()) is None:
         known = run.objective, run.bound
         ceiling_s = _worst_s(tasks) if run.objective is None else run.objective
-        if in_series:  # a segment is closed at once, or left to its bounds
+        if in_series and mechanisms.rising_limits:  # a segment is closed at once, or left to its bounds
             ceiling_s = min(ceiling_s, limit_to_refute(run))
         refutes = run.objective is not None and ceiling_s < run.objective
-        windows = _windows(tasks, ceiling_s, floors)
+        windows = _windows(proof, ceiling_s)
         if windows is None:
             if run.objective is None:
                 return run.prove_infeasible(clash())
             run.raise_bound(ceiling_s, "windows")
             continue
-        model = MakespanModel(tasks, windows, ceiling_s, run.bound or 0.0, floors.between_s, decides=refutes)
+        model = MakespanModel(tasks, windows, ceiling_s, run.bound or 0.0, proof.floors.between_s, decides=refutes)
         if run.placement is not None and run.evaluation is not None and not refutes:
             model.hint(timetable_of(run.placement, run.evaluation, tasks))
         outcome, was_cut_short = _search(run, tasks, model, workers, ceiling_s)
@@ -148,15 +145,17 @@ def limit_to_refute(run: Run) -> float:
     return run.objective * (1 - left) * (1 + SLACK)
 
 
-def _windows(tasks: Tasks, limit_s: float, floors: Floors) -> Windows | None:
+def _windows(proof: Proof, limit_s: float) -> Windows | None:
     """Return the windows of schedules up to a limit, without devices that are too dear; None if there are none."""
-    if tasks.num_ops > MAX_OPS_REFUTE:
-        return narrow(tasks, limit_s, floors)
-    found = look(tasks, limit_s, floors)
+    if proof.tasks.num_ops > MAX_OPS_REFUTE:
+        return narrow(proof.tasks, limit_s, proof.floors)
+    found = look(proof.tasks, limit_s, proof.floors, proof.mechanisms)
     return None if found is None else found.windows
 
 
-def bound_makespan(run: Run, keep: Callable[[float, str], None], *, in_series: bool = True) -> StopReason:
+def bound_makespan(
+    run: Run, keep: Callable[[float, str], None], mechanisms: Mechanisms = ALL, *, in_series: bool = True
+) -> StopReason:
     """Prove bounds without the constraint program of the whole problem; method ``bound``.
 
     Parameters
@@ -165,6 +164,8 @@ def bound_makespan(run: Run, keep: Callable[[float, str], None], *, in_series: b
         The run; its problem's objective is the makespan, under any contiguity.
     keep
         Takes bounds in seconds, and their names.
+    mechanisms
+        What is used of searches and bounds.
     in_series
         False for a segment, which is not divided again.
     """
@@ -173,44 +174,52 @@ def bound_makespan(run: Run, keep: Callable[[float, str], None], *, in_series: b
         return StopReason.PROVED
     keep(*largest_op(run.problem))
     tasks = make_tasks(run.problem)
-    floors = first_floors(tasks)
-    prove(run, tasks, floors, keep, QUICK_SHARE if in_series else SEGMENT_SHARE)
+    proof = Proof(run, tasks, first_floors(tasks, mechanisms), mechanisms, keep)
+    proof.quickly(QUICK_SHARE if in_series else SEGMENT_SHARE)
     if why_not(run.problem) is None:
         if not was_searched:
-            search_locally(run, START_SHARE)
+            search_locally(run, START_SHARE, mechanisms=mechanisms)
         if in_series:
-            floors = _solve_segments(run, tasks, floors, lambda _: 1)
+            _solve_segments(proof, lambda _: 1)
             if run.bound is not None and run.bound_name is not None:
                 keep(run.bound, run.bound_name)
-            prove(run, tasks, floors, keep)
-        prove_chronologically(run, tasks, floors, keep)
-        prove_by_assignment(run, tasks, floors, keep)
-        prove_by_ends(run, tasks, floors, keep)
-        prove_by_cases(run, tasks, floors, keep)
+            proof.quickly()
+        proof.by_a_star()
+        proof.by_assignment()
+        proof.by_ends()
+        proof.by_cases()
     return run.should_stop() or StopReason.FINISHED
 
 
-def _solve_segments(run: Run, tasks: Tasks, floors: Floors, workers: Callable[[int], int]) -> Floors:
-    """Solve the segments between cuts, if there are any, and return the floors with theirs."""
-    if run.should_stop() is not None:
-        return floors
+def _solve_segments(proof: Proof, workers: Callable[[int], int]) -> None:
+    """Solve the segments between cuts, if there are any, and let the proof know what they prove."""
+    run, mechanisms = proof.run, proof.mechanisms
+    if not mechanisms.series or run.should_stop() is not None:
+        return
     share = SERIES_AGAIN_SHARE if run.parts else SERIES_SHARE
     time_s = DEFAULT_SERIES_S if run.remaining_s is None else share * run.remaining_s
 
     def solve(part: Run) -> StopReason:
         if part.problem.graph.num_ops < LARGE:
-            return solve_makespan(part, workers, in_series=False)
-        search_locally(part, SEGMENT_SHARE, SEGMENT_STALE, SEGMENT_STEPS)
-        return bound_makespan(part, part.raise_bound, in_series=False)
+            return solve_makespan(part, workers, mechanisms, in_series=False)
+        search_locally(part, SEGMENT_SHARE, SEGMENT_STALE, SEGMENT_STEPS, mechanisms)
+        return bound_makespan(part, part.raise_bound, mechanisms, in_series=False)
 
-    found = solve_in_series(run, tasks, solve, time_s)
-    return floors if found is None else replace(found, between_s=floors.between_s)
+    found = solve_in_series(run, proof.tasks, solve, time_s)
+    if found is not None:
+        proof.floors = replace(found, between_s=proof.floors.between_s)
 
 
-def search_locally(run: Run, share: float, patience: int = START_PATIENCE, steps: int = START_STEPS) -> None:
+def search_locally(
+    run: Run,
+    share: float,
+    patience: int = START_PATIENCE,
+    steps: int = START_STEPS,
+    mechanisms: Mechanisms = ALL,
+) -> None:
     """Anneal for a moment: the better the best schedule, the narrower the windows."""
     with run.limited_to(None if run.remaining_s is None else share * run.remaining_s):
-        search_makespan(run, LocalSearchParams(patience=patience, steps=steps))
+        search_makespan(run, LocalSearchParams(patience=patience, steps=steps), mechanisms)
 
 
 def _search(

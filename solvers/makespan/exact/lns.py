@@ -22,7 +22,8 @@ from placekit.solvers.makespan.decomposition.neighbourhood import (
 )
 from placekit.solvers.makespan.exact.cp_method import search_locally
 from placekit.solvers.makespan.exact.cp_model import MakespanModel
-from placekit.solvers.makespan.exact.proofs import prove
+from placekit.solvers.makespan.exact.proofs import Proof
+from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, sequence_problem
 from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable, by_start, timetable_of
@@ -77,7 +78,12 @@ class _Task:
 
 
 def search_neighbourhoods(
-    run: Run, patience: int, effort: float, workers: int, weights: NDArray[np.float64] | None
+    run: Run,
+    patience: int,
+    effort: float,
+    workers: int,
+    weights: NDArray[np.float64] | None,
+    mechanisms: Mechanisms = ALL,
 ) -> StopReason:
     """Search until told to stop, or until `patience` neighbourhoods in a row brought nothing.
 
@@ -103,15 +109,17 @@ def search_neighbourhoods(
         Neighbourhoods that are searched side by side.
     weights
         ``[num_ops]`` how readily an op is freed by neighbourhoods of the kind `UNCERTAIN`; None to draw none of them.
+    mechanisms
+        What is used of annealing and bounds.
     """
     tasks = make_tasks(run.problem)
-    floors = first_floors(tasks)
-    prove(run, tasks, floors)
-    search_locally(run, START_SHARE)
+    proof = Proof(run, tasks, first_floors(tasks, mechanisms), mechanisms)
+    proof.quickly()
+    search_locally(run, START_SHARE, mechanisms=mechanisms)
     reason = run.should_stop()
     if reason is not None or run.placement is None or run.evaluation is None or run.objective is None:
         return reason or StopReason.FINISHED
-    prove(run, tasks, floors)
+    proof.quickly()
     plan = timetable_of(run.placement, run.evaluation, tasks)
     weights = None if weights is None else weights[tasks.op]
     neighbours = adjacency(tasks.senders, tasks.receivers, tasks.num_ops)
@@ -123,7 +131,7 @@ def search_neighbourhoods(
             return StopReason.FINISHED
         before_s = run.objective
         if stale and stale % ANNEAL_AFTER == 0:
-            search_makespan(run, LocalSearchParams(max_cycles=2))
+            search_makespan(run, LocalSearchParams(max_cycles=2), mechanisms)
             _return_to_best(it)
         if _round(it, workers):
             return run.should_stop() or StopReason.FINISHED

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from placekit.method import Run
 from placekit.placement import Placement
 from placekit.solvers.makespan.decomposition.stretch import cut_stretch
+from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 from placekit.solvers.makespan.search.anneal import anneal, sort_by_start
 from placekit.solvers.makespan.search.starts import Start
@@ -45,9 +46,12 @@ CHUNK = 2_000_000
 class Best:
     """The best schedule so far, in the arrays that the kernels overwrite; offered once it is below `offered_s`."""
 
-    def __init__(self, run: Run, flat: SequenceProblem, offered_s: float = np.inf) -> None:
+    def __init__(
+        self, run: Run, flat: SequenceProblem, offered_s: float = np.inf, mechanisms: Mechanisms = ALL
+    ) -> None:
         self.run = run
         self.flat = flat
+        self.mechanisms = mechanisms
         self.walk = empty_walk(flat)
         self.device: NDArray[np.int64] = np.zeros(flat.instance.num_ops, dtype=np.int64)
         self.sequence = self.device.copy()
@@ -129,6 +133,8 @@ def sweep(best: Best, flat: SequenceProblem, num_steps: int, cuts: NDArray[np.in
 
     The stretches are those between the ops `cuts`, or of a random width.
     """
+    if cuts is None and not best.mechanisms.stretches:
+        return
     run, walk = best.run, best.walk
     seeds = np.random.default_rng(run.rng.integers(2**63))
     num_ops = flat.instance.num_ops

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from placekit.method import Run
 from placekit.objectives import Makespan
 from placekit.solvers.makespan.decomposition.segments import cut_ops
+from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, sequence_problem
 from placekit.solvers.makespan.schedule.tasks import make_tasks
 from placekit.solvers.makespan.search.beam import MAX_OPS_BEAM, Beam
@@ -25,7 +26,7 @@ from placekit.solvers.makespan.search.starts import (
     redispatch,
     scattered,
 )
-from placekit.solvers.makespan.search.successive_halving import Race
+from placekit.solvers.makespan.search.successive_halving import SuccessiveHalving
 from placekit.solvers.makespan.search.walk import load
 from placekit.stop import StopReason
 
@@ -65,23 +66,21 @@ WHOLE_UP_TO = 2_000
 """Ops up to which cycles over the whole schedule are worth their time."""
 
 
-def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
+def search_makespan(run: Run, params: LocalSearchParams, mechanisms: Mechanisms = ALL) -> StopReason:
     """Search from what `run` holds, and offer what is found; return why it ended.
 
     1. Start from what is known (warm start, single devices, `heft`, `m-etf`), from a list schedule by HEFT's rank, and
        where devices are unequal from a beam search (:mod:`placekit.solvers.makespan.search.beam`).
     2. A cycle anneals (:mod:`placekit.solvers.makespan.search.anneal`) from the best schedule at a random temperature;
-       if that
-       is not mild, with probability `fresh` from a list schedule with noise. Every other long cycle goes on with
-       parallel tempering (:mod:`placekit.solvers.makespan.search.parallel_tempering`). Cycles grow longer, up to
-       `steps` proposals per
-       op (mild ones up to `MILD_STEPS`), or to an eighth of the time. Where work is nearly all that counts, schedules
-       race instead (:mod:`placekit.solvers.makespan.search.successive_halving`). Every other cycle, and every cycle of
-       more than `WHOLE_UP_TO` ops, anneals the best schedule stretch by stretch instead
-       (:mod:`placekit.solvers.makespan.decomposition.stretch`), which costs as much per proposal however long the
-       schedule. Where the
-       graph has cuts (:mod:`placekit.solvers.makespan.decomposition.segments`), most of the long cycles anneal the
-       parts between.
+       if that is not mild, with probability `fresh` from a list schedule with noise. Cycles grow longer, up to `steps`
+       proposals per op (mild ones up to `MILD_STEPS`), or to an eighth of the time. Instead of a cycle over the whole:
+
+       - every other one, and every one of more than `WHOLE_UP_TO` ops, anneals the best schedule stretch by stretch
+         (:mod:`placekit.solvers.makespan.decomposition.stretch`), at a cost that does not grow with the schedule;
+       - most of the long ones anneal the parts between cuts (:mod:`placekit.solvers.makespan.decomposition.segments`);
+       - where work is nearly all that counts, schedules compete
+         (:mod:`placekit.solvers.makespan.search.successive_halving`);
+       - every other of those that are left goes on with :mod:`~placekit.solvers.makespan.search.parallel_tempering`.
     3. Between two cycles the best placement is also run by devices that never idle, in case they find a better order.
     4. Ends when `patience` cycles in a row brought nothing.
 
@@ -91,6 +90,8 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
         The solve in progress; its problem asks for no contiguity.
     params
         How to search.
+    mechanisms
+        What is used of the above.
 
     Notes
     -----
@@ -103,7 +104,7 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
     if not flat.allowed.any(axis=1).all():
         return StopReason.FINISHED
     offer_list_schedules(run)
-    best, rank_s = Best(run, flat), mean_rank_s(flat)
+    best, rank_s = Best(run, flat, mechanisms=mechanisms), mean_rank_s(flat)
     for device, sequence in known_starts(run, flat):
         best.consider(device, sequence)
     listed = scattered(flat, rank_s, 0.0, run.rng)
@@ -112,17 +113,17 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
     if not np.isfinite(best.value_s):
         return StopReason.FINISHED
     best.offer()
-    prices = price(flat, best.value_s)
+    prices = price(flat, best.value_s) if mechanisms.prices else None
     beam = Beam(flat, prices) if prices is not None and flat.instance.num_ops <= MAX_OPS_BEAM else None
-    found = None if beam is None else beam.start_in_time(best.value_s, run)
+    found = None if beam is None or not mechanisms.beam else beam.start_in_time(best.value_s, run)
     if found is not None:
         best.consider(*found)
         best.offer()
     cuts = np.zeros(0, dtype=np.int64)
-    if not flat.has_contention and flat.instance.num_ops <= WHOLE_UP_TO:
+    if mechanisms.cuts and not flat.has_contention and flat.instance.num_ops <= WHOLE_UP_TO:
         cuts = cut_ops(make_tasks(run.problem))
     tempering: Tempering | None = None
-    race: Race | None = None
+    halving: SuccessiveHalving | None = None
     longest_s = math.inf if run.remaining_s is None else run.remaining_s / NUM_CYCLES
     stale, number, num_ops, proposal_s = 0, 0, flat.instance.num_ops, 0.0
     while (reason := run.should_stop()) is None:
@@ -138,19 +139,21 @@ def search_makespan(run: Run, params: LocalSearchParams) -> StopReason:
         priced = flat
         if prices is not None:
             priced = flat._replace(price_s=prices.price_s * float(run.rng.choice(PRICING)))
-        can_sweep = not flat.has_contention and num_ops > STRETCHES[0]
+        can_sweep = mechanisms.stretches and not flat.has_contention and num_ops > STRETCHES[0]
         is_short = can_sweep and (num_ops > WHOLE_UP_TO or number % 2 == 1)
-        if beam is not None and prices is not None and beam.work_s >= ALL_WORK * best.value_s:
-            race = race or Race(best, prices, beam, params.steps)
+        is_all_work = beam is not None and beam.work_s >= ALL_WORK * best.value_s
+        if mechanisms.perturbation and prices is not None and is_all_work:
+            starter = beam if mechanisms.beam and mechanisms.successive_halving else None
+            halving = halving or SuccessiveHalving(best, prices, starter, params.steps)
         since_s, is_paced = run.elapsed_s, not is_short
         if is_short:
             sweep(best, priced, min(steps, STRETCH_STEPS))
         elif len(cuts) and number % WHOLE_EVERY:
             sweep(best, priced, steps, cuts)
-        elif race is not None:
-            race.turn(priced)
+        elif halving is not None:
+            halving.turn(priced)
             is_paced = False  # a turn is as long as its rung says
-        elif steps >= LEAST_STEPS and run.rng.random() < TEMPERED:
+        elif mechanisms.tempering and steps >= LEAST_STEPS and run.rng.random() < TEMPERED:
             tempering = tempering or _tempering(best, prices, rank_s)
             tempering.walk(priced, steps * num_ops)
         else:

@@ -5,9 +5,9 @@ their cheapest device pay more. Such an op can be anywhere in the schedule. It c
 other times, come in return; until the order has been mended all of that is worse, so an annealing that is cold never
 finds it, and one that is warm loses the rest.
 
-A kick moves a random class to a random device, and up to two others, which are chosen among the cheapest moves so that
-the busiest device is not much busier than it need be. A short cold annealing follows. What comes out is where the next
-kick begins, unless it is longer than the best by more than a threshold (record-to-record travel).
+A perturbation moves a random class to a random device, and up to two others, which are chosen among the cheapest moves
+so that the busiest device is not much busier than it need be. A short cold annealing follows. What comes out is where
+the next perturbation begins, unless it is longer than the best by more than a threshold (record-to-record travel).
 
 References
 ----------
@@ -28,19 +28,19 @@ from placekit.solvers.makespan.search.incumbent import COLD, MEAN_WEIGHT, Best
 from placekit.solvers.makespan.search.prices import Prices
 from placekit.solvers.makespan.search.walk import empty_walk, load
 
-__all__ = ["KICK_STEPS", "Kicks"]
+__all__ = ["PERTURBED_STEPS", "Perturbation"]
 
-KICK_STEPS = 40
-"""Proposals per op after a kick."""
+PERTURBED_STEPS = 40
+"""Proposals per op after a perturbation."""
 THRESHOLD = 2.5e-4
-"""How much longer than the best a schedule may be that the next kick starts from, in units of its makespan."""
+"""How much longer than the best a schedule may be that the next perturbation starts from, in units of its makespan."""
 CHEAPEST = 120
 """Moves among which those of the others are chosen."""
 BUSIER = 7.5e-4
 """How much busier the busiest device may be than it need be, in units of the makespan."""
 
 
-class Kicks:
+class Perturbation:
     """The search for one problem.
 
     Parameters
@@ -63,7 +63,7 @@ class Kicks:
     def walk(self, best: Best, flat: SequenceProblem, num_steps: int) -> None:
         """Improve a schedule by about so many proposals in all, or until told to stop.
 
-        O(ops + edges) per proposal at worst, and O(classes * devices + CHEAPEST**2 * devices) per kick.
+        O(ops + edges) per proposal at worst, and O(classes * devices + CHEAPEST**2 * devices) per perturbation.
 
         Parameters
         ----------
@@ -72,14 +72,14 @@ class Kicks:
         flat
             The problem, priced.
         num_steps
-            Proposals; at least one kick.
+            Proposals; at least one perturbation.
         """
-        rng, steps = np.random.default_rng(best.run.rng.integers(2**63)), KICK_STEPS * flat.instance.num_ops
+        rng, steps = np.random.default_rng(best.run.rng.integers(2**63)), PERTURBED_STEPS * flat.instance.num_ops
         here_device, here_sequence = best.device.copy(), best.sequence.copy()
         for _ in range(max(num_steps // steps, 1)):
             if best.run.should_stop() is not None:
                 break
-            of_class = self._kicked(here_device[self._first], best.value_s, rng)
+            of_class = self._perturbed(here_device[self._first], best.value_s, rng)
             device, sequence = of_class[flat.instance.class_of_op], here_sequence.copy()
             load(flat, self._walk, device, sequence)
             if (self._walk.used_bytes > flat.instance.limit_bytes).any():
@@ -92,17 +92,17 @@ class Kicks:
                 best.consider(device, sequence)
                 best.offer()
 
-    def _kicked(self, device: NDArray[np.int64], makespan_s: float, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return the devices of the classes ``[C]`` after a kick; `device` before."""
+    def _perturbed(self, device: NDArray[np.int64], makespan_s: float, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return the devices of the classes ``[C]`` after a perturbation; `device` before."""
         device = device.copy()
         num_classes, num_devices = self._time_s.shape
         idle_s = makespan_s - self._busy_s(device)
-        kicked = int(rng.integers(num_classes))
-        device[kicked] = rng.choice(np.flatnonzero(np.isfinite(self._price_s[kicked])))
+        perturbed = int(rng.integers(num_classes))
+        device[perturbed] = rng.choice(np.flatnonzero(np.isfinite(self._price_s[perturbed])))
         end_s = idle_s + self._busy_s(device)
         # the cheapest moves of other classes, and when every device ends after each of them, or two
         more_s = self._price_s - self._price_s[np.arange(num_classes), device, None]
-        more_s[kicked], more_s[np.arange(num_classes), device] = np.inf, np.inf
+        more_s[perturbed], more_s[np.arange(num_classes), device] = np.inf, np.inf
         cheapest = np.argsort(more_s, axis=None)[:CHEAPEST]
         cheapest = cheapest[np.isfinite(more_s.ravel()[cheapest])]
         moved, to = np.divmod(cheapest, num_devices)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from placekit.errors import InvalidProblemError
@@ -11,13 +12,32 @@ from placekit.method import Run
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
 from placekit.problem import Problem
 from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.makespan.mechanisms import Mechanisms
+from placekit.solvers.params import read_params
 from placekit.solvers.throughput.bounds.portfolio import lower_bounds
 from placekit.stop import StopReason
 
-__all__ = ["Bound"]
+__all__ = ["Bound", "BoundParams"]
 
 DEFAULT_TIME_LIMIT_S = 60.0
 """Without a time limit of the caller's."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundParams:
+    """Parameters of `Bound`.
+
+    Parameters
+    ----------
+    without
+        Mechanisms of the makespan that are switched off, by name and with commas: see
+        :class:`placekit.solvers.makespan.mechanisms.Mechanisms`.
+    """
+
+    without: str = ""
+
+    def __post_init__(self) -> None:
+        Mechanisms.without(self.without)
 
 
 class Bound:
@@ -29,12 +49,15 @@ class Bound:
 
     name: ClassVar[str] = "bound"
 
+    def __init__(self, params: BoundParams | None = None) -> None:
+        self.params = params or BoundParams()
+
     @classmethod
     def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; it has no parameters."""
-        if argument or params:
-            raise InvalidProblemError("method 'bound' has no parameters")
-        return cls()
+        """Make the method; it takes no argument."""
+        if argument:
+            raise InvalidProblemError(f"method 'bound' takes no argument; {argument!r} was given")
+        return cls(read_params(BoundParams, cls.name, params))
 
     def supports(self, problem: Problem) -> str | None:
         """Return None for the objectives that have bounds."""
@@ -64,7 +87,7 @@ class Bound:
         if isinstance(run.problem.objective, Makespan):
             from placekit.solvers.makespan.exact.cp_method import bound_makespan
 
-            return bound_makespan(run, keep)
+            return bound_makespan(run, keep, Mechanisms.without(self.params.without))
         offer_single_devices(run)
         Greedy().run(run)
         PipeDream(PipeDreamParams(branches="cut")).run(run)

@@ -24,6 +24,7 @@ from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.lns.operators import Operator, choose_operators, search_side_by_side
 from placekit.solvers.lns.uncertain import UNCERTAIN, uncertain_ops
+from placekit.solvers.makespan.mechanisms import Mechanisms
 from placekit.solvers.params import read_params
 from placekit.solvers.throughput.lns.neighbourhood import (
     FIRST_SIZE,
@@ -68,12 +69,16 @@ class LnsParams:
     uncertainty
         True to draw neighbourhoods of one more kind: ops whose device a learned policy is undecided about. It is the
         policy of the method before, as in ``hsdag+lns`` or ``policy:pretrained+lns``. For throughput and makespan.
+    without
+        Mechanisms of the makespan that are switched off, by name and with commas: see
+        :class:`placekit.solvers.makespan.mechanisms.Mechanisms`.
     """
 
     patience: int = 100
     effort: float = 1.0
     workers: int | None = None
     uncertainty: bool = False
+    without: str = ""
 
     def __post_init__(self) -> None:
         if self.patience < 1:
@@ -82,6 +87,7 @@ class LnsParams:
             raise InvalidProblemError(f"lns: effort is {self.effort}; it must be > 0")
         if self.workers is not None and self.workers < 1:
             raise InvalidProblemError(f"lns: workers is {self.workers}; it must be >= 1")
+        Mechanisms.without(self.without)
 
 
 @dataclass(slots=True)
@@ -148,7 +154,7 @@ class Lns:
         if isinstance(run.problem.objective, Makespan):
             from placekit.solvers.makespan.exact.lns import search_neighbourhoods
 
-            return search_neighbourhoods(run, *limits, weights)
+            return search_neighbourhoods(run, *limits, weights, Mechanisms.without(self.params.without))
         if isinstance(run.problem.objective, OffloadLatency):
             from placekit.solvers.offload_latency.lns import search_neighbourhoods as search_calls
 

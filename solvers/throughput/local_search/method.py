@@ -18,6 +18,7 @@ from placekit.problem import Problem
 from placekit.solvers.assignment.flat import FlatProblem, flatten, with_order
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
+from placekit.solvers.makespan.mechanisms import Mechanisms
 from placekit.solvers.params import read_params
 from placekit.solvers.throughput.local_search.anneal import score
 from placekit.solvers.throughput.local_search.chain import greedy_chain, random_topological_order
@@ -51,12 +52,16 @@ class LocalSearchParams:
         Share of the cycles that start anew instead of from the best placement.
     max_cycles
         Ends after so many V-cycles in all; None for any number.
+    without
+        Mechanisms of the makespan that are switched off, by name and with commas: see
+        :class:`placekit.solvers.makespan.mechanisms.Mechanisms`.
     """
 
     patience: int = 100
     steps: int = 400
     fresh: float = 0.5
     max_cycles: int | None = None
+    without: str = ""
 
     def __post_init__(self) -> None:
         for name, low in (("patience", 1), ("steps", 1), ("max_cycles", 1)):
@@ -65,6 +70,7 @@ class LocalSearchParams:
                 raise InvalidProblemError(f"local-search: {name} is {value}; it must be >= {low}")
         if not 0 <= self.fresh <= 1:
             raise InvalidProblemError(f"local-search: fresh is {self.fresh}; it must be between 0 and 1")
+        Mechanisms.without(self.without)
 
 
 class LocalSearch:
@@ -124,7 +130,7 @@ class LocalSearch:
         if isinstance(run.problem.objective, Makespan):
             from placekit.solvers.makespan.search.local_search import search_makespan
 
-            return search_makespan(run, self.params)
+            return search_makespan(run, self.params, Mechanisms.without(self.params.without))
         return search(run, self.params)
 
 

@@ -16,9 +16,9 @@ from placekit.benchmarks.families import generate
 from placekit.method import Run
 from placekit.solvers.makespan.bounds.quick import first_floors
 from placekit.solvers.makespan.bounds.windows import Windows, narrow
-from placekit.solvers.makespan.exact.a_star import MAX_OPS_CHRONOLOGICAL, least_makespan, search_chronologically
+from placekit.solvers.makespan.exact.a_star import MAX_OPS_A_STAR, least_makespan, search_all_schedules
 from placekit.solvers.makespan.exact.a_star_state import chronology_of
-from placekit.solvers.makespan.exact.proofs import prove_chronologically
+from placekit.solvers.makespan.exact.proofs import Proof
 from placekit.solvers.makespan.schedule.tasks import make_tasks
 
 EPS = 2e-9
@@ -70,7 +70,7 @@ def test_what_is_offered_is_the_optimum(problem: pk.Problem) -> None:
     run.offer(placement)
     assume(run.objective is not None)
     tasks = make_tasks(problem)
-    prove_chronologically(run, tasks, first_floors(tasks), run.raise_bound)
+    Proof(run, tasks, first_floors(tasks)).by_a_star()
     assert run.bound is None or run.bound <= optimum * (1 + EPS)
     if is_free(problem):
         assert run.objective == pytest.approx(optimum, rel=1e-6)
@@ -111,7 +111,7 @@ def test_ops_that_take_no_time() -> None:
     run, tasks = Run(problem), make_tasks(problem)
     run.offer(np.zeros(3, dtype=np.int64))
     with np.errstate(all="raise"):
-        prove_chronologically(run, tasks, first_floors(tasks), run.raise_bound)
+        Proof(run, tasks, first_floors(tasks)).by_a_star()
     assert run.objective == 0.0
     assert run.bound is None
     assert pk.solve(problem, "cpsat").status is pk.Status.OPTIMAL
@@ -120,9 +120,9 @@ def test_ops_that_take_no_time() -> None:
 def test_time_and_interruption_end_it() -> None:
     """Without time there is one short search; told to stop before, none."""
     problem = generate("layered", 60, num_devices=4, objective=pk.Makespan()).replace(contiguity="none")
-    assert problem.graph.num_ops <= MAX_OPS_CHRONOLOGICAL
+    assert problem.graph.num_ops <= MAX_OPS_A_STAR
     result = pk.solve(problem, "heft")
     assert result.objective is not None
     windows = windows_of(problem, result.objective)
-    assert len(list(search_chronologically(windows, result.objective, 0.0))) == 1
-    assert not list(search_chronologically(windows, result.objective, math.inf, lambda: True))
+    assert len(list(search_all_schedules(windows, result.objective, 0.0))) == 1
+    assert not list(search_all_schedules(windows, result.objective, math.inf, lambda: True))

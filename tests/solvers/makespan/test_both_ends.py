@@ -22,7 +22,7 @@ from placekit.solvers.makespan.bounds.both_ends_state import Side
 from placekit.solvers.makespan.bounds.quick import first_floors, look, refute
 from placekit.solvers.makespan.bounds.shared_work import Weights, weigh_devices
 from placekit.solvers.makespan.bounds.windows import Windows, narrow
-from placekit.solvers.makespan.exact.proofs import prove, prove_by_ends
+from placekit.solvers.makespan.exact.proofs import Proof
 from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks
 
 EPS = 1e-9
@@ -213,9 +213,9 @@ def test_ops_that_must_share_a_device() -> None:
     run.offer(pk.Placement.of(problem, device, good.step_of_op))
     assert run.objective == 21.0
     tasks = make_tasks(problem)
-    floors = first_floors(tasks)
-    prove(run, tasks, floors)
-    prove_by_ends(run, tasks, floors, run.raise_bound)
+    proof = Proof(run, tasks, first_floors(tasks))
+    proof.quickly()
+    proof.by_ends()
     assert run.bound is not None
     assert run.bound <= 20.0 * (1 + EPS)
 
@@ -279,10 +279,11 @@ def test_no_schedule_kept_secret_is_below_the_bound(
     run = Run(problem, pk.MaxRuntime(60), seed)
     run.offer(poor.placement)
     tasks = make_tasks(problem)
-    floors = first_floors(tasks)
     proven: list[float] = []
-    prove(run, tasks, floors)
-    prove_by_ends(run, tasks, floors, lambda bound_s, _: proven.append(bound_s))
+    proof = Proof(run, tasks, first_floors(tasks))
+    proof.quickly()
+    proof.keep = lambda bound_s, _: proven.append(bound_s)
+    proof.by_ends()
     assert proven
     assert run.objective == poor.objective
     assert max(proven) <= good.objective * (1 + EPS)

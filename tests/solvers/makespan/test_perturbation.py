@@ -1,4 +1,4 @@
-"""Kicks: feasible, as they say, never below the optimum or above where they began, and devices stay as busy."""
+"""Perturbation: feasible, as they say, never below the optimum or above where they began, and devices stay as busy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from placekit.method import Run
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, sequence_problem
 from placekit.solvers.makespan.search.construct import dispatch_order
 from placekit.solvers.makespan.search.incumbent import Best
-from placekit.solvers.makespan.search.perturbation import BUSIER, KICK_STEPS, Kicks
+from placekit.solvers.makespan.search.perturbation import BUSIER, PERTURBED_STEPS, Perturbation
 from placekit.solvers.makespan.search.prices import Prices
 from placekit.solvers.makespan.search.starts import mean_rank_s, scattered
 
@@ -27,8 +27,8 @@ CONTENDED = problems(objective=st.builds(pk.Makespan, contention=st.booleans()),
 
 def prepared(
     problem: pk.Problem, flat: SequenceProblem, seed: int, run: Run | None = None
-) -> tuple[float, Best, Kicks] | None:
-    """Return the makespan of a random schedule, and what kicks it; None if there was no schedule."""
+) -> tuple[float, Best, Perturbation] | None:
+    """Return the makespan of a random schedule, and what perturbs it; None if there was no schedule."""
     rng = np.random.default_rng(seed)
     if not flat.allowed.any(axis=1).all():
         return None
@@ -40,19 +40,19 @@ def prepared(
     best.offer()
     worth = rng.dirichlet(np.ones(flat.time_s.shape[1]))
     price_s = np.where(flat.allowed[flat.instance.class_of_op], flat.time_s * worth, 0.0)
-    return before_s, best, Kicks(flat, Prices(price_s, flat.allowed))
+    return before_s, best, Perturbation(flat, Prices(price_s, flat.allowed))
 
 
-def kicked(
+def perturbed(
     problem: pk.Problem, flat: SequenceProblem, seed: int, calls: int = 2, run: Run | None = None
 ) -> Best | None:
-    """Return what some kicks made of a random schedule, which are no longer; None if there was no schedule."""
+    """Return what some perturbations made of a random schedule, which are no longer; None if there was no schedule."""
     found = prepared(problem, flat, seed, run)
     if found is None:
         return None
-    before_s, best, kicks = found
+    before_s, best, perturbation = found
     for _ in range(calls):
-        kicks.walk(best, flat, 5 * KICK_STEPS * flat.instance.num_ops)
+        perturbation.walk(best, flat, 5 * PERTURBED_STEPS * flat.instance.num_ops)
     assert best.value_s <= before_s
     return best
 
@@ -63,7 +63,7 @@ def test_what_they_find_is_a_schedule_as_they_say(problem: pk.Problem, seed: int
     """It is feasible, the judge agrees, and the same seed finds it again."""
     assert isinstance(problem.objective, pk.Makespan)
     flat = sequence_problem(problem, has_contention=problem.objective.contention)
-    best, again = kicked(problem, flat, seed), kicked(problem, flat, seed)
+    best, again = perturbed(problem, flat, seed), perturbed(problem, flat, seed)
     check_found(problem, best, again)
 
 
@@ -71,17 +71,17 @@ def test_what_they_find_is_a_schedule_as_they_say(problem: pk.Problem, seed: int
 @given(SMALL, st.integers(0, 2**31))
 def test_they_are_never_below_the_optimum(problem: pk.Problem, seed: int) -> None:
     """No schedule is shorter than the optimum by enumeration."""
-    best = kicked(problem, sequence_problem(problem, has_contention=False), seed)
+    best = perturbed(problem, sequence_problem(problem, has_contention=False), seed)
     check_at_least_optimum(problem, best)
 
 
-def test_a_kick_leaves_devices_as_busy() -> None:
-    """Whatever moves, the busiest device is hardly busier than with the first class alone; few kicks are alike."""
+def test_a_perturbation_leaves_devices_as_busy() -> None:
+    """Whatever moves, the busiest device is hardly busier than with the first class alone; few are alike."""
     problem = generate("chained-matmuls", 100, num_devices=3, equal=False, transfer_ratio=0.1, objective=pk.Makespan())
     flat = sequence_problem(problem, has_contention=False)
     found = prepared(problem, flat, 0)
     assert found is not None
-    before_s, best, kicks = found
+    before_s, best, perturbation = found
     num_devices = flat.time_s.shape[1]
 
     def busy_s(device: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -89,7 +89,7 @@ def test_a_kick_leaves_devices_as_busy() -> None:
 
     rng, kinds, evened = np.random.default_rng(0), set(), 0
     for _ in range(200):
-        device = kicks._kicked(best.device, before_s, rng)
+        device = perturbation._perturbed(best.device, before_s, rng)
         moved = np.flatnonzero(device != best.device)
         assert len(moved) <= 3
         longer_s = (busy_s(device) - busy_s(best.device)).max()
@@ -113,8 +113,8 @@ def test_they_stop_when_told_to() -> None:
     for run in (None, Run(problem, pk.MaxRuntime(0.0))):
         found = prepared(problem, flat, 3, run)
         assert found is not None
-        before_s, best, kicks = found
-        kicks.walk(best, flat, 10 * KICK_STEPS * flat.instance.num_ops)
+        before_s, best, perturbation = found
+        perturbation.walk(best, flat, 10 * PERTURBED_STEPS * flat.instance.num_ops)
         ends.append((before_s, best.value_s))
     assert ends[0][0] == ends[1][0] == ends[1][1]
     assert ends[0][1] < ends[0][0]

@@ -166,13 +166,13 @@ def test_bounds_come_with_names_best_first(diamond: pk.Problem) -> None:
 
 
 def test_bound_method_reports_every_bound(diamond: pk.Problem) -> None:
-    """Placement, best bound with its name, and all of them in `info`; no parameters."""
+    """Placement, best bound with its name, and all of them in `info`; no argument."""
     result = pk.solve(diamond.replace(contiguity="none"), method="bound")
     assert result.lower_bound is not None
     assert result.lower_bound == max(result.info["lower_bounds_s"].values())
     assert result.bound_name in result.info["lower_bounds_s"]
     assert result.objective == 4.0
-    with pytest.raises(InvalidProblemError, match="method 'bound' has no parameters"):
+    with pytest.raises(InvalidProblemError, match="method 'bound' takes no argument; 'fast' was given"):
         pk.solve(diamond, method="bound:fast")
 
 
