@@ -93,6 +93,7 @@ def _solve(job: Job) -> dict[str, Any]:
         "bound_s": result.lower_bound,
         "bound_name": result.bound_name,
         "runtime_s": result.runtime_s,
+        "compile_s": result.compile_s,
         "time_to_best_s": time_to_best_s(result.trace),
         "warm_start_s": None if start is None else start.runtime_s,
         "warm_start_objective_s": None if start is None else start.objective,

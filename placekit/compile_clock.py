@@ -1,8 +1,7 @@
-"""Seconds that this process has spent compiling kernels; no time limit counts them.
+"""Seconds that this process has spent compiling kernels, or waiting for another process that compiles them.
 
-Compiling happens once per installation. A first solve under a limit of ten seconds would spend all of them on it and
-return nothing worth having, so `Run` adds what passed here to what it may take. This module knows no numba: kernels
-tell it through :mod:`placekit.compiled`, and it is imported where numba must not be.
+Results say how much of their runtime it was (`Result.compile_s`). This module knows no numba: kernels tell it through
+:mod:`placekit.compiled`, and it is imported where numba must not be.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ _clock = _Clock()
 
 
 def compiling_begins() -> None:
-    """Say that a kernel is about to be compiled."""
+    """Say that a kernel is about to be compiled, or waited for."""
     _clock.begin()
 
 
 def compiling_ends() -> None:
-    """Say that it is compiled, or has failed to."""
+    """Say that it is compiled, or that compiling or waiting has ended otherwise."""
     _clock.end()
 
 
 def compiling_s() -> float:
-    """Return the wall seconds so far during which at least one kernel was being compiled."""
+    """Return the wall seconds so far during which a kernel was compiled here or waited for."""
     return _clock.read_s()

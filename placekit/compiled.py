@@ -1,6 +1,12 @@
-"""Numba's ``njit`` for the kernels, with a word to the user when compiling makes a first call slow.
+"""Numba's ``njit`` for the kernels: compiled once per installation, small, and never longer than the caller waits.
 
-Kernels are compiled on first use and cached on disk, so that this happens once per installation.
+Kernels are compiled on first use and cached on disk. Three things differ from numba's own decorator:
+
+- A literal argument makes no specialisation of its own (``settle(walk, 0)`` and ``settle(walk, first)`` are one).
+  Inlined code is specialised by LLVM anyhow, and without this every kernel of the makespan is compiled twice.
+- During a solve, kernels are compiled by a process of their own (:mod:`placekit.compile_queue`), and the caller waits
+  for them only as long as :mod:`placekit.patience` says; see `KernelsPendingError`.
+- A kernel that the judge needs is run by the Python interpreter, slowly, when the time for waiting is over.
 """
 
 from __future__ import annotations
@@ -8,30 +14,38 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from contextlib import contextmanager
+from functools import cache
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from numba import njit, prange
-from numba.core import event
+from numba import njit as numba_njit
+from numba import prange
+from numba.core import event, types
 
 from placekit.compile_clock import compiling_begins, compiling_ends
+from placekit.compile_queue import compile_elsewhere
+from placekit.errors import KernelsPendingError
 
-__all__ = ["inlined", "kernel", "njit", "prange"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["inlined", "judge_kernel", "kernel", "njit", "prange"]
 
 logger = logging.getLogger(__name__)
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_said = threading.Event()
+_here = threading.local()
+"""Of a thread: ``is_compiling`` while it compiles a kernel, so that what the kernel calls is compiled with it."""
+
 
 class _Compiling(event.Listener):
-    """Keeps the clock of compiling, and logs one warning at its first start; loading from the cache is neither."""
-
-    def __init__(self) -> None:
-        self._said = threading.Event()
+    """Keeps the clock of compiling; loading from the cache is not compiling."""
 
     def on_start(self, event: event.Event) -> None:  # noqa: ARG002  # numba's signature
-        if not self._said.is_set():
-            self._said.set()
-            logger.warning(
-                "compiling kernels for this machine: once per installation, some minutes at most that no limit counts"
-            )
+        _say()
         compiling_begins()
 
     def on_end(self, event: event.Event) -> None:  # noqa: ARG002
@@ -40,7 +54,74 @@ class _Compiling(event.Listener):
 
 event.register("numba:compile", _Compiling())  # type: ignore[no-untyped-call]  # numba has no types here
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+
+def _say() -> None:
+    if not _said.is_set():
+        _said.set()
+        logger.warning(
+            "compiling kernels for this machine: once per installation; `placekit warm-up` does it beforehand"
+        )
+
+
+if TYPE_CHECKING:
+    from numba import njit  # the same types
+else:
+
+    def njit(function=None, **options):
+        """Compile a function as ``numba.njit`` does, with the differences that the module's docstring names."""
+        if function is None:
+            return lambda function: _compiled(function, **options)
+        return _compiled(function, **options)
+
+
+def _compiled(
+    function: Callable[..., Any], *, is_interpretable: bool = False, is_part: bool = False, **options: Any
+) -> Any:
+    """Return the kernel of a function.
+
+    Parameters
+    ----------
+    function
+        The function.
+    is_interpretable
+        True to run it in the Python interpreter where there is no time to wait for its compilation, instead of raising
+        `KernelsPendingError`.
+    is_part
+        True for what mostly other kernels call: they get a twin without the code that takes Python's tuples of arrays
+        apart, which is a third of the compile time.
+    **options
+        Numba's.
+    """
+    options["no_cfunc_wrapper"] = True  # for functions as values, which no kernel is
+    dispatcher: Any = numba_njit(**options)(function)
+    compile_here = dispatcher.compile
+    if is_part:
+        part: Any = numba_njit(**options | {"cache": False, "no_cpython_wrapper": True})(function)
+        compile_part = part.compile
+        part.compile = lambda signature: compile_part(_without_literals(signature))
+        dispatcher.get_call_template, dispatcher.get_overload = part.get_call_template, part.get_overload
+
+    def compile_soon(signature: Any) -> Any:
+        if not isinstance(signature, tuple):
+            return compile_here(signature)
+        arguments = _without_literals(signature)
+        if not getattr(_here, "is_compiling", False) and not _is_compiled(dispatcher, arguments):
+            try:
+                compile_elsewhere(dispatcher.py_func, arguments, _say)
+            except KernelsPendingError:
+                if not is_interpretable:
+                    raise
+                return _interpreted(dispatcher)
+        with _compiling():
+            return compile_here(arguments)
+
+    dispatcher.compile = compile_soon
+    return dispatcher
+
+
+def judge_kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function that the judge needs, and that may allocate: nobody is left without it for want of time."""
+    return _compiled(function, cache=True, nogil=True, is_interpretable=True)
 
 
 def kernel(function: Function) -> Function:
@@ -50,9 +131,7 @@ def kernel(function: Function) -> Function:
     than a small function does. Without counting nothing may be allocated, so scratch arrays are arguments, and the
     caller keeps all of them alive; inlined into the kernel that calls it, a kernel copies nothing.
     """
-    compiled: Function = njit(  # type: ignore[call-overload]  # `_nrt` is not public
-        cache=True, nogil=True, forceinline=True, _nrt=False
-    )(function)
+    compiled: Function = _compiled(function, cache=True, nogil=True, forceinline=True, is_part=True, _nrt=False)
     return compiled
 
 
@@ -61,5 +140,41 @@ def inlined(function: Function) -> Function:
 
     Inlined into its callers it copies no descriptors of arrays, which takes longer than what a small function does.
     """
-    compiled: Function = njit(cache=True, nogil=True, forceinline=True)(function)  # type: ignore[assignment]  # the stubs say Dispatcher
+    compiled: Function = _compiled(function, cache=True, nogil=True, forceinline=True, is_part=True)
     return compiled
+
+
+def _without_literals(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(types.unliteral(each) for each in arguments)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    before, _here.is_compiling = getattr(_here, "is_compiling", False), True
+    try:
+        yield
+    finally:
+        _here.is_compiling = before
+
+
+def _is_compiled(dispatcher: Any, arguments: tuple[Any, ...]) -> bool:
+    """Return whether nothing must be compiled: it was, it is on disk, or no other process could put it there."""
+    if arguments in dispatcher.overloads:
+        return True
+    disk = getattr(dispatcher._cache, "_cache_file", None)  # a NullCache has none
+    if disk is None:
+        return True
+    key = dispatcher._cache._index_key(arguments, dispatcher.targetctx.codegen())
+    return key in disk._load_index()
+
+
+@cache
+def _interpreted(dispatcher: Any) -> FunctionType:
+    """Return the Python function of a kernel, in which the kernels that it calls are interpreted, too."""
+    function: FunctionType = dispatcher.py_func
+    called = {
+        name: _interpreted(value)
+        for name in function.__code__.co_names
+        if hasattr(value := function.__globals__.get(name), "py_func")
+    }
+    return FunctionType(function.__code__, {**function.__globals__, **called}, function.__name__, function.__defaults__)

@@ -46,6 +46,10 @@ class ProfileError(PlacekitError, RuntimeError):
     """A measurement that failed, or that was too disturbed by other load to be believed."""
 
 
+class KernelsPendingError(PlacekitError, RuntimeError):
+    """There is no time left to wait for a kernel that another process compiles; a later call finds it on disk."""
+
+
 class JudgeDisagreementError(PlacekitError, RuntimeError):
     """A method's own objective or bound contradicts the judge: a bug in placekit, please report it."""
 

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from placekit.compile_clock import compiling_s
 from placekit.errors import InvalidProblemError, JudgeDisagreementError
 from placekit.evaluate import Evaluation, evaluate
+from placekit.patience import compiles_inline
 from placekit.placement import Placement, Violation
 from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE, Incumbent
@@ -94,29 +95,30 @@ class Run:
         self._lock = threading.RLock()
         self._start = perf_counter()
         self._compiling_s = compiling_s()
+        self._stands_still = compiles_inline()
 
     @property
     def elapsed_s(self) -> float:
-        """Wall seconds since the solve began."""
-        return perf_counter() - self._start
+        """Wall seconds since the solve began, which is what limits count; see :mod:`placekit.patience`."""
+        return perf_counter() - self._start - (self.compile_s if self._stands_still else 0.0)
 
     @property
-    def counted_s(self) -> float:
-        """Wall seconds that count against limits: all but those spent compiling kernels."""
-        return self.elapsed_s - (compiling_s() - self._compiling_s)
+    def compile_s(self) -> float:
+        """Wall seconds since then during which kernels were compiled, or waited for."""
+        return compiling_s() - self._compiling_s
 
     @property
     def remaining_s(self) -> float | None:
         """Wall seconds left under the time limit, at least 0; None without a limit."""
         limit = self.stop.time_limit_s if self.stop else None
         limit = min(math.inf if limit is None else limit, self._until_s)
-        return None if math.isinf(limit) else max(0.0, limit - self.counted_s)
+        return None if math.isinf(limit) else max(0.0, limit - self.elapsed_s)
 
     @contextmanager
     def limited_to(self, time_s: float | None) -> Iterator[None]:
         """Let the run be out of time, inside the ``with`` block, after `time_s` more seconds; None for no limit."""
         before = self._until_s
-        self._until_s = min(before, math.inf if time_s is None else self.counted_s + time_s)
+        self._until_s = min(before, math.inf if time_s is None else self.elapsed_s + time_s)
         try:
             yield
         finally:
@@ -222,11 +224,11 @@ class Run:
             return StopReason.USER
         if self.gap is not None and self.gap <= OPTIMALITY_TOLERANCE:
             return StopReason.PROVED
-        if self.counted_s >= self._until_s:
+        if self.elapsed_s >= self._until_s:
             return StopReason.TIME
         if self.stop is None:
             return None
-        return self.stop(Progress(self.counted_s, self.evaluations, self._stale, self.objective, self.bound))
+        return self.stop(Progress(self.elapsed_s, self.evaluations, self._stale, self.objective, self.bound))
 
     def _check_bound(self) -> None:
         if self.bound is None or self.objective is None or self.bound <= self.objective:

@@ -79,6 +79,8 @@ class Result:
         The seed that makes the same answer again.
     info
         What the method wants to say beside (JSON values).
+    compile_s
+        Wall seconds of it in which kernels were compiled, or waited for: 0 but on the first runs of an installation.
     schedule
         When what runs where, for the execution models that have a clock.
 
@@ -104,6 +106,7 @@ class Result:
     evaluations: int
     seed: int
     info: Mapping[str, Any] = field(default_factory=dict)
+    compile_s: float = 0.0
     schedule: Schedule | None = field(default=None, compare=False)  # follows from the placement
 
     def __post_init__(self) -> None:
@@ -133,6 +136,7 @@ class Result:
             "status": str(self.status),
             "stop_reason": str(self.stop_reason),
             "runtime_s": self.runtime_s,
+            "compile_s": self.compile_s,
             "evaluations": self.evaluations,
             "seed": self.seed,
             "device_loads": {load.device: load.load_s for load in self.device_loads},
@@ -178,6 +182,7 @@ class Result:
             evaluations=data["evaluations"],
             seed=data["seed"],
             info=data["info"],
+            compile_s=data.get("compile_s", 0.0),
             schedule=None if data["schedule"] is None else Schedule.from_dict(data["schedule"]),
         )
 

@@ -10,10 +10,12 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from placekit.errors import UnsupportedProblemError
+from placekit.errors import KernelsPendingError, UnsupportedProblemError
 from placekit.evaluate import DeviceLoad, evaluate
 from placekit.method import Method, Run
+from placekit.patience import waiting_while
 from placekit.placement import Placement, Violation
 from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE, Incumbent, Result, Status
@@ -85,13 +87,33 @@ def solve(
         raise UnsupportedProblemError(f"method {solver.name!r} cannot solve {problem!r}: {why_not}")
     start = warm_start.placement if isinstance(warm_start, Result) else warm_start
     run = Run(problem, stop, seed, start, on_progress)
-    with _interrupts(run):
+    with _interrupts(run), waiting_while(lambda: run.should_stop() is None):
         reason = _find_infeasibility(run)
         if reason is None:
             if start is not None:
                 run.offer(start)
-            reason = solver.run(run)
-    return _sign(run, method if isinstance(method, str) else solver.name, reason)
+            try:
+                reason = solver.run(run)
+            except KernelsPendingError as error:
+                reason = _without_kernels(run, error)
+        return _sign(run, method if isinstance(method, str) else solver.name, reason)
+
+
+def _without_kernels(run: Run, error: KernelsPendingError) -> StopReason:
+    """Return why a method ended that had to wait for its kernels for too long; leave an answer of a kind."""
+    run.info["kernels"] = str(error)
+    for device in range(run.problem.platform.num_devices if run.placement is None else 0):
+        pinned = run.problem.pinned
+        run.offer(np.where(pinned >= 0, pinned, device)[_leader(run.problem)])
+    return run.should_stop() or StopReason.TIME
+
+
+def _leader(problem: Problem) -> NDArray[np.int64]:
+    """Return ``[num_ops]`` for every op one of its class, a pinned one where there is one."""
+    by_pin = np.argsort(problem.pinned < 0, kind="stable")
+    first = np.unique(problem.op_class[by_pin], return_index=True)[1]
+    leader: NDArray[np.int64] = by_pin[first][problem.op_class]
+    return leader
 
 
 def _by_name(method: str, params: Mapping[str, Any] | None) -> Method:
@@ -187,6 +209,7 @@ def _sign(run: Run, method: str, reason: StopReason) -> Result:
         violations=violations,
         trace=tuple(run.trace),
         runtime_s=run.elapsed_s,
+        compile_s=run.compile_s,
         evaluations=run.evaluations,
         seed=run.seed,
         info=run.info,

@@ -65,7 +65,7 @@ class Progress:
     Parameters
     ----------
     elapsed_s
-        Seconds since `solve` was called, without those spent compiling kernels.
+        Wall seconds since `solve` was called.
     iterations
         Evaluations so far.
     stale_iterations

@@ -275,6 +275,7 @@ class ResultModel(_Strict):
     status: str
     stop_reason: str
     runtime_s: NonNegative
+    compile_s: NonNegative = 0.0
     evaluations: Count
     seed: Label
     device_loads: dict[str, NonNegative]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placekit.compiled import njit, prange
+from placekit.compiled import judge_kernel, njit, prange
 from placekit.makespan.heaps import pop, push
 
 __all__ = ["BY_PRIORITY", "FIFO", "dispatch", "list_transfers", "makespan_batch", "run_in_order"]
@@ -90,7 +90,7 @@ def _send(instance, device, tensor, now, bus_free, arrival, stamp, receivers):  
         arrival[target] = bus_free[source]
 
 
-@njit(cache=True, nogil=True)
+@judge_kernel
 def dispatch(instance, device, priority, rule, has_contention, start, finish, step):  # type: ignore[no-untyped-def]
     """Run a placement without idling by choice: a free device starts one of its ready ops at once.
 
@@ -220,7 +220,7 @@ def dispatch(instance, device, priority, rule, has_contention, start, finish, st
                     num_touched += 1
 
 
-@njit(cache=True, nogil=True)
+@judge_kernel
 def run_in_order(instance, device, queue, has_contention, start, finish):  # type: ignore[no-untyped-def]  # compiled
     """Run a placement in which every device follows `queue`, idling where it must.
 
@@ -326,7 +326,7 @@ def run_in_order(instance, device, queue, has_contention, start, finish):  # typ
     return makespan, op
 
 
-@njit(cache=True, nogil=True)
+@judge_kernel
 def list_transfers(  # type: ignore[no-untyped-def]  # compiled: the argument types are in the docstring
     instance, device, queue, finish, has_contention, tensor, target, begin, end
 ):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.compiled import judge_kernel
 from placekit.makespan.instance import MakespanInstance
 
 __all__ = ["downward_rank", "mean_time_s", "mean_transfer_s", "mean_upward_rank", "upward_rank"]
@@ -84,7 +84,7 @@ def downward_rank(
     return rank
 
 
-@njit(cache=True, nogil=True)
+@judge_kernel
 def _upward(instance, time_s, transfer_s, rank):  # type: ignore[no-untyped-def]  # compiled
     for i in range(len(rank) - 1, -1, -1):
         op = instance.order[i]
@@ -94,7 +94,7 @@ def _upward(instance, time_s, transfer_s, rank):  # type: ignore[no-untyped-def]
         rank[op] = time_s[op] + longest
 
 
-@njit(cache=True, nogil=True)
+@judge_kernel
 def _downward(instance, time_s, transfer_s, rank):  # type: ignore[no-untyped-def]  # compiled
     for op in instance.order:
         for j in range(instance.edge_offsets[op], instance.edge_offsets[op + 1]):

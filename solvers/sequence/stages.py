@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
 from placekit.contiguity import Contiguity
-from placekit.errors import SolverUnavailableError
+from placekit.errors import KernelsPendingError, SolverUnavailableError
 from placekit.method import Method, Run
+from placekit.patience import waiting_while
 from placekit.solvers.registry import get_method
 from placekit.solvers.sequence.within import Within
 from placekit.stop import MaxRuntime, StopReason
@@ -19,6 +21,10 @@ __all__ = ["Stage", "run_stages"]
 
 POLL_S = 0.05
 """Seconds between two looks at whether to stop."""
+WAIT_S = 1.0
+"""Seconds that a stage waits for its kernels before others have their turn."""
+WAIT_FOR_ANSWER = 0.25
+"""Share of the time that it waits while there is no placement yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +63,14 @@ class Stage:
 def run_stages(run: Run, stages: Iterable[Stage]) -> StopReason:
     """Let each stage work on `run` until the solve is to stop; ``run.info["stages"]`` tells what each one brought.
 
-    A stage whose packages are not installed is passed over, which the account says.
+    A stage whose packages are not installed is passed over, which the account says. One whose kernels are still being
+    compiled has its turn again after the next one.
     """
     account: list[dict[str, Any]] = []
     run.info["stages"] = account
-    for stage in stages:
+    todo = deque((stage, False) for stage in stages)
+    while todo:
+        stage, _ = todo.popleft()
         reason = run.should_stop()
         if reason is not None or run.infeasible_because is not None:
             return reason or StopReason.PROVED
@@ -71,21 +80,45 @@ def run_stages(run: Run, stages: Iterable[Stage]) -> StopReason:
         line: dict[str, Any] = {"method": stage.method, "why": stage.why}
         account.append(line)
         try:
-            method = get_method(stage.method, stage.params)
-            other = None if stage.beside is None else get_method(stage.beside.method, stage.beside.params)
+            with waiting_while(_patience(run, is_last=all(was_late for _, was_late in todo))):
+                _run_stage(run, stage, line)
         except SolverUnavailableError as error:
             line["skipped"] = str(error)
             continue
-        with run.limited_to(None if run.remaining_s is None else stage.share * run.remaining_s):
-            if stage.contiguity is not None and stage.contiguity is not run.problem.contiguity:
-                _run_narrower(run, method, stage.contiguity)
-            elif other is not None:
-                line["beside"] = other.name
-                _run_both(run, method, other)
-            else:
-                method.run(run)
+        except KernelsPendingError as error:
+            line["skipped"] = str(error)
+            todo.insert(
+                next((at + 1 for at, (_, was_late) in enumerate(todo) if not was_late), len(todo)), (stage, True)
+            )
         line |= {"time_s": run.elapsed_s - start_s, "objective_s": run.objective, "bound_s": run.bound}
     return run.should_stop() or (StopReason.PROVED if run.infeasible_because is not None else StopReason.FINISHED)
+
+
+def _patience(run: Run, *, is_last: bool) -> Callable[[], bool]:
+    """Return what says whether a stage is to wait for its kernels: not long if there is an answer and more to do."""
+    begin_s = run.elapsed_s
+    left_s = math.inf if run.remaining_s is None else run.remaining_s
+    return lambda: (
+        run.should_stop() is None
+        and (
+            is_last
+            or run.elapsed_s - begin_s < WAIT_S
+            or (run.objective is None and run.elapsed_s - begin_s < WAIT_FOR_ANSWER * left_s)
+        )
+    )
+
+
+def _run_stage(run: Run, stage: Stage, line: dict[str, Any]) -> None:
+    method = get_method(stage.method, stage.params)
+    other = None if stage.beside is None else get_method(stage.beside.method, stage.beside.params)
+    with run.limited_to(None if run.remaining_s is None else stage.share * run.remaining_s):
+        if stage.contiguity is not None and stage.contiguity is not run.problem.contiguity:
+            _run_narrower(run, method, stage.contiguity)
+        elif other is not None:
+            line["beside"] = other.name
+            _run_both(run, method, other)
+        else:
+            method.run(run)
 
 
 def _run_narrower(run: Run, method: Method, contiguity: Contiguity) -> None:
