@@ -40,6 +40,7 @@ from placekit.makespan.heaps import pop, push
 from placekit.solvers.makespan.bounds.both_ends_search import EXACT, is_like_an_earlier_one
 from placekit.solvers.makespan.bounds.windows import Windows
 from placekit.solvers.makespan.exact.a_star_state import Chronology, Now, chronology_of, is_ready, least_makespan_behind
+from placekit.solvers.makespan.schedule.tasks import Tasks
 
 __all__ = ["MAX_OPS_A_STAR", "least_makespan", "search_all_schedules"]
 
@@ -56,14 +57,18 @@ TIMES_PER_STATE = 24
 
 
 def search_all_schedules(
-    windows: Windows, limit_s: float, time_limit_s: float, should_stop: Callable[[], bool] = lambda: False
+    tasks: Tasks,
+    windows: Windows,
+    limit_s: float,
+    time_limit_s: float,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[float, NDArray[np.int64] | None, NDArray[np.float64]]]:
     """Yield bounds on the makespan in seconds, each from a longer search than the one before.
 
     Parameters
     ----------
-    windows
-        The windows of schedules up to the limit, of at most `MAX_OPS_A_STAR` ops.
+    tasks, windows
+        The tasks with all devices, and their windows in schedules up to the limit; of at most `MAX_OPS_A_STAR` ops.
     limit_s
         A makespan that is known. No bound is larger.
     time_limit_s
@@ -77,7 +82,7 @@ def search_all_schedules(
         The bound; the device of every op in a schedule shorter than the limit with that makespan, or None; and the
         ends of the ops in it.
     """
-    chronology = chronology_of(windows, limit_s)
+    chronology = chronology_of(tasks, windows, limit_s)
     since_s, num_states = perf_counter(), FIRST_STATES
     while num_states <= MOST_STATES and not should_stop():
         start_s = perf_counter()

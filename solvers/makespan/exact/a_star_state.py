@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from placekit.compiled import inlined
 from placekit.solvers.makespan.bounds.windows import Windows
+from placekit.solvers.makespan.schedule.tasks import Tasks
 
 __all__ = ["Chronology", "Now", "chronology_of", "is_ready", "least_makespan_behind"]
 
@@ -42,9 +43,11 @@ class Chronology(NamedTuple):
     by_tail: NDArray[np.int64]
 
 
-def chronology_of(windows: Windows, limit_s: float) -> Chronology:
-    """Return what the search needs, of schedules up to the limit that the windows are of."""
-    tasks = windows.tasks
+def chronology_of(tasks: Tasks, windows: Windows, limit_s: float) -> Chronology:
+    """Return what the search needs, of schedules up to the limit that the windows are of.
+
+    `tasks` has all devices; of a group of equal ones the windows have three, and on those alone schedules are longer.
+    """
     time, head, tail = (times[:, tasks.group] / limit_s for times in windows.by_group())
     can = np.isfinite(time)
     by_receiver = np.argsort(tasks.receivers, kind="stable")

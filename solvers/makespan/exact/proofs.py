@@ -85,7 +85,7 @@ class Proof:
             return
         windows, (_, limit_s) = found
         time_s = DEFAULT_A_STAR_S if self.run.remaining_s is None else share * self.run.remaining_s
-        for bound_s, device, end_s in search_all_schedules(windows, limit_s, time_s, self._should_stop):
+        for bound_s, device, end_s in search_all_schedules(self.tasks, windows, limit_s, time_s, self._should_stop):
             self._keep(min(bound_s, limit_s), "all schedules, by A*")
             if device is not None:
                 start_s = end_s - self.tasks.time_s[np.arange(self.tasks.num_ops), device]
