@@ -309,6 +309,8 @@ class Training:
         groups = self.optimiser.state_dict()["param_groups"]
         weights = list(self.learner.policy.parameters())
         for index, moments in state["state"].items():
+            if moments.keys() != {"step", "exp_avg", "exp_avg_sq"}:
+                raise ValueError(f"weight {index} has moments {sorted(moments)}")
             for name, moment in moments.items():
                 if moment.shape != (torch.Size() if name == "step" else weights[index].shape):
                     raise ValueError(f"{name} of weight {index} has shape {tuple(moment.shape)}")

@@ -26,6 +26,7 @@ def load(
     executor: Literal["threads", "processes"] = "threads",
     queue_size: int | None = None,
     record: int = 0,
+    cache_dir: str | Path | None = None,
 ) -> Pipeline:
     """Return the pipeline in a bundle, compiled and ready.
 
@@ -39,6 +40,9 @@ def load(
         Samples that fit between a stage and the next; the bundle's own if None.
     record
         Number of last samples whose stage times are kept, see `Pipeline.stage_times_s`.
+    cache_dir
+        Folder where OpenVINO keeps compiled models, which saves compiling at the next start; None for none. A bundle
+        cannot say this: paths in it are ignored.
 
     Raises
     ------
@@ -58,7 +62,7 @@ def load(
 
     if executor not in ("threads", "processes"):
         raise UnknownNameError(f"no executor {executor!r}; executors are threads, processes")
-    plan, own_queue_size = read_bundle(folder)
+    plan, own_queue_size = read_bundle(folder, cache_dir=cache_dir)
     size = own_queue_size if queue_size is None else queue_size
     if executor == "processes":
         from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline

@@ -11,18 +11,29 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placekit.cost_models.openvino.bundle_manifest import Manifest, PortModel, StageModel, TensorModel
+from placekit.cost_models.openvino.bundle_manifest import (
+    MAX_QUEUE_SIZE,
+    Manifest,
+    PortModel,
+    StageModel,
+    TensorModel,
+    portable_properties,
+)
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.cost_models.openvino.stages import PlacedStage, StagePlan, cut_tensors
 from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError
 from placekit.io.atomic import write_json
-from placekit.io.reading import blaming, read_json, validated
+from placekit.io.openvino_graph import short_reason
+from placekit.io.openvino_ir import check_ir
+from placekit.io.reading import blaming, open_input, read_json, validated
+from placekit.io.schemas import DeviceModel
 from placekit.platform import Device
 
 if TYPE_CHECKING:
@@ -33,6 +44,7 @@ __all__ = ["MANIFEST", "read_bundle", "write_bundle"]
 MANIFEST = "manifest.json"
 """Name of the file that makes a folder a bundle."""
 
+_LOGGER = logging.getLogger(__name__)
 _CHUNK_BYTES = 1 << 20
 
 
@@ -53,12 +65,14 @@ def write_bundle(plan: StagePlan, folder: str | Path, *, queue_size: int = 2) ->
     Raises
     ------
     InvalidProblemError
-        A queue size below 1.
+        A queue size below 1 or above `MAX_QUEUE_SIZE`.
     PlacekitError
         The folder exists and is no bundle, or cannot be written.
     """
-    if queue_size < 1:
-        raise InvalidProblemError(f"bundle of {plan.name!r}: queue_size is {queue_size}; it must be >= 1")
+    if not 1 <= queue_size <= MAX_QUEUE_SIZE:
+        raise InvalidProblemError(
+            f"bundle of {plan.name!r}: queue_size is {queue_size}; it must be >= 1 and at most {MAX_QUEUE_SIZE}"
+        )
     target = Path(folder).absolute()
     try:
         is_free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
@@ -107,16 +121,24 @@ def _write_files(plan: StagePlan, folder: Path, queue_size: int) -> None:
 
 def _digest(path: Path) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
+    with open_input(path, None) as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
 
 
-def read_bundle(folder: str | Path) -> tuple[StagePlan, int]:
+def read_bundle(folder: str | Path, *, cache_dir: str | Path | None = None) -> tuple[StagePlan, int]:
     """Return the stages in a bundle, and its queue size.
 
-    The plan's whole model is put together again from the stages.
+    The plan's whole model is put together again from the stages. Properties of devices that are paths are not taken
+    from a bundle, which is said in the log.
+
+    Parameters
+    ----------
+    folder
+        The bundle.
+    cache_dir
+        Where OpenVINO keeps compiled models; None for nowhere.
 
     Raises
     ------
@@ -129,7 +151,7 @@ def read_bundle(folder: str | Path) -> tuple[StagePlan, int]:
         raise InvalidFileError(f"{folder}: no bundle, it has no {MANIFEST}")
     manifest = validated(Manifest, read_json(path), path)
     with blaming(path):
-        devices = {each.name: Device(**each.model_dump()) for each in manifest.devices}
+        devices = {each.name: _device(each, path, cache_dir) for each in manifest.devices}
     stages = tuple(_read_stage(path, index, entry, devices) for index, entry in enumerate(manifest.stages))
     _check(path, manifest, stages)
     plan = StagePlan(
@@ -144,6 +166,15 @@ def read_bundle(folder: str | Path) -> tuple[StagePlan, int]:
         has_state=any(_has_state(stage) for stage in stages),
     )
     return plan, manifest.queue_size
+
+
+def _device(entry: DeviceModel, path: Path, cache_dir: str | Path | None) -> Device:
+    properties = portable_properties(entry.properties)
+    for name in entry.properties.keys() - properties.keys():
+        _LOGGER.warning("%s: property %s of device %r is a path and is ignored", path, name, entry.name)
+    if cache_dir is not None:
+        properties["CACHE_DIR"] = str(cache_dir)
+    return Device(**entry.model_dump(exclude={"properties"}), properties=properties)
 
 
 def _read_stage(path: Path, index: int, entry: StageModel, devices: Mapping[str, Device]) -> PlacedStage:
@@ -167,14 +198,16 @@ def _read_model(path: Path, name: str, entry: StageModel) -> openvino.Model:
         file = path.with_name(file_name)
         try:
             found = _digest(file)
-        except OSError as error:
-            raise InvalidFileError(f"{file}: cannot be read ({error.strerror}); its hash should be {digest}") from error
+        except InvalidFileError as error:
+            told = str(error).removeprefix(f"cannot read {file}: ")
+            raise InvalidFileError(f"{file}: cannot be read ({told}); its hash should be {digest}") from None
         if found != digest:
             raise InvalidFileError(f"{file}: has hash {found}, and the bundle was written with {digest}")
+    check_ir(path.with_name(name))
     try:
         return shared_core().read_model(path.with_name(name))
-    except RuntimeError as error:
-        raise InvalidFileError(f"{path.with_name(name)}: OpenVINO cannot read it: {error}") from error
+    except Exception as error:  # OpenVINO raises RuntimeError and types of its own
+        raise InvalidFileError(f"{path.with_name(name)}: OpenVINO cannot read it: {short_reason(error)}") from error
 
 
 def _keys(path: Path, stage: str, ports: Sequence[PortModel], nodes: Sequence[Any]) -> tuple[TensorKey, ...]:
@@ -225,7 +258,10 @@ def _join(path: Path, manifest: Manifest, stages: Sequence[PlacedStage]) -> open
     parameters, value = [], {}
     try:
         for entry in manifest.inputs:
-            parameter = opset.parameter(PartialShape(entry.shape), getattr(Type, entry.type), name=entry.name)
+            element = getattr(Type, entry.type, None)
+            if not isinstance(element, Type):
+                raise ValueError(f"input {entry.name!r} has type {entry.type!r}, which is none")
+            parameter = opset.parameter(PartialShape(entry.shape), element, name=entry.name)
             parameter.output(0).set_names(set(entry.tensor_names))
             parameters.append(parameter)
             value[entry.key] = parameter.output(0)
@@ -241,5 +277,5 @@ def _join(path: Path, manifest: Manifest, stages: Sequence[PlacedStage]) -> open
         joined.validate_nodes_and_infer_types()
         # a clone, so that no output keeps the Results of the stages as consumers
         return joined.clone()
-    except (AttributeError, RuntimeError) as error:  # an unknown type; a shape that is none or does not fit
-        raise InvalidFileError(f"{path}: inputs and stages do not fit together: {error}") from error
+    except Exception as error:  # OpenVINO raises what it likes for a shape that is none or a type that does not fit
+        raise InvalidFileError(f"{path}: inputs and stages do not fit together: {short_reason(error)}") from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,7 +13,19 @@ from placekit.cost_models.openvino.stages import CutTensor, PlacedStage, StagePl
 from placekit.io.schemas import Count, DeviceModel, Name, Text
 from placekit.platform import Device
 
-__all__ = ["InputModel", "Manifest", "OutputModel", "PortModel", "StageModel", "TensorModel", "device_model"]
+__all__ = [
+    "InputModel",
+    "Manifest",
+    "OutputModel",
+    "PortModel",
+    "StageModel",
+    "TensorModel",
+    "device_model",
+    "portable_properties",
+]
+
+MAX_QUEUE_SIZE = 1 << 16
+"""Longer queues are refused: their slots are made before the first sample comes."""
 
 FileName = Annotated[str, Field(pattern=r"^\d{1,9}\.(xml|bin)$")]  # no path that leads out of the folder
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -98,7 +111,7 @@ class Manifest(_Strict):
     format: Annotated[Literal["placekit/bundle/1"], Field(alias="schema")] = "placekit/bundle/1"
     model: Text
     made_with: dict[str, str]
-    queue_size: Annotated[int, Field(ge=1)]
+    queue_size: Annotated[int, Field(ge=1, le=MAX_QUEUE_SIZE)]
     devices: list[DeviceModel]
     inputs: list[InputModel]
     outputs: list[OutputModel]
@@ -133,8 +146,29 @@ class Manifest(_Strict):
         )
 
 
+_PATH_WORDS = frozenset({"DIR", "DIRECTORY", "PATH", "FILE", "FILENAME", "DUMP", "BLOB", "LIBRARY", "EXTENSION"})
+
+
+def portable_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a device that name no place in a file system.
+
+    Paths are of a machine, and a bundle goes to others: one from a stranger must not decide where OpenVINO makes
+    folders (``CACHE_DIR``) or what it loads. Whoever loads a bundle says where compiled models are kept.
+
+    Examples
+    --------
+    >>> portable_properties({"NUM_STREAMS": "1", "CACHE_DIR": "cache", "WEIGHTS": "/etc/x"})
+    {'NUM_STREAMS': '1'}
+    """
+
+    def is_path(text: str) -> bool:
+        return bool(_PATH_WORDS.intersection(re.split(r"[^A-Z]+", text.upper()))) or "/" in text or "\\" in text
+
+    return {name: value for name, value in properties.items() if not (is_path(name) or is_path(value))}
+
+
 def device_model(device: Device) -> DeviceModel:
-    """Return a device as a file describes it."""
+    """Return a device as a file describes it, without properties that are paths (`portable_properties`)."""
     return DeviceModel(
         name=device.name,
         kind=device.kind,
@@ -142,7 +176,7 @@ def device_model(device: Device) -> DeviceModel:
         is_host=device.is_host,
         openvino=device.openvino,
         cores=list(device.cores),
-        properties=dict(device.properties),
+        properties=portable_properties(device.properties),
     )
 
 

@@ -19,7 +19,7 @@ from placekit.io.reading import open_input
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["load_model", "model_files"]
+__all__ = ["check_ir", "load_model", "model_files"]
 
 _NETWORKS = frozenset({"net", "body", "then_body", "else_body"})
 _BLOCK_BYTES = 1 << 20
@@ -41,7 +41,7 @@ def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> openvino.Mo
     UnknownNameError
         A shape for an input that the model does not have.
     """
-    names = _check(path)
+    names = check_ir(path)
     import openvino as ov
 
     try:
@@ -53,8 +53,14 @@ def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> openvino.Mo
     return model
 
 
-def _check(path: Path) -> frozenset[str]:
-    """Check what OpenVINO does not, and return the names of the layers."""
+def check_ir(path: Path) -> frozenset[str]:
+    """Check what OpenVINO does not, and return the names of the layers.
+
+    Raises
+    ------
+    InvalidFileError
+        A file that is no IR, or contradicts itself or its ``.bin``.
+    """
     inspector = _Inspector(path)
     parser = ET.XMLParser(target=inspector)  # noqa: S314  # expat bounds what entities can expand to
     try:

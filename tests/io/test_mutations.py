@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mutants import mangle, mutate
 
 from placekit.costs import CostTable
 from placekit.errors import PlacekitError
@@ -103,77 +104,6 @@ KINDS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
     "result": (lambda _: result().to_dict(), read_result),
 }
 """A valid file as JSON values (given a scratch folder), and its reader."""
-
-ODD_VALUES: list[Any] = [
-    None, True, False, 0, 1, -1, 2**31, 2**63, -(2**63) - 1, 10**400, 0.5, -0.0, 1e308, -1e308, 5e-324, float("nan"),
-    float("inf"), float("-inf"), "", "0", "a", "CPU.0", "\x00", "\ud800", "\u202e", "x" * 5000, [], {}, [[]], [{}],
-    {"": None}, [None], ["a"], {"npz": "ops.flops"}, {"npz_rows": "x"}, {"file": "../x.npz", "blake2b": ""},
-]  # fmt: skip
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the path of every value inside `value`."""
-    found = [path] if path else []
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        found += places(item, (*path, key))
-    return found
-
-
-def mutate(document: Any, rng: random.Random) -> Any:
-    """Return `document` with one change that knows the structure."""
-    paths = places(document)
-    if not paths:
-        return document
-    path = rng.choice(paths)
-    parent = document
-    for step in path[:-1]:
-        parent = parent[step]
-    key, change = path[-1], rng.randrange(8)
-    if change == 0:
-        del parent[key]
-    elif change == 1 and isinstance(parent, list):
-        parent.insert(rng.randrange(len(parent) + 1), copy.deepcopy(parent[key]))  # a duplicate
-    elif change == 1:
-        parent[rng.choice(["extra", "", "schema", "nodes", "\ud800"])] = copy.deepcopy(parent[key])
-    elif change == 2:
-        other = document
-        for step in rng.choice(paths):
-            other = other[step] if not isinstance(other, str) else other
-        parent[key] = copy.deepcopy(other)  # a value from elsewhere in the file
-    elif change == 3 and isinstance(parent[key], int | float) and not isinstance(parent[key], bool):
-        parent[key] = rng.choice([-parent[key], parent[key] + 1, parent[key] * 1e300, str(parent[key]), 0])
-    elif change == 4 and isinstance(parent[key], list | dict):
-        parent[key] = type(parent[key])()
-    elif change == 5:
-        deep: Any = 1
-        for _ in range(rng.choice([3, 200])):
-            deep = [deep] if rng.random() < 0.5 else {"k": deep}
-        parent[key] = deep
-    elif change == 6 and isinstance(parent, list):
-        rng.shuffle(parent)
-    else:
-        parent[key] = copy.deepcopy(rng.choice(ODD_VALUES))
-    return document
-
-
-def mangle(content: bytes, rng: random.Random) -> bytes:
-    """Return `content` with one change to its bytes."""
-    at = rng.randrange(len(content) + 1)
-    change = rng.randrange(7)
-    if change == 0:
-        return content[:at]
-    if change == 1:
-        return content[:at] + bytes(rng.randrange(256) for _ in range(3)) + content[at:]
-    if change == 2:
-        return content.decode(errors="replace").encode("utf-16")
-    if change == 3:
-        return content[:at] + b"[" * 100_000 + content[at:]
-    if change == 4:
-        return content.replace(b": ", b": -", rng.randrange(1, 5))
-    if change == 5:
-        return content + content
-    return content.replace(b"1", b"1e999", 1)
 
 
 def breaks(read: Callable[[Path], Any], path: Path) -> bool:

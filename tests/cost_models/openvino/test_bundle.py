@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
+from mutants import mangle, mutate
 from openvino import opset13 as opset
 from pipelines import alternating_plan, chain, chain_value, placed_plan, random_plan, slow_model, whole
 
@@ -19,7 +21,8 @@ from placekit import runtime
 from placekit.cost_models.openvino.bundle import MANIFEST, read_bundle, write_bundle
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
-from placekit.cost_models.openvino.stages import StagePlan
+from placekit.cost_models.openvino.stages import StagePlan, plan_stages
+from placekit.cost_models.openvino.timing_contenders import on_one_device
 from placekit.errors import (
     DeviceUnavailableError,
     InvalidFileError,
@@ -28,6 +31,7 @@ from placekit.errors import (
     UnknownNameError,
 )
 from placekit.io.model import ModelSource
+from placekit.platform import Device, Platform
 
 
 @pytest.fixture
@@ -283,3 +287,58 @@ def test_weights_survive(saved: Callable[[ov.Model], ModelSource], tmp_path: Pat
     x = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
     with runtime.load(tmp_path / "b") as pipe:
         np.testing.assert_allclose(pipe([x])["y"], whole(plan.model, [x])[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+def test_paths_in_a_bundle_are_ignored_and_the_callers_cache_is_used(
+    bundle: Path, tmp_path: Path, executor: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stranger's CACHE_DIR makes no folder; that of whoever loads the bundle does."""
+    evil = tmp_path / "evil"
+    change(bundle, lambda m: [each["properties"].update(CACHE_DIR=str(evil)) for each in m["devices"]])
+    with runtime.load(bundle, executor=executor):
+        assert not evil.exists()
+    assert "CACHE_DIR" in caplog.text
+    with runtime.load(bundle, executor=executor, cache_dir=tmp_path / "mine"):
+        assert (tmp_path / "mine").is_dir()
+    assert not evil.exists()
+
+
+def test_paths_of_a_platform_are_not_written_into_a_bundle(
+    saved: Callable[[ov.Model], ModelSource], make_convnet: Callable[[], ov.Model], tmp_path: Path
+) -> None:
+    """They are of the machine that the bundle was made on."""
+    source = saved(make_convnet())
+    device = Device("CPU", "cpu", openvino="CPU", properties={"CACHE_DIR": str(tmp_path / "c"), "NUM_STREAMS": "1"})
+    platform = Platform((device,))
+    plan = plan_stages(source, on_one_device(source.graph, platform, 0), platform)
+    write_bundle(plan, tmp_path / "made.bundle")
+    manifest = json.loads((tmp_path / "made.bundle" / MANIFEST).read_text())
+    assert manifest["devices"][0]["properties"] == {"NUM_STREAMS": "1"}
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.slow)])
+def test_mutated_manifests_are_read_or_refused_by_name(bundle: Path, count: int) -> None:
+    """Types, numbers and names of every sort, in every place."""
+    valid = (bundle / MANIFEST).read_text()
+    refused = 0
+    for seed in range(count):
+        rng = random.Random(seed)
+        document = mutate(json.loads(valid), rng)
+        content = json.dumps(document).encode()
+        (bundle / MANIFEST).write_bytes(mangle(content, rng) if rng.random() < 0.3 else content)
+        try:
+            read_bundle(bundle)
+        except PlacekitError as error:
+            refused += 1
+            assert 0 < len(str(error)) < 20_000  # noqa: PT017  # every error is one of these
+    assert refused > count // 2
+
+
+def test_queues_of_any_length_are_refused(bundle: Path, convnet_plan: StagePlan, tmp_path: Path) -> None:
+    """Their slots would be made at once."""
+    change(bundle, lambda m: m.update(queue_size=10**9))
+    with pytest.raises(InvalidFileError, match=r"manifest\.json: queue_size is 1000000000"):
+        runtime.load(bundle)
+    with pytest.raises(InvalidProblemError, match="queue_size is 1000000000"):
+        write_bundle(convnet_plan, tmp_path / "long.bundle", queue_size=10**9)
