@@ -27,6 +27,8 @@ from placekit.problem import Problem
 
 __all__ = ["FAMILIES", "MEAN_OP_S", "generate"]
 
+MAX_OPS = 1_000_000
+MAX_DEVICES = 4096
 MEAN_OP_S = 1e-3
 """Mean seconds of an op over ops and accelerators."""
 MEAN_TENSOR_BYTES = 1e6
@@ -111,9 +113,12 @@ def generate(
     """
     if family not in FAMILIES:
         raise UnknownNameError(f"no family {family!r}; families are {', '.join(FAMILIES)}")
-    for what, value, low in (("num_ops", num_ops, topologies.MIN_OPS), ("num_devices", num_devices, 1)):
-        if value < low:
-            raise InvalidProblemError(f"family {family!r}: {what} is {value}; it must be >= {low}")
+    for what, value, low, high in (
+        ("num_ops", num_ops, topologies.MIN_OPS, MAX_OPS),
+        ("num_devices", num_devices, 1, MAX_DEVICES),
+    ):
+        if not low <= value <= high:
+            raise InvalidProblemError(f"family {family!r}: {what} is {value}; it must be >= {low} and <= {high}")
     if not (math.isfinite(transfer_ratio) and transfer_ratio > 0):
         raise InvalidProblemError(f"family {family!r}: transfer_ratio is {transfer_ratio}; it must be finite and > 0")
     if memory_factor is not None and not (math.isfinite(memory_factor) and memory_factor >= 1):

@@ -18,6 +18,7 @@ from placekit.benchmarks.suite_problems import ProblemSpec, address_of, declared
 from placekit.benchmarks.suite_schema import MethodEntry
 from placekit.errors import SolverUnavailableError
 from placekit.evaluate import evaluate
+from placekit.io.reading import inside, open_input
 from placekit.placement import Placement
 from placekit.problem import Problem
 from placekit.solvers.registry import get_method
@@ -183,7 +184,10 @@ def _is_meant(entry: MethodEntry, spec: ProblemSpec, problem: Problem) -> bool:
 
 
 def _files(suite: Suite, spec: ProblemSpec, entry: MethodEntry) -> dict[str, Path]:
-    return {name: suite.folder / text.replace("{model}", spec.model) for name, text in entry.files.items()}
+    where = f"suite {suite.name!r}"
+    return {
+        name: inside(suite.folder, text.replace("{model}", spec.model), where) for name, text in entry.files.items()
+    }
 
 
 def _why_not(suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: Problem) -> str | None:
@@ -234,4 +238,5 @@ def _label(entry: MethodEntry) -> str:
 
 
 def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with open_input(path, None) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

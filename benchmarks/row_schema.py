@@ -9,6 +9,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from placekit.result import Status
+from placekit.stop import StopReason
+
 __all__ = ["MeasuredModel", "RowModel"]
 
 Text = Annotated[str, Field(max_length=1 << 20)]
@@ -63,6 +66,7 @@ class RowModel(_Open):
     num_workers: Count = 1
     error: Text | None
     status: Text
+    stop_reason: Text | None = None
     objective_s: Seconds | None
     bound_s: Finite | None
     bound_name: Text | None = None
@@ -87,6 +91,8 @@ class RowModel(_Open):
             raise ValueError("a row with an objective must have a placement, and no error")
         if self.objective_s is not None and self.time_to_best_s is None:
             raise ValueError("a row with an objective must have time_to_best_s")
+        if self.objective_s is not None and (self.status not in set(Status) or self.stop_reason not in set(StopReason)):
+            raise ValueError(f"status {self.status!r} and stop_reason {self.stop_reason!r} are those of no answer")
         if any(line[0] is None or line[0] < 0 for line in self.trace or ()):
             raise ValueError("a line of the trace must have a time >= 0")
         return self

@@ -13,7 +13,7 @@ from pathlib import Path
 from placekit.benchmarks.suite_schema import SuiteModel
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
-from placekit.io.reading import read_text, validated
+from placekit.io.reading import inside, read_text, validated
 
 __all__ = ["Suite", "read_suite", "shipped_suites"]
 
@@ -98,13 +98,26 @@ def read_suite(source: str, folder: Path | None = None) -> Suite:
         )
     try:
         data = tomllib.loads(read_text(path))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a TOMLDecodeError; an integer with thousands of digits
         raise InvalidFileError(f"{path}: not TOML: {error}") from error
     content = validated(SuiteModel, data, path)
     _check_names(content, path)
+    _check_paths(content, path)
     return Suite(
         content, source if is_shipped else path.name, path.parent, folder or (Path() if is_shipped else path.parent)
     )
+
+
+def _check_paths(content: SuiteModel, path: Path) -> None:
+    """Refuse paths that leave the folder: whoever runs a suite says where its files are, the suite only which."""
+    named = [entry.file for entry in content.model] + [entry.file for entry in content.platform]
+    named += [entry.costs for entry in content.platform]
+    named += [file for entry in content.method for file in entry.files.values()]
+    for method in [name for entry in content.method for name in (entry.name, entry.warm_start) if name is not None]:
+        named += [stage.partition(":")[2] for stage in method.split("+")]  # policy:FILE
+    for name in named:
+        if name:
+            inside(path.parent, name, path)
 
 
 def _check_names(content: SuiteModel, path: Path) -> None:

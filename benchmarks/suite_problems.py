@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -20,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 from placekit.benchmarks.suite import Suite
 from placekit.benchmarks.suite_schema import COST_NAMES, ModelEntry, ObjectiveEntry, PlatformEntry
 from placekit.contiguity import Contiguity
-from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
+from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnknownNameError
 from placekit.io.problem_json import problem_to_dict, read_problem, write_problem
+from placekit.io.reading import inside, open_input
 from placekit.objectives import Objective, get_objective
 from placekit.problem import Problem
 
@@ -166,7 +168,9 @@ def _generate(
 
     try:
         made = generate(family, seed=seed, objective=objective, **params)
-    except TypeError as error:
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, PlacekitError):
+            raise
         raise InvalidProblemError(f"family {family!r} cannot be made from {params}: {error}") from None
     return made if contiguity is None else made.replace(contiguity=Contiguity(contiguity))
 
@@ -194,7 +198,7 @@ class _Sources:
             return
         assert entry.file is not None
         folder = self._suite.folder
-        paths = sorted(folder.glob(entry.file)) if any(c in entry.file for c in "*?[") else [folder / entry.file]
+        paths = [folder / entry.file] if not any(c in entry.file for c in "*?[") else self._matching(entry.file)
         paths = [path for path in paths if path.is_file()]
         if not paths:
             if not entry.optional:
@@ -203,6 +207,12 @@ class _Sources:
         for path in paths:
             name = path.stem.removesuffix(".problem").removesuffix(".workload")
             yield path, entry.name if entry.name and len(paths) == 1 else name, {"file": _file_hash(path)}
+
+    def _matching(self, pattern: str) -> list[Path]:
+        try:
+            return sorted(self._suite.folder.glob(pattern))
+        except (ValueError, NotImplementedError, re.error) as error:
+            raise InvalidFileError(f"suite {self._suite.name!r}: file {pattern!r} is no pattern: {error}") from None
 
     def problems(
         self, path: Path, model: str, declared: dict[str, Any], objectives: _Objectives
@@ -245,7 +255,7 @@ class _Sources:
         return declared
 
     def _costs_file(self, platform: PlatformEntry, model: str) -> Path:
-        return self._suite.folder / platform.costs.replace("{model}", model)
+        return inside(self._suite.folder, platform.costs.replace("{model}", model), f"suite {self._suite.name!r}")
 
     @staticmethod
     def _from_file(path: Path, kind: str, objective: Objective | None, contiguity: str | None) -> Problem:
@@ -324,9 +334,6 @@ def _file_hash(path: Path) -> str:
     digest = hashlib.sha256()
     weights = path.with_suffix(".bin")
     for part in (path, weights) if path.suffix == ".xml" and weights.is_file() else (path,):
-        try:
-            with part.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError as error:
-            raise InvalidFileError(f"cannot read {part}: {error.strerror}") from error
+        with open_input(part, None) as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()

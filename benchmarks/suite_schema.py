@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+import math
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 __all__ = ["COST_NAMES", "MethodEntry", "ModelEntry", "ObjectiveEntry", "PlatformEntry", "SuiteModel"]
 
@@ -13,6 +14,20 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Ratio = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Evaluations = Annotated[int, Field(ge=1)]
+
+
+def _finite(value: Any) -> Any:
+    """Return a parameter, unless a number in it is none: addresses of cases and rows are JSON, which has no such."""
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, float) and not math.isfinite(each):
+            raise ValueError(f"{each} is no parameter; numbers must be finite")
+        stack += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+    return value
+
+
+Params = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
 
 
 class _Strict(BaseModel):
@@ -41,7 +56,7 @@ class ModelEntry(_Strict):
     optional: bool = False
     zoo: Name | None = None
     family: Name | None = None
-    params: dict[str, JsonValue] = {}
+    params: Params = {}
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)] = (0,)
     objectives: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
 
@@ -97,8 +112,12 @@ class ObjectiveEntry(_Strict):
     """One ``[[objective]]``: its name, its variant, and the contiguity rules to combine it with."""
 
     name: Name
-    params: dict[str, JsonValue] = {}
+    params: Params = {}
     contiguity: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
+
+
+_WRITTEN = frozenset({"mps"})
+"""Parameters of methods that are files to write."""
 
 
 class MethodEntry(_Strict):
@@ -126,7 +145,7 @@ class MethodEntry(_Strict):
 
     name: Name
     label: Name | None = None
-    params: dict[str, JsonValue] = {}
+    params: Params = {}
     files: dict[str, Name] = {}
     warm_start: Name | None = None
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)] | None = None
@@ -136,6 +155,12 @@ class MethodEntry(_Strict):
     objectives: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
     contiguity: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
     models: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
+
+    @model_validator(mode="after")
+    def _writes_nothing(self) -> Self:
+        for name in _WRITTEN.intersection(self.params) | _WRITTEN.intersection(self.files):
+            raise ValueError(f"method {self.name!r}: {name} names a file to write; a suite writes its results only")
+        return self
 
 
 class SuiteModel(_Strict):

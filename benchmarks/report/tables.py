@@ -19,6 +19,7 @@ from placekit.benchmarks.statistics import (
     time_to_gap_s,
 )
 from placekit.benchmarks.store import Row
+from placekit.stop import relative_gap
 
 __all__ = [
     "Table",
@@ -64,9 +65,15 @@ def overview_table(groups: Sequence[Group]) -> Table:
     for group in groups:
         row, best, bound = group.all_rows[0], group.best, group.bound
         gap = (
-            None if best is None or bound is None else max(0.0, (best["objective_s"] - bound[0]) / best["objective_s"])
+            None
+            if best is None or bound is None
+            else relative_gap(best["objective_s"], min(bound[0], best["objective_s"]))
         )
-        speedup = NOTHING if best is None or not group.single_s else f"{group.single_s / best['objective_s']:.2f}x"
+        speedup = (
+            NOTHING
+            if best is None or not group.single_s or not best["objective_s"]
+            else f"{group.single_s / best['objective_s']:.2f}x"
+        )
         rows.append(
             (
                 group.model,
