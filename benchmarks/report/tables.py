@@ -64,16 +64,10 @@ def overview_table(groups: Sequence[Group]) -> Table:
     rows = []
     for group in groups:
         row, best, bound = group.all_rows[0], group.best, group.bound
-        gap = (
-            None
-            if best is None or bound is None
-            else relative_gap(best["objective_s"], min(bound[0], best["objective_s"]))
-        )
-        speedup = (
-            NOTHING
-            if best is None or not group.single_s or not best["objective_s"]
-            else f"{group.single_s / best['objective_s']:.2f}x"
-        )
+        gap = None if best is None or bound is None else relative_gap(best["objective_s"], bound[0])
+        speedup = NOTHING
+        if best is not None and best["objective_s"] and group.single_s is not None:
+            speedup = f"{group.single_s / best['objective_s']:.2f}x"
         rows.append(
             (
                 group.model,

@@ -13,8 +13,9 @@ import reprlib
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from placekit.errors import InvalidFileError, PlacekitError
 
@@ -49,7 +50,7 @@ MAX_FILE_BYTES = 1 << 30
 
 
 @contextmanager
-def open_input(path: str | Path, max_bytes: int | None = MAX_FILE_BYTES) -> Iterator[IO[bytes]]:
+def open_input(path: str | Path, max_bytes: int | None = MAX_FILE_BYTES) -> Iterator[BufferedReader]:
     """Open the regular file `path` for reading; a link is followed.
 
     A pipe would never end, and a device may be endless or act when it is read: neither is opened.
