@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from placekit.cores import num_usable_cpus
+
 __all__ = ["ROOT", "circumstances", "peak_bytes", "reset_peak", "resident_bytes", "usage"]
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,7 +34,7 @@ def circumstances() -> dict[str, Any]:
         "commit": commit.stdout.strip() or None,
         "machine": {
             "cpu": cpu_name(),
-            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "cores": num_usable_cpus(),
             "system": platform.platform(),
             "load_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         },

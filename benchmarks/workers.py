@@ -12,6 +12,7 @@ from itertools import pairwise
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
+from placekit.cores import usable_cpus
 from placekit.errors import InvalidProblemError, UnknownNameError
 
 __all__ = ["EXECUTORS", "make_executor", "shares_of"]
@@ -52,7 +53,7 @@ def make_executor(kind: str, num_workers: int) -> Executor:
     # spawn: a fork of a process with threads (solvers, OpenVINO) may deadlock
     context = multiprocessing.get_context("spawn")
     cores: SimpleQueue[tuple[int, ...]] = context.SimpleQueue()
-    for share in shares_of(_own_cores(), num_workers):
+    for share in shares_of(usable_cpus(), num_workers):
         cores.put(share)
     return ProcessPoolExecutor(num_workers, context, _begin, (cores,))
 
@@ -73,12 +74,6 @@ def shares_of(cores: Sequence[int], num_workers: int) -> tuple[tuple[int, ...], 
     least, rest = divmod(len(cores), num_workers)
     starts = [at * least + min(at, rest) for at in range(num_workers + 1)]
     return tuple(tuple(cores[begin:end]) for begin, end in pairwise(starts))
-
-
-def _own_cores() -> list[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 def _begin(cores: SimpleQueue[tuple[int, ...]]) -> None:

@@ -45,7 +45,8 @@ def devices(
 
 
 def _machine() -> dict[str, Any]:
-    from placekit.cost_models.openvino.machine import cpu_name, memory_bytes, usable_cores, usable_cpus
+    from placekit.cores import usable_cpus
+    from placekit.cost_models.openvino.machine import cpu_name, memory_bytes, usable_cores
 
     cores = usable_cores()
     return {

@@ -20,6 +20,7 @@ from placekit.cli.devices import devices
 from placekit.cli.explain import explain
 from placekit.cli.export import export
 from placekit.cli.learn import learn
+from placekit.cli.problem import problem
 from placekit.cli.profile import profile
 from placekit.cli.report import report
 from placekit.cli.show import show
@@ -44,7 +45,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (devices, profile, calibrate, solve, learn, time, export, show, zoo, bench, report, explain):
+for command in (devices, profile, calibrate, problem, solve, learn, time, export, show, zoo, bench, report, explain):
     app.command()(command)
 
 

@@ -18,8 +18,10 @@ __all__ = [
     "ExecutorOption",
     "GroupsOption",
     "JsonOption",
+    "MemoryOption",
     "ModelArgument",
     "ParamOption",
+    "PinOption",
     "PlatformOption",
     "PrecisionOption",
     "RoundsOption",
@@ -63,6 +65,18 @@ BurstOption = Annotated[
     float, typer.Option("--burst", metavar="SECONDS", help="How long each contender streams in a round.")
 ]
 RoundsOption = Annotated[int, typer.Option("--rounds", metavar="N", help="Undisturbed rounds to measure.")]
+MemoryOption = Annotated[
+    list[str] | None,
+    typer.Option("--memory", metavar="DEVICE=8GiB", help="Memory limit of a device, family or kind; repeatable."),
+]
+PinOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pin",
+        metavar="OP=DEVICE",
+        help="Bind ops to a device: by name, 'layers.[0-9].*', type:Conv* or re:REGEX; repeatable.",
+    ),
+]
 ParamOption = Annotated[
     list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="Set a parameter; can be repeated.")
 ]

@@ -86,8 +86,15 @@ class PlatformChoice:
         return PlatformFile(default_platform(precision=precisions[0]))
 
 
+def _size(sizes: Mapping[str, float], *names: str) -> float | None:
+    """Return the size of the first of `names` that has one."""
+    return next((sizes[name] for name in names if name in sizes), None)
+
+
 def limit_memory(platform: Platform, limits: list[str] | None) -> Platform:
-    """Return the platform with the memory limits that ``--memory NAME=8GiB`` gives to devices or kinds.
+    """Return the platform with the memory limits that ``--memory NAME=8GiB`` gives to devices, families or kinds.
+
+    A family is what a platform file makes of one entry with a count: ``GPU`` stands for ``GPU.0``, ``GPU.1``, ...
 
     Raises
     ------
@@ -102,7 +109,8 @@ def limit_memory(platform: Platform, limits: list[str] | None) -> Platform:
         name: parse_memory(text, f"--memory {name}")
         for name, text in parse_pairs("--memory", limits, "DEVICE=SIZE, for example GPU=8GiB").items()
     }
-    known = (*platform.device_names, *platform.kinds)
+    families = {device.name: device.name.rpartition(".")[0] for device in platform.devices}
+    known = {*platform.device_names, *filter(None, families.values()), *platform.kinds}
     for name in sizes:
         if name not in known:
             raise UnknownNameError(
@@ -111,7 +119,9 @@ def limit_memory(platform: Platform, limits: list[str] | None) -> Platform:
             )
     return platform.replace(
         devices=tuple(
-            device.replace(memory_bytes=sizes.get(device.name, sizes.get(device.kind, device.memory_bytes)))
+            device.replace(
+                memory_bytes=_size(sizes, device.name, families[device.name], device.kind) or device.memory_bytes
+            )
             for device in platform.devices
         )
     )

@@ -12,7 +12,9 @@ from placekit.cli.options import (
     DevicesOption,
     GroupsOption,
     JsonOption,
+    MemoryOption,
     ParamOption,
+    PinOption,
     PlatformOption,
     PrecisionOption,
     SeedOption,
@@ -83,12 +85,8 @@ def solve(
     groups: GroupsOption = None,
     precision: PrecisionOption = None,
     shape: ShapeOption = None,
-    memory: Annotated[
-        list[str] | None, typer.Option(metavar="DEVICE=8GiB", help="Memory limit of a device or kind; repeatable.")
-    ] = None,
-    pin: Annotated[
-        list[str] | None, typer.Option(metavar="OP=DEVICE", help="Bind an op to a device; repeatable.")
-    ] = None,
+    memory: MemoryOption = None,
+    pin: PinOption = None,
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop after this time.")] = 60.0,
     gap: Annotated[
         float | None, typer.Option(metavar="RATIO", help="Stop at this proven gap, for example 0.01.")

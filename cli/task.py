@@ -90,6 +90,7 @@ def cost_table(source: ModelSource, platform: PlatformFile, costs: str | None) -
     if costs == "analytic":
         from placekit.cost_models.analytic import Analytic
 
+        source.require_static()  # unknown dimensions would count as 1
         model = Analytic.from_platform_file(platform)
     else:
         from placekit.cost_models.profiled import Profiled
@@ -119,7 +120,7 @@ def read_task(path: Path, options: TaskOptions) -> Task:
         raise InvalidFileError(f"{path}: a {kind} file cannot be solved; give a model, a problem or a workload")
     if options.memory:
         problem = problem.replace(platform=limit_memory(problem.platform, options.memory))
-    problem = problem.pin(parse_pairs("--pin", options.pins, "OP=DEVICE"))
+    problem = problem.pin(parse_pairs("--pin", options.pins, "OP=DEVICE or PATTERN=DEVICE"))
     return Task(problem, facts | problem_facts(problem) | cost_facts(problem.costs))
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["format_bytes", "format_count", "format_ms", "format_share", "format_time"]
+from placekit.sizes import format_bytes
 
-_BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+__all__ = ["format_bytes", "format_count", "format_ms", "format_share", "format_time"]
 
 
 def format_ms(time_s: float | None, digits: int = 4) -> str:
@@ -37,22 +37,6 @@ def format_time(time_s: float | None) -> str:
         if 0 < abs(time_s) < limit:
             return f"{time_s * scale:.6g} {unit}"
     return f"{time_s:.6g} s"
-
-
-def format_bytes(num_bytes: float | None) -> str:
-    """Return a size in the binary unit that reads best.
-
-    Examples
-    --------
-    >>> [format_bytes(n) for n in (0, 1023, 98354688, 8 * 2**30, None)]
-    ['0 B', '1023 B', '93.8 MiB', '8 GiB', '-']
-    """
-    if num_bytes is None:
-        return "-"
-    size, unit = float(num_bytes), 0
-    while size >= 1024 and unit < len(_BINARY_UNITS) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{size:.4g} {_BINARY_UNITS[unit]}" if size < 1000 or unit == 0 else f"{size:.0f} {_BINARY_UNITS[unit]}"
 
 
 def format_share(share: float | None) -> str:

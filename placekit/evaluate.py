@@ -19,6 +19,7 @@ from placekit.placement import Placement, Violation
 
 if TYPE_CHECKING:
     from placekit.problem import Problem
+from placekit.sizes import format_bytes_exactly
 
 __all__ = ["DeviceLoad", "Evaluation", "evaluate"]
 
@@ -151,7 +152,9 @@ def _memory_violations(problem: Problem, used: NDArray[np.float64]) -> list[Viol
     for target, num_bytes in zip(problem.platform.devices, used.tolist(), strict=True):
         limit = target.memory_bytes
         if limit is not None and num_bytes > limit * (1 + MEMORY_TOLERANCE):
-            message = f"device {target.name!r} needs {num_bytes:.0f} bytes, it has {limit:.0f}"
+            message = (
+                f"device {target.name!r} needs {format_bytes_exactly(num_bytes)}, it has {format_bytes_exactly(limit)}"
+            )
             found.append(Violation("memory", message, None, target.name, num_bytes - limit, "bytes"))
     return found
 

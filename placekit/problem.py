@@ -16,6 +16,7 @@ from placekit.errors import InvalidGraphError, InvalidProblemError, did_you_mean
 from placekit.graph import OpGraph, frozen_array, number_by_first
 from placekit.objectives.base import Objective
 from placekit.objectives.throughput import Throughput
+from placekit.op_patterns import matching_ops
 from placekit.platform import Platform
 
 __all__ = ["UNPINNED", "Problem"]
@@ -126,16 +127,22 @@ class Problem:
     def pin(self, devices: Mapping[str, str]) -> Self:
         """Return the problem with the named ops pinned to the named devices.
 
+        Parameters
+        ----------
+        devices
+            Device by op, or by pattern of ops (:func:`placekit.op_patterns.matching_ops`); where several match an op,
+            the last one counts.
+
         Raises
         ------
         InvalidProblemError
-            An unknown op.
+            No such op, or a pattern that matches none.
         UnknownNameError
             An unknown device.
         """
         pinned = self.pinned.copy()
         for op, device in devices.items():
-            pinned[self._op(op)] = self.platform.index(device)
+            pinned[matching_ops(self.graph, op)] = self.platform.index(device)
         return self.replace(pinned=pinned)
 
     def colocate(self, *groups: Iterable[str]) -> Self:

@@ -19,6 +19,7 @@ from placekit.patience import waiting_while
 from placekit.placement import Placement, Violation
 from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE, Incumbent, Result, Status
+from placekit.sizes import format_bytes_exactly
 from placekit.stop import Stop, StopReason
 
 __all__ = ["solve"]
@@ -148,14 +149,18 @@ def _find_infeasibility(run: Run) -> StopReason | None:
         most = float(limits[can_run[c]].max())
         if class_bytes[c] > most * (1 + 1e-12):
             message = (
-                f"op {names[leader]!r} and the ops that share its device need {class_bytes[c]:.0f} bytes, "
-                f"{class_bytes[c] - most:.0f} more than the largest device that can run them has ({most:.0f})"
+                f"op {names[leader]!r} and the ops that share its device need "
+                f"{format_bytes_exactly(class_bytes[c])}, {format_bytes_exactly(class_bytes[c] - most)} more than the "
+                f"largest device that can run them has: {format_bytes_exactly(most)}"
             )
             over = float(class_bytes[c] - most)
             return run.prove_infeasible(Violation("memory", message, names[leader], None, over, "bytes"))
     over = float(class_bytes.sum() - limits.sum())
     if over > 1e-12 * float(class_bytes.sum()):
-        message = f"the ops need {class_bytes.sum():.0f} bytes, {over:.0f} more than all devices have together"
+        message = (
+            f"the ops need {format_bytes_exactly(float(class_bytes.sum()))}, {format_bytes_exactly(over)} more "
+            "than all devices have together"
+        )
         return run.prove_infeasible(Violation("memory", message, None, None, over, "bytes"))
     return None
 

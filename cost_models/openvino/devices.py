@@ -12,7 +12,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from placekit.cost_models.openvino.machine import Core, format_cores, memory_bytes, usable_cores, usable_cpus
+from placekit.cores import usable_cpus
+from placekit.cost_models.openvino.machine import Core, format_cores, memory_bytes, usable_cores
 from placekit.errors import DeviceUnavailableError, InvalidProblemError
 from placekit.platform import Device, Platform
 

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from placekit.cores import usable_cpus
 from placekit.errors import DeviceUnavailableError
 
-__all__ = ["Core", "cpu_name", "format_cores", "memory_bytes", "running_on", "usable_cores", "usable_cpus"]
+__all__ = ["Core", "cpu_name", "format_cores", "memory_bytes", "running_on", "usable_cores"]
 
 _LOGGER = logging.getLogger(__name__)
 _SYSTEM = Path("/sys/devices")
@@ -37,13 +38,6 @@ class Core:
     package: int
     core_id: int
     core_type: str = ""
-
-
-def usable_cpus() -> list[int]:
-    """Return the logical CPUs that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 def usable_cores(system: Path = _SYSTEM) -> tuple[Core, ...]:

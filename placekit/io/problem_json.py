@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from placekit.contiguity import Contiguity
-from placekit.errors import InvalidFileError, PlacekitError
+from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError
 from placekit.graph import OpGraph
 from placekit.io.atomic import write_json
 from placekit.io.costs_json import costs_from_model, costs_to_dict
@@ -17,6 +17,7 @@ from placekit.io.npz_arrays import pack_arrays, unpack_arrays
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.schemas import ObjectiveModel, OpsModel, PlatformModel, ProblemModel, TensorsModel
 from placekit.objectives import OBJECTIVES, Objective, get_objective
+from placekit.op_patterns import matching_ops
 from placekit.platform import Device, Link, Platform
 from placekit.problem import UNPINNED, Problem
 
@@ -90,10 +91,12 @@ def problem_from_dict(data: Any, path: str | Path = "problem") -> Problem:
         platform = _platform_from_model(model.platform)
         costs = costs_from_model(model.costs, graph.num_ops, graph.num_tensors, f"{path}: costs")
         pinned = np.full(graph.num_ops, UNPINNED)
-        for op, device in model.pinned.items():
-            if op not in graph.op_index:
-                raise InvalidFileError(f"{path}: pinned names op {op!r}, which the problem does not have")
-            pinned[graph.op_index[op]] = platform.index(device)
+        for pattern, device in model.pinned.items():
+            try:
+                pinned[matching_ops(graph, pattern)] = platform.index(device)
+            except InvalidProblemError:
+                message = f"{path}: pinned names op {pattern!r}, which the problem does not have"
+                raise InvalidFileError(message) from None
         return Problem(
             graph,
             platform,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.cores import num_usable_cpus
 from placekit.errors import SolverUnavailableError
 from placekit.solvers.backends.certified import MAX_INTEGERS, Arrays, branch_and_bound, weak_bound
 
@@ -190,7 +190,7 @@ class Program:
         for option, value in (
             ("output_flag", False),
             ("time_limit", max(float(time_limit_s), 0.0)),
-            ("threads", len(os.sched_getaffinity(0))),  # HiGHS has one pool per process: ask for what `ilp` asks for
+            ("threads", num_usable_cpus()),  # HiGHS has one pool per process: ask for what `ilp` asks for
             ("dual_feasibility_tolerance", TOLERANCE),
             ("mip_rel_gap", RELATIVE_SLACK / 10),
             ("mip_abs_gap", 0.0),

@@ -22,7 +22,6 @@ whether an exact program was left out because of its size (``too_large_for``).
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,6 +33,7 @@ from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction, contract
 from placekit.contiguity import Contiguity
+from placekit.cores import num_usable_cpus
 from placekit.errors import InvalidProblemError
 from placekit.method import Run
 from placekit.objectives import SerialLatency
@@ -309,7 +309,7 @@ class _Search:
             num_variables = len(model.proto.proto.variables)
             run.info |= {"variables": num_variables, "levels": levels}
             limits = CpsatLimits(
-                workers=1 if num_variables <= ONE_WORKER_UP_TO else max(8, len(os.sched_getaffinity(0))),
+                workers=1 if num_variables <= ONE_WORKER_UP_TO else max(8, num_usable_cpus()),
                 seed=run.seed,
                 time_s=run.remaining_s,
                 gap=(run.stop.gap or 0.0) / 2 if run.stop else 0.0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
 from placekit.contiguity import Contiguity
+from placekit.cores import num_usable_cpus
 from placekit.errors import InvalidProblemError
 from placekit.graph import topological_order
 from placekit.method import Run
@@ -131,7 +131,7 @@ class Cpsat:
     def _workers(self, num_variables: int) -> int:
         if num_variables <= ONE_WORKER_UP_TO:
             return 1
-        return self.params.workers or max(8, len(os.sched_getaffinity(0)))
+        return self.params.workers or max(8, num_usable_cpus())
 
     def _solve(self, run: Run, contraction: Contraction, model: CpsatModel) -> StopReason:
         num_variables = len(model.proto.proto.variables)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ import numpy as np
 import pulp
 from numpy.typing import ArrayLike, NDArray
 
+from placekit.cores import num_usable_cpus
 from placekit.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError
 from placekit.method import Run
 from placekit.objectives import OffloadLatency, SerialLatency, Throughput
@@ -169,7 +169,7 @@ class Ilp:
 
     @property
     def _threads(self) -> int:
-        return self.params.threads or len(os.sched_getaffinity(0))
+        return self.params.threads or num_usable_cpus()
 
     def _offer(
         self, run: Run, model: Program[Answer], values: Values, objective: float | None, refused: list[Answer]

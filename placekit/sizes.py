@@ -1,0 +1,36 @@
+"""Sizes for people: binary units in messages; inside everything is bytes."""
+
+from __future__ import annotations
+
+__all__ = ["format_bytes", "format_bytes_exactly"]
+
+_BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def format_bytes(num_bytes: float | None) -> str:
+    """Return a size in the binary unit that reads best.
+
+    Examples
+    --------
+    >>> [format_bytes(n) for n in (0, 1023, 98354688, 8 * 2**30, None)]
+    ['0 B', '1023 B', '93.8 MiB', '8 GiB', '-']
+    """
+    if num_bytes is None:
+        return "-"
+    size, unit = float(num_bytes), 0
+    while size >= 1024 and unit < len(_BINARY_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.4g} {_BINARY_UNITS[unit]}" if size < 1000 or unit == 0 else f"{size:.0f} {_BINARY_UNITS[unit]}"
+
+
+def format_bytes_exactly(num_bytes: float) -> str:
+    """Return a size in the binary unit that reads best, and the bytes: two limits may differ by little.
+
+    Examples
+    --------
+    >>> format_bytes_exactly(8 * 2**30), format_bytes_exactly(512)
+    ('8 GiB (8589934592 bytes)', '512 bytes')
+    """
+    if num_bytes < 1024:
+        return f"{num_bytes:.0f} bytes"
+    return f"{format_bytes(num_bytes)} ({num_bytes:.0f} bytes)"

@@ -1,0 +1,74 @@
+"""``placekit problem``, and the options that bind ops and memory in one go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import openvino as ov
+import pytest
+from openvino import opset13 as opset
+
+import placekit as pk
+
+Call = Callable[..., Any]
+
+
+def test_problem_file_solves_like_the_model(call: Call, model_file: Path, tmp_path: Path) -> None:
+    """The file holds costs, devices and limits: it gives the same objective as the model itself."""
+    platform = tmp_path / "two.toml"
+    platform.write_text(
+        '[[device]]\nname = "GPU"\nkind = "gpu"\ncount = 2\nspec = "gpu-discrete"\n'
+        "[link.gpu]\nlatency_s = 1e-6\nbandwidth_bytes_per_s = 1e10\n"
+    )
+    how = ("--costs", "analytic", "--platform", platform, "--memory", "GPU=1GiB", "--pin", "type:Result=GPU.1")
+    done = call("problem", model_file, *how, "-o", "saved.json", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["files"] == {"problem": "saved.json"}
+    problem = pk.read_problem(tmp_path / "saved.json")
+    assert [device.memory_bytes for device in problem.platform.devices] == [2**30, 2**30]
+    results = [op for op, kind in enumerate(problem.graph.op_types) if kind == "Result"]
+    assert results
+    assert set(problem.pinned[results].tolist()) == {1}
+    saved = json.loads(call("solve", "saved.json", "--json").stdout)
+    direct = json.loads(call("solve", model_file, *how, "--json").stdout)
+    assert saved["objective"] == direct["objective"]
+    assert saved["status"] == direct["status"] == "optimal"
+
+
+def test_unknown_dimensions_are_refused_with_the_option_to_give(call: Call, tmp_path: Path) -> None:
+    """Analytic costs of a dynamic model would count an unknown dimension as 1."""
+    image = opset.parameter([-1, 8], ov.Type.f32, name="image")
+    weights = opset.constant([[1.0] * 8] * 8, ov.Type.f32)
+    ov.save_model(ov.Model([opset.matmul(image, weights, False, False)], [image]), tmp_path / "dynamic.xml")
+    platform = tmp_path / "one.toml"
+    platform.write_text('[[device]]\nname = "GPU"\nkind = "gpu"\nspec = "gpu-discrete"\n')
+    how = ("--costs", "analytic", "--platform", platform)
+    done = call("solve", "dynamic.xml", *how)
+    assert done.returncode == 2
+    assert "--shape image[1,8]" in done.stderr
+    assert call("solve", "dynamic.xml", *how, "--shape", "image[4,8]").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--pin", "nothing.*=GPU.0", "has no op 'nothing.*'"),
+        ("--memory", "TPU=1GiB", "no device or kind 'TPU'"),
+        ("--gap", "-1", "gap"),
+    ],
+)
+def test_bad_options_are_named(call: Call, diamond_file: Path, option: str, value: str, says: str) -> None:
+    """One line, exit code 2."""
+    done = call("solve", diamond_file, option, value)
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+def test_missing_memory_is_told_in_units_of_people(call: Call, diamond_file: Path) -> None:
+    """The largest unit, and the bytes."""
+    done = call("solve", diamond_file, "--memory", "GPU=1", "--memory", "CPU=1")
+    assert done.returncode == 3
+    assert "bytes" in done.stdout
