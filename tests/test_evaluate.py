@@ -97,7 +97,7 @@ def test_every_other_violation_is_named(diamond: pk.Problem) -> None:
     assert evaluation.objective is None
     assert [v.message for v in evaluation.violations] == [
         "op 'a' (Op) is not supported on device 'acc.0'",
-        "device 'acc.0' needs 3 bytes, it has 2",
+        "device 'acc.0' needs 3 bytes, it has 2 bytes",
         "op 'b' is pinned to 'cpu.0' but placed on 'acc.0'",
         "op 'd' on 'acc.1' must share a device with 'c' on 'acc.0'",
     ]

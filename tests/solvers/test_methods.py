@@ -106,7 +106,7 @@ def test_infeasible_heuristic_answer_says_what_is_broken(diamond: pk.Problem) ->
     platform = pk.Platform.of(cpu=1, acc=2, host="cpu", memory_bytes={"acc": 3.0})
     result = pk.solve(diamond.replace(platform=platform), method="single:acc.0")
     assert (result.status, result.placement) == (pk.Status.UNKNOWN, None)
-    assert str(result.violations[0]) == "device 'acc.0' needs 4 bytes, it has 3"
+    assert str(result.violations[0]) == "device 'acc.0' needs 4 bytes, it has 3 bytes"
 
 
 def test_random_search_follows_seed_and_budget(diamond: pk.Problem) -> None:
