@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 
 import placekit as pk
@@ -31,8 +32,9 @@ def test_methods_that_ask_for_cores_work_without_affinity(
 ) -> None:
     """Objective and bound are those that the methods give where the system can say."""
     graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")])
-    costs = pk.CostTable(("cpu", "gpu"), [[3.0, 1.0], [1.0, 3.0], [3.0, 1.0]], [[0.1, 0.1]] * 2, [0] * 3)
-    problem = pk.Problem(graph, pk.Platform.of(cpu=1, gpu=1), costs, objective, contiguity="none")
+    times = np.array([[3.0, 1.0], [1.0, 3.0], [3.0, 1.0]])
+    costs = pk.CostTable(("cpu", "gpu"), times, np.full((2, 2), 0.1), np.zeros(3))
+    problem = pk.Problem(graph, pk.Platform.of(cpu=1, gpu=1), costs, objective, contiguity=pk.Contiguity.NONE)
     expected = pk.solve(problem, method, stop=pk.MaxRuntime(20))
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     result = pk.solve(problem, method, stop=pk.MaxRuntime(20))

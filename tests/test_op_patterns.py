@@ -56,6 +56,6 @@ def test_pattern_without_an_op_is_refused(graph: pk.OpGraph, pattern: str, says:
 def test_the_last_pattern_counts(graph: pk.OpGraph) -> None:
     """A rule for many ops, then an exception."""
     costs = pk.CostTable(("cpu",), np.ones((5, 1)), np.zeros((4, 1)), np.zeros(5))
-    problem = pk.Problem(graph, pk.Platform.of(cpu=3), costs, contiguity="none")
+    problem = pk.Problem(graph, pk.Platform.of(cpu=3), costs, contiguity=pk.Contiguity.NONE)
     pinned = problem.pin({"layers.*": "cpu.0", "type:Softmax": "cpu.2", "layers.1.mlp": "cpu.1"})
     assert pinned.pinned.tolist() == [0, 1, 0, -1, 2]
