@@ -53,6 +53,9 @@ METHODS: Mapping[str, MethodEntry] = MappingProxyType(
         "single": MethodEntry("placekit.solvers.generic.baselines:SingleDevice", "baseline", "the best single device"),
         "round-robin": MethodEntry("placekit.solvers.generic.baselines:RoundRobin", "baseline", "none"),
         "random": MethodEntry("placekit.solvers.generic.baselines:RandomSearch", "baseline", "best of N samples"),
+        "enumerate": MethodEntry(
+            "placekit.solvers.generic.enumeration.method:Enumerate", "exact", "optimal, for small problems"
+        ),
         "dp": MethodEntry("placekit.solvers.throughput.dp.method:Dp", "exact", "optimal among acyclic placements"),
         "dpl": MethodEntry(
             "placekit.solvers.throughput.dp.linear:LinearDp", "heuristic", "optimal for the prefixes of some orders"

@@ -19,11 +19,11 @@ from placekit.problem import UNPINNED, Problem
 
 __all__ = ["OBJECTIVE_NAMES", "random_problem"]
 
-MAX_PLACEMENTS = 800
-"""Placements to enumerate, at most: the judge takes some ten thousand a second."""
-MAX_OPS = {"makespan": 5}
-"""Ops at most, where orders are enumerated as well."""
-DEFAULT_MAX_OPS = 8
+MAX_PLACEMENTS = {"throughput": 800, "serial-latency": 800, "offload-latency": 300, "makespan": 100}
+"""Placements to enumerate, at most: the judge takes some thousands a second, and more with orders and calls."""
+MAX_OPS = 8
+MAX_OPS_ORDERED = 5
+"""The same for a makespan, of which orders are enumerated as well."""
 
 OBJECTIVE_NAMES = ("throughput", "serial-latency", "offload-latency", "makespan")
 
@@ -39,9 +39,9 @@ def random_problem(seed: int, case: int, objective_name: str | None = None) -> P
     """
     rng = np.random.default_rng([seed, case])
     name = objective_name or str(rng.choice(OBJECTIVE_NAMES))
-    num_ops = int(rng.integers(1, MAX_OPS.get(name, DEFAULT_MAX_OPS) + 1))
+    num_ops = int(rng.integers(1, (MAX_OPS_ORDERED if name == "makespan" else MAX_OPS) + 1))
     num_devices = int(rng.integers(1, 5))
-    while num_devices**num_ops > MAX_PLACEMENTS:
+    while num_devices**num_ops > MAX_PLACEMENTS[name]:
         num_ops, num_devices = (num_ops - 1, num_devices) if rng.random() < 0.5 else (num_ops, num_devices - 1)
     graph = _graph(rng, num_ops, may_train=name == "throughput")
     platform_kinds = sorted(rng.integers(0, int(rng.integers(1, 4)), num_devices).tolist())

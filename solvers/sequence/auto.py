@@ -12,6 +12,8 @@ from placekit.errors import InvalidProblemError
 from placekit.method import Run
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
 from placekit.problem import Problem
+from placekit.solvers.generic.enumeration.items import items_of
+from placekit.solvers.generic.enumeration.method import is_small
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.makespan.mechanisms import Mechanisms
 from placekit.solvers.params import read_params
@@ -40,6 +42,9 @@ NEARLY_CLOSED = 0.025
 
 _WITH_MECHANISMS = ("local-search", "lns", "cpsat", "bound")
 """Methods whose mechanisms for the makespan can be switched off."""
+ENUMERATE_FIRST_UP_TO = 10_000
+"""Placements up to which looking at them all takes less time than any other start."""
+
 FAST_STEPS, SLOW_STEPS = 20_000, 200_000
 """Proposals per op of an annealing with many starts, and of one with few. Which ends lower depends on the problem."""
 
@@ -99,7 +104,16 @@ class Auto:
             stages = plan(run.problem)
             if self.params.without:
                 stages = tuple(_without(stage, self.params.without) for stage in stages)
-            return run_stages(run, stages)
+            return run_stages(run, with_enumeration(run.problem, stages))
+
+
+def with_enumeration(problem: Problem, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Return the stages with the enumeration of all placements among them, if they are few: then nothing stays open."""
+    if not is_small(problem):
+        return stages
+    everything = Stage("enumerate", "few enough placements to look at all that may be better", 0.8)
+    num_first = 0 if items_of(problem).num_placements <= ENUMERATE_FIRST_UP_TO else 1
+    return (*stages[:num_first], everything, *stages[num_first:])
 
 
 def plan(problem: Problem) -> tuple[Stage, ...]:

@@ -1,0 +1,208 @@
+r"""What an enumeration decides: items one after the other, each to one of a few places.
+
+An *item* is a class of ops that share a device, a *place* a device. For `OffloadLatency` with several calls per device
+an item is an op and a place is a call that a device may make. Items come in topological order of their first ops. The
+devices of a group of equals are opened in the order of their indices, because every placement can be renamed so.
+
+Shapes: ``B`` beginnings, of which the first ``k`` items have places; ``I`` items, ``P`` places, ``V`` ops, ``D``
+devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.contiguity import Contiguity
+from placekit.evaluate import MEMORY_TOLERANCE
+from placekit.graph import topological_order
+from placekit.objectives import OffloadLatency
+from placekit.problem import Problem
+
+__all__ = ["Beginnings", "Items", "items_of"]
+
+Beginnings = NDArray[np.int8]
+"""``[B, k]`` place of each of the first k items."""
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """A problem as items and places.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    item_of_op
+        ``[V]`` item of every op.
+    device_of_place, slot_of_place
+        ``[P]`` device of each place, and which of its calls it is (0 but for several calls per device).
+    allowed
+        ``[I, P]`` where each item may go.
+    opened_after
+        ``[P]`` device that must be in use before the place's own; -1 for none.
+    """
+
+    problem: Problem
+    item_of_op: NDArray[np.int64]
+    device_of_place: NDArray[np.int64]
+    slot_of_place: NDArray[np.int64]
+    allowed: NDArray[np.bool_]
+    opened_after: NDArray[np.int64]
+
+    @property
+    def num_items(self) -> int:
+        """Number of items."""
+        return len(self.allowed)
+
+    @cached_property
+    def num_placements(self) -> float:
+        """Number of ways to give every item a place, at most."""
+        return float(np.prod(self.allowed.sum(axis=1).astype(np.float64)))
+
+    @cached_property
+    def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Distinct edges between ops, along a topological order."""
+        graph = self.problem.graph
+        rank = np.empty(graph.num_ops, dtype=np.int64)
+        rank[graph.order] = np.arange(graph.num_ops)
+        keys = np.unique(rank[graph.senders] * graph.num_ops + rank[graph.receivers])
+        senders, receivers = np.divmod(keys, graph.num_ops)
+        return graph.order[senders], graph.order[receivers]
+
+    def expand(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """``[V]`` devices and steps from ``[I]`` places."""
+        place = places[self.item_of_op]
+        return self.device_of_place[place], self.slot_of_place[place]
+
+    def extended(self, beginnings: Beginnings) -> Beginnings:
+        """``[B', k + 1]`` beginnings with one item more, without those that break a constraint for sure."""
+        item = beginnings.shape[1]
+        device = self.device_of_place[beginnings]
+        found = []
+        for place in np.flatnonzero(self.allowed[item]).tolist():
+            opener = int(self.opened_after[place])
+            rows = beginnings if opener < 0 else beginnings[(device == opener).any(axis=1)]
+            found.append(np.column_stack([rows, np.full(len(rows), place, dtype=np.int8)]))
+        longer = np.concatenate(found) if found else np.zeros((0, item + 1), dtype=np.int8)
+        return longer[self._keeps_memory(longer) & self._keeps_together(longer)]
+
+    @cached_property
+    def _num_bytes(self) -> NDArray[np.float64]:
+        return np.bincount(self.item_of_op, weights=self.problem.costs.op_memory_bytes, minlength=self.num_items)
+
+    def _keeps_memory(self, beginnings: Beginnings) -> NDArray[np.bool_]:
+        device = self.device_of_place[beginnings]
+        keeps = np.ones(len(beginnings), dtype=bool)
+        for d, target in enumerate(self.problem.platform.devices):
+            if target.memory_bytes is not None:
+                used = (device == d) @ self._num_bytes[: device.shape[1]]
+                keeps &= used <= target.memory_bytes * (1 + 2 * MEMORY_TOLERANCE)  # the judge has the last word
+        return keeps
+
+    def _keeps_together(self, beginnings: Beginnings) -> NDArray[np.bool_]:
+        """Whether ops of one class, if they are items of their own, share a device."""
+        last = beginnings.shape[1] - 1
+        keeps = np.ones(len(beginnings), dtype=bool)
+        leader = int(self._first_of_class[last])
+        if leader != last:
+            device = self.device_of_place[beginnings]
+            keeps &= device[:, leader] == device[:, last]
+        return keeps
+
+    @cached_property
+    def _first_of_class(self) -> NDArray[np.int64]:
+        """``[I]`` the first item whose ops must share a device with this one's."""
+        op_of_item = np.unique(self.item_of_op, return_index=True)[1]
+        label = self.problem.op_class[op_of_item]
+        return np.unique(label, return_index=True)[1][np.unique(label, return_inverse=True)[1]]
+
+    def is_contiguous(self, beginnings: Beginnings) -> NDArray[np.bool_]:
+        """``[B]`` False where the items that have places break the contiguity, whatever the others do."""
+        contiguity = self.problem.contiguity
+        num_items = beginnings.shape[1]
+        keeps = np.ones(len(beginnings), dtype=bool)
+        if contiguity is Contiguity.NONE:
+            return keeps
+        senders, receivers = self._order_edges
+        known = (self.item_of_op[senders] < num_items) & (self.item_of_op[receivers] < num_items)
+        senders, receivers = senders[known], receivers[known]
+        device = self.device_of_place[beginnings]
+        at = {op: device[:, self.item_of_op[op]] for op in {*senders.tolist(), *receivers.tolist()}}
+        edges = list(zip(senders.tolist(), receivers.tolist(), strict=True))
+        num_devices = self.problem.platform.num_devices
+        if contiguity is Contiguity.ACYCLIC:
+            reach = np.zeros((len(beginnings), num_devices, num_devices), dtype=bool)
+            rows = np.arange(len(beginnings))
+            for u, v in edges:
+                crosses = at[u] != at[v]
+                reach[rows[crosses], at[u][crosses], at[v][crosses]] = True
+            for d in range(num_devices):
+                reach |= reach[:, :, d, None] & reach[:, None, d, :]
+            return ~reach.diagonal(axis1=1, axis2=2).any(axis=1)
+        for d in range(num_devices):
+            left = {op: np.zeros(len(beginnings), dtype=bool) for op in at}
+            for u, v in edges:
+                left[v] |= left[u] | ((at[u] == d) & (at[v] != d))
+            for op, gone in left.items():
+                keeps &= ~(gone & (at[op] == d))
+        return keeps
+
+    @cached_property
+    def _order_edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Edges of the order graph along a topological order of it."""
+        senders, receivers = self.problem.order_edges
+        order, _ = topological_order(self.problem.graph.num_ops, senders, receivers)
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        along = np.argsort(rank[senders], kind="stable")
+        return senders[along], receivers[along]
+
+
+def items_of(problem: Problem) -> Items:
+    """Return the items and places of `problem`. O(ops * devices + edges log edges)."""
+    graph, platform, costs = problem.graph, problem.platform, problem.costs
+    num_devices = platform.num_devices
+    class_allowed = np.ones((problem.num_classes, num_devices), dtype=bool)
+    np.logical_and.at(class_allowed, problem.op_class, costs.supported[:, platform.kind_of_device])
+    for op in np.flatnonzero(problem.pinned >= 0).tolist():
+        class_allowed[problem.op_class[op], np.arange(num_devices) != problem.pinned[op]] = False
+    calls = problem.objective.calls_per_device if isinstance(problem.objective, OffloadLatency) else 1
+    calls = min(calls, graph.num_ops)
+    label = problem.op_class if calls == 1 else np.arange(graph.num_ops)
+    # items in topological order of their first ops
+    _, first_at, of_order = np.unique(label[graph.order], return_index=True, return_inverse=True)
+    number = np.empty(len(first_at), dtype=np.int64)
+    number[np.argsort(first_at, kind="stable")] = np.arange(len(first_at))
+    item_of_op = np.empty(graph.num_ops, dtype=np.int64)
+    item_of_op[graph.order] = number[of_order]
+    allowed = np.ones((len(number), num_devices), dtype=bool)
+    np.logical_and.at(allowed, item_of_op, class_allowed[problem.op_class])
+    places = [
+        (d, slot)
+        for d, device in enumerate(platform.devices)
+        for slot in range(1 if device.is_host or calls == 1 else calls)
+    ]
+    device_of_place = np.array([d for d, _ in places], dtype=np.int64)
+    return Items(
+        problem,
+        item_of_op,
+        device_of_place,
+        np.array([slot for _, slot in places], dtype=np.int64),
+        allowed[:, device_of_place],
+        _opened_after(platform.kind_of_device, allowed)[device_of_place],
+    )
+
+
+def _opened_after(kind: NDArray[np.int64], allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """``[D]`` the device before each one in its group of equals; -1 for the first."""
+    before = np.full(len(kind), -1)
+    last: dict[tuple[int, bytes], int] = {}
+    for d in range(len(kind)):
+        key = int(kind[d]), allowed[:, d].tobytes()
+        before[d] = last.get(key, -1)
+        last[key] = d
+    return before
