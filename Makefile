@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 DEMO ?= demo
+MINUTES ?= 10
+SEED ?= 0
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -77,6 +79,9 @@ scaling: venv  ## measure how time and memory grow from 100 to 100,000 ops; rows
 
 makespan: venv  ## measure list schedulers, searches and exact methods for makespan; rows that are there are kept
 	$(BIN)/python -m placekit.benchmarks.makespan
+
+fuzz: venv  ## solve random problems by every method for MINUTES=10 from SEED=0, against enumeration; findings go to fuzz/
+	$(BIN)/python -m placekit.benchmarks.fuzz --minutes $(MINUTES) --seed $(SEED)
 
 clean:  ## remove what was built; .venv stays
 	rm -rf build dist $(DEMO) *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -20,7 +20,7 @@ from placekit.benchmarks.fuzz.problems import OBJECTIVE_NAMES, random_problem
 from placekit.io.problem_json import write_problem
 from placekit.problem import Problem
 
-EXACT = ("auto", "bound", "dp", "ilp", "cpsat", "mincut")
+EXACT = ("auto", "enumerate", "bound", "dp", "ilp", "cpsat", "mincut")
 """Methods that prove something: they see every problem."""
 SEARCHES: dict[str, dict[str, object]] = {
     "single": {},
@@ -39,7 +39,6 @@ SEARCHES: dict[str, dict[str, object]] = {
     "m-sct": {},
     "local-search": {"patience": 2, "steps": 50},
     "lns": {"patience": 2},
-    "brkga": {},
     "greedy+local-search+lns": {"local-search.patience": 2, "local-search.steps": 50, "lns.patience": 2},
 }
 """Methods that prove nothing, with parameters that end them soon: a few of them see each problem."""

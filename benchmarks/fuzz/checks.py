@@ -17,7 +17,7 @@ __all__ = ["ALWAYS_PROVES", "Finding", "check", "check_result"]
 
 JUDGE_ROUNDING = 1e-12
 """Relative; two placements of one value may differ by as much when the judge adds up."""
-ALWAYS_PROVES = frozenset({"auto"})
+ALWAYS_PROVES = frozenset({"auto", "enumerate"})
 """Methods that prove every small problem."""
 
 

@@ -24,6 +24,8 @@ MAX_PLACEMENTS = {"throughput": 800, "serial-latency": 800, "offload-latency": 3
 MAX_OPS = 8
 MAX_OPS_ORDERED = 5
 """The same for a makespan, of which orders are enumerated as well."""
+MAX_OPS_WITH_CALLS = 4
+"""The same for several calls per device, of which divisions into calls are enumerated as well."""
 
 OBJECTIVE_NAMES = ("throughput", "serial-latency", "offload-latency", "makespan")
 
@@ -179,7 +181,8 @@ def _objective(rng: np.random.Generator, name: str, op_time_s: Times) -> Objecti
         typical = float(np.median(op_time_s)) if op_time_s.size else 0.0
         return SerialLatency(float(rng.choice([0.0, 0.0, typical, 1e-3 * typical, 1e-6])))
     if name == "offload-latency":
-        return OffloadLatency(int(rng.choice([1, 1, 1, 2, 3])))
+        calls = int(rng.choice([1, 1, 2, 3]))
+        return OffloadLatency(calls if len(op_time_s) <= MAX_OPS_WITH_CALLS else 1)
     return Makespan("upward-rank" if rng.random() < 0.3 else "fifo", contention=bool(rng.random() < 0.4))
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from placekit.contiguity import Contiguity
 from placekit.evaluate import MEMORY_TOLERANCE
-from placekit.graph import topological_order
+from placekit.graph import sum_by, topological_order
 from placekit.objectives import OffloadLatency
 from placekit.problem import Problem
 
@@ -92,7 +92,7 @@ class Items:
 
     @cached_property
     def _num_bytes(self) -> NDArray[np.float64]:
-        return np.bincount(self.item_of_op, weights=self.problem.costs.op_memory_bytes, minlength=self.num_items)
+        return sum_by(self.item_of_op, self.problem.costs.op_memory_bytes, self.num_items)
 
     def _keeps_memory(self, beginnings: Beginnings) -> NDArray[np.bool_]:
         device = self.device_of_place[beginnings]
@@ -142,7 +142,7 @@ class Items:
                 reach[rows[crosses], at[u][crosses], at[v][crosses]] = True
             for d in range(num_devices):
                 reach |= reach[:, :, d, None] & reach[:, None, d, :]
-            return ~reach.diagonal(axis1=1, axis2=2).any(axis=1)
+            return ~np.any(reach[:, range(num_devices), range(num_devices)], axis=1)
         for d in range(num_devices):
             left = {op: np.zeros(len(beginnings), dtype=bool) for op in at}
             for u, v in edges:

@@ -127,7 +127,9 @@ def best_order(
                     arrival[t, to] = end
                     continue
                 leaves = max(end, bus[depth, d]) if has_contention else end
-                arrives = leaves + (instance.transfer_s[t, instance.kind[d]] + instance.transfer_s[t, instance.kind[to]])
+                arrives = leaves + (
+                    instance.transfer_s[t, instance.kind[d]] + instance.transfer_s[t, instance.kind[to]]
+                )
                 arrival[t, to] = arrives
                 if has_contention:
                     bus[depth, d] = arrives

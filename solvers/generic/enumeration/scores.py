@@ -103,7 +103,8 @@ def _subgraphs(items: Items, device: NDArray[np.int64]) -> NDArray[np.int64]:
     if not at:
         return np.zeros(len(device), dtype=np.int64)
     labels = np.sort(np.stack([level[op] * 256 + at[op] for op in at], axis=1), axis=1)
-    return 1 + (np.diff(labels, axis=1) != 0).sum(axis=1)
+    counts: NDArray[np.int64] = 1 + (np.diff(labels, axis=1) != 0).sum(axis=1)
+    return counts
 
 
 def _offload_latency(items: Items, beginnings: Beginnings) -> NDArray[np.float64]:
@@ -137,9 +138,7 @@ def _offload_latency(items: Items, beginnings: Beginnings) -> NDArray[np.float64
                 takes[:, p] += time_s * ((enters & (unit[producer] != p)) | (leaves & (unit[producer] == p)))
     senders, receivers = items.edges
     waits = [
-        (unit[u], unit[v])
-        for u, v in zip(senders.tolist(), receivers.tolist(), strict=True)
-        if u in unit and v in unit
+        (unit[u], unit[v]) for u, v in zip(senders.tolist(), receivers.tolist(), strict=True) if u in unit and v in unit
     ]
     start = np.zeros_like(takes)
     for _ in range(takes.shape[1] + 1):
@@ -194,4 +193,4 @@ def _crossing(
     for t in np.flatnonzero(problem.graph.tensor_producer == u).tolist():
         if v in problem.graph.consumers_of(t):
             latest = np.maximum(latest, moves[t, kinds[source]] + moves[t, kinds[target]])
-    return latest
+    return np.asarray(latest, dtype=np.float64)

@@ -161,7 +161,16 @@ def _anneal_level(
         if i:
             load_state(flat, state, state.device.copy())  # rounding errors of the last chunk's additions
         args = float(edges[i]), float(edges[i + 1]), steps, int(rng.integers(2**31))
-        objective_s = anneal(flat, state, device, objective_s, scale, cycle.squarings, *args)
+        before, before_s = device.copy(), objective_s
+        found_s = anneal(flat, state, device, objective_s, scale, cycle.squarings, *args)
+        if found_s < before_s:
+            # moves add up their differences, which cancel where times are of very different sizes: once more, in full
+            walked = state.device.copy()
+            value, over = score(flat, state, device)
+            objective_s = value if over == 0 else np.inf
+            if objective_s >= before_s:
+                device, objective_s = before, before_s
+            load_state(flat, state, walked)
     # where nothing kept the memory limits, the end of the walk is nearer to doing so than its start
     return Solution(device if np.isfinite(objective_s) else state.device.copy(), objective_s)
 

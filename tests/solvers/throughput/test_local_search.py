@@ -294,3 +294,15 @@ def test_wrong_parameters_are_explained(argument: str, params: dict[str, float],
     """Messages name the parameter, its value and its range."""
     with pytest.raises(InvalidProblemError, match=message):
         get_method(argument, params)
+
+
+def test_bug_sums_that_cancel_promise_too_little() -> None:
+    """1e9 s for "cannot run here" left the sums of the moves 2e-8 s short, and the judge denied the promise."""
+    graph = pk.OpGraph.from_edges(list("abcd"), [("a", "b"), ("b", "c"), ("c", "d")])
+    times = np.array([[3e-4, 1e9], [1e9, 2e-4], [4e-4, 1e9], [1e-4, 5e-4]])
+    costs = pk.CostTable(("x", "y"), times, np.full((3, 2), 1e-4), np.zeros(4))
+    for contiguity in ("none", "convex", "acyclic"):
+        problem = pk.Problem(graph, pk.Platform.of(x=2, y=1), costs, contiguity=pk.Contiguity(contiguity))
+        for seed in range(10):
+            result = pk.solve(problem, "local-search", seed=seed, params={"patience": 2, "steps": 50})
+            assert result.placement is not None

@@ -1,0 +1,95 @@
+"""Fuzzing: every method on small random problems, against enumeration by the judge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from oracle import brute_force
+
+import placekit as pk
+from placekit.benchmarks.fuzz.__main__ import main
+from placekit.benchmarks.fuzz.checks import check_result
+from placekit.benchmarks.fuzz.minimise import minimise
+from placekit.benchmarks.fuzz.optimum import enumerated_optimum
+from placekit.benchmarks.fuzz.problems import random_problem
+from placekit.solvers.registry import METHODS
+
+
+@pytest.mark.parametrize("first", [100_000, 100_020, 100_040])
+def test_no_method_claims_what_is_not_true(first: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exact methods and some searches on a few problems; `make fuzz` goes on from there."""
+    failed = main(["--minutes", "5", "--first", str(first), "--cases", "20", "-o", str(tmp_path)])
+    assert not failed, capsys.readouterr().out
+
+
+def test_problems_come_again_by_their_number() -> None:
+    """A finding is made again by its seed and number; other numbers are other problems."""
+    assert random_problem(3, 14) == random_problem(3, 14)
+    assert len({repr(random_problem(3, case)) for case in range(30)}) > 15
+
+
+def test_the_enumerated_optimum_is_that_of_the_oracle() -> None:
+    """Two enumerations that share no code."""
+    for case in range(30):
+        problem = random_problem(4, case)
+        if isinstance(problem.objective, pk.Makespan):
+            continue
+        if isinstance(problem.objective, pk.OffloadLatency):
+            problem = problem.replace(objective=pk.OffloadLatency())
+        found, expected = enumerated_optimum(problem), brute_force(problem)
+        assert (found is None) == (expected is None)
+        assert found is None or found == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+def chain() -> pk.Problem:
+    """Return three ops of 3, 2 and 1 s on two equal devices; the optimum is 3.5 s."""
+    graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")])
+    costs = pk.CostTable(("k",), np.array([[3.0], [2.0], [1.0]]), np.full((2, 1), 0.5), np.zeros(3))
+    return pk.Problem(graph, pk.Platform.of(k=2), costs)
+
+
+def test_wrong_claims_are_found() -> None:
+    """A bound above the optimum, an optimum that is none, a proof of nothing, an objective that the judge denies."""
+    problem = chain()
+    right = pk.solve(problem, "dp")
+    assert right.objective == 3.5
+    assert check_result(problem, 3.5, right, must_prove=True) is None
+    worse = pk.solve(problem, "single")
+
+    def what(result: pk.Result, optimum_s: float | None = 3.5, *, must_prove: bool = False) -> str | None:
+        found = check_result(problem, optimum_s, result, must_prove=must_prove)
+        return None if found is None else found.what
+
+    assert what(replace(worse, lower_bound=3.6)) == "bound above the optimum"
+    assert what(replace(worse, status=pk.Status.OPTIMAL)) == "called optimal, is not"
+    assert what(replace(right, objective=3.6)) == "judge says otherwise"
+    assert what(worse, must_prove=True) == "not proven"
+    assert what(right, None) == "infeasible answer"
+    nothing = replace(worse, placement=None, objective=None, status=pk.Status.INFEASIBLE)
+    assert what(nothing) == "feasible called infeasible"
+
+
+def test_a_finding_is_made_smaller() -> None:
+    """What fails because of one op keeps that op, and little else."""
+    problem = random_problem(8, 1, "throughput")
+    assert problem.graph.num_ops > 2
+
+    def still_fails(smaller: pk.Problem) -> bool:
+        return "o1" in smaller.graph.op_names
+
+    small = minimise(problem, still_fails, lambda: True)
+    assert small.graph.op_names == ("o1",)
+    assert small.platform.num_devices == 1
+    assert not small.costs.op_time_s.any()
+
+
+def test_every_method_is_fuzzed() -> None:
+    """A new method is named in the suite, or is one that needs an argument."""
+    from placekit.benchmarks.fuzz.__main__ import EXACT, LEARNED, SEARCHES
+
+    known = {*EXACT, *LEARNED, *SEARCHES}
+    missing = {name for name, entry in METHODS.items() if entry.argument is None and name not in known}
+    assert missing <= {"scotch"}

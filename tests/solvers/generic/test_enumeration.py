@@ -1,0 +1,128 @@
+"""Method ``enumerate``: the optimum of every small problem, or the proof that there is none."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import placekit as pk
+from placekit.benchmarks.fuzz.optimum import enumerated_optimum
+from placekit.benchmarks.fuzz.problems import OBJECTIVE_NAMES, random_problem
+from placekit.errors import UnsupportedProblemError
+from placekit.makespan.instance import instance_of
+from placekit.makespan.simulate import simulate_steps
+from placekit.method import Run
+from placekit.solvers.generic.enumeration.items import items_of
+from placekit.solvers.generic.enumeration.method import Enumerate
+from placekit.solvers.generic.enumeration.orders import best_order
+from placekit.solvers.generic.enumeration.scores import score_for
+from placekit.stop import StopReason
+
+
+@pytest.mark.parametrize("objective", OBJECTIVE_NAMES)
+def test_enumeration_agrees_with_the_judge_on_every_placement(objective: str) -> None:
+    """Optimal or infeasible, always proven, on problems of every shape and constraint."""
+    for case in range(8 if objective == "makespan" else 40):
+        problem = random_problem(5, case, objective)
+        optimum_s = enumerated_optimum(problem)
+        result = pk.solve(problem, "enumerate")
+        if optimum_s is None:
+            assert result.status is pk.Status.INFEASIBLE
+            continue
+        assert result.status is pk.Status.OPTIMAL
+        assert result.objective == pytest.approx(optimum_s, rel=1e-11, abs=0)
+        assert result.lower_bound is not None
+        assert result.lower_bound <= optimum_s
+
+
+@pytest.mark.parametrize("objective", OBJECTIVE_NAMES)
+def test_no_beginning_scores_more_than_what_it_can_become(objective: str) -> None:
+    """The scores of the first items only rise, and end at the judge's value."""
+    for case in range(20):
+        problem = random_problem(6, case, objective)
+        items = items_of(problem)
+        score = score_for(items)
+        assert score is not None
+        rng = np.random.default_rng(case)
+        places = np.array([rng.choice(np.flatnonzero(row)) for row in items.allowed if row.any()], dtype=np.int8)
+        if len(places) < items.num_items:
+            continue
+        values = [float(score(places[None, :k])[0]) for k in range(1, items.num_items + 1)]
+        assert all(a <= b * (1 + 1e-12) for a, b in itertools.pairwise(values))
+        device, slot = items.expand(places.astype(np.int64))
+        if isinstance(problem.objective, pk.Makespan):
+            continue  # its last score is a bound on all orders
+        judged = problem.objective.score(problem, device, slot)
+        if judged.violations:
+            assert np.isinf(values[-1]) or any(v.constraint == "calls" for v in judged.violations)
+        else:
+            assert values[-1] == pytest.approx(judged.objective_s, rel=1e-12, abs=0)
+
+
+def test_the_best_order_is_the_best_of_all_orders() -> None:
+    """With and without one transfer at a time, against every permutation."""
+    checked = 0
+    for case in range(40):
+        problem = random_problem(7, case, "makespan")
+        instance = instance_of(problem)
+        rng = np.random.default_rng(case)
+        allowed = instance.allowed
+        if not allowed.any(axis=1).all():
+            continue
+        device = np.array([rng.choice(np.flatnonzero(row)) for row in allowed])
+        for has_contention in (False, True):
+            runs = [
+                simulate_steps(instance, device, np.array(step), has_contention=has_contention)
+                for step in itertools.permutations(range(instance.num_ops))
+            ]
+            least = min(run.makespan_s for run in runs if not isinstance(run, int))
+            found, order = best_order(instance, device, has_contention, np.inf)
+            assert found == pytest.approx(least, rel=1e-12, abs=0)
+            step = np.argsort(order)
+            again = simulate_steps(instance, device, step, has_contention=has_contention)
+            assert not isinstance(again, int)
+            assert again.makespan_s == pytest.approx(least, rel=1e-12, abs=0)
+            checked += 1
+    assert checked > 50
+
+
+def ten_ops(objective: pk.Objective) -> pk.Problem:
+    """Return ten ops in three layers on four devices of two kinds: a million placements."""
+    rng = np.random.default_rng(0)
+    names = [f"o{i}" for i in range(10)]
+    layers = names[:3], names[3:7], names[7:]
+    edges = [(u, v) for a, b in itertools.pairwise(layers) for u in a for v in b if rng.random() < 0.6]
+    graph = pk.OpGraph.from_edges(names, edges)
+    moves = rng.uniform(0, 0.5, (graph.num_tensors, 2)) * [1, 0]
+    costs = pk.CostTable(("acc", "cpu"), rng.uniform(1, 5, (10, 2)), moves, np.zeros(10))
+    return pk.Problem(graph, pk.Platform.of(acc=3, cpu=1, host="cpu"), costs, objective)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [pk.Throughput(), pk.SerialLatency(0.3), pk.OffloadLatency(), pk.Makespan(), pk.Makespan(contention=True)],
+)
+def test_auto_proves_ten_ops_on_four_devices(objective: pk.Objective) -> None:
+    """The promise for small problems, whatever the objective."""
+    result = pk.solve(ten_ops(objective), "auto", stop=pk.MaxRuntime(120))
+    assert result.status is pk.Status.OPTIMAL
+
+
+def test_enumeration_told_to_stop_keeps_what_it_has_proven() -> None:
+    """Without any time the bound is that of no item at all."""
+    run = Run(ten_ops(pk.Throughput()), pk.MaxRuntime(0))
+    assert Enumerate().run(run) is StopReason.TIME
+    assert run.bound is not None
+    assert run.bound == 0.0
+
+
+def test_too_many_placements_are_refused() -> None:
+    """A chain of 40 ops has more placements than can be looked at."""
+    names = [f"o{i}" for i in range(40)]
+    graph = pk.OpGraph.from_edges(names, list(itertools.pairwise(names)))
+    costs = pk.CostTable(("a", "b"), np.ones((40, 2)), np.ones((39, 2)), np.zeros(40))
+    problem = pk.Problem(graph, pk.Platform.of(a=1, b=1), costs)
+    with pytest.raises(UnsupportedProblemError, match=r"1\.1e\+12 placements; 1\.0e\+06 can be enumerated"):
+        pk.solve(problem, "enumerate")
