@@ -142,7 +142,9 @@ class Items:
                 reach[rows[crosses], at[u][crosses], at[v][crosses]] = True
             for d in range(num_devices):
                 reach |= reach[:, :, d, None] & reach[:, None, d, :]
-            return ~np.any(reach[:, range(num_devices), range(num_devices)], axis=1)
+            for d in range(num_devices):
+                keeps &= ~reach[:, d, d]
+            return keeps
         for d in range(num_devices):
             left = {op: np.zeros(len(beginnings), dtype=bool) for op in at}
             for u, v in edges:

@@ -161,7 +161,7 @@ def _makespan(items: Items, beginnings: Beginnings) -> NDArray[np.float64]:
     problem, num_known = items.problem, beginnings.shape[1]
     graph, costs, kinds = problem.graph, problem.costs, problem.platform.kind_of_device
     device = items.device_of_place[beginnings]
-    least = _work(items, device, np.ones(graph.num_ops, dtype=bool)).max(axis=1)
+    least: NDArray[np.float64] = _work(items, device, np.ones(graph.num_ops, dtype=bool)).max(axis=1)
     time_s = np.where(items.allowed[items.item_of_op], costs.op_time_s[:, kinds[items.device_of_place]], np.inf)
     fastest = time_s.min(axis=1)
     end: dict[int, NDArray[np.float64]] = {}
