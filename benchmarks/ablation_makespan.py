@@ -1,9 +1,11 @@
 """The table of the suite ``ablation-makespan``: what every mechanism brings, from rows, with intervals.
 
-A run without a mechanism is paired with the run of the same instance and seed that has all of them. Two things are
-compared: the time to the first proof (the gap that the suite asks for; a run that does not get there counts with its
-limit), and the final gap. Both are positive where the mechanism helps. Intervals are of a paired bootstrap over
-instances and seeds; a mechanism *shows* where one of them lies above zero, *harms* where one lies below and none above.
+A run without a mechanism is paired with the run of the same method, instance, seed and limit that has all of them. Two
+things are compared, positive where the mechanism helps: the time to the first proof (the gap that the suite asks for; a
+run that does not get there counts with its limit), and the final gap. The gap of ``auto`` is its own; that of
+``local-search`` is between its makespan and the best bound of any run on the instance, that of ``bound`` between the
+best makespan of any run and its own bound. Intervals are of a paired bootstrap over instances and seeds; a mechanism
+*shows* where one of them lies above zero, and *harms* where one lies below and none above.
 
 ``python -m placekit.benchmarks.ablation_makespan results/rows.jsonl``
 """
@@ -12,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ __all__ = ["Effect", "effects", "main", "markdown_table", "proof_s", "read_rows"
 
 Row = dict[str, Any]
 
-SUITE, EVERYTHING = "ablation-makespan", "all"
+SUITE = "ablation-makespan"
 SOONEST_S = 0.01
 """Times below count as this: what is done at once is noise."""
 
@@ -64,15 +65,8 @@ class Effect:
         return "harms" if any(each.high is not None and each.high < 0 for each in known) else "within noise"
 
 
-def read_rows(path: Path, time_limit_s: float | None = None) -> list[Row]:
-    """Return the rows of one time limit, the latest of each case.
-
-    Parameters
-    ----------
-    path
-        ``rows.jsonl`` in the folder of results.
-    time_limit_s
-        The limit; None for the one of most rows.
+def read_rows(path: Path) -> list[Row]:
+    """Return the latest row of each case that ended without an error.
 
     Raises
     ------
@@ -86,14 +80,61 @@ def read_rows(path: Path, time_limit_s: float | None = None) -> list[Row]:
         if row.get("suite") != SUITE or not isinstance(row.get("case"), str):
             raise InvalidFileError(f"{path}, line {number}: no row of the suite {SUITE}")
         latest[row["case"]] = row
-    rows = [row for row in latest.values() if row["error"] is None]
-    if time_limit_s is None and rows:
-        time_limit_s = Counter(row["time_limit_s"] for row in rows).most_common(1)[0][0]
-    return [row for row in rows if row["time_limit_s"] == time_limit_s]
+    return [row for row in latest.values() if row["error"] is None]
+
+
+def effects(rows: Iterable[Row]) -> dict[tuple[str, float], dict[str, Effect]]:
+    """Return the effect of every mechanism, by method and time limit, then by name; without a partner none counts."""
+    rows = list(rows)
+    best_bound: dict[str, float] = {}
+    best_makespan: dict[str, float] = {}
+    for row in rows:
+        model = row["model"]
+        best_bound[model] = max(best_bound.get(model, 0.0), row["bound_s"] or 0.0)
+        best_makespan[model] = min(best_makespan.get(model, math.inf), row["objective_s"] or math.inf)
+    runs: dict[tuple[str, float], dict[str, dict[tuple[str, int], Row]]] = {}
+    for row in rows:
+        # as the method means it: what it does not look for is the best of all runs
+        lines = [
+            (
+                time_s,
+                best_makespan[row["model"]] if row["method"] == "bound" else objective_s,
+                best_bound[row["model"]] if row["method"] == "local-search" else bound_s,
+            )
+            for time_s, objective_s, bound_s in row["trace"]
+        ]
+        of_method = runs.setdefault((row["method"], row["time_limit_s"]), {})
+        of_method.setdefault(row["params"].get("without", ""), {})[row["model"], row["seed"]] = {**row, "trace": lines}
+    found = {}
+    for key, by_name in runs.items():
+        full = by_name.pop("", {})
+        paired = {
+            name: [(model, full[model, seed], row) for (model, seed), row in those.items() if (model, seed) in full]
+            for name, those in by_name.items()
+        }
+        found[key] = {name: _effect(pairs) for name, pairs in paired.items() if pairs}
+    return found
+
+
+def _effect(pairs: Sequence[tuple[str, Row, Row]]) -> Effect:
+    """Return the effect from pairs: the instance, the run with everything, the run without."""
+    slower: dict[str, list[float]] = {}
+    wider: dict[str, list[float]] = {}
+    for model, one, other in pairs:
+        times = [proof_s(row) or float(row["time_limit_s"]) for row in (one, other)]
+        slower.setdefault(model, []).append(math.log(times[1] / times[0]))
+        wider.setdefault(model, []).append(_final_gap(other) - _final_gap(one))
+    return Effect(
+        num_pairs=len(pairs),
+        proofs_with=sum(proof_s(one) is not None for _, one, _ in pairs),
+        proofs_without=sum(proof_s(other) is not None for _, _, other in pairs),
+        slower=_as_ratio(paired_interval(slower)),
+        wider=paired_interval(wider),
+    )
 
 
 def proof_s(row: Row) -> float | None:
-    """Return when the gap that was asked for was proven, in seconds; None if it never was."""
+    """Return when the gap that was asked for was reached, in seconds; None if it never was."""
     for time_s, objective_s, bound_s in row["trace"]:
         gap = relative_gap(objective_s, bound_s)
         if gap is not None and gap <= (row["gap"] or 0.0):
@@ -101,35 +142,11 @@ def proof_s(row: Row) -> float | None:
     return None
 
 
-def effects(rows: Iterable[Row]) -> dict[str, Effect]:
-    """Return the effect of every mechanism, by its label; runs without a partner do not count."""
-    by_label: dict[str, dict[tuple[str, int], Row]] = {}
-    for row in rows:
-        by_label.setdefault(row["label"], {})[row["model"], row["seed"]] = row
-    full = by_label.pop(EVERYTHING, {})
-    found = {}
-    for label, runs in by_label.items():
-        pairs = [(key[0], full[key], row) for key, row in runs.items() if key in full]
-        if not pairs:
-            continue
-        slower: dict[str, list[float]] = {}
-        wider: dict[str, list[float]] = {}
-        for model, one, other in pairs:
-            times = [proof_s(row) or float(row["time_limit_s"]) for row in (one, other)]
-            slower.setdefault(model, []).append(math.log(times[1] / times[0]))
-            wider.setdefault(model, []).append(_final_gap(other) - _final_gap(one))
-        found[label] = Effect(
-            num_pairs=len(pairs),
-            proofs_with=sum(proof_s(one) is not None for _, one, _ in pairs),
-            proofs_without=sum(proof_s(other) is not None for _, _, other in pairs),
-            slower=_as_ratio(paired_interval(slower)),
-            wider=paired_interval(wider),
-        )
-    return found
-
-
 def _final_gap(row: Row) -> float:
-    gap = relative_gap(row["objective_s"], row["bound_s"])
+    if not row["trace"]:
+        return 1.0
+    _, objective_s, bound_s = row["trace"][-1]
+    gap = relative_gap(objective_s, bound_s)
     return 1.0 if gap is None else gap
 
 
@@ -138,15 +155,18 @@ def _as_ratio(interval: Interval) -> Interval:
     return Interval(math.expm1(interval.value), low, high)
 
 
-def markdown_table(found: Mapping[str, Effect]) -> str:
-    """Return a line per mechanism, those that bring most first."""
-    heads = ["", "pairs", "proofs with", "without", "time to proof", "final gap (points)", ""]
-    lines = [markdown_line(heads), markdown_line(["---"] * len(heads))]
-    for label, effect in sorted(found.items(), key=lambda item: -item[1].wider.value):
-        counts = [str(count) for count in (effect.num_pairs, effect.proofs_with, effect.proofs_without)]
-        cells = [_cell(effect.slower, "{:+.0%}"), _cell(effect.wider, "{:+.2%}")]
-        lines.append(markdown_line([label, *counts, *cells, effect.verdict]))
-    return "\n".join(lines)
+def markdown_table(found: Mapping[tuple[str, float], Mapping[str, Effect]]) -> str:
+    """Return a table for each method and limit: a line per mechanism, those that bring most first."""
+    parts = []
+    for (method, limit_s), by_name in sorted(found.items()):
+        heads = [f"{method}, {limit_s:g} s, without", "pairs", "proofs", "without", "time to proof", "final gap", ""]
+        lines = [markdown_line(heads), markdown_line(["---"] * len(heads))]
+        for name, effect in sorted(by_name.items(), key=lambda item: -item[1].wider.value):
+            counts = [str(count) for count in (effect.num_pairs, effect.proofs_with, effect.proofs_without)]
+            cells = [_cell(effect.slower, "{:+.0%}"), _cell(effect.wider, "{:+.2%}")]
+            lines.append(markdown_line([name, *counts, *cells, effect.verdict]))
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
 
 
 def _cell(interval: Interval, form: str) -> str:
@@ -159,11 +179,9 @@ def _cell(interval: Interval, form: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table of the rows that are there."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rows", type=Path, help="rows.jsonl of the suite's folder of results")
-    parser.add_argument("--limit", type=float, metavar="SECONDS", help="of these rows; by default that of most")
+    parser.add_argument("rows", type=Path, help="rows.jsonl in the folder of results")
     options = parser.parse_args(arguments)
-    rows = read_rows(options.rows, options.limit)
-    print(markdown_table(effects(rows)) if rows else "no rows")
+    print(markdown_table(effects(read_rows(options.rows))) or "no pairs")
 
 
 if __name__ == "__main__":
