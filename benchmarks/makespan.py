@@ -200,6 +200,7 @@ def markdown_table(rows: Mapping[MakespanCase, Row]) -> str:
     by_instance: dict[Instance, dict[str, Row]] = {}
     for case, row in rows.items():
         by_instance.setdefault(case.instance, {})[case.method] = row
+    proven = [found for found in by_instance.values() if best_bound(found.values())]
     lines = [markdown_line(["instance", "bound (ms)", *methods]), markdown_line(["---"] * (len(methods) + 2))]
     closed = dict.fromkeys(methods, 0)
     for instance, found in by_instance.items():
@@ -209,11 +210,11 @@ def markdown_table(rows: Mapping[MakespanCase, Row]) -> str:
             if method not in found:
                 cells.append("-")
                 continue
-            gap = relative_gap(found[method]["objective_s"], bound)
+            gap = relative_gap(found[method]["objective_s"], bound) if bound else None
             closed[method] += gap is not None and gap <= CLOSE
             cells.append("none" if gap is None else f"{gap:.2%}; {found[method]['runtime_s']:.3g} s")
-        lines.append(markdown_line([str(instance), f"{bound * 1e3:.4g}", *cells]))
-    shares = (f"{closed[method]} of {sum(method in found for found in by_instance.values())}" for method in methods)
+        lines.append(markdown_line([str(instance), f"{bound * 1e3:.4g}" if bound else "-", *cells]))
+    shares = (f"{closed[method]} of {sum(method in found for found in proven)}" for method in methods)
     lines.append(markdown_line([f"within {CLOSE:.0%}", "", *shares]))
     return "\n".join(lines)
 
