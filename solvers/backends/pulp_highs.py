@@ -119,6 +119,7 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
         worker.start()
         while worker.is_alive():
             worker.join(0.05)
+        highs.setCallback(None, None)  # HiGHS holds this object, which holds HiGHS, where no collector sees it
         if self._error is not None:
             raise self._error
         self.status = highs.getModelStatus()

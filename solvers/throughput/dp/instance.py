@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,14 +128,17 @@ class Instance:
         """Return the least and the most work of an ideal that `state` can stand at."""
         total = float(self.work.sum())
         slack = 1e-9 * total  # sums are rounded; a window may be too wide, never too narrow
-        before = sum(self._capacity(g, n) for g, n in enumerate(state))
-        after = sum(self._capacity(g, m - n) for g, (n, m) in enumerate(zip(state, self.counts, strict=True)))
+        before = sum(self._capacity[g][n] for g, n in enumerate(state))
+        after = sum(self._capacity[g][m - n] for g, (n, m) in enumerate(zip(state, self.counts, strict=True)))
         return total - after - slack, before + slack
 
-    @cache  # noqa: B019  # an instance lives as long as one search
-    def _capacity(self, group: int, num_devices: int) -> float:
-        """Return the most work of `num_devices` devices of `group` below the limit."""
-        return self.most_work(group, num_devices * self.limit_s) if num_devices else 0.0
+    @cached_property
+    def _capacity(self) -> list[list[float]]:
+        """The most work of so many devices of each group below the limit."""
+        return [
+            [0.0, *(self.most_work(group, number * self.limit_s) for number in range(1, count + 1))]
+            for group, count in enumerate(self.counts)
+        ]
 
     def device_of_op(self, chain: Chain) -> NDArray[np.int64]:
         """Return ``[num_ops]`` devices: the blocks of a group take its devices in order."""
