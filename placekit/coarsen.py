@@ -18,7 +18,7 @@ from placekit.free_leaves import merge_free_leaves
 from placekit.graph import distinct, number_by_first, sum_by
 from placekit.problem import Problem
 
-__all__ = ["Contraction", "contract"]
+__all__ = ["Contraction", "contract", "join_classes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,14 +112,18 @@ def contract(problem: Problem) -> Contraction:
     contraction = _contract(problem, class_of_op, np.unique(class_of_op, return_index=True)[1])
     if not problem.objective.merges_free_leaves:
         return contraction
-    follows = merge_free_leaves(contraction)
+    return join_classes(contraction, merge_free_leaves(contraction))
+
+
+def join_classes(contraction: Contraction, follows: NDArray[np.int64]) -> Contraction:
+    """Contract further: each class is joined to the one that it follows, a root of `follows`."""
     if np.array_equal(follows, np.arange(contraction.num_classes)):
         return contraction
-    class_of_op = number_by_first(follows[class_of_op])
+    class_of_op = number_by_first(follows[contraction.class_of_op])
     leader = np.empty(int(class_of_op.max()) + 1, dtype=np.int64)
     roots = np.unique(follows)
     leader[class_of_op[contraction.leader[roots]]] = contraction.leader[roots]
-    return _contract(problem, class_of_op, leader)
+    return _contract(contraction.problem, class_of_op, leader)
 
 
 def _contract(problem: Problem, class_of_op: NDArray[np.int64], leader: NDArray[np.int64]) -> Contraction:

@@ -2,8 +2,12 @@
 
 1. Start from the best chain over the prefixes of a few orders (:mod:`placekit.solvers.throughput.dp.linear`).
 2. Enumerate only the ideals inside the balance windows of that objective T
-   (:mod:`placekit.solvers.throughput.dp.instance`).
-3. Find the best chain below T through them. It is optimal; if there is none, T is.
+   (:mod:`placekit.solvers.throughput.dp.instance`). If they are many, look for a chain through those with the
+   cheapest cuts first: a smaller T leaves fewer.
+3. Find the best chain below T through them. It is optimal; if there is none, nothing is below T.
+
+Where constants hang on the ops that read them, a relaxation comes first that does not enumerate them
+(:mod:`placekit.solvers.throughput.dp.light_leaves`): if its best chain costs as much in truth, that is the proof.
 
 If the ideals for T are too many for the memory, smaller targets are tried by bisection between the bound and T: their
 windows are narrower. A target without a chain below it is a lower bound.
@@ -22,6 +26,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from placekit.coarsen import Contraction
 from placekit.errors import InvalidProblemError
 from placekit.method import Run
 from placekit.objectives import OffloadLatency
@@ -32,6 +37,7 @@ from placekit.solvers.params import read_params
 from placekit.solvers.throughput.dp.chains import ChainSearch
 from placekit.solvers.throughput.dp.ideals import IdealSet
 from placekit.solvers.throughput.dp.instance import Instance
+from placekit.solvers.throughput.dp.light_leaves import relax_light_leaves
 from placekit.solvers.throughput.dp.linear import LinearDpParams, offer_chains, throughput_only
 from placekit.solvers.throughput.dp.orders import named_orders
 from placekit.stop import StopReason
@@ -44,6 +50,10 @@ IMPROVEMENT = 1e-9
 """Relative: chains within this of the best known are not looked for; far above what sums of floats can lose."""
 SAMPLED_PREFIXES = 1000
 """Prefixes of which the mean size of a cut is taken, to tell how much memory an ideal needs."""
+MANY_IDEALS = 10_000
+"""Ideals from which on a chain through the cheapest of them is looked for first: a lower objective leaves fewer."""
+WORTHWHILE = 2e-3
+"""Relative: how much better that chain must be for the ideals to be enumerated again."""
 FINEST_STEP = 1e-4
 """Relative: bisection for a bound ends when the targets are this close."""
 
@@ -72,9 +82,30 @@ class DpParams:
 class Outcome(Enum):
     """How an attempt at a target ended."""
 
-    COMPLETE = auto()
+    FOUND = auto()
+    BETTER = auto()
+    NONE = auto()
     TOO_MANY = auto()
     STOPPED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The problem, or a relaxation or restriction of it.
+
+    Parameters
+    ----------
+    contraction
+        What is solved.
+    is_exact
+        A placement costs what it says; not in a relaxation.
+    is_bound
+        Its optimum is a lower bound; not in a restriction.
+    """
+
+    contraction: Contraction
+    is_exact: bool = True
+    is_bound: bool = True
 
 
 class Dp:
@@ -110,45 +141,78 @@ class Dp:
         reason = run.should_stop() or offer_chains(run, contraction, LinearDpParams(self.params.random_orders))
         if reason is not None:
             return reason
+        joined = None if run.objective is None else relax_light_leaves(contraction, run.objective)
+        if joined is not None:
+            relaxed, restricted = joined
+            for version in (Version(relaxed, is_exact=False), Version(restricted, is_bound=False)):
+                reason = self._search(run, version)
+                if reason is not StopReason.FINISHED:
+                    return reason
+        return self._search(run, Version(contraction))
+
+    def _search(self, run: Run, version: Version) -> StopReason:
+        """Look for chains below the best known objective, and for a bound if there are too many ideals."""
         # classes numbered by the narrow order let the search tree close whole regions early
-        order = next(order for name, order in named_orders(contraction) if name == "narrow")
+        order = next(order for name, order in named_orders(version.contraction) if name == "narrow")
         target_s, too_many_at_s = np.inf if run.objective is None else run.objective, np.inf
         while True:
-            outcome = self._attempt(run, Instance(contraction, order, target_s * (1 - IMPROVEMENT)))
+            instance = Instance(version.contraction, order, target_s * (1 - IMPROVEMENT))
+            outcome = self._attempt(run, instance, version)
             reason = run.should_stop()
             if reason is not None or outcome is Outcome.STOPPED:
                 return reason or StopReason.FINISHED
             low_s = run.bound or 0.0
+            if outcome is Outcome.BETTER:
+                target_s = run.objective or target_s
+                continue
             if outcome is Outcome.TOO_MANY:
                 too_many_at_s = target_s
-            elif run.objective is not None and run.objective < target_s:
-                # complete, but so far below the target that its roundings hide the rest of the gap
+                if not version.is_bound:
+                    return StopReason.FINISHED
+            elif outcome is Outcome.FOUND:
+                if not version.is_exact or run.objective is None or run.objective >= target_s:
+                    return StopReason.FINISHED
+                # so far below the target that its roundings hide the rest of the gap
                 target_s = run.objective
                 continue
             if too_many_at_s == np.inf or too_many_at_s - low_s <= FINEST_STEP * too_many_at_s:
                 return StopReason.FINISHED
             target_s = (low_s + too_many_at_s) / 2
 
-    def _attempt(self, run: Run, instance: Instance) -> Outcome:
+    def _attempt(self, run: Run, instance: Instance, version: Version) -> Outcome:
         """Look for the best chain below the instance's limit, and report what that proves."""
         ideals = IdealSet.all_within(
             instance, self._max_ideals(instance), MAX_NODES, lambda: run.should_stop() is not None
         )
         if ideals is None:
             return Outcome.TOO_MANY
+        if len(ideals.bits) > MANY_IDEALS and self._found_better(run, ideals):
+            return Outcome.BETTER
         run.info["ideals"] = len(ideals.bits)
         found = ChainSearch(ideals, lambda: run.should_stop() is not None).best()
         if found is None:
             return Outcome.STOPPED
         value_s, chain = found
         if chain is not None:
-            run.offer(instance.device_of_op(chain), at_most=value_s * (1 + IMPROVEMENT) + instance.rounding_s)
-        elif instance.limit_s == np.inf:
-            run.prove_infeasible(clash())
-            return Outcome.STOPPED
-        # the best chain below the limit is the best of all; without one, nothing is below the limit
-        run.raise_bound(value_s * (1 - IMPROVEMENT), "DP over ideals")
-        return Outcome.COMPLETE
+            promised_s = value_s * (1 + IMPROVEMENT) + instance.rounding_s if version.is_exact else None
+            run.offer(instance.device_of_op(chain), at_most=promised_s)
+        if version.is_bound:
+            if chain is None and instance.limit_s == np.inf:
+                run.prove_infeasible(clash())
+                return Outcome.STOPPED
+            # the best chain below the limit is the best of all; without one, nothing is below the limit
+            run.raise_bound(value_s * (1 - IMPROVEMENT), "DP over ideals")
+        return Outcome.NONE if chain is None else Outcome.FOUND
+
+    def _found_better(self, run: Run, ideals: IdealSet) -> bool:
+        """Look for a chain through the ideals with the cheapest cuts; tell whether it is better than the best known."""
+        few = ideals.cheapest(MANY_IDEALS // 4)
+        found = ChainSearch(few, lambda: run.should_stop() is not None).best()
+        if found is None or found[1] is None:
+            return False
+        before_s = run.objective
+        run.offer(few.instance.device_of_op(found[1]))
+        return before_s is None or (run.objective is not None and run.objective < before_s * (1 - WORTHWHILE))
 
     def _max_ideals(self, instance: Instance) -> int:
         """Return how many ideals fit into the memory: bits twice, sums, cut lists, and a value per state."""

@@ -85,6 +85,61 @@ def test_dp_matches_brute_force(problem: pk.Problem) -> None:
     assert linear.objective is None or linear.objective >= best * (1 - 1e-12)
 
 
+@examples(300)
+@given(acyclic_throughput(max_ops=7, max_devices=3), st.lists(st.sampled_from([0.0, 0.0, 1e-9, 0.3, 1.0]), min_size=7))
+def test_dp_matches_brute_force_with_light_leaves(problem: pk.Problem, scale: list[float]) -> None:
+    """Ops that take no or little time but need memory: the relaxation that joins them never proves too much."""
+    factor = np.array(scale)[: problem.graph.num_ops, None]
+    problem = problem.replace(costs=problem.costs.replace(op_time_s=problem.costs.op_time_s * factor))
+    best, result = brute_force(problem), pk.solve(problem, method="dp")
+    if best is None:
+        assert result.status is pk.Status.INFEASIBLE
+        return
+    assert result.objective == pytest.approx(best, rel=1.01 * OPTIMALITY_TOLERANCE, abs=1e-300)
+    assert result.status is pk.Status.OPTIMAL
+    assert result.lower_bound is not None
+    assert result.lower_bound <= best * (1 + 1e-12)
+
+
+def lattice_with_constants(num_layers: int, num_steps: int, *, shared: bool) -> pk.Problem:
+    """Return a recurrent lattice whose ops read constants that take no time but memory, one each or one a layer."""
+    names, edges = [], []
+    for layer in range(num_layers):
+        for step in range(num_steps):
+            name = f"cell{layer}.{step}"
+            constant = f"constant{layer}" + ("" if shared else f".{step}")
+            names += [name] if constant in names else [constant, name]
+            edges.append((constant, name))
+            edges += [(f"cell{layer - 1}.{step}", name)] if layer else []
+            edges += [(f"cell{layer}.{step - 1}", name)] if step else []
+    graph = pk.OpGraph.from_edges(names, edges, name="lattice")
+    rng = np.random.default_rng(0)
+    is_cell = np.array([name.startswith("cell") for name in names])
+    times = np.where(is_cell, rng.uniform(0.8, 1.2, len(names)), 0.0)[:, None]
+    costs = pk.CostTable(("acc",), times, np.full((graph.num_tensors, 1), 0.2), np.ones(len(names)))
+    return pk.Problem(graph, pk.Platform.of(acc=3, memory_bytes={"acc": float(len(names)) / 2}), costs)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_constants_do_not_multiply_the_ideals(shared: bool) -> None:
+    """A lattice of 4 x 8 ops has 495 ideals; a constant with memory at each would double them 32 times."""
+    result = pk.solve(lattice_with_constants(4, 8, shared=shared), method="dp", stop=pk.MaxRuntime(60))
+    assert result.status is pk.Status.OPTIMAL
+    assert int(str(result.info["ideals"])) <= 495
+
+
+def test_constants_are_enumerated_where_their_memory_binds() -> None:
+    """Where joining a constant breaks the memory limit, the proof comes from the problem with all its classes."""
+    # a and b take 1 s; the constant of a is large and must leave a's device: 1 s each, and 0.1 s for the transfer
+    graph = pk.OpGraph.from_edges(["constant", "a", "b"], [("constant", "a"), ("a", "b")])
+    costs = pk.CostTable(("acc",), [[0.0], [1.0], [1.0]], [[0.1], [0.0]], [5.0, 5.0, 1.0])
+    problem = pk.Problem(graph, pk.Platform.of(acc=2, memory_bytes={"acc": 6.0}), costs)
+    result = pk.solve(problem, method="dp")
+    assert result.status is pk.Status.OPTIMAL
+    assert result.objective == pytest.approx(brute_force(problem))
+    assert result.objective == pytest.approx(2.1)
+
+
 @examples(100)
 @given(acyclic_throughput())
 def test_ideals_are_enumerated_and_described(problem: pk.Problem) -> None:
