@@ -132,7 +132,7 @@ def test_constants_are_enumerated_where_their_memory_binds() -> None:
     """Where joining a constant breaks the memory limit, the proof comes from the problem with all its classes."""
     # a and b take 1 s; the constant of a is large and must leave a's device: 1 s each, and 0.1 s for the transfer
     graph = pk.OpGraph.from_edges(["constant", "a", "b"], [("constant", "a"), ("a", "b")])
-    costs = pk.CostTable(("acc",), [[0.0], [1.0], [1.0]], [[0.1], [0.0]], [5.0, 5.0, 1.0])
+    costs = pk.CostTable(("acc",), np.array([[0.0], [1.0], [1.0]]), np.array([[0.1], [0.0]]), np.array([5.0, 5.0, 1.0]))
     problem = pk.Problem(graph, pk.Platform.of(acc=2, memory_bytes={"acc": 6.0}), costs)
     result = pk.solve(problem, method="dp")
     assert result.status is pk.Status.OPTIMAL
