@@ -25,6 +25,7 @@ from placekit.placement import Placement, Violation
 from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE, Incumbent
 from placekit.stop import Progress, Stop, StopReason, relative_gap
+from placekit.time_step import round_up_to_step, time_step_s
 
 __all__ = ["MAX_SEED", "Method", "Run"]
 
@@ -90,6 +91,7 @@ class Run:
         self.uncertainty: Callable[[], NDArray[np.float64]] | None = None
         self.parts: dict[Any, Run] = {}
         self._stale = 0
+        self._step_s = time_step_s(problem)
         self._until_s = math.inf
         self._on_progress = on_progress
         self._lock = threading.RLock()
@@ -199,7 +201,8 @@ class Run:
     def raise_bound(self, bound: float, name: str) -> None:
         """Keep a proven lower bound (seconds) if it is better than the best so far.
 
-        A bound that exceeds the best objective by no more than the optimality tolerance is rounded down to it.
+        A bound that exceeds the best objective by no more than the optimality tolerance is rounded down to it. If all
+        times are multiples of one step, so is every objective, and the bound is rounded up to such a multiple.
 
         Raises
         ------
@@ -207,6 +210,8 @@ class Run:
             The bound is above an objective that the judge confirmed.
         """
         with self._lock:
+            if self._step_s is not None:
+                bound = round_up_to_step(bound, self._step_s)
             if self.bound is not None and bound <= self.bound:
                 return
             self.bound, self.bound_name = float(bound), name  # numpy's numbers print their type

@@ -9,6 +9,10 @@ the number of its terms:
 
 A lower bound of the integer optimum times :math:`u` is hence a lower bound of the true optimum, and it loses at most
 the number of terms times :math:`u`.
+
+Where all times are multiples of one step (:mod:`placekit.time_step`) and an objective is no more than `MAX_STEPS` of
+them, the step is the unit, and nothing is lost: small whole numbers also are what CP-SAT is quickest with. Other times,
+of which a whole number of steps is only a bound, are rounded up then.
 """
 
 from __future__ import annotations
@@ -25,6 +29,10 @@ ROUNDING_ERROR = 2e-7
 """What the floors may cost together, relative to the best objective known: below the optimality tolerance."""
 MAX_UNITS = 2**42
 """Units of the best objective known, at most: sums of products must stay far inside 64 bits."""
+MAX_STEPS = 100_000
+"""Units of the best objective known, at most, if the unit is a common divisor of all times."""
+STEP_TOLERANCE = 1e-5
+"""Of a step: what a time may be above a multiple and still count as one."""
 MEMORY_SLACK = 1e-12
 """Relative; the judge adds bytes in floating point. What slips through is closed by covers."""
 
@@ -36,24 +44,46 @@ class TimeScale:
     Parameters
     ----------
     unit_s
-        Seconds per unit; a power of two.
+        Seconds per unit; a power of two, unless it is a step.
     num_terms
         Largest number of terms in an objective value: how many units the floors lose at most.
+    is_step
+        Every time is a multiple of the unit.
     """
 
     unit_s: float
     num_terms: int
+    is_step: bool = False
 
     @classmethod
-    def of(cls, ceiling_s: float, num_terms: int) -> TimeScale:
-        """Return the scale on which `ceiling_s` seconds are measured within `ROUNDING_ERROR`, if `MAX_UNITS` allow."""
+    def of(cls, ceiling_s: float, num_terms: int, step_s: float | None = None) -> TimeScale:
+        """Return the scale on which `ceiling_s` seconds are measured within `ROUNDING_ERROR`, if `MAX_UNITS` allow.
+
+        With a common divisor `step_s` of all times that is the unit, if `ceiling_s` is not too many of them.
+        """
+        if step_s is not None and ceiling_s <= step_s * MAX_STEPS:
+            return cls(step_s, 0, is_step=True)
         units = min(max(num_terms, 1) / ROUNDING_ERROR, MAX_UNITS, 2.0**58 / max(num_terms, 1))
         smallest = math.frexp(max(ceiling_s, 1e-290) / units)[1] - 1  # 2 ** smallest <= ceiling / units
         return cls(math.ldexp(1.0, max(smallest, -1000)), num_terms)
 
     def floor(self, time_s: NDArray[np.float64], most: int) -> NDArray[np.int64]:
         """Return the times in units, rounded down, and at most `most`."""
-        return np.floor(np.minimum(time_s / self.unit_s, float(most))).astype(np.int64)
+        units = np.minimum(time_s / self.unit_s, float(most))
+        return np.floor(units + STEP_TOLERANCE if self.is_step else units).astype(np.int64)
+
+    def least(self, time_s: NDArray[np.float64], most: int) -> NDArray[np.int64]:
+        """Return lower bounds on times in units: rounded down, or up if every time is a multiple; at most `most`."""
+        # the bounds add up in another order than the judge: one part in 1e12 covers it
+        if not self.is_step:
+            return self.floor(time_s * (1 - 1e-12), most)
+        return np.ceil(np.minimum(time_s / self.unit_s - STEP_TOLERANCE, float(most))).astype(np.int64)
+
+    def horizon(self, ceiling_s: float) -> int:
+        """Return the units of `ceiling_s` seconds that an objective may have."""
+        if self.is_step:
+            return math.floor(ceiling_s / self.unit_s + STEP_TOLERANCE)
+        return math.floor(ceiling_s * (1 + 1e-9) / self.unit_s) + 1
 
     def bound_s(self, bound: float) -> float:
         """Return a lower bound of the integer problem in seconds, rounded down."""

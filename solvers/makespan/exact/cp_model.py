@@ -24,7 +24,8 @@ closed devices and merged classes are built in: they hold in every schedule that
 constants is at most another time, and :math:`\lfloor a \rfloor + \lfloor b \rfloor \le \lfloor a + b \rfloor`, so the
 rounded schedule satisfies them all. The optimum of the program times u is hence a lower bound. The other way round, a
 solution's orders and devices, executed with the true times, end later by less than one unit per op and per transfer
-on a path: at most ``2 V`` units.
+on a path: at most ``2 V`` units. If all times are multiples of one step, that is the unit, and nothing is rounded
+but heads and tails: up, as a schedule in which no op can start earlier has all its starts at multiples.
 
 **Contention.** A variable per (op, receiving device) would be needed for the bus; leaving the bus out is a relaxation,
 so the bound holds, and the judge says what the schedule costs with it.
@@ -45,6 +46,7 @@ from placekit.solvers.makespan.bounds.between import useful_pairs
 from placekit.solvers.makespan.bounds.windows import Windows
 from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable
+from placekit.time_step import common_step_s
 
 __all__ = ["MakespanModel"]
 
@@ -92,8 +94,9 @@ class MakespanModel:
     ) -> None:
         self.tasks, self.windows, self.decides = tasks, windows, decides
         self.proto = cp_model.CpModel()
-        self.scale = TimeScale.of(ceiling_s, 2 * tasks.num_ops)
-        self.horizon = int(np.floor(ceiling_s * (1 + 1e-9) / self.scale.unit_s)) + 1
+        step_s = common_step_s(tasks.time_s[np.isfinite(tasks.time_s)], tasks.delay_s.ravel())
+        self.scale = TimeScale.of(ceiling_s, 2 * tasks.num_ops, step_s)
+        self.horizon = self.scale.horizon(ceiling_s)
         self.label = windows.tasks.class_of_op
         self.num_classes = int(self.label.max()) + 1
         narrow = windows.tasks
@@ -117,9 +120,7 @@ class MakespanModel:
             self.proto.minimize(self.end)
 
     def _units(self, time_s: NDArray[np.float64]) -> NDArray[np.int64]:
-        finite = np.where(np.isfinite(time_s), time_s, 0.0)
-        # the bounds add up in another order than the judge: one part in 1e12 covers it
-        return self.scale.floor(finite * (1 - 1e-12), self.horizon + 1)
+        return self.scale.least(np.where(np.isfinite(time_s), time_s, 0.0), self.horizon + 1)
 
     def _place(self) -> None:
         """Make ``x``; equal devices are opened in the order of the classes."""
@@ -149,7 +150,7 @@ class MakespanModel:
     def _time_ops(self, floor_s: float) -> None:
         """Make starts, ends and the makespan, inside their windows."""
         devices = range(self.tasks.num_devices)
-        self.low = min(int(np.floor(floor_s * (1 - 1e-12) / self.scale.unit_s)), self.horizon)
+        self.low = int(self.scale.least(np.array([floor_s]), self.horizon)[0])
         self.end = self.proto.new_int_var(self.low, self.horizon, "makespan")
         self.start: list[cp_model.IntVar] = []
         self.finish: list[cp_model.LinearExprT] = []
