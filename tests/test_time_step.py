@@ -57,7 +57,7 @@ def test_objectives_are_multiples_of_the_step(problem: pk.Problem) -> None:
     step_s, best = time_step_s(problem), brute_force(problem)
     if step_s is None or best is None:
         return
-    assert best / step_s == pytest.approx(round(best / step_s), abs=1e-6)
+    assert best / step_s == pytest.approx(round(best / step_s), rel=1e-10, abs=1e-6)
     assert round_up_to_step(best * (1 - 1e-9), step_s) <= best
 
 
