@@ -82,6 +82,8 @@ class Job:
         What the row says about the case beside its fields: suite, model, label, size, ...
     model_file
         The model that can be executed; None where there is only a problem.
+    warm_up_s
+        Seconds that the method may work for nothing before its first case in a worker.
     """
 
     case: Case
@@ -89,6 +91,7 @@ class Job:
     files: Mapping[str, str]
     facts: Mapping[str, Any]
     model_file: Path | None = None
+    warm_up_s: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -227,7 +230,7 @@ def _jobs(
             max_evaluations=content.max_evaluations if entry.max_evaluations is None else entry.max_evaluations,
         )
         paths = {name: str(path) for name, path in files.items()}
-        yield Job(case, problem, paths, {**facts, "label": _label(entry)}, spec.model_file)
+        yield Job(case, problem, paths, {**facts, "label": _label(entry)}, spec.model_file, content.warm_up_s)
 
 
 def _label(entry: MethodEntry) -> str:

@@ -17,8 +17,6 @@ from placekit.stop import MaxIterations, MaxRuntime, Stop, StopReason, TargetGap
 
 __all__ = ["command_of", "failed_row", "solve_case", "stop_of", "time_to_best_s"]
 
-WARM_UP_S = 0.5
-"""Before a method's first case in a worker it may work this long for nothing: kernels are loaded, or even compiled."""
 MORE_TIME = 100
 """What is to stop by its number of updates gets this many times the time limit of the case."""
 MAX_TRACE = 200
@@ -79,7 +77,7 @@ def _solve(job: Job) -> dict[str, Any]:
 
     kernels = (case.method, job.problem.objective.name, job.problem.contiguity)
     if kernels not in _WARM:
-        run(MaxRuntime(min(WARM_UP_S, case.time_limit_s)))
+        run(MaxRuntime(min(job.warm_up_s, case.time_limit_s)))
         _WARM.add(kernels)
     reset_peak()
     result = run(stop_of(case))

@@ -172,6 +172,9 @@ class SuiteModel(_Strict):
         What it is called, and one line that says what it shows.
     measure
         True to execute the best placements of models for real, after all solves.
+    warm_up_s
+        Seconds that a method works for nothing before its first case in a worker, but no longer than the case may:
+        kernels are loaded, or compiled.
     seeds, time_limit_s, gap, max_evaluations
         What methods do that do not say otherwise.
     """
@@ -179,6 +182,7 @@ class SuiteModel(_Strict):
     name: Name
     description: str = ""
     measure: bool = False
+    warm_up_s: Seconds = 0.5
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)] = (0,)
     time_limit_s: Seconds = 60.0
     gap: Ratio | None = None
