@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from placekit.benchmarks.circumstances import ROOT, circumstances
-from placekit.benchmarks.msr_table import markdown_line
+from placekit.benchmarks.markdown import markdown_line
 from placekit.benchmarks.rows import append_row, read_cases
 from placekit.benchmarks.statistics import bootstrap_interval
 from placekit.benchmarks.two_kinds import MODEL_PARAMETERS, two_kind_problem

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from placekit.benchmarks.msr_table import markdown_line
+from placekit.benchmarks.markdown import markdown_line
 from placekit.benchmarks.rows import read_lines
 from placekit.benchmarks.statistics import Interval, paired_interval
 from placekit.errors import InvalidFileError

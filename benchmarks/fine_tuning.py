@@ -19,7 +19,7 @@ from typing import Any
 
 from placekit.benchmarks.ablation import percent_cell
 from placekit.benchmarks.circumstances import ROOT, circumstances
-from placekit.benchmarks.msr_table import markdown_line
+from placekit.benchmarks.markdown import markdown_line
 from placekit.benchmarks.rows import append_row, read_cases
 from placekit.benchmarks.two_kinds import MODEL_PARAMETERS, two_kind_problem
 from placekit.objectives import SerialLatency

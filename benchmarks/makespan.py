@@ -17,8 +17,8 @@ import numpy as np
 
 from placekit.benchmarks.circumstances import ROOT
 from placekit.benchmarks.families import generate
+from placekit.benchmarks.markdown import markdown_line
 from placekit.benchmarks.measure import measured_solve
-from placekit.benchmarks.msr_table import markdown_line
 from placekit.benchmarks.rows import append_row, read_lines
 from placekit.errors import InvalidFileError
 from placekit.objectives import Makespan

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.benchmarks.circumstances import ROOT, circumstances
-from placekit.benchmarks.msr_table import markdown_line
+from placekit.benchmarks.markdown import markdown_line
 from placekit.benchmarks.rows import append_row, read_lines
 from placekit.cost_models.openvino.compiled_plan import compile_plan
 from placekit.cost_models.openvino.output_check import check_placement

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from placekit.benchmarks.circumstances import ROOT, circumstances
-from placekit.benchmarks.msr_table import markdown_line
+from placekit.benchmarks.markdown import markdown_line
 from placekit.benchmarks.rows import append_row, read_cases
 from placekit.benchmarks.training_cost_case import PHASES, CostCase
 

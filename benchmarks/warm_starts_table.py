@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import median
 
-from placekit.benchmarks.msr_table import markdown_line
+from placekit.benchmarks.markdown import markdown_line
 from placekit.benchmarks.statistics import Interval, ratio_interval, time_to_gap_s
 from placekit.benchmarks.warm_starts_case import LEARNER, Row, WarmCase
 

@@ -9,7 +9,6 @@ import typer
 
 from placekit.cli.console import print_line
 from placekit.cli.options import JsonOption
-from placekit.errors import InvalidProblemError
 
 if TYPE_CHECKING:
     from placekit.benchmarks.plan import Job, Plan
@@ -18,17 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["bench"]
 
-MSR = "msr"
 MAX_REASONS = 8
 
 
 def bench(
     suite: Annotated[
         str,
-        typer.Argument(
-            help="quick, hsdag, papers, measured, scaling, ablation-makespan, or a suite (.toml); "
-            "msr: the tables of the workloads."
-        ),
+        typer.Argument(help="quick, hsdag, papers, measured, scaling, ablation-makespan, or a suite (.toml)."),
     ],
     folder: Annotated[
         Path | None,
@@ -36,7 +31,7 @@ def bench(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Results go here (results/; of msr: file msr.jsonl)."),
+        typer.Option("--output", "-o", metavar="FOLDER", help="Results go here (results/)."),
     ] = None,
     method: Annotated[list[str] | None, typer.Option("--method", "-m", help="Only this method; repeatable.")] = None,
     workload: Annotated[str | None, typer.Option(metavar="TEXT", help="Only models whose name has this.")] = None,
@@ -58,22 +53,9 @@ def bench(
     ] = False,
     workers: Annotated[int, typer.Option(metavar="N", help="Solves that run beside each other.")] = 1,
     executor: Annotated[str, typer.Option(metavar="process|ray", help="Where they run.")] = "process",
-    table: Annotated[
-        bool, typer.Option("--table", help="msr: only print the table of the rows that are there.")
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a benchmark suite; a row is written when its solve ends, and rows that exist are not made again."""
-    if suite == MSR:
-        from placekit.cli.bench_msr import MsrChoice, bench_msr
-
-        if folder is None:
-            raise InvalidProblemError("bench msr needs the folder with the workloads")
-        rows = output or Path("msr.jsonl")
-        bench_msr(folder, MsrChoice(rows, method, workload, contiguity, most_s, again, table))
-        return
-    if table:
-        raise InvalidProblemError("--table goes with msr; for a suite there is: placekit report FOLDER")
     from placekit.benchmarks.plan import make_plan
     from placekit.benchmarks.store import Store
     from placekit.benchmarks.suite import read_suite

@@ -46,6 +46,6 @@ def test_cases_are_five_seeds_of_every_model() -> None:
 
 def test_foreign_rows_are_named(tmp_path: Path) -> None:
     """A row of another benchmark is an error that names the line."""
-    append_row(tmp_path / "rows.jsonl", {"benchmark": "msr"})
+    append_row(tmp_path / "rows.jsonl", {"benchmark": "other"})
     with pytest.raises(InvalidFileError, match="line 1: no row of this benchmark"):
         read_rows(tmp_path / "rows.jsonl")

@@ -56,7 +56,7 @@ def test_rows_survive_the_file(tmp_path: Path) -> None:
 def test_foreign_rows_are_named(tmp_path: Path) -> None:
     """A row of another benchmark is an error that names the line."""
     path = tmp_path / "rows.jsonl"
-    append_row(path, {"benchmark": "msr"})
+    append_row(path, {"benchmark": "other"})
     with pytest.raises(InvalidFileError, match="line 1: no row of this benchmark"):
         read_rows(path)
 

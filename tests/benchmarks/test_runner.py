@@ -264,7 +264,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
 
 def test_foreign_rows_are_refused(tmp_path: Path) -> None:
     """A file of other rows is no store."""
-    append_row(tmp_path / "rows.jsonl", {"benchmark": "msr"})
+    append_row(tmp_path / "rows.jsonl", {"benchmark": "other"})
     with pytest.raises(InvalidFileError, match="line 1: no row of a suite"):
         Store(tmp_path).rows()
 

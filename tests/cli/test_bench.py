@@ -93,8 +93,6 @@ def test_a_dry_run_counts_and_solves_nothing(call: Call, suite: Path, tmp_path: 
     ("arguments", "message"),
     [
         (("swift",), "no suite 'swift'"),
-        (("msr",), "needs the folder with the workloads"),
-        (("quick", "--table"), "--table goes with msr"),
         (("absent.toml",), "cannot read absent.toml"),
     ],
 )
