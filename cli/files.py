@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from placekit.cli.console import check_writable
 from placekit.errors import InvalidProblemError
+from placekit.io.atomic import encode_json, is_special, write_together
 
 if TYPE_CHECKING:
     from placekit.problem import Problem
@@ -24,7 +25,7 @@ class OutputFiles:
 
     The placement goes to ``-o``, by default to ``STEM.placement.json`` in the current directory, STEM being the input
     file's name without its suffixes. The result goes beside it, with ``.result.json`` in the place of
-    ``.placement.json`` (or of ``.json``).
+    ``.placement.json`` (or of ``.json``). Beside a device or a pipe, such as ``/dev/stdout``, goes nothing.
 
     Examples
     --------
@@ -36,7 +37,7 @@ class OutputFiles:
     """
 
     placement: Path
-    result: Path
+    result: Path | None
 
     @classmethod
     def of(cls, source: Path, out: Path | None) -> OutputFiles:
@@ -47,30 +48,44 @@ class OutputFiles:
         PlacekitError
             A file that would overwrite the input, or that cannot be written.
         """
-        placement = out or Path(f"{_stem(source)}.placement.json")
-        files = cls(placement, placement.with_name(f"{_stem(placement)}.result.json"))
+        placement = Path(f"{_stem(source)}.placement.json") if out is None else out
+        check_writable(placement)
+        result = None if is_special(placement) else placement.with_name(f"{_stem(placement)}.result.json")
+        files = cls(placement, result)
         for path in (files.placement, files.result):
-            if path.exists() and source.exists() and path.samefile(source):
+            if path is not None and path.exists() and source.exists() and path.samefile(source):
                 raise InvalidProblemError(f"-o {out}: {path} is the input; it would be overwritten")
-        check_writable(files.placement, files.result)
+        if files.result is not None:
+            check_writable(files.result)
         return files
 
+    def policy_for(self, source: Path) -> Path:
+        """Return where a policy goes: ``STEM.policy.pt`` beside the result, or in the current directory."""
+        if self.result is None:
+            return Path(f"{_stem(source)}.policy.pt")
+        return self.result.with_name(self.result.name.removesuffix(".result.json") + ".policy.pt")
+
     def write(self, result: Result, problem: Problem) -> dict[str, str]:
-        """Write the result, and the placement if there is one; return the names of the files by kind.
+        """Write the result and, if there is one, the placement; return the names of the files by kind.
+
+        Both are on disk before either appears, and both say by a hash (`Placement.content_hash`) which placement it is.
 
         Raises
         ------
         PlacekitError
             A file that cannot be written.
         """
-        from placekit.io.placement_json import write_placement
-        from placekit.io.result_json import write_result
+        from placekit.io.placement_json import placement_to_dict
 
-        written = {"result": str(self.result)}
-        write_result(result, self.result)
+        written, files = {}, []
         if result.placement is not None:
-            write_placement(result.placement, self.placement, problem=problem)
-            written = {"placement": str(self.placement)} | written
+            written["placement"] = str(self.placement)
+            document = placement_to_dict(result.placement, problem=problem)
+            files.append((self.placement, encode_json(self.placement, document)))
+        if self.result is not None:
+            written["result"] = str(self.result)
+            files.append((self.result, encode_json(self.result, result.to_dict())))
+        write_together(files)
         return written
 
 

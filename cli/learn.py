@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from placekit.cli.files import OutputFiles
     from placekit.cli.progress import LearnLine
     from placekit.learned.measured_reward import MeasuredReward
     from placekit.learned.method import LearnedMethod
@@ -111,7 +110,7 @@ def learn(
 
     files = OutputFiles.of(model, output)
     begin = PRETRAINED if policy == Path("pretrained") else policy
-    kept = policy_out or resume or _policy_file(files)
+    kept = policy_out or resume or files.policy_for(model)
     check_writable(kept)
     task = read_task(
         model,
@@ -146,11 +145,6 @@ def learn(
     else:
         show_parts([*report(task, result, written), *_measured_lines(result)])
     raise typer.Exit(exit_code(result))
-
-
-def _policy_file(files: OutputFiles) -> Path:
-    """Return ``STEM.policy.pt`` beside the result."""
-    return files.result.with_name(files.result.name.removesuffix(".result.json") + ".policy.pt")
 
 
 def _is_measured(reward: str, model: Path) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import ItemsView, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -204,6 +206,12 @@ class Placement(Mapping[str, str]):
         if self.step_of_op is None:
             return None
         return dict(zip(self.op_names, self.step_of_op.tolist(), strict=True))
+
+    @property
+    def content_hash(self) -> str:
+        """Hexadecimal digest of which op is on which device, in which step; a result and its placement both say it."""
+        told = json.dumps([self.as_dict(), self.steps_as_dict()], sort_keys=True)
+        return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.op_names)

@@ -143,6 +143,7 @@ class Result:
             "devices": [asdict(load) for load in self.device_loads],
             "placement": None if self.placement is None else self.placement.as_dict(),
             "steps": None if self.placement is None else self.placement.steps_as_dict(),
+            "placement_hash": None if self.placement is None else self.placement.content_hash,
             "violations": [asdict(violation) for violation in self.violations],
             "trace": [[line.time_s, line.objective, line.bound] for line in self.trace],
             "info": dict(self.info),

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from placekit.errors import InvalidFileError, PlacekitError
 
-__all__ = ["is_special", "render_json", "write_bytes", "write_json", "write_text", "write_together"]
+__all__ = ["encode_json", "is_special", "render_json", "write_bytes", "write_json", "write_text", "write_together"]
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -135,11 +135,21 @@ def write_json(path: str | Path, value: Any) -> None:
     InvalidFileError
         A value that JSON cannot hold: NaN, infinity, or an object of another type.
     """
+    write_bytes(path, encode_json(path, value))
+
+
+def encode_json(path: str | Path, value: Any) -> bytes:
+    """Return what `write_json` would write to `path`.
+
+    Raises
+    ------
+    InvalidFileError
+        As `write_json`.
+    """
     try:
-        text = render_json(value)
+        return render_json(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidFileError(f"cannot write {path}: not a JSON value: {error}") from error
-    write_text(path, text)
 
 
 def render_json(value: Any) -> str:

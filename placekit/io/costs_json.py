@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from placekit.costs import CostTable
 from placekit.errors import InvalidFileError, InvalidProblemError
 from placekit.graph import OpGraph
-from placekit.io.atomic import write_json
-from placekit.io.npz_arrays import pack_arrays, unpack_arrays
+from placekit.io.npz_arrays import unpack_arrays, write_document
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.schemas import CostArraysModel, CostsModel
 
@@ -58,7 +57,7 @@ def write_costs(
         },
         "costs": costs_to_dict(costs),
     }
-    write_json(path, pack_arrays(document, path) if arrays == "npz" else document)
+    write_document(document, path, arrays=arrays)
 
 
 def read_costs(path: str | Path, graph: OpGraph) -> CostTable:

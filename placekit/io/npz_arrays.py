@@ -17,16 +17,16 @@ import math
 import zipfile
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.errors import InvalidFileError
-from placekit.io.atomic import write_bytes
+from placekit.io.atomic import encode_json, write_json, write_together
 from placekit.io.reading import read_bytes
 
-__all__ = ["pack_arrays", "read_npz", "sibling_path", "unpack_arrays"]
+__all__ = ["read_npz", "sibling_path", "unpack_arrays", "write_document"]
 
 MIN_LENGTH = 16
 """Shorter columns stay in the JSON file, where people can read them."""
@@ -45,16 +45,29 @@ def sibling_path(path: str | Path) -> Path:
     return Path(path).with_suffix(".npz")
 
 
-def pack_arrays(document: dict[str, Any], path: str | Path) -> dict[str, Any]:
-    """Write the long columns of `document` to the sibling of `path`; return the document that refers to them."""
-    arrays: dict[str, NDArray[Any]] = {}
-    packed = _pack(document, "", arrays)
+def write_document(document: dict[str, Any], path: str | Path, *, arrays: Literal["inline", "npz"]) -> None:
+    """Write `document` to `path`, for ``"npz"`` with its long columns in the sibling; see `write_together`.
+
+    Raises
+    ------
+    PlacekitError
+        A file cannot be written; none of them is changed then.
+    """
+    if arrays == "inline":
+        write_json(path, document)
+        return
+    packed, content = _packed(document, path)
+    write_together([(sibling_path(path), content), (path, encode_json(path, packed))])
+
+
+def _packed(document: dict[str, Any], path: str | Path) -> tuple[dict[str, Any], bytes]:
+    """Return the document that refers to the sibling of `path`, and the sibling's content."""
+    columns: dict[str, NDArray[Any]] = {}
+    packed = _pack(document, "", columns)
     content = io.BytesIO()
-    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]  # the stub takes a key for its own flag
-    sibling = sibling_path(path)
-    write_bytes(sibling, content.getvalue())
+    np.savez_compressed(content, **columns)  # type: ignore[arg-type]  # the stub takes a key for its own flag
     digest = hashlib.blake2b(content.getvalue(), digest_size=16).hexdigest()
-    return {**packed, "arrays": {"file": sibling.name, "blake2b": digest}}
+    return {**packed, "arrays": {"file": sibling_path(path).name, "blake2b": digest}}, content.getvalue()
 
 
 def _pack(value: Any, key: str, arrays: dict[str, NDArray[Any]]) -> Any:

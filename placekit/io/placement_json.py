@@ -140,6 +140,7 @@ def placement_to_dict(
         "default_device": default_device,
         "ops": dict(placement.items()),
         "steps": placement.steps_as_dict(),
+        "hash": placement.content_hash,
     }
 
 

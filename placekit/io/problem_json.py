@@ -11,9 +11,8 @@ import numpy as np
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError
 from placekit.graph import OpGraph
-from placekit.io.atomic import write_json
 from placekit.io.costs_json import costs_from_model, costs_to_dict
-from placekit.io.npz_arrays import pack_arrays, unpack_arrays
+from placekit.io.npz_arrays import unpack_arrays, write_document
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.schemas import ObjectiveModel, OpsModel, PlatformModel, ProblemModel, TensorsModel
 from placekit.objectives import OBJECTIVES, Objective, get_objective
@@ -42,7 +41,7 @@ def write_problem(problem: Problem, path: str | Path, *, arrays: Literal["inline
         The file cannot be written.
     """
     document = problem_to_dict(problem)
-    write_json(path, pack_arrays(document, path) if arrays == "npz" else document)
+    write_document(document, path, arrays=arrays)
 
 
 def read_problem(path: str | Path) -> Problem:

@@ -43,4 +43,8 @@ def read_result(path: str | Path) -> Result:
         if value not in set(allowed):
             raise InvalidFileError(f"{path}: {field} is {value!r}; it should be one of {', '.join(allowed)}")
     with blaming(path):
-        return Result.from_dict(model.model_dump(by_alias=True))
+        result = Result.from_dict(model.model_dump(by_alias=True))
+    placement, told = result.placement, model.placement_hash
+    if told is not None and (placement is None or placement.content_hash != told):
+        raise InvalidFileError(f"{path}: placement_hash is {told!r}, but that is not the hash of its placement")
+    return result

@@ -214,6 +214,7 @@ class PlacementModel(_Strict):
     default_device: Name | None = None
     ops: dict[str, Name]
     steps: dict[str, Label] | None = None
+    hash: str | None = None
 
 
 class DeviceLoadModel(_Strict):
@@ -282,6 +283,7 @@ class ResultModel(_Strict):
     devices: list[DeviceLoadModel]
     placement: dict[str, Name] | None
     steps: dict[str, Label] | None = None
+    placement_hash: str | None = None
     violations: list[ViolationModel]
     trace: list[Annotated[list[Finite | None], Field(min_length=3, max_length=3)]]
     info: dict[str, JsonValue] = {}
