@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from placekit.io.schemas import FreeForm
 
 __all__ = ["COST_NAMES", "MethodEntry", "ModelEntry", "ObjectiveEntry", "PlatformEntry", "SuiteModel"]
 
@@ -14,20 +15,6 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Ratio = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Evaluations = Annotated[int, Field(ge=1)]
-
-
-def _finite(value: Any) -> Any:
-    """Return a parameter, unless a number in it is none: addresses of cases and rows are JSON, which has no such."""
-    stack = [value]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, float) and not math.isfinite(each):
-            raise ValueError(f"{each} is no parameter; numbers must be finite")
-        stack += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
-    return value
-
-
-Params = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
 
 
 class _Strict(BaseModel):
@@ -56,7 +43,7 @@ class ModelEntry(_Strict):
     optional: bool = False
     zoo: Name | None = None
     family: Name | None = None
-    params: Params = {}
+    params: FreeForm = {}
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)] = (0,)
     objectives: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
 
@@ -112,7 +99,7 @@ class ObjectiveEntry(_Strict):
     """One ``[[objective]]``: its name, its variant, and the contiguity rules to combine it with."""
 
     name: Name
-    params: Params = {}
+    params: FreeForm = {}
     contiguity: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
 
 
@@ -145,7 +132,7 @@ class MethodEntry(_Strict):
 
     name: Name
     label: Name | None = None
-    params: Params = {}
+    params: FreeForm = {}
     files: dict[str, Name] = {}
     warm_start: Name | None = None
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)] | None = None

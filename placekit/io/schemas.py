@@ -7,9 +7,10 @@ once (lengths, cycles, names) is checked by the readers and by the classes that 
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from placekit.errors import UnknownNameError
 from placekit.io.reading import MAX_NAME_LENGTH
@@ -37,6 +38,22 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=_INT64)]
 Label = Annotated[int, Field(ge=-_INT64, lt=_INT64)]
+
+
+def _finite(value: Any) -> Any:
+    """Return free-form values, unless a number among them is none: ``1e999`` reads as infinity, which JSON lacks."""
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, float) and not math.isfinite(each):
+            raise ValueError(f"{each} is no value; numbers must be finite")
+        stack += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+    return value
+
+
+FreeForm = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
+"""Values that a file carries along: parameters, provenance, what a method wants to say beside."""
+
 Flag = bool | Annotated[int, Field(ge=0, le=1)]
 
 
@@ -147,14 +164,14 @@ class CostArraysModel(_Strict):
     op_memory_bytes: list[NonNegative]
     op_group: list[Label] | None = None
     op_time_spread: dict[str, list[Finite | None]] | None = None
-    provenance: dict[str, JsonValue] = {}
+    provenance: FreeForm = {}
 
 
 class ObjectiveModel(_Strict):
     """An execution model and its variant."""
 
     name: str
-    params: dict[str, JsonValue] = {}
+    params: FreeForm = {}
 
 
 class ArraysModel(_Strict):
@@ -286,7 +303,7 @@ class ResultModel(_Strict):
     placement_hash: str | None = None
     violations: list[ViolationModel]
     trace: list[Annotated[list[Finite | None], Field(min_length=3, max_length=3)]]
-    info: dict[str, JsonValue] = {}
+    info: FreeForm = {}
     schedule: ScheduleModel | None = None
 
     @model_validator(mode="after")

@@ -1,0 +1,143 @@
+"""Broken models and cache entries: read, or refused by name."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from mutants import mangle
+from openvino import opset13 as opset
+
+from placekit.cost_models.cache import ProfileCache
+from placekit.errors import PlacekitError
+from placekit.io.model import read_model
+from placekit.io.platform_toml import read_platform
+
+WORDS = [
+    b"0",
+    b"-1",
+    b"99999999999999999999",
+    b"nan",
+    b"",
+    b"\x00",
+    b"\xff\xfe",
+    b"<",
+    b">",
+    b"\x1b[2J",
+    b"Result",
+    b"x" * 5000,
+]
+
+
+def damaged(content: bytes, rng: random.Random) -> bytes:
+    """Return the bytes with one change: a bit, a cut, a word, or what `mangle` does."""
+    at, change = rng.randrange(len(content)), rng.randrange(4)
+    if change == 0:
+        return content[:at] + bytes([content[at] ^ (1 << rng.randrange(8))]) + content[at + 1 :]
+    if change == 1:
+        return content[:at] + content[at + rng.randrange(1, 60) :]
+    if change == 2:
+        return content[:at] + rng.choice(WORDS) + content[at + rng.randrange(8) :]
+    return mangle(content, rng)
+
+
+def write_ir(path: Path) -> None:
+    """Write a small IR with weights."""
+    data = opset.parameter([1, 4], np.float32, name="in")
+    weights = opset.constant(np.arange(16, dtype=np.float32).reshape(4, 4), name="w")
+    product = opset.matmul(data, weights, False, False, name="mm")
+    model = ov.Model([opset.result(opset.relu(product, name="act"), name="out")], [data], "small")
+    ov.save_model(model, path, compress_to_fp16=False)
+
+
+def write_onnx(path: Path) -> None:
+    """Write a small ONNX model."""
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    weights = onnx.numpy_helper.from_array(np.arange(16, dtype=np.float32).reshape(4, 4), "w")
+    nodes = [
+        helper.make_node("MatMul", ["in", "w"], ["m"], name="mm"),
+        helper.make_node("Relu", ["m"], ["out"], name="act"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("in", kind, [1, 4])],
+        [helper.make_tensor_value_info("out", kind, [1, 4])],
+        [weights],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+
+
+@pytest.mark.parametrize("suffix", [".xml", ".bin", ".onnx"])
+@pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.slow)])
+def test_damaged_models_are_read_or_refused_by_name(suffix: str, count: int, tmp_path: Path) -> None:
+    """In the graph as in the weights."""
+    model = tmp_path / ("m.onnx" if suffix == ".onnx" else "m.xml")
+    (write_onnx if suffix == ".onnx" else write_ir)(model)
+    read_model(model)
+    path = model.with_suffix(suffix)
+    content = path.read_bytes()
+    for seed in range(count):
+        path.write_bytes(damaged(content, random.Random(seed)))
+        try:
+            read_model(model)
+        except PlacekitError as error:
+            assert 0 < len(str(error)) < 20_000  # noqa: PT017  # every error is one of these
+        except Exception as error:
+            raise AssertionError(f"{suffix} seed {seed}: {type(error).__name__}: {error}") from error
+
+
+def test_external_data_lies_beside_the_model(tmp_path: Path) -> None:
+    """A model cannot have the file of another folder read as its weights."""
+    onnx = pytest.importorskip("onnx")
+    folder = tmp_path / "models"
+    folder.mkdir()
+    write_onnx(folder / "m.onnx")
+    model = onnx.load(folder / "m.onnx")
+    onnx.save(model, folder / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    read_model(folder / "m.onnx")
+    (folder / "w.bin").rename(tmp_path / "w.bin")
+    content = (folder / "m.onnx").read_bytes()
+    model = onnx.load(folder / "m.onnx", load_external_data=False)
+    for entry in model.graph.initializer[0].external_data:
+        if entry.key == "location":
+            entry.value = "../w.bin"
+    (folder / "m.onnx").write_bytes(model.SerializeToString())
+    assert content != (folder / "m.onnx").read_bytes()
+    with pytest.raises(PlacekitError, match="leads out of the folder"):
+        read_model(folder / "m.onnx")
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_damaged_cache_entries_are_whole_or_missing(count: int, tmp_path: Path) -> None:
+    """Never something else than what was stored, and never an error: what is missing is measured again."""
+    cache, stored = ProfileCache(tmp_path), {"a": np.arange(100.0), "b": np.array([True, False])}
+    cache.store("entry", stored, {"x": [1, "y"]})
+    content = cache.path("entry").read_bytes()
+    missing = 0
+    for seed in range(count):
+        cache.path("entry").write_bytes(damaged(content, random.Random(seed)))
+        found = cache.load("entry")
+        missing += found is None
+        if found is not None:
+            assert found[1] == {"x": [1, "y"]}
+            for name, array in found[0].items():
+                np.testing.assert_array_equal(array, stored[name])
+    assert missing > count * 0.7
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_damaged_platforms_are_read_or_refused_by_name(count: int, tmp_path: Path) -> None:
+    """The bytes of a platform file."""
+    valid = b'[[device]]\nname = "CPU"\nkind = "cpu"\nhost = true\nmemory = "16 GiB"\ncores = [0, 1]\ncount = 1\n[link.cpu]\nlatency_s = 1e-5\n'
+    path = tmp_path / "platform.toml"
+    for seed in range(count):
+        path.write_bytes(damaged(valid, random.Random(seed)))
+        try:
+            read_platform(path)
+        except PlacekitError as error:
+            assert 0 < len(str(error)) < 20_000  # noqa: PT017  # as above
