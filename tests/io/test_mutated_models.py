@@ -16,20 +16,7 @@ from placekit.errors import PlacekitError
 from placekit.io.model import read_model
 from placekit.io.platform_toml import read_platform
 
-WORDS = [
-    b"0",
-    b"-1",
-    b"99999999999999999999",
-    b"nan",
-    b"",
-    b"\x00",
-    b"\xff\xfe",
-    b"<",
-    b">",
-    b"\x1b[2J",
-    b"Result",
-    b"x" * 5000,
-]
+WORDS = [b"0", b"-1", b"9" * 20, b"nan", b"", b"\x00", b"\xff\xfe", b"<", b">", b"\x1b[2J", b"Result", b"x" * 5000]
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
@@ -58,10 +45,8 @@ def write_onnx(path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     weights = onnx.numpy_helper.from_array(np.arange(16, dtype=np.float32).reshape(4, 4), "w")
-    nodes = [
-        helper.make_node("MatMul", ["in", "w"], ["m"], name="mm"),
-        helper.make_node("Relu", ["m"], ["out"], name="act"),
-    ]
+    product = helper.make_node("MatMul", ["in", "w"], ["m"], name="mm")
+    nodes = [product, helper.make_node("Relu", ["m"], ["out"], name="act")]
     graph = helper.make_graph(
         nodes,
         "small",
@@ -133,7 +118,10 @@ def test_damaged_cache_entries_are_whole_or_missing(count: int, tmp_path: Path) 
 @pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
 def test_damaged_platforms_are_read_or_refused_by_name(count: int, tmp_path: Path) -> None:
     """The bytes of a platform file."""
-    valid = b'[[device]]\nname = "CPU"\nkind = "cpu"\nhost = true\nmemory = "16 GiB"\ncores = [0, 1]\ncount = 1\n[link.cpu]\nlatency_s = 1e-5\n'
+    valid = (
+        b'[[device]]\nname = "CPU"\nkind = "cpu"\nhost = true\nmemory = "16 GiB"\ncores = [0, 1]\ncount = 1\n'
+        b"[link.cpu]\nlatency_s = 1e-5\n"
+    )
     path = tmp_path / "platform.toml"
     for seed in range(count):
         path.write_bytes(damaged(valid, random.Random(seed)))
