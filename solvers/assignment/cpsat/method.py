@@ -153,6 +153,7 @@ class Cpsat:
                 model.hint(contraction.restrict(run.placement.device_of_op))
             limits = CpsatLimits(
                 workers=self._workers(num_variables),
+                presolve=num_variables > ONE_WORKER_UP_TO,
                 seed=run.seed,
                 time_s=run.remaining_s,
                 gap=run.asked_gap / 2,
