@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -35,6 +36,9 @@ EXIT_USAGE = 2
 """Bad arguments or bad input."""
 EXIT_INTERRUPTED = 130
 """Ctrl-C where there is no answer to return: the shell's convention, 128 + SIGINT."""
+
+NATIVE = ("highs", "cp-sat")
+"""Beginnings of the names of threads that a native solver runs in."""
 
 app = typer.Typer(
     name="placekit",
@@ -88,7 +92,7 @@ def main() -> None:
         sys.exit(EXIT_USAGE)
     except KeyboardInterrupt:
         print_error("interrupted")
-        sys.exit(EXIT_INTERRUPTED)
+        _leave(EXIT_INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe has left (`placekit ... | head`): nothing more to say
         _discard_stdout()
         sys.exit(EXIT_INTERRUPTED)
@@ -102,10 +106,20 @@ def _run() -> None:
     """Run the command, and write out what it printed: where that fails is told here, not when Python exits."""
     try:
         app()
-    except SystemExit:
+    except SystemExit as end:
         sys.stdout.flush()
+        if any(thread.name.startswith(NATIVE) for thread in threading.enumerate()):
+            _leave(end.code if isinstance(end.code, int) else int(end.code is not None))
         raise
     sys.stdout.flush()
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process at once: a native solver that does not listen must neither delay the end nor abort in it."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _discard_stdout() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["MODE", "compiles_inline", "is_patient", "waiting_while"]
+__all__ = ["MODE", "compiles_inline", "is_patient", "is_wanted", "waiting_while"]
 
 MODE = "PLACEKIT_COMPILE"
 """Environment variable: ``inline``, or anything else for a process beside."""
@@ -48,7 +48,15 @@ def waiting_while(is_worth_it: Callable[[], bool]) -> Iterator[None]:
 
 def is_patient() -> Callable[[], bool] | None:
     """Return what says whether to go on waiting; None to compile in this process."""
-    if compiles_inline():
-        return None
+    return None if compiles_inline() else _says()
+
+
+def is_wanted() -> bool:
+    """Return whether the solve that this thread works for, if any, is to go on."""
+    says = _says()
+    return says is None or says()
+
+
+def _says() -> Callable[[], bool] | None:
     with _lock:
         return _mine.get() or (_all[-1] if _all else None)

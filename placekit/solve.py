@@ -57,8 +57,8 @@ def solve(
     Returns
     -------
     Result
-        The best placement found, scored by `evaluate`, with the best proven bound. Ctrl-C ends the solve early and
-        still returns both.
+        The best placement found, scored by `evaluate`, with the best proven bound. Ctrl-C and SIGTERM end the solve
+        early and still return both.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def _find_infeasibility(run: Run) -> StopReason | None:
 
 @contextmanager
 def _interrupts(run: Run) -> Iterator[None]:
-    """While solving, Ctrl-C asks the method to return its best; a second Ctrl-C raises KeyboardInterrupt."""
+    """While solving, Ctrl-C or SIGTERM asks the method for its best; a second one raises KeyboardInterrupt."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -177,11 +177,12 @@ def _interrupts(run: Run) -> Iterator[None]:
             signal.default_int_handler(signum, frame)
         run.interrupted.set()
 
-    previous = signal.signal(signal.SIGINT, on_interrupt)
+    previous = {each: signal.signal(each, on_interrupt) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for each, handler in previous.items():
+            signal.signal(each, handler)
 
 
 def _sign(run: Run, method: str, reason: StopReason) -> Result:

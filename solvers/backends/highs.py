@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from placekit.cores import num_usable_cpus
 from placekit.errors import SolverUnavailableError
+from placekit.patience import is_wanted
+from placekit.solvers.backends.beside import run_beside
 from placekit.solvers.backends.certified import MAX_INTEGERS, Arrays, branch_and_bound, weak_bound
 
 __all__ = [
@@ -156,19 +158,26 @@ class Program:
                 logger.info("%s", refusal)
                 return Outcome("stopped", None)
             highs = self._loaded(highspy, time_limit_s, is_mip=True)
-            if should_stop is not None:
-                self._listen(highspy, highs, should_stop)
-            worker = threading.Thread(target=highs.run, name="highs-bound")
-            worker.start()
-            while worker.is_alive():
-                worker.join(0.05)
-            return self._outcome(highspy, highs, is_mip=True)
+            return self._run(highspy, highs, time_limit_s, should_stop, is_mip=True)
         if self._solved is None or self._solved.getNumCol() != self.num_columns:
             self._solved = self._loaded(highspy, time_limit_s, is_mip=False)
         else:
             self._extend(self._solved, time_limit_s)
-        self._solved.run()
-        return self._outcome(highspy, self._solved, is_mip=False)
+        return self._run(highspy, self._solved, time_limit_s, should_stop, is_mip=False)
+
+    def _run(
+        self, highspy: Any, highs: Any, time_limit_s: float, should_stop: Callable[[], bool] | None, *, is_mip: bool
+    ) -> Outcome:
+        end_s = perf_counter() + time_limit_s
+
+        def is_over() -> bool:
+            return perf_counter() > end_s or not is_wanted() or (should_stop is not None and should_stop())
+
+        self._listen(highspy, highs, is_over)
+        if run_beside(highs.run, is_over, "highs-bound"):
+            return self._outcome(highspy, highs, is_mip=is_mip)
+        self._solved = None  # the thread has it
+        return Outcome("stopped", None)
 
     def arrays(self) -> Arrays:
         """Return the program as arrays."""
@@ -240,7 +249,9 @@ class Program:
                 answer.user_interrupt = True
 
         highs.setCallback(on_event, None)
-        highs.startCallback(highspy.cb.HighsCallbackType.kCallbackMipInterrupt)
+        events = highspy.cb.HighsCallbackType
+        for each in (events.kCallbackMipInterrupt, events.kCallbackSimplexInterrupt, events.kCallbackIpmInterrupt):
+            highs.startCallback(each)
 
     def _outcome(self, highspy: Any, highs: Any, is_mip: bool) -> Outcome:
         status = highs.getModelStatus()

@@ -11,7 +11,6 @@ A program of few integers is proven once more when HiGHS has ended, by
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,12 +19,15 @@ import numpy as np
 import pulp
 from numpy.typing import NDArray
 
+from placekit.solvers.backends.beside import run_beside
 from placekit.solvers.backends.certified import MAX_INTEGERS, Arrays, branch_and_bound
 from placekit.solvers.backends.highs import SOUND_OPTIONS, too_wide
 
 __all__ = ["AnytimeHiGHS"]
 
 _EVENTS = highspy.cb.HighsCallbackType
+_OF_INTEGERS = (_EVENTS.kCallbackMipImprovingSolution, _EVENTS.kCallbackMipInterrupt)
+"""What knows a dual bound of the integer program."""
 
 
 class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
@@ -70,7 +72,12 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
         super().__init__(
             msg=False,
             callbackTuple=(self._on_event, None),
-            callbacksToActivate=[_EVENTS.kCallbackMipImprovingSolution, _EVENTS.kCallbackMipInterrupt],
+            callbacksToActivate=[
+                _EVENTS.kCallbackMipImprovingSolution,
+                _EVENTS.kCallbackMipInterrupt,
+                _EVENTS.kCallbackSimplexInterrupt,
+                _EVENTS.kCallbackIpmInterrupt,
+            ],
             **SOUND_OPTIONS,
             **options,
         )
@@ -80,14 +87,19 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
         self.bound: float | None = None
         self.is_certified = False
         self.is_infeasible = False
+        self.is_abandoned = False
         self.refusal: str | None = None
         self._objective = math.inf
 
     def _on_event(self, event: Any, message: str, out: Any, answer: Any, user_data: Any) -> None:  # noqa: ARG002  # HiGHS's signature
+        if self.is_abandoned:
+            answer.user_interrupt = True
+            return
         try:
             if event == _EVENTS.kCallbackMipImprovingSolution:
                 self._see_solution(np.array(out.mip_solution, dtype=np.float64), float(out.objective_function_value))
-            self._see_bound(out.mip_dual_bound)
+            if event in _OF_INTEGERS:
+                self._see_bound(out.mip_dual_bound)
             if self._should_stop():
                 answer.user_interrupt = True
         except BaseException as error:  # must not cross HiGHS's frames: kept, and raised again by `callSolver`
@@ -115,13 +127,12 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
         self.is_certified = sum(variable.cat == pulp.LpInteger for variable in lp.variables()) <= MAX_INTEGERS
         if not self.is_certified:
             self.refusal = too_wide(np.array(highs.getLp().a_matrix_.value_))
-        worker = threading.Thread(target=self._run, args=(highs,), name="highs")
-        worker.start()
-        while worker.is_alive():
-            worker.join(0.05)
-        highs.setCallback(None, None)  # HiGHS holds this object, which holds HiGHS, where no collector sees it
+        self.is_abandoned = not run_beside(lambda: self._run(highs), self._should_stop, "highs")
         if self._error is not None:
             raise self._error
+        if self.is_abandoned:  # what it has found by now came by callbacks
+            self.status = highspy.HighsModelStatus.kInterrupt
+            return
         self.status = highs.getModelStatus()
         info = highs.getInfo()
         if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
@@ -142,8 +153,16 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
         if math.isfinite(proof.bound):
             self._on_bound(proof.bound + offset, True)
 
+    def findSolutionValues(self, lp: pulp.LpProblem) -> Any:  # noqa: N802  # PuLP's name
+        """Let PuLP read the answer, unless HiGHS is still at work on it."""
+        if self.is_abandoned:
+            return pulp.LpStatusNotSolved, pulp.LpSolutionNoSolutionFound
+        return super().findSolutionValues(lp)
+
     def _run(self, highs: Any) -> None:
         try:
             highs.run()
         except BaseException as error:  # carried to the calling thread
             self._error = error
+        finally:
+            highs.setCallback(None, None)  # HiGHS holds this object, which holds HiGHS, where no collector sees it

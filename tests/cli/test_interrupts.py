@@ -1,0 +1,70 @@
+"""Signals: the first brings the best answer within seconds, the second ends the process with 130."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import placekit as pk
+
+HANG_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def hard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file with a problem whose first relaxation takes HiGHS some seconds without a look at its callbacks."""
+    rng = np.random.default_rng(0)
+    n = 800
+    edges = sorted({(f"o{rng.integers(max(0, i - width), i)}", f"o{i}") for i in range(2, n) for width in (4, 9)})
+    graph = pk.OpGraph.from_edges([f"o{i}" for i in range(n)], edges)
+    times = np.stack([rng.uniform(1e-4, 1e-3, n), rng.uniform(5e-4, 4e-3, n)], axis=1)
+    transfers = np.stack([rng.uniform(1e-5, 5e-4, graph.num_tensors), np.zeros(graph.num_tensors)], axis=1)
+    costs = pk.CostTable(("gpu", "cpu"), times, transfers, np.ones(n))
+    path = tmp_path_factory.mktemp("hard") / "problem.json"
+    pk.write_problem(pk.Problem(graph, pk.Platform.of(gpu=2, cpu=1, host="cpu"), costs, pk.Throughput()), path)
+    return path
+
+
+def _start(problem: Path, folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "placekit", "solve", "--method", "ilp", "--time-limit", "100", "--json"]
+    return subprocess.Popen(
+        [*command, "-o", str(folder / "placement.json"), str(problem)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_brings_the_best_answer(number: signal.Signals, hard: Path, tmp_path: Path) -> None:
+    """Ctrl-C, and what a scheduler sends: an answer, its bound, exit code 0, and no wait for a deaf solver."""
+    process = _start(hard, tmp_path)
+    time.sleep(6.0)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    result = json.loads(out)
+    assert result["stop_reason"] == "user"
+    assert result["placement"] is not None
+    assert result["lower_bound"] > 0
+
+
+def test_a_second_signal_ends_the_process(hard: Path, tmp_path: Path) -> None:
+    """The shell's 130, and no abort of a solver that is still at work."""
+    process = _start(hard, tmp_path)
+    time.sleep(6.0)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
