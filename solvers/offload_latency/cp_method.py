@@ -12,6 +12,7 @@ from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.offload_latency.cp_model import OffloadModel
 from placekit.solvers.offload_latency.flat import flatten_calls
+from placekit.solvers.offload_latency.free_followers import free_followers, memory_is_moot
 from placekit.solvers.offload_latency.method import longest_latency, search_before
 from placekit.stop import StopReason
 
@@ -31,11 +32,15 @@ def solve_offload_program(run: Run, workers: Callable[[int], int]) -> StopReason
     if (stopped := search_before(run)) is not None:
         return stopped
     flat = flatten_calls(run.problem)
+    follows = free_followers(flat)
     while True:
         ceiling_s = run.objective
         longest = longest_latency(run.problem) if ceiling_s is None else ceiling_s
-        model = OffloadModel(run.problem, flat, longest, run.bound or 0.0)
+        model = OffloadModel(run.problem, flat, longest, run.bound or 0.0, follows=follows)
         reason = _solve(run, model, workers)
+        if reason is StopReason.FINISHED and follows and not memory_is_moot(flat):
+            follows = {}  # the relaxation is solved, and its placements need too much memory: all nodes on their own
+            continue
         improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
         if reason is not StopReason.FINISHED or not improved:
             return reason

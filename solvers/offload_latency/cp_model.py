@@ -24,6 +24,7 @@ the slots of each device.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -52,6 +53,9 @@ class OffloadModel:
         Latency of a feasible placement, in seconds.
     bound_s
         Proven lower bound, in seconds.
+    follows
+        Nodes that go along with another one (:mod:`placekit.solvers.offload_latency.free_followers`); None for none.
+        Unless memory is moot theirs does not count, so that the program is a relaxation.
     fixed_place
         ``[N]`` place where a node stays, -1 where it may move: a neighbourhood. None for the whole problem, in which
         equal accelerators are ordered by their first calls.
@@ -71,8 +75,9 @@ class OffloadModel:
         ceiling_s: float,
         bound_s: float,
         fixed_place: NDArray[np.int64] | None = None,
+        follows: Mapping[int, int] | None = None,
     ) -> None:
-        self.problem, self.flat = problem, flat
+        self.problem, self.flat, self.follows = problem, flat, follows or {}
         self.proto = cp_model.CpModel()
         graph = problem.graph
         self.device_of_place = flat.device_of_place
@@ -87,7 +92,13 @@ class OffloadModel:
         if fixed_place is not None:
             stays = np.arange(len(self.device_of_place)) == fixed_place[:, None]
             allowed = np.where(fixed_place[:, None] < 0, allowed, stays)
-        self.x = {(v, p): self.proto.new_bool_var(f"x_{v}_{p}") for v, p in np.argwhere(allowed).tolist()}
+        self.x = {
+            (v, p): self.proto.new_bool_var(f"x_{v}_{p}")
+            for v, p in np.argwhere(allowed).tolist()
+            if v not in self.follows
+        }
+        for v, u in self.follows.items():
+            self.x |= {(v, p): self.x[u, p] for p in np.flatnonzero(allowed[u]).tolist()}
         self.into: dict[tuple[int, int], cp_model.IntVar] = {}
         self.out: dict[tuple[int, int], cp_model.IntVar] = {}
         self.start = [self.proto.new_int_var(0, self.most, f"start_{s}") for s in range(self.num_slots)]
@@ -108,7 +119,7 @@ class OffloadModel:
 
     def _place_nodes(self) -> None:
         num_places = len(self.device_of_place)
-        for v in range(self.flat.num_nodes):
+        for v in sorted({*range(self.flat.num_nodes)} - {*self.follows}):
             self.proto.add_exactly_one([self.x[v, p] for p in range(num_places) if (v, p) in self.x])
         if self.flat.calls_per_device == 1:
             return
@@ -123,7 +134,8 @@ class OffloadModel:
                 self.proto.add(sum(mine) == sum(its))
 
     def _constrain_memory(self) -> None:
-        sizes = self.flat.memory_bytes
+        sizes = self.flat.memory_bytes.copy()
+        sizes[list(self.follows)] = 0.0  # relaxed, or there is room for everything
         for d, device in enumerate(self.problem.platform.devices):
             if device.memory_bytes is None:
                 continue
@@ -221,7 +233,8 @@ class OffloadModel:
         self.proto.clear_hints()  # type: ignore[no-untyped-call]  # OR-Tools left the annotation out
         graph, place = self.problem.graph, node_place[self.node_of_op]
         for (v, p), x in self.x.items():
-            self.proto.add_hint(x, bool(node_place[v] == p))
+            if v not in self.follows:
+                self.proto.add_hint(x, bool(node_place[v] == p))
         for moved, enters in ((self.into, True), (self.out, False)):
             for (t, s), variable in moved.items():
                 source = place[graph.tensor_producer[t]] == s
