@@ -8,6 +8,7 @@ that is left needs devices, which bounds the numbers from above; so few chains o
 Choices per layer are an exact knapsack (:func:`placekit.solvers.training_plan.kernels.choose`), asked only where the
 fastest choices do not fit, and only for stages that would improve a chain.
 
+0. Where there are many ideals, those of a few linear orders give a first plan.
 1. Targets grow from the fluid bound (all work on all devices) until one has a plan.
 2. Targets between the largest without and the smallest with a plan halve the gap.
 3. A target just below the best plan that has none proves it.
@@ -27,12 +28,12 @@ from typing import Any, ClassVar, Self
 from placekit.placement import Violation
 from placekit.solvers.params import read_params
 from placekit.solvers.training_plan.search import MAX_NODES, PlanSearch, Stopped
-from placekit.solvers.training_plan.tables import Tables, all_ideals, prefix_ideals
+from placekit.solvers.training_plan.tables import Ideals, Tables, all_ideals, linear_orders, some_ideals
 from placekit.stop import StopReason
 from placekit.training.plan import TrainingPlan
 from placekit.training.run import PlanRun
 
-__all__ = ["TrainingDp", "TrainingDpParams", "least_memory_bytes"]
+__all__ = ["Sweep", "TrainingDp", "TrainingDpParams"]
 
 IMPROVEMENT = 1e-9
 """Relative: plans within this of the best known are not looked for; far above what sums of floats can lose."""
@@ -40,6 +41,14 @@ GROWTH = (1.01, 1.03, 1.1, 1.3)
 """Factors between targets while none has a plan; then comes the largest target of all."""
 FINE = 2e-3
 """Relative gap from which on the target is just below the best plan, not between it and the bound."""
+FINE_OF_SOME = 5e-4
+"""The same for the first search over a few linear orders, which proves nothing."""
+STEP_DOWN = 0.01
+"""Relative: how far below a plan from there the first target over all ideals is."""
+MANY_IDEALS = 1000
+"""More ideals than this are searched after those of a few linear orders."""
+MEMORY_STEPS, FEWER_MEMORY_STEPS = 40, 3
+"""Steps of bisection for the bytes that lack."""
 FLUID, TARGETS = "work over devices", "DP over ideals"
 
 
@@ -77,61 +86,92 @@ class TrainingDp:
         """Narrow the gap between targets with and without a plan."""
         tables = Tables.of(run.problem)
         found = all_ideals(tables, self.params.max_ideals)
-        ideals = prefix_ideals(tables) if found is None else found
-        is_complete = found is not None
-        run.info["ideals"] = len(ideals)
-        search = PlanSearch(tables, ideals, lambda: run.should_stop() is not None, self.params.max_nodes)
         devices = min(run.problem.num_devices, run.problem.num_microbatches * int(tables.tensor_degrees[-1]))
-        fluid_s = float(ideals.work_s[-1]) / devices * (1 - 1e-12)
-        run.raise_bound(fluid_s, FLUID)
+        run.info["ideals"] = self.params.max_ideals + 1 if found is None else len(found)
         try:
-            return self._narrow(run, search, fluid_s, is_complete=is_complete)
+            if found is None or len(found) > MANY_IDEALS:
+                orders = linear_orders(tables)
+                sweep = Sweep(run, self._search(run, tables, some_ideals(tables, orders)), devices, is_complete=False)
+                sweep.narrow(FINE_OF_SOME)
+                if found is None:
+                    return run.should_stop() or StopReason.FINISHED
+            return Sweep(run, self._search(run, tables, found), devices, is_complete=True).narrow(FINE)
         except Stopped:
             return run.should_stop() or StopReason.FINISHED
-        finally:
-            run.info["pairs"] = search.pairs
 
-    def _narrow(self, run: PlanRun, search: PlanSearch, fluid_s: float, *, is_complete: bool) -> StopReason:
-        """Return once the largest target without a plan meets the best plan."""
-        slowest_s = search.slowest_s()
-        low_s, factors = fluid_s, list(GROWTH)
-        targets = 0
+    def _search(self, run: PlanRun, tables: Tables, ideals: Ideals) -> PlanSearch:
+        return PlanSearch(tables, ideals, lambda: run.should_stop() is not None, self.params.max_nodes)
+
+
+class Sweep:
+    """Targets over one set of ideals, until the largest without a plan meets the best plan.
+
+    Parameters
+    ----------
+    run
+        Takes plans and bounds.
+    search
+        Looks for plans below a target.
+    devices
+        Devices that can be used at all.
+    is_complete
+        Whether the ideals are all ideals, so that a target without a plan is a bound.
+    """
+
+    def __init__(self, run: PlanRun, search: PlanSearch, devices: int, *, is_complete: bool) -> None:
+        self.run, self.search, self.is_complete = run, search, is_complete
+        self.low_s = float(search.ideals.work_s[-1]) / devices * (1 - 1e-12)
+        self.slowest_s = search.slowest_s()
+        run.raise_bound(self.low_s, FLUID)
+
+    def narrow(self, fine: float) -> StopReason:
+        """Go from target to target; with all ideals to a proof, else to a gap of `fine`."""
+        run = self.run
+        factors = list(GROWTH)
+        was_given = run.objective is not None  # then few targets are left, and each is worth its price
         while True:
             high_s = run.objective
             if high_s is None:
-                target_s = low_s * factors.pop(0) if factors and low_s > 0 else slowest_s
-            elif high_s <= low_s * (1 + FINE):
-                target_s = high_s * (1 - IMPROVEMENT)
-            else:
-                target_s = (low_s * high_s) ** 0.5 if low_s > 0 else high_s / 2
-            if target_s <= low_s or target_s <= 0:
-                return StopReason.FINISHED
-            targets += 1
-            run.info["targets"] = targets
-            plan, is_proof = _plan_below(search, target_s)
-            if plan is None:
-                if not is_proof:
-                    run.info["knapsacks_given_up"] = search.gave_up
+                target_s = self.low_s * factors.pop(0) if factors and self.low_s > 0 else self.slowest_s
+            elif high_s <= self.low_s * (1 + fine):
+                if not self.is_complete:
                     return StopReason.FINISHED
-                if target_s >= slowest_s and run.objective is None:
-                    return self._no_plan(run, search) if is_complete else StopReason.FINISHED
-                low_s = target_s
-                if is_complete:
-                    run.raise_bound(low_s * (1 - 2e-11), TARGETS)
+                target_s = high_s * (1 - IMPROVEMENT)
+            elif was_given and self.is_complete:
+                target_s = max(high_s * (1 - STEP_DOWN), (self.low_s * high_s) ** 0.5)
             else:
-                before = run.objective
-                run.offer(plan)
-                if run.objective is None or (before is not None and run.objective >= before):
-                    return StopReason.FINISHED  # within rounding of the best, or of the memory limit
-            reason = run.should_stop()
+                target_s = (self.low_s * high_s) ** 0.5 if self.low_s > 0 else high_s / 2
+            if target_s <= self.low_s or target_s <= 0:
+                return StopReason.FINISHED
+            reason = self._try(target_s) or run.should_stop()
             if reason is not None:
                 return reason
-            if plan is None and high_s is not None and target_s >= high_s * (1 - 2 * IMPROVEMENT):
-                return StopReason.FINISHED
 
-    def _no_plan(self, run: PlanRun, search: PlanSearch) -> StopReason:
+    def _try(self, target_s: float) -> StopReason | None:
+        """Look for a plan below the target, and keep what that proves; return why to end, or None to go on."""
+        run, search = self.run, self.search
+        run.info["targets"] = run.info.get("targets", 0) + 1
+        plan, is_proof = _plan_below(search, target_s)
+        run.info["pairs"] = run.info.get("pairs", 0) + search.pairs
+        best_s = run.objective
+        if plan is not None:
+            run.offer(plan)
+            if run.objective is None or (best_s is not None and run.objective >= best_s):
+                return StopReason.FINISHED  # within rounding of the best, or of the memory limit
+            return None
+        if not is_proof:
+            run.info["knapsacks_given_up"] = search.gave_up
+            return StopReason.FINISHED
+        if best_s is None and target_s >= self.slowest_s:
+            return self._no_plan() if self.is_complete else StopReason.FINISHED
+        self.low_s = target_s
+        if self.is_complete:
+            run.raise_bound(target_s * (1 - 2e-11), TARGETS)
+        return None
+
+    def _no_plan(self) -> StopReason:
         """Prove that nothing fits, with the bytes that lack."""
-        problem = run.problem
+        run, problem = self.run, self.run.problem
         if not problem.data_degrees:
             message = (
                 f"{problem.num_devices} devices are fewer than the smallest tensor-parallel degree, "
@@ -139,13 +179,36 @@ class TrainingDp:
             )
             lacking = problem.tensor_degrees[0] - problem.num_devices
             return run.prove_infeasible(Violation("devices", message, amount=lacking, unit="devices"))
-        needed = least_memory_bytes(search)
-        over = needed - problem.memory_bytes
+        limit = problem.memory_bytes
+        self._say_lacking(limit)
+        try:
+            self._say_lacking(self._refuted_bytes(limit))
+        except Stopped:
+            pass  # that nothing fits is proven already
+        return StopReason.PROVED
+
+    def _say_lacking(self, refuted_bytes: float) -> None:
+        problem = self.run.problem
+        over = refuted_bytes - problem.memory_bytes
         message = (
-            f"no plan fits: {problem.num_devices} devices need at least {needed:.0f} bytes each, {over:.0f} more than "
-            f"the limit of {problem.memory_bytes:.0f}"
+            f"no plan fits: {problem.num_devices} devices need more than {refuted_bytes:.0f} bytes each, at least "
+            f"{over:.0f} more than the limit of {problem.memory_bytes:.0f}"
         )
-        return run.prove_infeasible(Violation("memory", message, amount=over, unit="bytes"))
+        self.run.prove_infeasible(Violation("memory", message, amount=over, unit="bytes"))
+
+    def _refuted_bytes(self, low: float) -> float:
+        """Return a memory limit, nearly the largest, with which no plan fits, however slow it is."""
+        search = self.search
+        high = float((search.ideals.memory_a + search.ideals.memory_b)[:, -1].max()) * self.run.problem.num_devices
+        high, steps = max(high, 2 * low), MEMORY_STEPS if len(search.ideals) <= MANY_IDEALS else FEWER_MEMORY_STEPS
+        while steps > 0 and high - low > 1e-9 * high:
+            middle = (low + high) / 2 if high < 4 * low else (low * high) ** 0.5
+            if search.below(self.slowest_s, middle) is None:
+                low = middle
+            else:
+                high = middle
+            steps -= 1
+        return low
 
 
 def _plan_below(search: PlanSearch, target_s: float) -> tuple[TrainingPlan | None, bool]:
@@ -157,18 +220,3 @@ def _plan_below(search: PlanSearch, target_s: float) -> tuple[TrainingPlan | Non
     proven = search.below(target_s, is_optimistic=True) is None
     search.gave_up = gave_up
     return None, proven
-
-
-def least_memory_bytes(search: PlanSearch, precision: float = 1e-6) -> float:
-    """Return the largest memory limit, up to `precision`, with which no plan fits, however slow it is."""
-    slowest_s = search.slowest_s()
-    low = search.tables.problem.memory_bytes
-    high = float((search.ideals.memory_a + search.ideals.memory_b)[:, -1].max()) * search.tables.problem.num_devices
-    high = max(high, 2 * low)
-    while high - low > precision * high:
-        middle = (low + high) / 2 if high < 4 * low else (low * high) ** 0.5
-        if search.below(slowest_s, middle) is None:
-            low = middle
-        else:
-            high = middle
-    return low

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from placekit.compiled import njit
 
-__all__ = ["FITS", "GAVE_UP", "UNREACHED", "choose", "extend_chains", "stage_edges_s"]
+__all__ = ["FITS", "GAVE_UP", "GREEDY", "UNREACHED", "choose", "extend_chains", "stage_edges_s"]
 
 FITS, TOO_MUCH, GAVE_UP = 1, 0, -1
 UNREACHED = 1 << 30
+GREEDY = -1
+"""In the place of the most nodes: trade seconds for bytes greedily, and prove nothing."""
 _MAX_PIVOTS = 64
 """Multipliers that are tried; the break points of the dual are few, and each one halves what is left."""
 
@@ -27,17 +29,26 @@ def _holds(bits: NDArray[np.uint64], ideal: int, v: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def stage_edges_s(cuts: Any, edges: Any, bits: NDArray[np.uint64], before: int, upto: int, ti: int) -> float:
-    """Return the seconds per microbatch of the edges between the stage ``upto - before`` and others."""
+def stage_edges_s(
+    cuts: Any, edges: Any, bits: NDArray[np.uint64], before: int, upto: int, ti: int, most_s: float
+) -> float:
+    """Return the seconds per microbatch of the edges between the stage ``upto - before`` and others.
+
+    A sum above `most_s` may be cut short: it is too much anyway.
+    """
     offsets, flat = cuts
     source, target, in_s, out_s = edges
     total = 0.0
     for at in range(offsets[before], offsets[before + 1]):
         if _holds(bits, upto, target[flat[at]]):
             total += in_s[ti, flat[at]]
+            if total > most_s:
+                return total
     for at in range(offsets[upto], offsets[upto + 1]):
         if not _holds(bits, before, source[flat[at]]):
             total += out_s[ti, flat[at]]
+            if total > most_s:
+                return total
     return total
 
 
@@ -75,7 +86,8 @@ def choose(
     Returns
     -------
     int
-        `FITS`, `TOO_MUCH`, or `GAVE_UP` after `max_nodes` nodes.
+        `FITS`, `TOO_MUCH`, or `GAVE_UP` after `max_nodes` nodes; with `GREEDY` instead of a number of nodes, `FITS` only
+        where trading the most bytes per second, from the fastest choices on, ends within the budget.
     """
     offsets, time_s, gradient_bytes, memory_a, memory_b, extra_offsets, extra_other, extra_s, kind = choices
     item_layer, item_first, free, chosen, cost, held, original, regret, sums = scratch
@@ -112,6 +124,26 @@ def choose(
         return TOO_MUCH
     if m_left <= memory_bytes:
         return FITS
+    if max_nodes == GREEDY:
+        # picked holds the fastest: trade the most bytes per second until the stage fits
+        while m_left > memory_bytes:
+            best_trade, best_item, best_row = -1.0, -1, -1
+            for i in range(n):
+                now = item_first[i]
+                while original[now] != picked[item_layer[i]]:
+                    now += 1
+                for r in range(item_first[i], item_first[i + 1]):
+                    if held[r] < held[now]:
+                        trade = (held[now] - held[r]) / max(cost[r] - cost[now], 1e-300)
+                        if trade > best_trade:
+                            best_trade, best_item, best_row = trade, i, r
+            now = item_first[best_item]
+            while original[now] != picked[item_layer[best_item]]:
+                now += 1
+            picked[item_layer[best_item]] = original[best_row]
+            t_left += cost[best_row] - cost[now]
+            m_left += held[best_row] - held[now]
+        return FITS if t_left <= budget_s else TOO_MUCH
     if t_right <= budget_s:
         for i in range(n):
             picked[item_layer[i]] = original[chosen[i]]
@@ -217,11 +249,31 @@ def choose(
 
 
 @njit(cache=True, nogil=True)
+def _is_refuted(
+    relaxed: Any, before: int, upto: int, ti: int, in_flight: int, spare_s: float, memory_bytes: float
+) -> bool:
+    """Whether a Lagrange multiplier proves that no choices fit: sums over ideals, so in constant time.
+
+    For every price of a second, the least of bytes plus price times seconds over all choices must be affordable.
+    """
+    row_of, prices, totals, rounding, _ = relaxed
+    row = row_of[min(in_flight, len(row_of) - 1)]
+    for q in range(prices.shape[2]):
+        price = prices[ti, row, q]
+        least = totals[ti, row, upto, q] - totals[ti, row, before, q]
+        if least > (memory_bytes + price * spare_s) * (1 + 1e-11) + rounding[ti, row, q]:
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
 def extend_chains(
     ideals: Any,
+    covered: Any,
     cuts: Any,
     edges: Any,
     choices: Any,
+    relaxed: Any,
     degrees: Any,
     limits: Any,
     flags: Any,
@@ -230,6 +282,7 @@ def extend_chains(
     front: NDArray[np.int64],
     alive: Any,
     best: NDArray[np.int64],
+    caps: NDArray[np.int64],
     scratch: Any,
     picked: NDArray[np.int64],
     max_pairs: int,
@@ -241,6 +294,10 @@ def extend_chains(
 
     Parameters
     ----------
+    covered
+        Ideals with one layer more than each, as offsets and indices, and room for hints.
+    relaxed
+        As :data:`placekit.solvers.training_plan.relaxation.Relaxation`.
     degrees
         Tensor degrees, data degrees, and the index of the first data degree that is at least n.
     limits
@@ -258,17 +315,21 @@ def extend_chains(
         Ideals with labels, and ``work + devices * target`` of their best.
     best
         ``[4, replicas + 1]`` for one ideal: fewest devices, and where the label comes from.
+    caps
+        ``[replicas + 1]`` for one ideal: most devices of a label, so that what is left can still be done.
 
     Notes
     -----
     Returns after `max_pairs` pairs of ideals, or when `labels` may not hold the next ideal's; call again to go on.
     O(pairs * degrees * labels) and a knapsack where memory binds.
     """
-    bits, size, time_sum, gradient_sum, a_sum, b_sum, least_a, least_b, work_s, least_bytes = ideals
+    bits, size, time_sum, gradient_sum, a_sum, b_sum, work_s, least_bytes = ideals
     tensor_degrees, data_degrees, first_degree = degrees
     target_s, slack_s, rounding_s, memory_bytes, rounding_bytes, gradient_s = limits
     num_devices, max_replicas, is_uniform, is_optimistic, max_nodes = flags
     alive_ideal, alive_reach = alive
+    row_of, prices, _, _, shared_totals = relaxed
+    covers_offsets, covers, hints = covered
     num_words = bits.shape[1]
     num_degrees = len(data_degrees)
     full = len(size) - 1
@@ -286,16 +347,34 @@ def extend_chains(
             needed = max(needed, int(np.ceil(least_bytes[i] / memory_bytes * (1 - 1e-9))))
             cap -= needed
             most -= 1
+        row = -1
+        for replicas in range(max_replicas + 1):
+            if size[i] > 0 and row_of[min(replicas + 1, len(row_of) - 1)] != row:
+                row = row_of[min(replicas + 1, len(row_of) - 1)]
+                for q in range(prices.shape[2]):
+                    share = shared_totals[row, i, q] / (memory_bytes + prices[0, row, q] * target_s)
+                    cap = min(cap, num_devices - int(np.ceil(share * (1 - 1e-9))))
+            caps[replicas] = cap
+        cap = caps[min(1, max_replicas)]
         if int(np.ceil((work_s[full] - work_s[i]) / target_s * (1 - 1e-9))) > cap:
             continue
         best[0, : max_replicas + 1] = UNREACHED
         reach = work_s[i] + cap * target_s
         reach += 1e-9 * (abs(reach) + work_s[full])
         state[4] += state[2]
-        for a in range(state[2]):
-            if alive_reach[a] > reach:
+        # the ends of the stages that were best for ideals with one layer more come first: what they leave to improve is
+        # little, and the rest is passed over at once
+        num_hints = 0
+        for at in range(covers_offsets[i], covers_offsets[i + 1]):
+            for label in range(front[covers[at], 0], front[covers[at], 1]):
+                rest = labels[label, 2]
+                if rest >= 0 and num_hints < len(hints):
+                    hints[num_hints] = labels[rest, 5]
+                    num_hints += 1
+        for a in range(-num_hints, state[2]):
+            if a >= 0 and alive_reach[a] > reach:
                 continue
-            upto = alive_ideal[a]
+            upto = alive_ideal[a] if a >= 0 else hints[a + num_hints]
             is_nested = True
             for word in range(num_words):
                 if bits[i, word] & ~bits[upto, word] != np.uint64(0):
@@ -315,7 +394,7 @@ def extend_chains(
                 moved_s = -1.0
                 for di in range(first_degree[max(least_degree, 0)], num_degrees):
                     d = data_degrees[di]
-                    if fewest_devices + d * t > cap or fewest_replicas + d > most:
+                    if fewest_replicas + d > most or fewest_devices + d * t > caps[fewest_replicas + d]:
                         break
                     budget_s = target_s * d * (1 + slack_s) + rounding_s
                     floor_s = seconds + (d - 1) * gradients
@@ -323,16 +402,19 @@ def extend_chains(
                         continue
                     first, last = -1, -1
                     for j in range(begin, end):
-                        if labels[j, 0] + d > most:
+                        at = labels[j, 0] + d
+                        if at > most:
                             break
-                        if labels[j, 1] + d * t <= cap and labels[j, 1] + d * t < best[0, labels[j, 0] + d]:
+                        if labels[j, 1] + d * t <= caps[at] and labels[j, 1] + d * t < best[0, at]:
                             if first < 0:
                                 first = j
                             last = j
                     if first < 0:
                         continue
                     if moved_s < 0:
-                        moved_s = stage_edges_s(cuts, edges, bits, i, upto, ti)
+                        largest = (caps[fewest_replicas + d] - fewest_devices) // t
+                        most_s = target_s * largest * (1 + slack_s) + rounding_s - seconds
+                        moved_s = stage_edges_s(cuts, edges, bits, i, upto, ti, most_s)
                     if floor_s + moved_s > budget_s:
                         continue
                     low, high = 1 - (-labels[first, 0] // d), 1 - (-labels[last, 0] // d)
@@ -344,8 +426,19 @@ def extend_chains(
                         elif a_fast * low + b_fast <= room:
                             fitting = min(max(int((room - b_fast) / a_fast), low), high)
                     if fitting < high:
-                        light = least_a[ti, upto] - least_a[ti, i], least_b[ti, upto] - least_b[ti, i]
-                        above = fitting + 1 if light[0] * (fitting + 1) + light[1] > room else high + 1
+                        spare_s, above = budget_s - moved_s - (d - 1) * gradients, high + 1
+                        if _is_refuted(relaxed, i, upto, ti, fitting + 1, spare_s, room):
+                            above = fitting + 1
+                        else:
+                            if _is_refuted(relaxed, i, upto, ti, high, spare_s, room):
+                                sure, above = fitting + 1, high
+                                while above - sure > 1:
+                                    middle = (sure + above) // 2
+                                    if _is_refuted(relaxed, i, upto, ti, middle, spare_s, room):
+                                        above = middle
+                                    else:
+                                        sure = middle
+                            high = above - 1
                         probe = fitting + 1 if fitting < low else high  # most often nothing fits, or all
                         while above - fitting > 1:
                             found = choose(
@@ -369,9 +462,9 @@ def extend_chains(
                         if labels[j, 0] > d * (fitting - 1):
                             break
                         devices = labels[j, 1] + d * t
-                        if devices > cap:
-                            continue
                         at = labels[j, 0] + d
+                        if devices > caps[at]:
+                            continue
                         while at <= most and best[0, at] > devices:
                             best[0, at], best[1, at], best[2, at], best[3, at] = devices, j, di, ti
                             at += 1

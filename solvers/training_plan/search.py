@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.solvers.training_plan.kernels import FITS, choose, extend_chains, stage_edges_s
+from placekit.solvers.training_plan.relaxation import relax
 from placekit.solvers.training_plan.tables import Ideals, Tables
 from placekit.training.plan import PlanStage, TrainingPlan
 
@@ -21,6 +22,8 @@ TIME_ROUNDING = 1e-11
 """Relative: far above what the sums of a stage lose, far below what counts as an improvement."""
 SUM_ROUNDING = 1e-14
 """Relative to the sum over all layers: what differences of sums lose."""
+MAX_HINTS = 64
+"""Stages that are tried first for an ideal."""
 MAX_NODES = 20_000
 """Nodes of the search for the choices of one stage; what is given up is counted and proves nothing."""
 
@@ -44,7 +47,7 @@ class PlanSearch:
     Attributes
     ----------
     pairs, gave_up : int
-        Pairs of ideals looked at so far, and knapsacks given up in the last search.
+        Pairs of ideals looked at, and knapsacks given up, in the last search.
     """
 
     def __init__(
@@ -64,11 +67,12 @@ class PlanSearch:
             tables.choice_offsets, tables.time_s, tables.gradient_bytes, tables.memory_a, tables.memory_b,
             tables.extra_offsets, tables.extra_other, tables.extra_s, tables.kind,
         )  # fmt: skip
+        self._covered = ideals.cover_offsets, ideals.covers, np.zeros(MAX_HINTS, dtype=np.int64)
         self._cuts = ideals.cut_offsets, ideals.cut_edges
         self._edges = tables.edge_source, tables.edge_target, tables.edge_in_s, tables.edge_out_s
         self._ideals = (
             ideals.bits, ideals.size, ideals.time_s, ideals.gradient_bytes, ideals.memory_a, ideals.memory_b,
-            ideals.least_a, ideals.least_b, ideals.work_s, ideals.least_bytes,
+            ideals.work_s, ideals.least_bytes,
         )  # fmt: skip
         n, rows = tables.num_layers, int(np.diff(tables.choice_offsets).max()) * tables.num_layers
         self._scratch = (
@@ -77,6 +81,7 @@ class PlanSearch:
             *(np.zeros(rows), np.zeros(rows), np.zeros(rows, dtype=np.int64), np.zeros(rows), np.zeros((5, n + 1))),
         )
         self._picked = np.zeros(n, dtype=np.int64)
+        self._relaxed = relax(tables, ideals, max(1, self._max_replicas))
         self._labels = np.zeros((1024, 6), dtype=np.int32)
 
     def slowest_s(self) -> float:
@@ -117,6 +122,7 @@ class PlanSearch:
         front = np.zeros((num_ideals, 2), dtype=np.int64)
         alive = np.zeros(num_ideals, dtype=np.int64), np.zeros(num_ideals)
         best = np.zeros((4, self._max_replicas + 1), dtype=np.int64)
+        caps = np.zeros(self._max_replicas + 1, dtype=np.int64)
         self._labels[0] = 0, 0, -1, 0, 0, num_ideals - 1
         front[-1] = 0, 1
         alive[0][0], alive[1][0] = num_ideals - 1, float(ideals.work_s[-1])
@@ -125,14 +131,14 @@ class PlanSearch:
             if self.should_stop():
                 raise Stopped
             extend_chains(
-                self._ideals, self._cuts, self._edges, self._choices, self._degrees, limits, flags, state,
-                self._labels, front, alive, best, self._scratch, self._picked, PAIRS_PER_CALL,
+                self._ideals, self._covered, self._cuts, self._edges, self._choices, self._relaxed, self._degrees, limits, flags, state,
+                self._labels, front, alive, best, caps, self._scratch, self._picked, PAIRS_PER_CALL,
             )  # fmt: skip
             if state[1] + self._max_replicas + 1 > len(self._labels):
                 grown = np.zeros((2 * len(self._labels) + self._max_replicas + 1, 6), dtype=np.int32)
                 grown[: state[1]] = self._labels[: state[1]]
                 self._labels = grown
-        self.pairs += int(state[4])
+        self.pairs = int(state[4])
         self.gave_up = int(state[3])
         if front[0, 1] == front[0, 0]:
             return None
@@ -155,7 +161,7 @@ class PlanSearch:
     ) -> PlanStage:
         """Return the stage with the fastest choices that fit, found by bisection on its time."""
         tables, bits = self.tables, self.ideals.bits
-        moved_s = float(stage_edges_s(self._cuts, self._edges, bits, before, upto, ti))
+        moved_s = float(stage_edges_s(self._cuts, self._edges, bits, before, upto, ti, np.inf))
         gradient_s = (d - 1) * tables.gradient_s_per_byte
         members = [v for v in range(tables.num_layers) if _bit(bits[upto], v) and not _bit(bits[before], v)]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from placekit.training.problem import Choice, TrainingProblem
 
-__all__ = ["Ideals", "Tables", "all_ideals", "prefix_ideals"]
+__all__ = ["Ideals", "Tables", "all_ideals", "linear_orders", "some_ideals"]
 
 
 @dataclass(frozen=True)
@@ -178,6 +178,8 @@ class Ideals:
 
     Parameters
     ----------
+    cover_offsets, covers
+        ``[I + 1]`` and flat: the ideals with one layer more than each.
     bits
         ``[I, W]`` members by position.
     size
@@ -186,14 +188,14 @@ class Ideals:
         ``[I + 1]`` and flat: the edges that leave every ideal.
     time_s, gradient_bytes, memory_a, memory_b
         ``[T, I]`` sums over each ideal: of the least time and gradients, and of the memory of the fastest choices.
-    least_a, least_b
-        ``[T, I]`` sums of the least memory of any choice.
     work_s
         ``[I]`` sum of the least device-seconds ``t * time`` of any degree and choice.
     least_bytes
         ``[I]`` sum of the least bytes times devices of any degree and choice with one microbatch in flight.
     """
 
+    cover_offsets: NDArray[np.int64]
+    covers: NDArray[np.int64]
     bits: NDArray[np.uint64]
     size: NDArray[np.int64]
     cut_offsets: NDArray[np.int64]
@@ -202,13 +204,16 @@ class Ideals:
     gradient_bytes: NDArray[np.float64]
     memory_a: NDArray[np.float64]
     memory_b: NDArray[np.float64]
-    least_a: NDArray[np.float64]
-    least_b: NDArray[np.float64]
     work_s: NDArray[np.float64]
     least_bytes: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.size)
+
+    def members(self, num_layers: int) -> NDArray[np.float64]:
+        """``[I, L]`` 1 where an ideal has a layer."""
+        raw = np.ascontiguousarray(self.bits.astype("<u8")).view(np.uint8)
+        return np.unpackbits(raw, axis=1, bitorder="little")[:, :num_layers].astype(np.float64)
 
 
 def all_ideals(tables: Tables, most: int) -> Ideals | None:
@@ -243,12 +248,64 @@ def all_ideals(tables: Tables, most: int) -> Ideals | None:
     return _described(tables, found)
 
 
-def prefix_ideals(tables: Tables) -> Ideals:
-    """Return the prefixes of the topological order only: a chain of ideals, for graphs with too many."""
-    return _described(tables, [(1 << n) - 1 for n in range(tables.num_layers + 1)])
+def some_ideals(tables: Tables, orders: list[NDArray[np.int64]]) -> Ideals:
+    """Return the prefixes of a few topological orders of positions; without one the empty and the full ideal."""
+    masks = {0, (1 << tables.num_layers) - 1}
+    for order in orders:
+        mask = 0
+        for v in order.tolist():
+            mask |= 1 << v
+            masks.add(mask)
+    return _described(tables, sorted(masks, key=lambda mask: (mask.bit_count(), mask)))
+
+
+def linear_orders(tables: Tables) -> list[NDArray[np.int64]]:
+    """Return topological orders that differ much: by depth, by height and by their difference, with ties both ways."""
+    n = tables.num_layers
+    edges = sorted(zip(tables.edge_source.tolist(), tables.edge_target.tolist(), strict=True))
+    depth, height = np.zeros(n), np.zeros(n)
+    for u, v in edges:  # positions are topological
+        depth[v] = max(depth[v], depth[u] + 1)
+    for u, v in reversed(edges):
+        height[u] = max(height[u], height[v] + 1)
+    found: list[NDArray[np.int64]] = [np.arange(n)]
+    for key in (depth, depth.max(initial=0) - height, depth - height):
+        for tie in (np.arange(n), -np.arange(n)):
+            found.append(_repaired(n, edges, np.lexsort((tie, key))))
+    return found
+
+
+def _repaired(n: int, edges: list[tuple[int, int]], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a topological order that takes what is first in `wanted` first."""
+    import heapq
+
+    rank = np.empty(n, dtype=np.int64)
+    rank[wanted] = np.arange(n)
+    missing, after = [0] * n, [list[int]() for _ in range(n)]
+    for u, v in edges:
+        missing[v] += 1
+        after[u].append(v)
+    ready = [(int(rank[v]), v) for v in range(n) if missing[v] == 0]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        v = heapq.heappop(ready)[1]
+        order.append(v)
+        for w in after[v]:
+            missing[w] -= 1
+            if missing[w] == 0:
+                heapq.heappush(ready, (int(rank[w]), w))
+    return np.array(order, dtype=np.int64)
 
 
 def _described(tables: Tables, masks: list[int]) -> Ideals:
+    index = {mask: at for at, mask in enumerate(masks)}
+    covers: list[int] = []
+    cover_offsets = [0]
+    joining = [1 << v for v in range(tables.num_layers)]
+    for mask in masks:
+        covers += [index[mask | bit] for bit in joining if not mask & bit and mask | bit in index]
+        cover_offsets.append(len(covers))
     num_layers, num_words = tables.num_layers, max(1, -(-tables.num_layers // 64))
     raw = b"".join(mask.to_bytes(8 * num_words, "little") for mask in masks)
     bits = np.frombuffer(raw, dtype="<u8").reshape(len(masks), num_words).astype(np.uint64)
@@ -268,6 +325,8 @@ def _described(tables: Tables, masks: list[int]) -> Ideals:
     least_time = tables.per_layer(tables.time_s, least=True)
     one_in_flight = tables.per_layer(tables.memory_a + tables.memory_b, least=True)
     return Ideals(
+        cover_offsets=np.array(cover_offsets, dtype=np.int64),
+        covers=np.array(covers, dtype=np.int64),
         bits=bits,
         size=member.sum(axis=1).astype(np.int64),
         cut_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
@@ -276,8 +335,6 @@ def _described(tables: Tables, masks: list[int]) -> Ideals:
         gradient_bytes=sums(tables.per_layer(tables.gradient_bytes, least=True)),
         memory_a=sums(tables.per_layer(tables.memory_a, least=False)),
         memory_b=sums(tables.per_layer(tables.memory_b, least=False)),
-        least_a=sums(tables.per_layer(tables.memory_a, least=True)),
-        least_b=sums(tables.per_layer(tables.memory_b, least=True)),
         work_s=sums((degrees * least_time).min(axis=0, keepdims=True))[0],
         least_bytes=sums((degrees * one_in_flight).min(axis=0, keepdims=True))[0],
     )
