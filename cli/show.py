@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from placekit.cli.options import JsonOption
+from placekit.cli.train_plan import draw_plan
 from placekit.errors import InvalidFileError, InvalidProblemError
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ __all__ = ["show"]
 
 def show(
     file: Annotated[
-        Path | None, typer.Argument(help="Result, placement, problem, workload, costs, platform or model.")
+        Path | None,
+        typer.Argument(
+            help="Result, placement, problem, workload, costs, platform, training plan or problem, or model."
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw a result's loads and trace: .png, .svg or .pdf.")
@@ -30,9 +34,14 @@ def show(
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the schedule as a Chrome trace (JSON), for Perfetto.")
     ] = None,
+    schedule: Annotated[
+        str, typer.Option(metavar="1f1b", help="Of a training plan, for --gantt and --trace: gpipe, 1f1b, interleaved.")
+    ] = "1f1b",
     schema: Annotated[
         str | None,
-        typer.Option(metavar="KIND", help="Print the JSON Schema of problem, costs, placement, result or workload."),
+        typer.Option(
+            metavar="KIND", help="Print the JSON Schema of problem, costs, placement, result, workload, training-plan."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -51,12 +60,14 @@ def show(
     view = view_file(file)
     wanted = {"plot": plot, "gantt": gantt, "trace": trace}
     files = {name: path for name, path in wanted.items() if path is not None}
-    if files and view.result is None:
+    if files and view.result is None and view.plan is None:
         raise InvalidFileError(f"{file}: --{next(iter(files))} needs a result; this is another kind of file")
     for name, path in files.items():
-        assert view.result is not None
         check_writable(path)
-        _WRITERS[name](view.result, path)
+        if view.plan is not None:
+            draw_plan(name, view.plan, path, schedule)
+        elif view.result is not None:
+            _WRITERS[name](view.result, path)
     if as_json:
         written = {"files": {name: str(path) for name, path in files.items()}} if files else {}
         print_json({**view.document, **written})

@@ -23,6 +23,7 @@ from placekit.cli.options import (
 )
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.task import TaskOptions, read_placed, read_task
+from placekit.cli.train_plan import TRAINING_PLAN, TrainingOptions, is_training_problem, one_size, solve_training
 from placekit.solvers.registry import METHODS
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def solve(
     objective: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="throughput (default for a model), offload-latency, makespan or serial-latency."
+            metavar="NAME",
+            help="throughput (default for a model), offload-latency, makespan, serial-latency or training-plan.",
         ),
     ] = None,
     contiguity: Annotated[
@@ -64,7 +66,10 @@ def solve(
     overlap: Annotated[
         bool | None, typer.Option("--overlap/--no-overlap", help="Devices compute and transfer at the same time.")
     ] = None,
-    schedule: Annotated[str | None, typer.Option(metavar="1f1b|gpipe", help="Schedule of a training pipeline.")] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(metavar="1f1b|gpipe", help="Schedule of a training pipeline; training-plan: also interleaved."),
+    ] = None,
     subgraph_cost: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="serial-latency: fixed cost of a subgraph.")
     ] = None,
@@ -87,6 +92,26 @@ def solve(
     shape: ShapeOption = None,
     memory: MemoryOption = None,
     pin: PinOption = None,
+    devices: Annotated[int | None, typer.Option(metavar="N", help="training-plan: number of devices.")] = None,
+    bandwidth: Annotated[str | None, typer.Option(metavar="25GiB", help="training-plan: bytes per second.")] = None,
+    microbatches: Annotated[
+        int | None, typer.Option(metavar="N", help="training-plan: microbatches of a batch.")
+    ] = None,
+    accelerator: Annotated[
+        str | None, typer.Option(metavar="NAME", help="training-plan of a named transformer (7b): a100-80gb, ...")
+    ] = None,
+    data_parallel: Annotated[
+        bool, typer.Option("--data-parallel/--no-data-parallel", help="training-plan: replicas of stages.")
+    ] = True,
+    tensor_parallel: Annotated[
+        bool, typer.Option("--tensor-parallel/--no-tensor-parallel", help="training-plan: devices that share a layer.")
+    ] = True,
+    recomputation: Annotated[
+        bool, typer.Option("--recomputation/--no-recomputation", help="training-plan: compute activations again.")
+    ] = True,
+    powers_of_two: Annotated[
+        bool, typer.Option("--powers-of-two", help="training-plan: replicas in powers of two.")
+    ] = False,
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop after this time.")] = 60.0,
     gap: Annotated[
         float | None, typer.Option(metavar="RATIO", help="Stop at this proven gap, for example 0.01.")
@@ -107,13 +132,22 @@ def solve(
     from placekit.solve import solve as solve_problem
     from placekit.solvers.registry import get_method
 
+    if objective == TRAINING_PLAN or is_training_problem(model):
+        options = TrainingOptions(
+            devices, one_size("--memory", memory), bandwidth, microbatches, accelerator, data_parallel, tensor_parallel,
+            recomputation, powers_of_two, schedule,
+        )  # fmt: skip
+        solve_training(
+            model, options, method=method, stop=_stop(time_limit, gap), seed=seed, params=parse_params(param),
+            time_limit_s=time_limit, output=output, as_json=as_json,
+        )  # fmt: skip
     params = parse_params(param) | ({"mps": str(mps)} if mps else {})
     get_method(method, params)  # a misspelt method should not wait for a profile
     stop = _stop(time_limit, gap)
     files = OutputFiles.of(model, output)
     choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls, order, contention)
-    devices = PlatformChoice(device, platform, groups, precision)
-    task = read_task(model, TaskOptions(choice, devices, costs, shape, pin, memory))
+    platforms = PlatformChoice(device, platform, groups, precision)
+    task = read_task(model, TaskOptions(choice, platforms, costs, shape, pin, memory))
     start = read_placed(warm_start, task.problem.graph, task.problem.platform) if warm_start else None
     with SolveLine(time_limit) as line:
         result = solve_problem(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from placekit.costs import CostTable
     from placekit.problem import Problem
     from placekit.result import Result
+    from placekit.training.result import PlanResult
 
 __all__ = ["View", "kind_lines", "slowest_table", "view_file"]
 
@@ -30,6 +31,7 @@ class View:
     document: Mapping[str, Any]
     parts: list[RenderableType]
     result: Result | None = None
+    plan: PlanResult | None = None
 
 
 def view_file(path: Path) -> View:
@@ -47,6 +49,8 @@ def view_file(path: Path) -> View:
         "placement": _view_placement,
         "problem": _view_problem,
         "workload": _view_problem,
+        "training-plan": _view_plan,
+        "training-problem": _view_training,
         "costs": _view_costs,
         "platform": _view_platform,
         "model": _view_model,
@@ -60,6 +64,28 @@ def _view_result(path: Path) -> View:
     result = read_result(path)
     facts = fact_lines({"model": result.problem_name})
     return View(result.to_dict(), [facts, "", *result_lines(result)], result)
+
+
+def _view_plan(path: Path) -> View:
+    from placekit.cli.train_plan import plan_parts
+    from placekit.training.plan_json import read_plan
+
+    plan = read_plan(path)
+    return View(plan.to_dict(), list(plan_parts(plan)), plan=plan)
+
+
+def _view_training(path: Path) -> View:
+    from placekit.training.piper_json import piper_to_dict, read_piper
+
+    problem = read_piper(path)
+    facts = {
+        "model": f"{problem.name}, {problem.num_layers} layers, {len(problem.edges)} edges (training problem)",
+        "tensor degrees": ", ".join(map(str, problem.tensor_degrees)),
+        "machine": f"{problem.num_devices} devices, {format_bytes(problem.memory_bytes)} each, "
+        f"{format_bytes(problem.bandwidth_bytes_per_s)}/s",
+        "microbatches": str(problem.num_microbatches),
+    }
+    return View(piper_to_dict(problem), [fact_lines(facts)])
 
 
 def _view_placement(path: Path) -> View:

@@ -11,16 +11,19 @@ from placekit.io.reading import read_json
 
 __all__ = ["FileKind", "kind_of_document", "kind_of_file"]
 
-FileKind = Literal["model", "workload", "problem", "costs", "placement", "result", "platform"]
+FileKind = Literal[
+    "model", "workload", "problem", "costs", "placement", "result", "training-problem", "training-plan", "platform"
+]
 
-_SCHEMA_KINDS: tuple[FileKind, ...] = ("problem", "costs", "placement", "result")
+_SCHEMA_KINDS: tuple[FileKind, ...] = ("problem", "costs", "placement", "result", "training-plan")
 
 
 def kind_of_file(path: str | Path) -> FileKind:
     """Return what kind of file `path` is.
 
     A model or a platform is known by its suffix. A JSON file is known by its `schema`; without one it is a workload
-    if it has `nodes` and `edges`, or `maxFPGAs`, and a plain placement if all of its values are strings.
+    if it has `nodes` and `edges`, or `maxFPGAs`, a training problem (Piper's) if it has `mbsInBatch`, and a plain
+    placement if all of its values are strings.
 
     Raises
     ------
@@ -59,6 +62,8 @@ def kind_of_document(data: Any, path: str | Path) -> FileKind:
             if schema.startswith(f"placekit/{kind}/"):
                 return kind
         raise InvalidFileError(f"{path}: unknown schema {schema!r}; known are {', '.join(_SCHEMA_KINDS)}")
+    if "mbsInBatch" in data or "maxMemoryPerDevice" in data:
+        return "training-problem"
     if "maxFPGAs" in data or {"nodes", "edges"} <= data.keys():  # what it lacks, its reader says
         return "workload"
     if all(isinstance(value, str) for value in data.values()):

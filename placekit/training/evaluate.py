@@ -32,6 +32,9 @@ from placekit.training.problem import TrainingProblem
 
 __all__ = ["PlanEvaluation", "StageLoad", "evaluate_plan"]
 
+PASSES, RECOMPUTED_PASSES = 3, 4
+"""Time of forward and backward in forward passes: the backward pass takes two, recomputation one more."""
+
 
 @dataclass(frozen=True)
 class StageLoad:
@@ -41,8 +44,10 @@ class StageLoad:
     ----------
     compute_s, transfer_s, sync_s
         Seconds per microbatch of layers, of edges between stages, and of gradients; `load_s` is their sum.
-    memory_bytes
-        Bytes of each device.
+    forward_s
+        The part of `compute_s` that is the forward pass: a third, or a quarter where it is computed twice.
+    memory_bytes, held_bytes
+        Bytes of each device, and those of them that each microbatch in flight holds.
     in_flight
         Microbatches that each device holds.
     num_layers, data_degree, tensor_degree
@@ -53,7 +58,9 @@ class StageLoad:
     transfer_s: float
     sync_s: float
     load_s: float
+    forward_s: float
     memory_bytes: float
+    held_bytes: float
     in_flight: int
     num_layers: int
     data_degree: int
@@ -142,8 +149,12 @@ def _load(problem: TrainingProblem, stage: PlanStage, in_flight: int) -> StageLo
     memory = math.fsum(
         choice.memory_per_microbatch_bytes * in_flight + choice.memory_fixed_bytes for choice in picked.values()
     )
+    forward_s = math.fsum(
+        choice.time_s / (RECOMPUTED_PASSES if choice.is_recomputing else PASSES) for choice in picked.values()
+    )
     return StageLoad(
-        compute_s, transfer_s, sync_s, compute_s + transfer_s + sync_s, memory, in_flight, len(inside), d,
+        compute_s, transfer_s, sync_s, compute_s + transfer_s + sync_s, forward_s / d, memory,
+        math.fsum(choice.memory_per_microbatch_bytes for choice in picked.values()), in_flight, len(inside), d,
         stage.tensor_degree,
     )  # fmt: skip
 

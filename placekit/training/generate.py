@@ -26,8 +26,8 @@ def recurrent_problem(
 ) -> TrainingProblem:
     """Return an unrolled recurrent network: cell (row, step) follows (row - 1, step) and (row, step - 1).
 
-    It has ``binomial(num_rows + num_steps, num_rows)`` ideals: 10,626 for 4 rows and 20 steps. Cells of a row are equal but
-    for a few per cent; a step of weights is counted with its cell.
+    It has ``binomial(num_rows + num_steps, num_rows)`` ideals: 10,626 for 4 rows and 20 steps. Cells of a row are equal
+    but for a few per cent.
 
     Parameters
     ----------
@@ -137,7 +137,8 @@ def _layer(
         syncs = [{end: (0.0 if t == 1 else num_bytes) for end, num_bytes in table.items()} for table in (ins, outs)]
         plain = Choice("vanilla", seconds, float(round(weight_bytes / t)), input_bytes + kept, state, *syncs)
         again = Choice(
-            "activation recomp", seconds * (1 + _RECOMPUTED_SHARE), plain.parameter_bytes, input_bytes, state + kept, *syncs
+            "activation recomp", seconds * (1 + _RECOMPUTED_SHARE), plain.parameter_bytes, input_bytes, state + kept,
+            *syncs,
         )  # fmt: skip
         choices[t] = (plain, again)
     return Layer(name, choices)

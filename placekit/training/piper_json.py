@@ -19,7 +19,7 @@ from placekit.io.atomic import write_json
 from placekit.io.reading import blaming, read_json, validated
 from placekit.training.problem import Choice, Layer, LayerEdge, TrainingProblem
 
-__all__ = ["is_piper_document", "piper_to_dict", "read_piper", "write_piper"]
+__all__ = ["piper_to_dict", "read_piper", "write_piper"]
 
 _Bytes = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Id = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -60,19 +60,6 @@ class PiperModel(_Open):
     mbsInBatch: Annotated[int, Field(ge=1, le=1 << 30)]  # noqa: N815
     nodes: Annotated[list[_NodeModel], Field(min_length=1)]
     edges: list[_EdgeModel]
-
-
-def is_piper_document(data: Any) -> bool:
-    """Return whether a JSON value looks like a file of Piper's."""
-    return isinstance(data, dict) and (
-        "mbsInBatch" in data
-        or "maxMemoryPerDevice" in data
-        or any(isinstance(node, dict) and "TMPCs" in node for node in _list(data.get("nodes"))[:1])
-    )
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def read_piper(path: str | Path, **changes: Any) -> TrainingProblem:

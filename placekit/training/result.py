@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from placekit.errors import InvalidProblemError
@@ -82,6 +82,10 @@ class PlanResult:
     def gap(self) -> float | None:
         """Relative distance of the objective from the bound; None if unknown."""
         return relative_gap(self.objective, self.lower_bound)
+
+    def with_info(self, name: str, value: Any) -> PlanResult:
+        """Return the result with one more thing to say (a JSON value)."""
+        return replace(self, info={**self.info, name: value})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values; times in seconds."""

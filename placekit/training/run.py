@@ -9,6 +9,7 @@ from typing import Any
 
 from placekit.compile_clock import compiling_s
 from placekit.errors import JudgeDisagreementError
+from placekit.patience import compiles_inline
 from placekit.placement import Violation
 from placekit.result import OPTIMALITY_TOLERANCE, Incumbent
 from placekit.stop import Progress, Stop, StopReason, relative_gap
@@ -55,11 +56,17 @@ class PlanRun:
         self._on_progress = on_progress
         self._stale = 0
         self._start, self._compiling_s = perf_counter(), compiling_s()
+        self._stands_still = compiles_inline()
 
     @property
     def elapsed_s(self) -> float:
-        """Wall seconds since the planning began."""
-        return perf_counter() - self._start
+        """Wall seconds since the planning began, which is what limits count; see :mod:`placekit.patience`."""
+        return perf_counter() - self._start - (self.compile_s if self._stands_still else 0.0)
+
+    @property
+    def compile_s(self) -> float:
+        """Wall seconds since then during which kernels were compiled, or waited for."""
+        return compiling_s() - self._compiling_s
 
     @property
     def objective(self) -> float | None:
@@ -119,8 +126,7 @@ class PlanRun:
             return StopReason.PROVED
         if self.stop is None:
             return None
-        counted_s = self.elapsed_s - (compiling_s() - self._compiling_s)
-        return self.stop(Progress(counted_s, self.evaluations, self._stale, self.objective, self.bound))
+        return self.stop(Progress(self.elapsed_s, self.evaluations, self._stale, self.objective, self.bound))
 
     def _check_bound(self) -> None:
         if self.bound is None or self.objective is None or self.bound <= self.objective:

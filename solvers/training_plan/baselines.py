@@ -1,15 +1,17 @@
 """What people do by hand or by simpler planners, to compare with: none of these proves anything.
 
-- ``equal-split``: the same degrees everywhere, layers divided into equal numbers, recomputation everywhere or nowhere: what
-  users of Megatron-LM do by hand. The best of all degrees and numbers of stages.
-- ``pipedream-2bw``: the same degrees everywhere, stages balanced by time, recomputation everywhere or nowhere (Narayanan et
-  al., ICML 2021, whose planner searches depth and width).
+- ``equal-split``: the same degrees everywhere, layers divided into equal numbers, recomputation everywhere or nowhere:
+  what users of Megatron-LM do by hand. The best of all degrees and numbers of stages.
+- ``pipedream-2bw``: the same degrees everywhere, stages balanced by time, recomputation everywhere or nowhere
+  (Narayanan et al., ICML 2021, whose planner searches depth and width).
 - ``data-parallel``: one stage. ``pipeline``: stages of one device each. Both with the best choices.
 - ``piper-greedy``: the dynamic program with recomputation chosen greedily, as Piper's public code chooses it.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -25,7 +27,7 @@ from placekit.training.plan import PlanStage, TrainingPlan
 from placekit.training.problem import TrainingProblem
 from placekit.training.run import PlanRun
 
-__all__ = ["DataParallel", "EqualSplit", "PipeDream2BW", "PiperGreedy", "Pipeline"]
+__all__ = ["DataParallel", "EqualSplit", "PipeDream2BW", "Pipeline", "PiperGreedy"]
 
 FINE = 1e-9
 """Relative gap to which baselines that search are narrowed."""
@@ -154,10 +156,8 @@ class DataParallel:
         tables = Tables.of(inner.problem)
         ideals = some_ideals(tables, [])
         search = PlanSearch(tables, ideals, lambda: run.should_stop() is not None)
-        try:
+        with suppress(Stopped):
             Sweep(inner, search, inner.problem.num_devices, is_complete=False).narrow(FINE)
-        except Stopped:
-            pass
         return _take(run, inner)
 
 
@@ -189,8 +189,6 @@ class PiperGreedy:
 
 
 def _restricted_run(run: PlanRun, *, data_parallel: bool) -> PlanRun:
-    from dataclasses import replace
-
     rules = replace(run.problem.restrictions, tensor_parallel=False)
     rules = rules if data_parallel else replace(rules, data_parallel=False)
     inner = PlanRun(run.problem.replace(restrictions=rules), run.stop, run.seed)

@@ -22,6 +22,7 @@ devices that a target leaves idle, plus one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -181,10 +182,8 @@ class Sweep:
             return run.prove_infeasible(Violation("devices", message, amount=lacking, unit="devices"))
         limit = problem.memory_bytes
         self._say_lacking(limit)
-        try:
+        with suppress(Stopped):  # that nothing fits is proven already
             self._say_lacking(self._refuted_bytes(limit))
-        except Stopped:
-            pass  # that nothing fits is proven already
         return StopReason.PROVED
 
     def _say_lacking(self, refuted_bytes: float) -> None:

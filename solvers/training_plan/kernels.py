@@ -43,12 +43,12 @@ def stage_edges_s(
         if _holds(bits, upto, target[flat[at]]):
             total += in_s[ti, flat[at]]
             if total > most_s:
-                return total
+                return float(total)
     for at in range(offsets[upto], offsets[upto + 1]):
         if not _holds(bits, before, source[flat[at]]):
             total += out_s[ti, flat[at]]
             if total > most_s:
-                return total
+                return float(total)
     return total
 
 
@@ -86,7 +86,7 @@ def choose(
     Returns
     -------
     int
-        `FITS`, `TOO_MUCH`, or `GAVE_UP` after `max_nodes` nodes; with `GREEDY` instead of a number of nodes, `FITS` only
+        `FITS`, `TOO_MUCH`, or `GAVE_UP` after `max_nodes` nodes; with `GREEDY` in their place, `FITS` only
         where trading the most bytes per second, from the fastest choices on, ends within the budget.
     """
     offsets, time_s, gradient_bytes, memory_a, memory_b, extra_offsets, extra_other, extra_s, kind = choices

@@ -33,8 +33,8 @@ EVERY_ROW, STEP = 16, 1.2
 Relaxation = tuple[
     NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]
 ]
-"""Row by number in flight; prices ``[T, R, Q]``; sums ``[T, R, I, Q]``; what a difference of sums loses ``[T, R, Q]``; and
-``[R, I, Q]`` sums of the least of any degree, times the degree, at the prices of the first degree."""
+"""Row by number in flight; prices ``[T, R, Q]``; sums ``[T, R, I, Q]``; what a difference of them loses ``[T, R, Q]``;
+and ``[R, I, Q]`` sums of the least of any degree, times the degree, at the prices of the first degree."""
 
 
 def relax(tables: Tables, ideals: Ideals, most_in_flight: int) -> Relaxation:

@@ -131,7 +131,8 @@ class PlanSearch:
             if self.should_stop():
                 raise Stopped
             extend_chains(
-                self._ideals, self._covered, self._cuts, self._edges, self._choices, self._relaxed, self._degrees, limits, flags, state,
+                self._ideals, self._covered, self._cuts, self._edges, self._choices, self._relaxed,
+                self._degrees, limits, flags, state,
                 self._labels, front, alive, best, caps, self._scratch, self._picked, PAIRS_PER_CALL,
             )  # fmt: skip
             if state[1] + self._max_replicas + 1 > len(self._labels):

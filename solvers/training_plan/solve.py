@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ClassVar, Protocol
 
-from placekit.errors import InvalidProblemError, UnknownNameError, did_you_mean
+from placekit.errors import InvalidProblemError, KernelsPendingError, UnknownNameError, did_you_mean
+from placekit.patience import waiting_while
 from placekit.placement import Violation
 from placekit.result import OPTIMALITY_TOLERANCE, Incumbent, Status
 from placekit.stop import Stop, StopReason
@@ -110,9 +111,15 @@ def solve_plan(
     """
     worker = plan_method(method, params)
     run = PlanRun(problem, stop, seed, on_progress)
-    with _interrupts(run):
-        reason = worker.run(run)
-    return _sign(run, method, reason)
+    with _interrupts(run), waiting_while(lambda: run.should_stop() is None):
+        try:
+            reason = worker.run(run)
+        except KernelsPendingError as error:
+            run.info["kernels"] = str(error)
+            reason = run.should_stop() or StopReason.TIME
+    if run.compile_s > 0:
+        run.info["compile_s"] = run.compile_s
+    return _sign(run, worker.name, reason)
 
 
 @contextmanager

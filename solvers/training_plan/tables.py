@@ -270,8 +270,7 @@ def linear_orders(tables: Tables) -> list[NDArray[np.int64]]:
         height[u] = max(height[u], height[v] + 1)
     found: list[NDArray[np.int64]] = [np.arange(n)]
     for key in (depth, depth.max(initial=0) - height, depth - height):
-        for tie in (np.arange(n), -np.arange(n)):
-            found.append(_repaired(n, edges, np.lexsort((tie, key))))
+        found += [_repaired(n, edges, np.lexsort((tie, key))) for tie in (np.arange(n), -np.arange(n))]
     return found
 
 
