@@ -71,6 +71,7 @@ class RowModel(_Open):
     bound_s: Finite | None
     bound_name: Text | None = None
     runtime_s: Seconds | None = None
+    compile_s: Seconds | None = None
     time_to_best_s: Seconds | None = None
     warm_start_s: Seconds | None = None
     evaluations: Count | None = None

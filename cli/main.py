@@ -27,6 +27,7 @@ from placekit.cli.report import report
 from placekit.cli.show import show
 from placekit.cli.solve import solve
 from placekit.cli.time import time
+from placekit.cli.warm_up import warm_up
 from placekit.cli.zoo import zoo
 from placekit.errors import JudgeDisagreementError, PlacekitError
 
@@ -49,7 +50,22 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (devices, profile, calibrate, problem, solve, learn, time, export, show, zoo, bench, report, explain):
+for command in (
+    devices,
+    profile,
+    calibrate,
+    problem,
+    solve,
+    learn,
+    time,
+    export,
+    show,
+    zoo,
+    bench,
+    report,
+    explain,
+    warm_up,
+):
     app.command()(command)
 
 
