@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = ["bench"]
 
+TRAINING = "training"
 MAX_REASONS = 8
 
 
 def bench(
     suite: Annotated[
         str,
-        typer.Argument(help="quick, hsdag, papers, measured, scaling, ablation-makespan, or a suite (.toml)."),
+        typer.Argument(
+            help="quick, hsdag, papers, measured, scaling, ablation-makespan, training, or a suite (.toml)."
+        ),
     ],
     folder: Annotated[
         Path | None,
@@ -56,6 +59,12 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Run a benchmark suite; a row is written when its solve ends, and rows that exist are not made again."""
+    if suite == TRAINING:
+        from placekit.cli.bench_training import TrainingChoice, bench_training
+
+        rows = (output or Path("results")) / "training.jsonl"
+        bench_training(folder, TrainingChoice(rows, method, workload, again, dry_run, time_limit_s))
+        return
     from placekit.benchmarks.plan import make_plan
     from placekit.benchmarks.store import Store
     from placekit.benchmarks.suite import read_suite

@@ -18,6 +18,7 @@ from placekit.cli.options import (
 )
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.task import TaskOptions, read_task
+from placekit.cli.train_plan import explain_training
 from placekit.errors import InvalidFileError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ __all__ = ["explain", "problem_file_of"]
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(help="Result file, as `solve` wrote it.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="Result or training plan, as `solve` wrote it.", show_default=False)],
     model: Annotated[
         Path | None,
         typer.Argument(help="The model, problem or workload that it is of; by default the one with the same name."),
@@ -61,8 +62,12 @@ def explain(
     from placekit.cli.explain_words import explanation_parts
     from placekit.cli.progress import StepBar
     from placekit.explain import explain as explain_answer
+    from placekit.io.detect import kind_of_file
     from placekit.io.result_json import read_result
 
+    if kind_of_file(file) == "training-plan":
+        explain_training(file, model, time_limit, as_json=as_json)
+        return
     result = read_result(file)
     choice = ObjectiveChoice(
         objective or _objective_of(result, model or problem_file_of(file)),

@@ -24,6 +24,7 @@ from placekit.cli.options import (
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.task import TaskOptions, read_placed, read_task
 from placekit.cli.train_plan import TRAINING_PLAN, TrainingOptions, is_training_problem, one_size, solve_training
+from placekit.errors import InvalidProblemError
 from placekit.solvers.registry import METHODS
 
 if TYPE_CHECKING:
@@ -133,6 +134,10 @@ def solve(
     from placekit.solvers.registry import get_method
 
     if objective == TRAINING_PLAN or is_training_problem(model):
+        if objective not in (None, TRAINING_PLAN):
+            raise InvalidProblemError(
+                f"{model} is a training problem; its objective is {TRAINING_PLAN}, not {objective}"
+            )
         options = TrainingOptions(
             devices, one_size("--memory", memory), bandwidth, microbatches, accelerator, data_parallel, tensor_parallel,
             recomputation, powers_of_two, schedule,

@@ -24,6 +24,7 @@ __all__ = [
     "TRAINING_PLAN",
     "TrainingOptions",
     "draw_plan",
+    "explain_training",
     "is_training_problem",
     "one_size",
     "plan_parts",
@@ -164,6 +165,46 @@ def solve_training(
     else:
         show_parts([*plan_parts(result), "", f"wrote plan  {target}"])
     raise typer.Exit(exit_code(result))
+
+
+def explain_training(plan: Path, source: Path | None, time_limit_s: float, *, as_json: bool) -> None:
+    """Say why a plan is as good as it is; `source` is what it was made from, a file or a named transformer.
+
+    Machine and batch are those of the plan; questions are asked without restrictions.
+
+    Raises
+    ------
+    InvalidProblemError
+        No source, or one that the plan is not of.
+    """
+    from placekit.cli.console import print_json, print_line
+    from placekit.solvers.training_plan.solve import solve_plan
+    from placekit.stop import MaxRuntime
+    from placekit.training.evaluate import evaluate_plan
+    from placekit.training.explain import explain_plan
+    from placekit.training.plan_json import read_plan
+
+    result = read_plan(plan)
+    if source is None:
+        raise InvalidProblemError(f"{plan}: give the file or the transformer that it plans after it")
+    problem, _ = read_training(source, TrainingOptions())
+    problem = problem.replace(
+        num_devices=result.num_devices,
+        memory_bytes=result.memory_bytes,
+        bandwidth_bytes_per_s=result.bandwidth_bytes_per_s,
+        num_microbatches=result.num_microbatches,
+    )
+    if result.plan is not None:
+        judged = evaluate_plan(problem, result.plan)
+        if judged.objective is None or abs(judged.objective - (result.objective or 0.0)) > 1e-9 * judged.objective:
+            raise InvalidProblemError(f"{plan}: it is no plan of {source}: the judge says {judged.objective} s for it")
+    stop = MaxRuntime(time_limit_s)
+    told = explain_plan(problem, result, (lambda p: solve_plan(p, stop=stop)) if time_limit_s > 0 else None)
+    if as_json:
+        print_json({"plan": str(plan), "explanation": told})
+    else:
+        for line in told:
+            print_line(f"- {line}")
 
 
 def exit_code(result: PlanResult) -> int:
