@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placekit.benchmarks.suite import Suite
-from placekit.benchmarks.suite_schema import COST_NAMES, ModelEntry, ObjectiveEntry, PlatformEntry
+from placekit.benchmarks.suite_schema import PUBLISHED, ModelEntry, ObjectiveEntry, PlatformEntry
 from placekit.contiguity import Contiguity
+from placekit.cost_models.registry import COST_MODELS, get_cost_model
 from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnknownNameError
 from placekit.io.problem_json import problem_to_dict, read_problem, write_problem
 from placekit.io.reading import inside, open_input
@@ -250,7 +251,7 @@ class _Sources:
         declared = platform.model_dump(exclude={"name"})
         if platform.file is not None:
             declared["file"] = _file_hash(self._suite.home / platform.file)
-        if platform.costs not in COST_NAMES:
+        if platform.costs != PUBLISHED and platform.costs not in COST_MODELS:
             declared["costs"] = _file_hash(self._costs_file(platform, model))
         return declared
 
@@ -295,21 +296,15 @@ class _Sources:
         entries = self._suite.content.platform or (PlatformEntry(name="default"),)
         entry = next(each for each in entries if each.name == platform_name)
         source = self._read_model(path, zoo)
-        if entry.costs == "published":
+        if entry.costs == PUBLISHED:
             from placekit.benchmarks.two_kinds import two_kind_costs
             from placekit.io.platform_toml import PlatformFile
 
             platform, costs = two_kind_costs(source, json.loads(zoo)["zoo"] if zoo is not None else model)
             return PlatformFile(platform), costs
         file = self._platform(entry)
-        if entry.costs == "analytic":
-            from placekit.cost_models.analytic import Analytic
-
-            return file, Analytic.from_platform_file(file).cost_table(source, file.platform)
-        if entry.costs == "profiled":
-            from placekit.cost_models.profiled import Profiled
-
-            return file, Profiled().cost_table(source, file.platform)
+        if entry.costs in COST_MODELS:
+            return file, get_cost_model(entry.costs, file).cost_table(source, file.platform)
         from placekit.io.costs_json import read_costs
 
         costs = read_costs(str(self._costs_file(entry, model)), source.graph)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from placekit.io.schemas import FreeForm
 
-__all__ = ["COST_NAMES", "MethodEntry", "ModelEntry", "ObjectiveEntry", "PlatformEntry", "SuiteModel"]
+__all__ = ["PUBLISHED", "MethodEntry", "ModelEntry", "ObjectiveEntry", "PlatformEntry", "SuiteModel"]
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -57,8 +57,8 @@ class ModelEntry(_Strict):
         return self
 
 
-COST_NAMES = ("analytic", "profiled", "published")
-"""What `PlatformEntry.costs` can be beside a file."""
+PUBLISHED = "published"
+"""What `PlatformEntry.costs` can be beside a file and the name of a cost model."""
 
 
 class PlatformEntry(_Strict):

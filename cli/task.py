@@ -13,7 +13,6 @@ from placekit.cli.platforms import PlatformChoice, limit_memory
 from placekit.errors import InvalidFileError, InvalidProblemError
 
 if TYPE_CHECKING:
-    from placekit.cost_models.base import CostModel
     from placekit.costs import CostTable
     from placekit.graph import OpGraph
     from placekit.io.model import ModelSource
@@ -79,23 +78,19 @@ def cost_table(source: ModelSource, platform: PlatformFile, costs: str | None) -
         A device that cannot be measured here, a kind that the table of specs does not know, or a bad file.
     """
     from placekit.cli.progress import StepBar
+    from placekit.cost_models.registry import COST_MODELS, get_cost_model
 
-    if costs not in (None, "profiled", "analytic"):
+    name = costs or "profiled"
+    if name not in COST_MODELS:
         from placekit.io.costs_json import read_costs
 
-        if not Path(str(costs)).exists():
-            raise InvalidFileError(f"--costs {costs}: no such file; it is a costs file, 'analytic' or 'profiled'")
-        return read_costs(str(costs), source.graph).for_kinds(platform.platform.kinds)
-    model: CostModel
-    if costs == "analytic":
-        from placekit.cost_models.analytic import Analytic
-
+        if not Path(name).exists():
+            known = ", ".join(map(repr, COST_MODELS))
+            raise InvalidFileError(f"--costs {name}: no such file; it is a costs file or one of {known}")
+        return read_costs(name, source.graph).for_kinds(platform.platform.kinds)
+    if name != "profiled":
         source.require_static()  # unknown dimensions would count as 1
-        model = Analytic.from_platform_file(platform)
-    else:
-        from placekit.cost_models.profiled import Profiled
-
-        model = Profiled()
+    model = get_cost_model(name, platform)
     with StepBar() as bar:
         return model.cost_table(source, platform.platform, progress=bar)
 

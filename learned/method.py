@@ -6,14 +6,14 @@ A learned method is one subclass of `LearnedMethod` that says how to make its le
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +27,8 @@ from placekit.learned.rewards import RewardStopped
 from placekit.learned.threads import one_thread
 from placekit.learned.training import Learner, Metrics, Training, TrainingParams, reinforce
 from placekit.learned.uncertainty import op_uncertainty
-from placekit.method import Run
+from placekit.method import Method, Run
 from placekit.problem import Problem
-from placekit.solvers.params import read_params
 from placekit.solvers.registry import get_method
 from placekit.stop import MaxRuntime, StopReason
 
@@ -80,7 +79,7 @@ class Session:
             raise InvalidProblemError(f"checkpoint interval is {self.checkpoint_every_s} s; it must be >= 0")
 
 
-class LearnedMethod(ABC):
+class LearnedMethod(Method):
     """A method that trains a policy on the problem at hand and answers with the best placement it met.
 
     The single devices are offered first; then every improvement during training; at the end the policy's own answers
@@ -94,24 +93,12 @@ class LearnedMethod(ABC):
         Files to read and write; nothing by default.
     """
 
-    name: ClassVar[str]
     params_type: ClassVar[type[TrainingParams]]
     loop: ClassVar[Callable[..., StopReason]] = staticmethod(reinforce)
 
     def __init__(self, params: TrainingParams | None = None, session: Session | None = None) -> None:
         self.params = params or self.params_type()
         self.session = session or Session()
-
-    @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; it has no argument."""
-        if argument is not None:
-            raise InvalidProblemError(f"method {cls.name!r} takes no argument, but {argument!r} was given")
-        return cls(read_params(cls.params_type, cls.name, params))
-
-    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
-        """Return None: the environment scores every objective and every constraint."""
-        return None
 
     @abstractmethod
     def make_learner(self, environment: Environment) -> Learner:

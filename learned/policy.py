@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 
@@ -20,9 +20,9 @@ from placekit.learned.environment import Environment
 from placekit.learned.method import LearnedMethod, apply_weights, offer_decoded, seeded_learner
 from placekit.learned.threads import one_thread
 from placekit.learned.uncertainty import op_uncertainty
-from placekit.method import Run
+from placekit.method import Method, Run
+from placekit.params import read_params
 from placekit.problem import Problem
-from placekit.solvers.params import read_params
 from placekit.solvers.registry import METHODS, get_method
 from placekit.stop import StopReason
 
@@ -53,7 +53,7 @@ class PolicyParams:
             raise InvalidProblemError(f"policy: rollouts is {self.rollouts}; it must be >= 0")
 
 
-class TrainedPolicy:
+class TrainedPolicy(Method):
     """Applies the policy of a checkpoint to a problem, which need not be the one it was trained on: no weight changes.
 
     Parameters
@@ -69,7 +69,7 @@ class TrainedPolicy:
         A file that is no policy.
     """
 
-    name: ClassVar[str] = "policy"
+    name = "policy"
 
     def __init__(self, path: Path, params: PolicyParams | None = None) -> None:
         self.path = path

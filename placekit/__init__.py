@@ -4,7 +4,7 @@
 >>> graph = pk.OpGraph.from_edges(["embed", "encode", "decode"], [("embed", "encode"), ("encode", "decode")])
 >>> costs = pk.CostTable(("cpu",), [[2e-3], [3e-3], [4e-3]], [[0.0], [0.0]], [0, 0, 0])
 >>> problem = pk.Problem(graph, pk.Platform.of(cpu=2, host="cpu"), costs)
->>> result = pk.solve(problem, method="ilp", stop=pk.MaxRuntime(10))
+>>> result = pk.solve(problem, stop=pk.MaxRuntime(10))
 >>> result.objective, dict(result.placement)
 (0.005, {'embed': 'cpu.0', 'encode': 'cpu.0', 'decode': 'cpu.1'})
 
@@ -21,12 +21,20 @@ from placekit.costs import CostTable as CostTable
 from placekit.errors import PlacekitError as PlacekitError
 from placekit.evaluate import Evaluation as Evaluation
 from placekit.evaluate import evaluate as evaluate
+from placekit.explain import Explanation as Explanation
+from placekit.explain import explain as explain
 from placekit.graph import OpGraph as OpGraph
+from placekit.method import Method as Method
+from placekit.method import Run as Run
+from placekit.objectives import Loads as Loads
 from placekit.objectives import Makespan as Makespan
 from placekit.objectives import Objective as Objective
 from placekit.objectives import OffloadLatency as OffloadLatency
+from placekit.objectives import Schedule as Schedule
+from placekit.objectives import Score as Score
 from placekit.objectives import SerialLatency as SerialLatency
 from placekit.objectives import Throughput as Throughput
+from placekit.objectives import register_objective as register_objective
 from placekit.placement import Placement as Placement
 from placekit.placement import Violation as Violation
 from placekit.platform import Device as Device
@@ -45,7 +53,11 @@ from placekit.stop import TargetGap as TargetGap
 if TYPE_CHECKING:
     from placekit.cost_models.analytic import Analytic as Analytic
     from placekit.cost_models.openvino.devices import core_groups as core_groups
+    from placekit.cost_models.openvino.time_placement import time_placement as time_placement
+    from placekit.cost_models.openvino.timing import Timing as Timing
+    from placekit.cost_models.openvino.timing import TimingSettings as TimingSettings
     from placekit.cost_models.profiled import Profiled as Profiled
+    from placekit.cost_models.registry import register_cost_model as register_cost_model
     from placekit.io.costs_json import read_costs as read_costs
     from placekit.io.costs_json import write_costs as write_costs
     from placekit.io.model import ModelSource as ModelSource
@@ -59,13 +71,75 @@ if TYPE_CHECKING:
     from placekit.io.result_json import write_result as write_result
     from placekit.io.workload_json import read_workload as read_workload
     from placekit.io.workload_json import write_workload as write_workload
+    from placekit.solvers.registry import register_method as register_method
+
+__all__ = [
+    "Analytic",
+    "Contiguity",
+    "CostTable",
+    "Device",
+    "Evaluation",
+    "Explanation",
+    "Link",
+    "Loads",
+    "Makespan",
+    "MaxIterations",
+    "MaxRuntime",
+    "Method",
+    "ModelSource",
+    "NoImprovement",
+    "Objective",
+    "OffloadLatency",
+    "OpGraph",
+    "PlacekitError",
+    "Placement",
+    "Platform",
+    "Problem",
+    "Profiled",
+    "Result",
+    "Run",
+    "Schedule",
+    "Score",
+    "SerialLatency",
+    "Status",
+    "StopReason",
+    "TargetGap",
+    "Throughput",
+    "Timing",
+    "TimingSettings",
+    "Violation",
+    "__version__",
+    "core_groups",
+    "evaluate",
+    "explain",
+    "read_costs",
+    "read_model",
+    "read_placement",
+    "read_platform",
+    "read_problem",
+    "read_result",
+    "read_workload",
+    "register_cost_model",
+    "register_method",
+    "register_objective",
+    "solve",
+    "time_placement",
+    "write_costs",
+    "write_placement",
+    "write_problem",
+    "write_result",
+    "write_workload",
+]
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "cost_models.analytic": ("Analytic",),
     "cost_models.openvino.devices": ("core_groups",),
+    "cost_models.openvino.time_placement": ("time_placement",),
+    "cost_models.openvino.timing": ("Timing", "TimingSettings"),
     "cost_models.profiled": ("Profiled",),
+    "cost_models.registry": ("register_cost_model",),
     "io.costs_json": ("read_costs", "write_costs"),
     "io.model": ("ModelSource", "read_model"),
     "io.placement_json": ("read_placement", "write_placement"),
@@ -73,6 +147,7 @@ _HOMES = {
     "io.problem_json": ("read_problem", "write_problem"),
     "io.result_json": ("read_result", "write_result"),
     "io.workload_json": ("read_workload", "write_workload"),
+    "solvers.registry": ("register_method",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -86,4 +161,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOME_OF]
+    return sorted(__all__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +17,14 @@ from numpy.typing import NDArray
 from placekit.contiguity import Contiguity
 from placekit.free_leaves import merge_free_leaves
 from placekit.graph import distinct, number_by_first, sum_by
+from placekit.objectives.base import O_co
 from placekit.problem import Problem
 
 __all__ = ["Contraction", "contract", "join_classes"]
 
 
 @dataclass(frozen=True, eq=False)
-class Contraction:
+class Contraction(Generic[O_co]):
     """A problem with one node per class of ops that share a device.
 
     Parameters
@@ -49,7 +51,7 @@ class Contraction:
         Distinct edges of the order graph between different classes.
     """
 
-    problem: Problem
+    problem: Problem[O_co]
     class_of_op: NDArray[np.int64]
     leader: NDArray[np.int64]
     time_s: NDArray[np.float64]
@@ -95,7 +97,7 @@ class Contraction:
         return device_of_op[self.leader]
 
 
-def contract(problem: Problem) -> Contraction:
+def contract(problem: Problem[O_co]) -> Contraction[O_co]:
     """Contract the ops of `problem` that must share a device, or may without loss.
 
     Those that must are the classes of `Problem.op_class`, and under `Contiguity.ACYCLIC` also the strongly connected
@@ -126,7 +128,7 @@ def join_classes(contraction: Contraction, follows: NDArray[np.int64]) -> Contra
     return _contract(contraction.problem, class_of_op, leader)
 
 
-def _contract(problem: Problem, class_of_op: NDArray[np.int64], leader: NDArray[np.int64]) -> Contraction:
+def _contract(problem: Problem[O_co], class_of_op: NDArray[np.int64], leader: NDArray[np.int64]) -> Contraction[O_co]:
     graph, platform, costs = problem.graph, problem.platform, problem.costs
     num_classes, num_kinds = len(leader), len(platform.kinds)
 

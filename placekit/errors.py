@@ -22,6 +22,10 @@ class InvalidProblemError(PlacekitError, ValueError):
     """A platform, cost table, placement or problem whose parts are wrong or do not fit together."""
 
 
+class UnknownParameterError(InvalidProblemError):
+    """A parameter that a method does not have; the message lists those it has."""
+
+
 class InvalidFileError(PlacekitError, ValueError):
     """A file that cannot be read as what it is said to be; the message names the file and the place."""
 
@@ -36,6 +40,10 @@ class UnsupportedProblemError(PlacekitError, ValueError):
 
 class SolverUnavailableError(PlacekitError, ImportError):
     """A method needs a package that is not installed; the message gives the install line."""
+
+
+class PluginError(PlacekitError, ImportError):
+    """What an installed package adds to placekit cannot be used; the message names the package."""
 
 
 class DeviceUnavailableError(PlacekitError, RuntimeError):

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from time import perf_counter
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Generic, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from placekit.compile_clock import compiling_s
 from placekit.errors import InvalidProblemError, JudgeDisagreementError
 from placekit.evaluate import Evaluation, evaluate
+from placekit.objectives.base import O_co
+from placekit.params import NoParams, read_params
 from placekit.patience import compiles_inline
 from placekit.placement import Placement, Violation
 from placekit.problem import Problem
@@ -33,7 +37,7 @@ MAX_SEED = 2**63 - 1
 """Largest seed: what result files can say."""
 
 
-class Run:
+class Run(Generic[O_co]):
     """One solve in progress: the problem, the clock, the seed, the best so far.
 
     Several threads may offer placements and raise the bound.
@@ -65,7 +69,7 @@ class Run:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: Problem[O_co],
         stop: Stop | None = None,
         seed: int = 0,
         warm_start: Placement | None = None,
@@ -89,7 +93,7 @@ class Run:
         self.trace: list[Incumbent] = []
         self.info: dict[str, Any] = {}
         self.uncertainty: Callable[[], NDArray[np.float64]] | None = None
-        self.parts: dict[Any, Run] = {}
+        self.parts: dict[Any, Run[Any]] = {}
         self._stale = 0
         self._step_s = time_step_s(problem)
         self._until_s = math.inf
@@ -251,21 +255,67 @@ class Run:
             self._on_progress(line)
 
 
-class Method(Protocol):
-    """Anything that turns a problem into a result. Made from its parameters: one frozen dataclass per method."""
+class Method(ABC):
+    """Anything that turns a problem into a result: a name, parameters, and one verb, `run`.
 
-    name: ClassVar[str]
+    Parameters
+    ----------
+    params
+        Parameters of the method; the defaults if None.
+
+    Examples
+    --------
+    >>> class Last(Method):
+    ...     name = "last"
+    ...
+    ...     def run(self, run: Run) -> StopReason:
+    ...         problem = run.problem
+    ...         run.offer(np.full(problem.graph.num_ops, problem.platform.num_devices - 1))
+    ...         return StopReason.FINISHED
+    """
+
+    name: str
     """Name in the registry."""
+    params_type: ClassVar[type[Any]] = NoParams
+    """Frozen dataclass of the parameters, each with a default."""
+    argument: ClassVar[str | None] = None
+    """The parameter that is meant by what follows the colon in ``name:argument``; None if nothing may follow."""
+
+    params: Any
+    """The parameters."""
+
+    def __init__(self, params: Any = None) -> None:
+        self.params = self.params_type() if params is None else params
 
     @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Method:
-        """Make the method from what follows the colon in ``name:argument``, and from named parameters."""
-        ...
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method from what follows the colon in ``name:argument``, and from named parameters.
 
-    def supports(self, problem: Problem) -> str | None:
+        Raises
+        ------
+        InvalidProblemError
+            A parameter that the method does not have, or a value that it may not have.
+        """
+        return cls(read_params(cls.params_type, cls.name, {**params, **cls._meant_by(argument)}))
+
+    @classmethod
+    def _meant_by(cls, argument: str | None) -> dict[str, Any]:
+        if argument is None:
+            return {}
+        types = {field.name: str(field.type) for field in fields(cls.params_type)}
+        if cls.argument is None:
+            can = f"takes no argument; got {argument!r}" if types else "has no parameters"
+            raise InvalidProblemError(f"method {cls.name!r} {can}")
+        if "int" not in types[cls.argument]:
+            return {cls.argument: argument}
+        if not argument.isdigit():
+            raise InvalidProblemError(f"{cls.name}: {cls.argument} is {argument!r}; it must be a whole number >= 1")
+        return {cls.argument: int(argument)}
+
+    def supports(self, problem: Problem[Any]) -> str | None:  # noqa: ARG002  # for those that can do everything
         """Return None if the method can work on `problem`, else one sentence that says why not."""
-        ...
+        return None
 
-    def run(self, run: Run) -> StopReason:
+    @abstractmethod
+    def run(self, run: Run[Any]) -> StopReason:
         """Work on `run.problem` until done or told to stop; report through `run`; return why it ended."""
-        ...

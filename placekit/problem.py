@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from placekit.contiguity import Contiguity, order_edges
 from placekit.costs import CostTable
 from placekit.errors import InvalidGraphError, InvalidProblemError, did_you_mean
 from placekit.graph import OpGraph, frozen_array, number_by_first
-from placekit.objectives.base import Objective
+from placekit.objectives.base import O_co
 from placekit.objectives.throughput import Throughput
 from placekit.op_patterns import matching_ops
 from placekit.platform import Platform
@@ -26,7 +26,7 @@ UNPINNED = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(Generic[O_co]):
     """Everything that a method needs to know. Immutable; the parts are checked against each other.
 
     Parameters
@@ -60,7 +60,7 @@ class Problem:
     graph: OpGraph
     platform: Platform
     costs: CostTable
-    objective: Objective = Throughput()  # noqa: RUF009  # frozen, holds no state
+    objective: O_co = Throughput()  # type: ignore[assignment]  # noqa: RUF009  # frozen, holds no state
     contiguity: Contiguity = None  # type: ignore[assignment]  # None = the objective's default, filled below
     colocation: NDArray[np.int64] = None  # type: ignore[assignment]
     pinned: NDArray[np.int64] = None  # type: ignore[assignment]

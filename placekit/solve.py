@@ -27,7 +27,7 @@ __all__ = ["solve"]
 
 def solve(
     problem: Problem,
-    method: str | Method = "ilp",
+    method: str | Method = "auto",
     *,
     stop: Stop | None = None,
     seed: int = 0,
@@ -42,7 +42,8 @@ def solve(
     problem
         What to place.
     method
-        A name from the registry (``"ilp"``, ``"round-robin"``, ``"single:GPU"``, ...) or a method object.
+        A name from the registry (``"auto"``, ``"ilp"``, ``"single:GPU"``, ...) or a method object. ``"auto"`` picks the
+        strongest sequence for the problem, and takes at most a minute unless `stop` says otherwise.
     stop
         When to stop, for example ``MaxRuntime(60) | TargetGap(0.01)``; by default when the method is done.
     seed

@@ -17,7 +17,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
 from placekit.problem import Problem
 
 __all__ = ["BOUND_TOLERANCE", "common_step_s", "round_up_to_step", "time_step_s"]
@@ -37,12 +36,10 @@ def time_step_s(problem: Problem) -> float | None:
 
     O(times * decimals).
     """
-    objective, costs = problem.objective, problem.costs
-    # what another objective adds up is not known here
-    if not isinstance(objective, (Makespan, OffloadLatency, SerialLatency, Throughput)):
+    constants_s, costs = problem.objective.constants_s(), problem.costs
+    if constants_s is None:
         return None
-    more = np.array([objective.subgraph_cost_s if isinstance(objective, SerialLatency) else 0.0])
-    return common_step_s(costs.op_time_s[costs.supported], costs.transfer_time_s.ravel(), more)
+    return common_step_s(costs.op_time_s[costs.supported], costs.transfer_time_s.ravel(), np.array(constants_s))
 
 
 def common_step_s(*times_s: NDArray[np.float64]) -> float | None:

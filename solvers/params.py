@@ -1,34 +1,136 @@
-"""Parameters of a method: one frozen dataclass each, filled from names and values."""
+"""Parameters of the methods that serve several objectives, read in the rooms of all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, TypeVar
+from dataclasses import dataclass
 
 from placekit.errors import InvalidProblemError
 
-__all__ = ["read_params"]
-
-P = TypeVar("P")
+__all__ = ["CpsatParams", "DpParams", "IlpParams", "LnsParams", "LocalSearchParams"]
 
 
-def read_params(cls: type[P], method: str, values: Mapping[str, Any]) -> P:
-    """Make the parameters `cls` of `method` from `values`.
+@dataclass(frozen=True, slots=True)
+class DpParams:
+    """Parameters of ``dp``.
 
-    Raises
-    ------
-    InvalidProblemError
-        A name that the method does not have (the message lists those it has), or a value of another type.
+    Parameters
+    ----------
+    random_orders
+        Random orders for the start, after the named ones.
+    max_memory_bytes
+        Most memory for ideals; beyond it the search returns what it has and a bound.
     """
-    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # P is always a dataclass here
-    for name, value in values.items():
-        if name not in known:
-            has = ", ".join(known) or "none"
-            raise InvalidProblemError(f"method {method!r} has no parameter {name!r}; parameters are: {has}")
-        default = known[name].default
-        if default is not None and not isinstance(value, int | float if isinstance(default, float) else type(default)):
-            raise InvalidProblemError(
-                f"method {method!r}: parameter {name!r} is {value!r}; it must be of type {type(default).__name__}"
-            )
-    return cls(**values)
+
+    random_orders: int = 0
+    max_memory_bytes: int = 400_000_000
+
+    def __post_init__(self) -> None:
+        for name, low in (("random_orders", 0), ("max_memory_bytes", 1_000_000)):
+            if getattr(self, name) < low:
+                raise InvalidProblemError(f"dp: {name} is {getattr(self, name)}; it must be >= {low}")
+
+
+@dataclass(frozen=True, slots=True)
+class IlpParams:
+    """Parameters of ``ilp``.
+
+    Parameters
+    ----------
+    solver
+        ``"HiGHS"``, or any other solver that PuLP knows by name and finds (``"CBC"``, ``"GUROBI"``, ...).
+        Only HiGHS reports a bound and incumbents while it runs.
+    threads
+        Threads of the solver; every usable core if None.
+    mps
+        File to which the model is written in MPS format before it is solved; None for no file.
+    """
+
+    solver: str = "HiGHS"
+    threads: int | None = None
+    mps: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise InvalidProblemError(f"ilp: threads is {self.threads}; it must be >= 1")
+
+
+@dataclass(frozen=True, slots=True)
+class CpsatParams:
+    """Parameters of ``cpsat``.
+
+    Parameters
+    ----------
+    workers
+        Parallel workers of CP-SAT; 8 or the usable cores if None, whichever is more, because CP-SAT's strategies
+        complement each other even where they share a core. Only with one worker, which small models always get, does
+        the same seed give the same answer whatever the machine does besides. Limits below the best makespan are refuted
+        by one worker whatever this says.
+    """
+
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise InvalidProblemError(f"cpsat: workers is {self.workers}; it must be >= 1")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSearchParams:
+    """Parameters of ``local-search``.
+
+    Parameters
+    ----------
+    patience
+        Ends after so many V-cycles in a row without a better placement.
+    steps
+        Proposals per class and level of a V-cycle.
+    fresh
+        Share of the cycles that start anew instead of from the best placement.
+    max_cycles
+        Ends after so many V-cycles in all; None for any number.
+    """
+
+    patience: int = 100
+    steps: int = 400
+    fresh: float = 0.5
+    max_cycles: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, low in (("patience", 1), ("steps", 1), ("max_cycles", 1)):
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise InvalidProblemError(f"local-search: {name} is {value}; it must be >= {low}")
+        if not 0 <= self.fresh <= 1:
+            raise InvalidProblemError(f"local-search: fresh is {self.fresh}; it must be between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True)
+class LnsParams:
+    """Parameters of ``lns``.
+
+    Parameters
+    ----------
+    patience
+        Ends after so many neighbourhoods in a row without a better placement.
+    effort
+        Limit of one neighbourhood in CP-SAT's deterministic time, about a second each.
+    workers
+        Neighbourhoods that are searched at the same time, each by one worker of CP-SAT; 2 if None. The best of them is
+        taken, so the answer depends on this number and the seed, but not on the machine, unless time runs out.
+    uncertainty
+        True to draw neighbourhoods of one more kind: ops whose device a learned policy is undecided about. It is the
+        policy of the method before, as in ``hsdag+lns`` or ``policy:pretrained+lns``. For throughput and makespan.
+    """
+
+    patience: int = 100
+    effort: float = 1.0
+    workers: int | None = None
+    uncertainty: bool = False
+
+    def __post_init__(self) -> None:
+        if self.patience < 1:
+            raise InvalidProblemError(f"lns: patience is {self.patience}; it must be >= 1")
+        if self.effort <= 0:
+            raise InvalidProblemError(f"lns: effort is {self.effort}; it must be > 0")
+        if self.workers is not None and self.workers < 1:
+            raise InvalidProblemError(f"lns: workers is {self.workers}; it must be >= 1")

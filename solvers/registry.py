@@ -1,19 +1,37 @@
-"""The table of methods: name -> module and class, imported on use."""
+"""The table of methods: which class serves which method and objective, imported on use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from shutil import which
-from types import MappingProxyType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from placekit.errors import SolverUnavailableError, UnknownNameError, did_you_mean
-from placekit.method import Method
+from placekit.errors import (
+    InvalidProblemError,
+    PluginError,
+    SolverUnavailableError,
+    UnknownNameError,
+    UnknownParameterError,
+    UnsupportedProblemError,
+    did_you_mean,
+)
+from placekit.method import Method, Run
+from placekit.plugins import OpenTable, load, plugin_name
+from placekit.problem import Problem
+from placekit.stop import StopReason
 
-__all__ = ["METHODS", "MethodEntry", "get_method"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["ANY", "METHODS", "MethodEntry", "get_method", "register_method"]
+
+Target: TypeAlias = str | type[Method]
+"""A class, or where it is: ``module:Class``."""
+ANY = "*"
+"""In place of an objective's name: every objective without a class of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +41,7 @@ class MethodEntry:
     Parameters
     ----------
     target
-        ``module:Class``.
+        ``module:Class``, or the class itself; or such by the name of the objective that it serves, `ANY` for others.
     family
         ``"baseline"``, ``"heuristic"``, ``"exact"``, ``"learned"`` or ``"hybrid"``.
     guarantee
@@ -36,115 +54,201 @@ class MethodEntry:
         Programs of which it needs one on the PATH; the first is named in the message if none is there.
     argument
         What must follow the colon in ``name:argument``; None if nothing must.
+    plugin
+        The entry point that brought it; None for placekit's own and for those that were registered.
     """
 
-    target: str
-    family: str
-    guarantee: str
+    target: Target | Mapping[str, Target]
+    family: str = "heuristic"
+    guarantee: str = "none"
     requires: tuple[str, ...] = ()
     extra: str | None = None
     programs: tuple[str, ...] = ()
     argument: str | None = None
+    plugin: EntryPoint | None = None
 
 
-METHODS: Mapping[str, MethodEntry] = MappingProxyType(
-    {
-        "auto": MethodEntry("placekit.solvers.sequence.auto:Auto", "hybrid", "the strongest sequence for the problem"),
-        "single": MethodEntry("placekit.solvers.generic.baselines:SingleDevice", "baseline", "the best single device"),
-        "round-robin": MethodEntry("placekit.solvers.generic.baselines:RoundRobin", "baseline", "none"),
-        "random": MethodEntry("placekit.solvers.generic.baselines:RandomSearch", "baseline", "best of N samples"),
-        "enumerate": MethodEntry(
-            "placekit.solvers.generic.enumeration.method:Enumerate", "exact", "optimal, for small problems"
-        ),
-        "dp": MethodEntry("placekit.solvers.throughput.dp.method:Dp", "exact", "optimal among acyclic placements"),
-        "dpl": MethodEntry(
-            "placekit.solvers.throughput.dp.linear:LinearDp", "heuristic", "optimal for the prefixes of some orders"
-        ),
-        "ilp": MethodEntry(
-            "placekit.solvers.assignment.ilp.method:Ilp",
-            "exact",
-            "optimal at its end, a bound at any time",
-            ("pulp", "highspy"),
-        ),
-        "cpsat": MethodEntry(
-            "placekit.solvers.assignment.cpsat.method:Cpsat",
-            "exact",
-            "optimal at its end, a bound at any time",
-            ("ortools",),
-        ),
-        "mincut": MethodEntry(
-            "placekit.solvers.serial_latency.method:MinCut",
-            "exact",
-            "optimal at its end; at once for two kinds without limits",
-            ("ortools", "pulp", "highspy"),
-        ),
-        "local-search": MethodEntry(
-            "placekit.solvers.throughput.local_search.method:LocalSearch",
-            "heuristic",
-            "best of many annealed placements",
-        ),
-        "lns": MethodEntry(
-            "placekit.solvers.throughput.lns.method:Lns", "heuristic", "best of many neighbourhoods", ("ortools",)
-        ),
-        "bound": MethodEntry("placekit.solvers.throughput.bounds.method:Bound", "exact", "lower bounds", ("highspy",)),
-        "pipedream": MethodEntry(
-            "placekit.solvers.throughput.pipedream:PipeDream",
-            "baseline",
-            "optimal for PipeDream's own objective on a line",
-        ),
-        "greedy": MethodEntry("placekit.solvers.generic.greedy:Greedy", "baseline", "none"),
-        "metis": MethodEntry(
-            "placekit.solvers.generic.partitioners:Metis", "baseline", "none", ("pymetis",), "partition"
-        ),
-        "scotch": MethodEntry(
-            "placekit.solvers.generic.partitioners:Scotch", "baseline", "none", programs=("scotch_gpart", "gpart")
-        ),
-        "heft": MethodEntry("placekit.solvers.makespan.lists.schedulers:Heft", "heuristic", "none"),
-        "cpop": MethodEntry("placekit.solvers.makespan.lists.schedulers:Cpop", "heuristic", "none"),
-        "peft": MethodEntry("placekit.solvers.makespan.lists.schedulers:Peft", "heuristic", "none"),
-        "critical-path": MethodEntry("placekit.solvers.makespan.lists.schedulers:CriticalPath", "heuristic", "none"),
-        "m-topo": MethodEntry("placekit.solvers.makespan.lists.schedulers:MTopo", "heuristic", "none"),
-        "m-etf": MethodEntry("placekit.solvers.makespan.lists.schedulers:MEtf", "heuristic", "none"),
-        "m-sct": MethodEntry("placekit.solvers.makespan.lists.schedulers:MSct", "heuristic", "none"),
-        "hsdag": MethodEntry(
-            "placekit.learned.hsdag.method:Hsdag",
-            "learned",
-            "best of what a policy met while it learned",
-            ("torch", "torch_geometric"),
-            "learned",
-        ),
-        "gdp": MethodEntry(
-            "placekit.learned.gdp.method:Gdp",
-            "learned",
-            "best of what a policy met while it learned",
-            ("torch",),
-            "learned",
-        ),
-        "placeto": MethodEntry(
-            "placekit.learned.placeto.method:Placeto",
-            "learned",
-            "best of what a policy met while it learned",
-            ("torch",),
-            "learned",
-        ),
-        "rnn": MethodEntry(
-            "placekit.learned.rnn.method:Rnn",
-            "learned",
-            "best of what a policy met while it learned",
-            ("torch",),
-            "learned",
-        ),
-        "policy": MethodEntry(
-            "placekit.learned.policy:TrainedPolicy",
-            "learned",
-            "best of a few samples of a trained policy",
-            ("torch",),
-            "learned",
-            argument="PATH",
-        ),
-        "file": MethodEntry("placekit.solvers.generic.expert:FilePlacement", "baseline", "none", argument="PATH"),
-    }
-)
+_OWN = {
+    "auto": MethodEntry("placekit.solvers.sequence.auto:Auto", "hybrid", "the strongest sequence for the problem"),
+    "single": MethodEntry("placekit.solvers.generic.baselines:SingleDevice", "baseline", "the best single device"),
+    "round-robin": MethodEntry("placekit.solvers.generic.baselines:RoundRobin", "baseline"),
+    "random": MethodEntry("placekit.solvers.generic.baselines:RandomSearch", "baseline", "best of N samples"),
+    "enumerate": MethodEntry(
+        "placekit.solvers.generic.enumeration.method:Enumerate", "exact", "optimal, for small problems"
+    ),
+    "dp": MethodEntry(
+        {
+            "throughput": "placekit.solvers.throughput.dp.exact:ThroughputDp",
+            "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyDp",
+        },
+        "exact",
+        "optimal among acyclic placements",
+    ),
+    "dpl": MethodEntry(
+        {"throughput": "placekit.solvers.throughput.dp.linear:LinearDp"},
+        "heuristic",
+        "optimal for the prefixes of some orders",
+    ),
+    "ilp": MethodEntry(
+        {
+            "throughput": "placekit.solvers.throughput.programs:ThroughputIlp",
+            "serial-latency": "placekit.solvers.assignment.ilp.solve:AssignmentIlp",
+            "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyIlp",
+        },
+        "exact",
+        "optimal at its end, a bound at any time",
+        ("pulp", "highspy"),
+    ),
+    "cpsat": MethodEntry(
+        {
+            "throughput": "placekit.solvers.throughput.programs:ThroughputCpsat",
+            "serial-latency": "placekit.solvers.assignment.cpsat.solve:AssignmentCpsat",
+            "makespan": "placekit.solvers.makespan.methods:MakespanCpsat",
+            "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyCpsat",
+        },
+        "exact",
+        "optimal at its end, a bound at any time",
+        ("ortools",),
+    ),
+    "mincut": MethodEntry(
+        {"serial-latency": "placekit.solvers.serial_latency.mincut:MinCut"},
+        "exact",
+        "optimal at its end; at once for two kinds without limits",
+        ("ortools", "pulp", "highspy"),
+    ),
+    "local-search": MethodEntry(
+        {
+            "throughput": "placekit.solvers.throughput.local_search.multilevel:ThroughputLocalSearch",
+            "makespan": "placekit.solvers.makespan.methods:MakespanLocalSearch",
+            "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyLocalSearch",
+            ANY: "placekit.solvers.generic.local_search:LocalSearch",
+        },
+        "heuristic",
+        "best of many annealed placements",
+    ),
+    "lns": MethodEntry(
+        {
+            "throughput": "placekit.solvers.throughput.lns.search:ThroughputLns",
+            "makespan": "placekit.solvers.makespan.methods:MakespanLns",
+            "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyLns",
+        },
+        "heuristic",
+        "best of many neighbourhoods",
+        ("ortools",),
+    ),
+    "bound": MethodEntry(
+        {
+            "throughput": "placekit.solvers.throughput.bounds.portfolio:ThroughputBound",
+            "serial-latency": "placekit.solvers.serial_latency.bound:SerialLatencyBound",
+            "makespan": "placekit.solvers.makespan.methods:MakespanBound",
+            "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyBound",
+            ANY: "placekit.solvers.generic.bound:QuickBound",
+        },
+        "exact",
+        "lower bounds",
+        ("highspy",),
+    ),
+    "pipedream": MethodEntry(
+        "placekit.solvers.generic.pipedream:PipeDream", "baseline", "optimal for PipeDream's own objective on a line"
+    ),
+    "greedy": MethodEntry("placekit.solvers.generic.greedy:Greedy", "baseline"),
+    "metis": MethodEntry(
+        "placekit.solvers.generic.partitioners:Metis", "baseline", requires=("pymetis",), extra="partition"
+    ),
+    "scotch": MethodEntry(
+        "placekit.solvers.generic.partitioners:Scotch", "baseline", programs=("scotch_gpart", "gpart")
+    ),
+    **{
+        name: MethodEntry({"makespan": f"placekit.solvers.makespan.lists.schedulers:{scheduler}"})
+        for name, scheduler in {
+            "heft": "Heft",
+            "cpop": "Cpop",
+            "peft": "Peft",
+            "critical-path": "CriticalPath",
+            "m-topo": "MTopo",
+            "m-etf": "MEtf",
+            "m-sct": "MSct",
+        }.items()
+    },
+    "hsdag": MethodEntry(
+        "placekit.learned.hsdag.method:Hsdag",
+        "learned",
+        "best of what a policy met while it learned",
+        ("torch", "torch_geometric"),
+        "learned",
+    ),
+    "gdp": MethodEntry(
+        "placekit.learned.gdp.method:Gdp",
+        "learned",
+        "best of what a policy met while it learned",
+        ("torch",),
+        "learned",
+    ),
+    "placeto": MethodEntry(
+        "placekit.learned.placeto.method:Placeto",
+        "learned",
+        "best of what a policy met while it learned",
+        ("torch",),
+        "learned",
+    ),
+    "rnn": MethodEntry(
+        "placekit.learned.rnn.method:Rnn",
+        "learned",
+        "best of what a policy met while it learned",
+        ("torch",),
+        "learned",
+    ),
+    "policy": MethodEntry(
+        "placekit.learned.policy:TrainedPolicy",
+        "learned",
+        "best of a few samples of a trained policy",
+        ("torch",),
+        "learned",
+        argument="PATH",
+    ),
+    "file": MethodEntry("placekit.solvers.generic.expert:FilePlacement", "baseline", argument="PATH"),
+}
+
+METHODS: OpenTable[MethodEntry] = OpenTable("method", _OWN, lambda point: MethodEntry(point.value, plugin=point))
+"""Every method by its name: placekit's own, those of plugins, those that were registered."""
+
+
+def register_method(
+    method: type[Method],
+    *,
+    objective: str | None = None,
+    family: str = "heuristic",
+    guarantee: str = "none",
+    requires: tuple[str, ...] = (),
+) -> None:
+    """Add a method under its own name: to `solve`, rows with ``+`` and the command line of this process.
+
+    Parameters
+    ----------
+    method
+        A class derived from `Method`.
+    objective
+        Name of the objective that it serves; None for all of which its `supports` says so. With a name it may add to a
+        method of the table that does not serve this objective yet.
+    family, guarantee, requires
+        As in `MethodEntry`, for tables and messages.
+
+    Raises
+    ------
+    InvalidProblemError
+        A name that is taken or malformed, or a class that is no method.
+    """
+    _check(method, repr(method))
+    name = method.name
+    if objective is None:
+        METHODS.register(name, MethodEntry(method, family, guarantee, requires))
+    elif name not in METHODS:
+        METHODS.register(name, MethodEntry({objective: method}, family, guarantee, requires))
+    else:
+        entry = METHODS[name]
+        if not isinstance(entry.target, Mapping) or objective in entry.target:
+            raise InvalidProblemError(f"cannot register method {name!r}: it serves {objective} already")
+        METHODS.replace(name, replace(entry, target={**entry.target, objective: method}))
 
 
 def get_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
@@ -161,13 +265,15 @@ def get_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
         A package that it needs is not installed; the message gives the install line.
     InvalidProblemError
         A parameter that it does not have.
+    PluginError
+        What an installed package brings is no method; the message names the package.
     """
     if "+" in name:
         from placekit.solvers.sequence.composed import Composed, split_name  # it looks its parts up here
 
         parts = split_name(name, METHODS)
         if len(parts) > 1:
-            return cast("Method", Composed(parts, params or {}))
+            return Composed(parts, params or {})
     base, _, argument = name.partition(":")
     if base not in METHODS:
         raise UnknownNameError(f"no method {base!r}; methods are {', '.join(METHODS)}{did_you_mean(base, METHODS)}")
@@ -179,6 +285,102 @@ def get_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
     if entry.programs and not any(map(which, entry.programs)):
         programs = " or ".join(map(repr, entry.programs))
         raise SolverUnavailableError(f"method {base!r} needs the program {programs} on the PATH")
-    module, _, attribute = entry.target.partition(":")
-    cls = getattr(import_module(module), attribute)
-    return cast("Method", cls.from_params(argument or None, params or {}))
+    if isinstance(entry.target, Mapping):
+        return _ByObjective(base, entry.target, argument or None, params or {})
+    return _class_of(entry.target, entry.plugin).from_params(argument or None, params or {})
+
+
+class _ByObjective(Method):
+    """A method that is another class for each objective.
+
+    Parameters
+    ----------
+    name
+        Name of the method.
+    targets
+        Class by objective.
+    argument, params
+        What it is made from. One of the classes must take them: which one is needed is known with the problem.
+    """
+
+    def __init__(
+        self, name: str, targets: Mapping[str, Target], argument: str | None, params: Mapping[str, Any]
+    ) -> None:
+        self.name = name
+        self._targets = targets
+        self._given = argument, params
+        self._made: dict[str, Method] = {}
+        errors: list[InvalidProblemError] = []
+        for key in targets:
+            try:
+                self._make(key)
+            except InvalidProblemError as error:
+                errors.append(error)
+            else:
+                return
+        # a class that knows the names says best what is wrong with a value
+        raise next((error for error in errors if not isinstance(error, UnknownParameterError)), errors[0])
+
+    def _make(self, key: str) -> Method:
+        if key not in self._made:
+            self._made[key] = _class_of(self._targets[key]).from_params(*self._given)
+        return self._made[key]
+
+    def _serving(self, problem: Problem) -> Method | None:
+        key = problem.objective.name if problem.objective.name in self._targets else ANY
+        return self._make(key) if key in self._targets else None
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None if there is a class for the objective, and it can work on `problem`."""
+        try:
+            method = self._serving(problem)
+        except InvalidProblemError as error:  # a parameter that the method has for other objectives
+            return f"for {problem.objective.name}, {error}"
+        if method is not None:
+            return method.supports(problem)
+        *most, last = self._targets
+        served = f"{', '.join(most)} and {last}" if most else last
+        return f"{self.name} serves {served}, not {problem.objective.name}"
+
+    def run(self, run: Run) -> StopReason:
+        """Let the objective's class work."""
+        method = self._serving(run.problem)
+        if method is None:
+            raise UnsupportedProblemError(f"method {self.name!r}: {self.supports(run.problem)}")
+        return method.run(run)
+
+
+def _class_of(target: Target, plugin: EntryPoint | None = None) -> type[Method]:
+    """Return a class of the table, imported if need be."""
+    if plugin is not None:
+        brought = load(plugin)
+        whose = f"plugin {plugin_name(plugin)}: its entry point '{plugin.name} = {plugin.value}'"
+        try:
+            _check(brought, whose)
+        except InvalidProblemError as error:
+            raise PluginError(str(error)) from None
+        if brought.name != plugin.name:
+            raise PluginError(f"{whose}: the method calls itself {brought.name!r}; the two names must agree")
+        return brought  # type: ignore[no-any-return]  # checked
+    if isinstance(target, type):
+        return target
+    module, _, attribute = target.partition(":")
+    found: type[Method] = getattr(import_module(module), attribute)
+    return found
+
+
+def _check(method: Any, what: str) -> None:
+    """Refuse what is no method.
+
+    Raises
+    ------
+    InvalidProblemError
+        With the reason.
+    """
+    if not (isinstance(method, type) and issubclass(method, Method)):
+        raise InvalidProblemError(f"{what} is no class derived from placekit.Method")
+    if not isinstance(getattr(method, "name", None), str):
+        raise InvalidProblemError(f"{what}: {method.__name__} has no class attribute 'name' of type str")
+    missing = sorted(method.__abstractmethods__)
+    if missing:
+        raise InvalidProblemError(f"{what}: {method.__name__} lacks {', '.join(missing)}")

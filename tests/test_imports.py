@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -20,7 +21,11 @@ UPWARD = {
     # the lazy public names, and the same names for type checkers
     ("placekit/__init__.py", "placekit.cost_models.analytic"),
     ("placekit/__init__.py", "placekit.cost_models.openvino.devices"),
+    ("placekit/__init__.py", "placekit.cost_models.openvino.time_placement"),
+    ("placekit/__init__.py", "placekit.cost_models.openvino.timing"),
     ("placekit/__init__.py", "placekit.cost_models.profiled"),
+    ("placekit/__init__.py", "placekit.cost_models.registry"),
+    ("placekit/__init__.py", "placekit.solvers.registry"),
     # `python -m placekit`
     ("placekit/__main__.py", "placekit.cli.main"),
     # what users run bundles with, under a short name
@@ -111,13 +116,76 @@ def test_import_placekit_is_light() -> None:
 
 
 def test_public_names_exist() -> None:
-    """Every name that ``dir(placekit)`` lists can be had, the lazy ones too."""
+    """``dir(placekit)`` is the list of public names: each can be had, the lazy ones too, and none is a module."""
     import placekit
 
-    names = [name for name in dir(placekit) if not name.startswith("_")]
-    assert {"read_model", "solve", "evaluate", "Profiled"} <= set(names)
+    names = dir(placekit)
+    assert names == sorted(set(placekit.__all__))
+    assert {"read_model", "solve", "evaluate", "explain", "Method", "Run", "Profiled", "register_method"} <= set(names)
     for name in names:
-        assert getattr(placekit, name) is not None
+        value = getattr(placekit, name)
+        assert value is not None
+        assert not isinstance(value, ModuleType), name
+
+
+SOLVER_ROOMS = {
+    "params": 0,
+    "backends": 0,
+    "generic": 1,
+    "lns": 2,
+    "assignment": 2,
+    "throughput": 3,
+    "serial_latency": 3,
+    "offload_latency": 3,
+    "makespan": 3,
+    "training_plan": 3,
+    "sequence": 4,
+    "registry": 4,
+}
+"""Height of the rooms of `solvers`; a room imports from itself and from lower ones."""
+
+ASIDE = {
+    # enumeration tells what cannot share a device as the programs do
+    ("generic", "assignment"),
+    # one call a device: the best split for throughput is a start
+    ("offload_latency", "throughput"),
+    # work alone, without transfers and order, is a throughput problem: its bounds hold
+    ("makespan", "throughput"),
+}
+
+
+def test_rooms_of_solvers_import_downwards_only() -> None:
+    """Backends, parameters < generic < assignment, lns < objectives < sequences and the table, which looks by name."""
+    wrong = []
+    for path in sorted((ROOT / "solvers").rglob("*.py")):
+        relative = path.relative_to(ROOT / "solvers")
+        room = relative.parts[0].removesuffix(".py")
+        for module in sorted(imported_modules(path)):
+            parts = module.split(".")
+            if parts[:2] != ["placekit", "solvers"] or len(parts) < 3 or room == "__init__":
+                continue
+            target = parts[2]
+            is_below = SOLVER_ROOMS[target] < SOLVER_ROOMS[room] or {room, target} == {"sequence", "registry"}
+            if target != room and not is_below and (room, target) not in ASIDE:
+                wrong.append(f"solvers/{relative.as_posix()} imports {module}")
+    assert not wrong
+
+
+def test_no_method_asks_which_objective_it_has() -> None:
+    """The table chooses; a class serves one objective, or what every objective offers."""
+    names = ("Throughput", "SerialLatency", "OffloadLatency", "Makespan")
+    asking = [
+        f"{path.relative_to(ROOT).as_posix()}: {ast.unparse(node)}"
+        for path in source_files()
+        if path.relative_to(ROOT).parts[0] in ("placekit", "solvers", "learned")
+        and "enumeration" not in path.parts  # it bounds beginnings of placements by the formulas of four objectives
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "isinstance"
+        and any(name in ast.unparse(node.args[1]) for name in names)
+    ]
+    assert not asking
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -174,7 +174,7 @@ class GdpLearner:
 class Gdp(LearnedMethod):
     """GDP (Zhou et al., arXiv 1910.01578): graph embedding, attention over segments, superposition, PPO."""
 
-    name: ClassVar[str] = "gdp"
+    name = "gdp"
     params_type = GdpParams
     loop = staticmethod(ppo)
 

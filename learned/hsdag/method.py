@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self, cast
+from typing import Any, Self, cast
 
 from placekit.errors import InvalidProblemError
 from placekit.learned.environment import Environment
@@ -20,7 +20,7 @@ class Hsdag(LearnedMethod):
     Budget without a stop criterion: `HsdagParams.updates`, or `HsdagParams.patience` without a better placement.
     """
 
-    name: ClassVar[str] = "hsdag"
+    name = "hsdag"
     params_type = HsdagParams
 
     @classmethod

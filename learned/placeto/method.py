@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -260,7 +260,7 @@ def _distinct_steps(history: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDAr
 class Placeto(LearnedMethod):
     """Placeto (Addanki et al., NeurIPS 2019): one node at a time, rewarded by what each step improves."""
 
-    name: ClassVar[str] = "placeto"
+    name = "placeto"
     params_type = PlacetoParams
 
     def make_learner(self, environment: Environment) -> PlacetoLearner:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -185,7 +185,7 @@ def _entropy(log_probs: Tensor) -> Tensor:
 class Rnn(LearnedMethod):
     """HDP (Mirhoseini et al., ICLR 2018): grouper and sequence-to-sequence placer, trained together."""
 
-    name: ClassVar[str] = "rnn"
+    name = "rnn"
     params_type = RnnParams
 
     def make_learner(self, environment: Environment) -> RnnLearner:

@@ -1,35 +1,106 @@
-"""Execution models, one module each, with their formula, reference and evaluator."""
+"""Execution models, one module each, with their formula, reference and evaluator; others can be registered."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+from dataclasses import is_dataclass
+from typing import TYPE_CHECKING, Any
 
-from placekit.errors import InvalidProblemError, UnknownNameError
-from placekit.objectives.base import BatchScore, Objective, Schedule, Score
+from placekit.errors import InvalidProblemError, PluginError, UnknownNameError
+from placekit.objectives.base import (
+    BatchScore,
+    Loads,
+    O_co,
+    Objective,
+    Schedule,
+    Score,
+    device_transfers,
+    fastest_class_s,
+)
 from placekit.objectives.makespan import Makespan
 from placekit.objectives.offload_latency import OffloadLatency
 from placekit.objectives.serial_latency import SerialLatency
 from placekit.objectives.throughput import Throughput
+from placekit.plugins import OpenTable, load, plugin_name
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = [
     "OBJECTIVES",
     "BatchScore",
+    "Loads",
     "Makespan",
+    "O_co",
     "Objective",
     "OffloadLatency",
     "Schedule",
     "Score",
     "SerialLatency",
     "Throughput",
+    "device_transfers",
+    "fastest_class_s",
     "get_objective",
+    "register_objective",
 ]
 
-OBJECTIVES: Mapping[str, type[Objective]] = MappingProxyType(
-    {objective.name: objective for objective in (Throughput, OffloadLatency, Makespan, SerialLatency)}
+
+def register_objective(objective: type[Objective]) -> None:
+    """Add an execution model under its own name: to `solve`, files and the command line of this process.
+
+    Parameters
+    ----------
+    objective
+        A frozen dataclass derived from `Objective`, every field with a default.
+
+    Raises
+    ------
+    InvalidProblemError
+        A name that is taken or malformed, or a class that lacks something; the message says what.
+    """
+    _check(objective, "objective")
+    OBJECTIVES.register(objective.name, objective)
+
+
+def _check(objective: Any, what: str) -> type[Objective]:
+    """Return the class if it is an execution model.
+
+    Raises
+    ------
+    InvalidProblemError
+        It is none.
+    """
+    if not (isinstance(objective, type) and issubclass(objective, Objective)):
+        raise InvalidProblemError(f"{what}: {objective!r} is no class derived from placekit.Objective")
+    for attribute in ("name", "summary"):
+        if not isinstance(getattr(objective, attribute, None), str):
+            raise InvalidProblemError(f"{what}: {objective.__name__} has no class attribute {attribute!r} of type str")
+    if not is_dataclass(objective) or not objective.__dataclass_params__.frozen:
+        raise InvalidProblemError(f"{what}: {objective.__name__} is no frozen dataclass")
+    try:
+        objective()
+    except TypeError as error:
+        raise InvalidProblemError(f"{what}: {objective.__name__} cannot be made without arguments: {error}") from None
+    return objective
+
+
+def _read(point: EntryPoint) -> type[Objective]:
+    try:
+        objective = _check(load(point), f"entry point '{point.name} = {point.value}' of package {plugin_name(point)}")
+    except InvalidProblemError as error:
+        raise PluginError(str(error)) from None
+    if objective.name != point.name:
+        raise PluginError(
+            f"entry point '{point.name} = {point.value}' of package {plugin_name(point)}: the objective calls itself "
+            f"{objective.name!r}; the two names must agree"
+        )
+    return objective
+
+
+OBJECTIVES: OpenTable[type[Objective]] = OpenTable(
+    "objective", {each.name: each for each in (Throughput, OffloadLatency, Makespan, SerialLatency)}, _read
 )
-"""Every objective by its name."""
+"""Every objective by its name: placekit's own, those of plugins, those that were registered."""
 
 
 def get_objective(name: str, params: Mapping[str, Any] | None = None) -> Objective:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from placekit.placement import Placement
     from placekit.problem import Problem
 
-__all__ = ["BatchScore", "Objective", "Schedule", "Score", "device_transfers", "fastest_class_s"]
+__all__ = ["BatchScore", "Loads", "O_co", "Objective", "Schedule", "Score", "device_transfers", "fastest_class_s"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +128,28 @@ class BatchScore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """How the loads of devices make an objective, for the execution models that have nothing but loads.
+
+    Parameters
+    ----------
+    is_total
+        True if the loads of all devices are added up, False if the largest counts.
+    has_passes
+        True if forward and backward pass have loads of their own, which are added after that.
+    has_overlap
+        True if a load is the larger of work and transfers, not their sum.
+    subgraph_cost_s
+        Seconds for every subgraph, as in :mod:`placekit.objectives.serial_latency`.
+    """
+
+    is_total: bool = False
+    has_passes: bool = False
+    has_overlap: bool = False
+    subgraph_cost_s: float = 0.0
+
+
 class Objective(ABC):
     """An execution model. Implementations are frozen dataclasses whose fields are the variants, each with a default."""
 
@@ -174,6 +196,17 @@ class Objective(ABC):
         """Return what scores many placements at once; None (the default) if only one by one."""
         return None
 
+    def loads(self, problem: Problem) -> Loads | None:  # noqa: ARG002  # the hook's signature
+        """Return how loads make the objective; None (the default) if it is made of anything else."""
+        return None
+
+    def constants_s(self) -> tuple[float, ...] | None:
+        """Return what objectives add up beside op and transfer times, in seconds.
+
+        None (the default) if they are anything but sums of these, or the largest of such sums.
+        """
+        return None
+
     def crossing_s(self, problem: Problem, tensor: int, source: int, targets: Sequence[int]) -> dict[int, float]:
         """Return the seconds that each device spends on a tensor that leaves one device for others.
 
@@ -195,6 +228,16 @@ class Objective(ABC):
         """Return the variant as JSON values; ``type(self)(**values)`` makes the same objective."""
         values: dict[str, Any] = asdict(self)  # type: ignore[call-overload]  # implementations are dataclasses
         return values
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # its default: a plain `Problem` is one of any objective
+
+    O_co = TypeVar("O_co", bound=Objective, covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    O_co = TypeVar("O_co", bound=Objective, covariant=True)
 
 
 def fastest_class_s(problem: Problem) -> NDArray[np.float64]:

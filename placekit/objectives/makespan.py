@@ -104,6 +104,10 @@ class Makespan(Objective):
         rank = mean_upward_rank(instance)
         return simulate(instance, device_of_op, -rank, has_contention=self.contention)
 
+    def constants_s(self) -> tuple[float, ...]:
+        """Return nothing: only times are added up."""
+        return ()
+
     def quick_bound(self, problem: Problem) -> tuple[float, str] | None:
         """Bound by the work that cannot be divided: the largest class."""
         return float(fastest_class_s(problem).max(initial=0.0)) * (1 - 1e-12), "largest op"  # one rounding per addition

@@ -116,6 +116,10 @@ class OffloadLatency(Objective):
         schedule.op[schedule.is_transfer] = graph.tensor_producer[schedule.op[schedule.is_transfer]]
         return Score(float((start_of_unit + duration).max()), compute, transfer, load, schedule)
 
+    def constants_s(self) -> tuple[float, ...]:
+        """Return nothing: only times are added up."""
+        return ()
+
     def quick_bound(self, problem: Problem) -> tuple[float, str] | None:
         """Bound by the largest op: hosts are wide, so the ops of a class may run at the same time."""
         costs = problem.costs

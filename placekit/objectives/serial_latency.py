@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from placekit.errors import InvalidProblemError
 from placekit.graph import sum_by
-from placekit.objectives.base import BatchScore, Objective, Score, device_transfers, fastest_class_s
+from placekit.objectives.base import BatchScore, Loads, Objective, Score, device_transfers, fastest_class_s
 
 if TYPE_CHECKING:
     from placekit.graph import OpGraph
@@ -84,6 +84,10 @@ class SerialLatency(Objective):
             )
         return Score(float(load.sum()), compute, transfer, load)
 
+    def constants_s(self) -> tuple[float, ...]:
+        """Return the cost of a subgraph."""
+        return (self.subgraph_cost_s,)
+
     def quick_bound(self, problem: Problem) -> tuple[float, str] | None:
         """Bound by the work that cannot be divided: every class on its fastest kind, one after the other."""
         return float(fastest_class_s(problem).sum()) * (
@@ -95,3 +99,7 @@ class SerialLatency(Objective):
         from placekit.objectives.batch import SerialLatencyBatch
 
         return SerialLatencyBatch(problem, self)
+
+    def loads(self, problem: Problem) -> Loads:  # noqa: ARG002  # the same for every problem
+        """Return that all loads and subgraphs are added up."""
+        return Loads(is_total=True, subgraph_cost_s=self.subgraph_cost_s)

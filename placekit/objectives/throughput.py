@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
 from placekit.graph import sum_by
-from placekit.objectives.base import BatchScore, Objective, Score, device_transfers, fastest_class_s
+from placekit.objectives.base import BatchScore, Loads, Objective, Score, device_transfers, fastest_class_s
 
 if TYPE_CHECKING:
     from placekit.problem import Problem
@@ -92,6 +92,10 @@ class Throughput(Objective):
             objective += float(of_pass.max())
         return Score(objective, compute, transfer, load)
 
+    def constants_s(self) -> tuple[float, ...]:
+        """Return nothing: only times are added up."""
+        return ()
+
     def quick_bound(self, problem: Problem) -> tuple[float, str] | None:
         """Bound by the largest class: the load of its device contains it, under GPipe and with overlap too."""
         return float(fastest_class_s(problem).max(initial=0.0)) * (1 - 1e-12), "largest op"  # one rounding per addition
@@ -101,3 +105,8 @@ class Throughput(Objective):
         from placekit.objectives.batch import ThroughputBatch
 
         return ThroughputBatch(problem, self)
+
+    def loads(self, problem: Problem) -> Loads:
+        """Return that the largest load counts, under GPipe that of every pass."""
+        has_passes = self.schedule == "gpipe" and bool(problem.graph.is_backward.any())
+        return Loads(has_passes=has_passes, has_overlap=self.overlap)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from placekit.coarsen import Contraction
 from placekit.contiguity import Contiguity
 from placekit.evaluate import MEMORY_TOLERANCE
-from placekit.objectives import Throughput
+from placekit.objectives import Loads
 
 __all__ = ["FlatProblem", "flatten", "invert", "with_order"]
 
@@ -81,16 +81,15 @@ def invert(
 def flatten(contraction: Contraction) -> FlatProblem:
     """Return the arrays of a contraction.
 
-    Of an objective other than `Throughput` the two passes are one, and nothing overlaps.
+    Unless the objective's `Loads` say so, the two passes are one, and nothing overlaps.
     Devices that are too small for a class are closed for it. A problem that asks for convex parts is searched among
     the placements with an acyclic quotient: each of their parts is convex, because a path that leaves a part and
     returns to it is a cycle of the quotient.
     """
     problem = contraction.problem
-    objective, platform = problem.objective, problem.platform
+    loads, platform = problem.objective.loads(problem) or Loads(), problem.platform
     time_s, net_time_s = contraction.time_s, contraction.net_time_s
-    has_passes = isinstance(objective, Throughput) and objective.schedule == "gpipe" and problem.graph.is_backward.any()
-    if not has_passes:
+    if not loads.has_passes:
         time_s, net_time_s = time_s.sum(axis=2, keepdims=True), net_time_s.sum(axis=2, keepdims=True)
     limits = [np.inf if device.memory_bytes is None else device.memory_bytes for device in platform.devices]
     limit_bytes = np.array(limits) * (1 + MEMORY_TOLERANCE)
@@ -113,7 +112,7 @@ def flatten(contraction: Contraction) -> FlatProblem:
         previous_classes=nothing,
         kind=np.array(platform.kind_of_device),
         limit_bytes=limit_bytes,
-        has_overlap=isinstance(objective, Throughput) and objective.overlap,
+        has_overlap=loads.has_overlap,
         is_ordered=is_ordered,
     )
     return with_order(flat, contraction.senders, contraction.receivers) if is_ordered else flat

@@ -5,18 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from placekit.coarsen import Contraction, contract
-from placekit.contiguity import Contiguity
 from placekit.method import Run
-from placekit.objectives import Throughput
+from placekit.objectives import O_co
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.infeasible import cannot_share
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
 
-__all__ = ["offer_best_chains", "open_run"]
+__all__ = ["open_run"]
 
 
-def open_run(run: Run) -> Contraction | None:
+def open_run(run: Run[O_co]) -> Contraction[O_co] | None:
     """Offer the single devices, raise the first bound, and contract the problem.
 
     Returns
@@ -32,20 +31,3 @@ def open_run(run: Run) -> Contraction | None:
         run.prove_infeasible(cannot_share(contraction, int(nowhere[0])))
         return None
     return contraction
-
-
-def offer_best_chains(run: Run, contraction: Contraction) -> None:
-    """Offer the chains of ``dpl``, for throughput: they are acyclic, which every contiguity allows.
-
-    A program that knows them is scaled by a good objective and closes slow devices from the start.
-    """
-    from placekit.solvers.throughput.dp.linear import LinearDpParams, offer_chains
-
-    problem = run.problem
-    if not isinstance(problem.objective, Throughput) or run.should_stop() is not None:
-        return
-    if problem.contiguity is not Contiguity.ACYCLIC:
-        contraction = contract(problem.replace(contiguity=Contiguity.ACYCLIC))
-        if not flatten(contraction).allowed.any(axis=1).all():
-            return
-    offer_chains(run, contraction, LinearDpParams())

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +10,9 @@ from numpy.typing import NDArray
 from placekit.coarsen import Contraction, contract
 from placekit.errors import InvalidProblemError
 from placekit.graph import topological_order
-from placekit.method import Run
-from placekit.problem import Problem
+from placekit.method import Method, Run
 from placekit.solvers.generic.lines import needs_chain
 from placekit.solvers.generic.scoring import Scorer
-from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
 __all__ = ["RandomParams", "RandomSearch", "RoundRobin", "SingleDevice", "offer_single_devices"]
@@ -34,8 +30,9 @@ def offer_single_devices(run: Run) -> None:
         run.offer(np.full(run.problem.graph.num_ops, platform.devices_of_kind(kind)[0]))
 
 
-class SingleDevice:
-    """Everything on one device: on ``single:NAME``, or on the best one.
+@dataclass(frozen=True, slots=True)
+class SingleParams:
+    """Parameters of `SingleDevice`.
 
     Parameters
     ----------
@@ -43,50 +40,34 @@ class SingleDevice:
         Name of the device; None for the best.
     """
 
-    name: ClassVar[str] = "single"
+    device: str | None = None
 
-    def __init__(self, device: str | None = None) -> None:
-        self.device = device
 
-    @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; ``single:GPU`` names the device."""
-        if params:
-            raise InvalidProblemError(f"method 'single' has no parameter {next(iter(params))!r}; say single:DEVICE")
-        return cls(argument)
+class SingleDevice(Method):
+    """Everything on one device: on ``single:NAME``, or on the best one. An unknown device is an error of `run`."""
 
-    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
-        """Return None: it always applies. An unknown device is an error of `run`."""
-        return None
+    name = "single"
+    params_type = SingleParams
+    argument = "device"
+    params: SingleParams
 
     def run(self, run: Run) -> StopReason:
         """Offer the placement, or one per kind."""
-        if self.device is None:
+        if self.params.device is None:
             offer_single_devices(run)
         else:
-            run.offer(np.full(run.problem.graph.num_ops, run.problem.platform.index(self.device)))
+            run.offer(np.full(run.problem.graph.num_ops, run.problem.platform.index(self.params.device)))
         return StopReason.FINISHED
 
 
-class RoundRobin:
+class RoundRobin(Method):
     """Equal numbers of ops per device: contiguous blocks in topological order if the problem asks for contiguity.
 
     Without contiguity the classes go to the devices in turn. Pins and unsupported ops are respected where the rule
     leaves a choice; memory is not looked at.
     """
 
-    name: ClassVar[str] = "round-robin"
-
-    @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; it has no parameters."""
-        if argument or params:
-            raise InvalidProblemError("method 'round-robin' has no parameters")
-        return cls()
-
-    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
-        """Return None: it always applies."""
-        return None
+    name = "round-robin"
 
     def run(self, run: Run) -> StopReason:
         """Offer the one placement."""
@@ -124,7 +105,7 @@ class RandomParams:
             raise InvalidProblemError(f"random: samples is {self.samples}; it must be >= 1")
 
 
-class RandomSearch:
+class RandomSearch(Method):
     """Best of N random placements.
 
     Every class goes to a random device among those it may go to. Under contiguity the placements are random chains
@@ -135,23 +116,10 @@ class RandomSearch:
     :mod:`placekit.makespan.orders`), and only those that look better than the best so far go to the judge.
     """
 
-    name: ClassVar[str] = "random"
-
-    def __init__(self, params: RandomParams | None = None) -> None:
-        self.params = params or RandomParams()
-
-    @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; ``random:500`` gives the number of samples."""
-        if argument is not None:
-            if not argument.isdigit():
-                raise InvalidProblemError(f"random: samples is {argument!r}; it must be a whole number >= 1")
-            params = {**params, "samples": int(argument)}
-        return cls(read_params(RandomParams, cls.name, params))
-
-    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
-        """Return None: it always applies."""
-        return None
+    name = "random"
+    params_type = RandomParams
+    argument = "samples"
+    params: RandomParams
 
     def run(self, run: Run) -> StopReason:
         """Offer random placements until told to stop, or `samples` of them."""

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from placekit.errors import InvalidFileError, InvalidProblemError
 from placekit.io.placement_json import read_placement
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.schemas import SplitModel, WorkloadModel
-from placekit.method import Run
+from placekit.method import Method, Run
+from placekit.params import read_params
 from placekit.placement import Placement
 from placekit.problem import Problem
-from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
 __all__ = ["FileParams", "FilePlacement"]
@@ -46,13 +46,12 @@ class FileParams:
             raise InvalidProblemError("method 'file' needs the path of a placement: say file:PATH")
 
 
-class FilePlacement:
+class FilePlacement(Method):
     """The placement in a file. It is neither repaired nor improved; the judge says what is wrong with it."""
 
-    name: ClassVar[str] = "file"
-
-    def __init__(self, params: FileParams) -> None:
-        self.params = params
+    name = "file"
+    params_type = FileParams
+    params: FileParams
 
     @classmethod
     def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
@@ -64,10 +63,6 @@ class FilePlacement:
             if colon and not Path(argument).exists() and Path(split).exists():
                 given |= {"path": split, "workload": workload}
         return cls(read_params(FileParams, cls.name, given))
-
-    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
-        """Return None: what does not fit is an error of `run`, with the name of the file."""
-        return None
 
     def run(self, run: Run) -> StopReason:
         """Offer the placement.

@@ -20,16 +20,12 @@ pipeline), and without the slow kinds at all; the judge keeps the best. Transfer
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction, contract
-from placekit.errors import InvalidProblemError
-from placekit.method import Run
-from placekit.problem import Problem
+from placekit.method import Method, Run
 from placekit.solvers.generic.lines import class_order, device_work_s, main_group, total_time_s
 from placekit.stop import StopReason
 
@@ -39,21 +35,10 @@ GROWTH = 1.1
 """The average load is raised by this factor when memory does not suffice."""
 
 
-class Greedy:
+class Greedy(Method):
     """Fill devices in topological order up to the average load; see the module docstring."""
 
-    name: ClassVar[str] = "greedy"
-
-    @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; it has no parameters."""
-        if argument or params:
-            raise InvalidProblemError("method 'greedy' has no parameters")
-        return cls()
-
-    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
-        """Return None: it always applies."""
-        return None
+    name = "greedy"
 
     def run(self, run: Run) -> StopReason:
         """Offer one placement per sequence of devices."""

@@ -16,7 +16,7 @@ def largest_op(problem: Problem) -> tuple[float, str]:
     UnsupportedProblemError
         The objective has none.
     """
-    bound = problem.objective.quick_bound(problem)
+    bound: tuple[float, str] | None = problem.objective.quick_bound(problem)
     if bound is None:
         raise UnsupportedProblemError(f"no bound for objective {problem.objective.name!r}")
     return bound

@@ -29,23 +29,21 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction, contract
 from placekit.errors import InvalidProblemError, SolverUnavailableError
-from placekit.method import Run
+from placekit.method import Method, Run
 from placekit.problem import Problem
 from placekit.solvers.backends.quiet import quiet_stdout
 from placekit.solvers.generic.lines import device_work_s, main_group, needs_chain, total_time_s
 from placekit.solvers.generic.repair import make_acyclic, move_to_allowed, relieve_memory
-from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
 __all__ = ["Metis", "PartitionParams", "Scotch", "WeightedGraph", "expand_nets"]
@@ -141,23 +139,12 @@ def expand_nets(contraction: Contraction, kind: int, expansion: str = "star") ->
     )
 
 
-class _Partitioner:
+class _Partitioner(Method):
     """What both methods share: supports everything, repairs, offers."""
 
-    name: ClassVar[str]
-
-    def __init__(self, params: PartitionParams | None = None) -> None:
-        self.params = params or PartitionParams()
-
-    @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; what follows the colon names the expansion."""
-        given = {**params, **({"expansion": argument} if argument else {})}
-        return cls(read_params(PartitionParams, cls.name, given))
-
-    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
-        """Return None: it always applies."""
-        return None
+    params_type = PartitionParams
+    argument = "expansion"
+    params: PartitionParams
 
     def run(self, run: Run) -> StopReason:
         """Partition, and offer the partition and its repairs."""
@@ -195,7 +182,7 @@ class _Partitioner:
 class Metis(_Partitioner):
     """K-way partitioning by METIS through pymetis; parts in proportion to the speed of the devices."""
 
-    name: ClassVar[str] = "metis"
+    name = "metis"
 
     def device_sets(self, problem: Problem, contraction: Contraction) -> list[list[int]]:
         """Return the main kind's devices, and all devices but those of next to no speed."""
@@ -233,7 +220,7 @@ class Scotch(_Partitioner):
     Scotch 7 runs several threads and is then not deterministic; it is asked for the deterministic mode by environment.
     """
 
-    name: ClassVar[str] = "scotch"
+    name = "scotch"
 
     PROGRAMS: ClassVar[tuple[str, ...]] = ("scotch_gpart", "gpart")
     """Names of the program, the unmistakable one first."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
 from placekit.evaluate import MEMORY_TOLERANCE
+from placekit.objectives import BatchScore
 from placekit.placement import Placement
 
 __all__ = ["Scorer"]
@@ -30,7 +31,7 @@ class Scorer:
         limits = [np.inf if each.memory_bytes is None else each.memory_bytes for each in problem.platform.devices]
         self._contraction = contraction
         self._limit_bytes = np.array(limits) * (1 + MEMORY_TOLERANCE)
-        self._batch = problem.objective.batch_score(problem)
+        self._batch: BatchScore | None = problem.objective.batch_score(problem)
 
     def __call__(self, devices: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return seconds ``[batch]`` of ``[batch, num_classes]`` devices, infinity for what is not feasible."""

@@ -7,25 +7,26 @@ from collections.abc import Callable
 import numpy as np
 
 from placekit.method import Run
+from placekit.objectives import OffloadLatency
 from placekit.placement import Placement
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.offload_latency.cp_model import OffloadModel
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.free_followers import free_followers, memory_is_moot
-from placekit.solvers.offload_latency.method import longest_latency, search_before
+from placekit.solvers.offload_latency.opening import longest_latency, search_before
 from placekit.stop import StopReason
 
 __all__ = ["solve_offload_program"]
 
 
-def solve_offload_program(run: Run, workers: Callable[[int], int]) -> StopReason:
+def solve_offload_program(run: Run[OffloadLatency], workers: Callable[[int], int]) -> StopReason:
     """Start from the series program and a search, build the model, and solve it.
 
     Parameters
     ----------
     run
-        The run; its problem's objective is the offload latency, without contiguity.
+        The run, without contiguity.
     workers
         Number of CP-SAT's workers by the number of variables.
     """
@@ -46,7 +47,7 @@ def solve_offload_program(run: Run, workers: Callable[[int], int]) -> StopReason
             return reason
 
 
-def _solve(run: Run, model: OffloadModel, workers: Callable[[int], int]) -> StopReason:
+def _solve(run: Run[OffloadLatency], model: OffloadModel, workers: Callable[[int], int]) -> StopReason:
     num_variables = len(model.proto.proto.variables)
     run.info |= {"variables": num_variables, "constraints": len(model.proto.proto.constraints)}
     if run.placement is not None and run.evaluation is not None and run.evaluation.score is not None:

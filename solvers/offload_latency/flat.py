@@ -103,7 +103,7 @@ class OffloadProblem:
         return 8 * np.finfo(np.float64).eps * (self.num_nodes + len(self.net_time_s) + 1) * total
 
 
-def flatten_calls(problem: Problem) -> OffloadProblem:
+def flatten_calls(problem: Problem[OffloadLatency]) -> OffloadProblem:
     """Return the flat form of a problem whose objective is `OffloadLatency`; its contiguity is left to the judge.
 
     Notes
@@ -111,7 +111,6 @@ def flatten_calls(problem: Problem) -> OffloadProblem:
     O(ops + edges log edges), and for classes of several ops O(entries * edges) inside each.
     """
     objective = problem.objective
-    assert isinstance(objective, OffloadLatency)  # callers look first
     problem = problem.replace(contiguity=Contiguity.NONE)
     if objective.calls_per_device > 1:
         groups = np.arange(problem.graph.num_ops)

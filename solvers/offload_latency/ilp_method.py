@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from placekit.method import Run
+from placekit.objectives import OffloadLatency
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.ilp_model import OffloadIlp
-from placekit.solvers.offload_latency.method import longest_latency, search_before
+from placekit.solvers.offload_latency.opening import longest_latency, search_before
 from placekit.stop import StopReason
 
 __all__ = ["solve_offload_ilp"]
 
 
-def solve_offload_ilp(run: Run, solve: Callable[[Run, OffloadIlp], StopReason]) -> StopReason:
+def solve_offload_ilp(run: Run[OffloadLatency], solve: Callable[[Run, OffloadIlp], StopReason]) -> StopReason:
     """Start from the series program and a search, build the model, and solve it.
 
     Parameters
     ----------
     run
-        The run; its problem's objective is the offload latency, without contiguity.
+        The run, without contiguity.
     solve
         Solves a model, and reports through the run.
     """

@@ -14,10 +14,10 @@ from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.lns.operators import Operator, adjacency, choose_operators, region, search_side_by_side
 from placekit.solvers.offload_latency.cp_model import OffloadModel
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
-from placekit.solvers.offload_latency.method import open_offload
+from placekit.solvers.offload_latency.opening import open_offload
 from placekit.solvers.offload_latency.plans import node_places
 from placekit.solvers.offload_latency.search import search_offload
-from placekit.solvers.throughput.local_search.method import LocalSearchParams
+from placekit.solvers.params import LocalSearchParams
 from placekit.stop import StopReason
 
 __all__ = ["search_neighbourhoods"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from placekit.objectives import OffloadLatency
 from placekit.placement import Placement
 from placekit.problem import Problem
 from placekit.solvers.offload_latency.anneal import Places, anneal, excess, latency
+from placekit.solvers.params import LocalSearchParams
 from placekit.stop import StopReason
 
 __all__ = ["places_from", "places_of", "search_offload", "to_placement"]
@@ -32,24 +32,9 @@ COLDEST = 1e-6
 """Temperatures as shares of the latency."""
 
 
-class SearchParams(Protocol):
-    """What this search reads of the parameters of ``local-search``."""
-
-    @property
-    def patience(self) -> int:
-        """Rounds without a better placement after which the search ends."""
-        ...
-
-    @property
-    def steps(self) -> int:
-        """Proposals per node and round."""
-        ...
-
-
-def places_of(problem: Problem) -> tuple[Contraction, Places]:
+def places_of(problem: Problem[OffloadLatency]) -> tuple[Contraction, Places]:
     """Return the contracted problem and its arrays; a node is a class of ops, which stays in one call."""
     objective = problem.objective
-    assert isinstance(objective, OffloadLatency)  # callers look first
     contraction = contract(problem.replace(contiguity=Contiguity.NONE))
     graph, platform, costs = problem.graph, problem.platform, problem.costs
     accelerators = [d for d, device in enumerate(platform.devices) if not device.is_host]
@@ -132,7 +117,7 @@ def to_placement(contraction: Contraction, places: Places, place: NDArray[np.int
     return Placement.of(contraction.problem, places.device[of_op], steps)
 
 
-def search_offload(run: Run, params: SearchParams) -> StopReason:
+def search_offload(run: Run[OffloadLatency], params: LocalSearchParams) -> StopReason:
     """Anneal from the best placement that `run` holds, again and again, at temperatures drawn at random.
 
     A proposal moves a node, or nodes that hang together, to the place of a neighbour or to a random one, empties a

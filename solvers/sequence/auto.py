@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from types import MappingProxyType
 
 from placekit.contiguity import Contiguity
-from placekit.errors import InvalidProblemError
-from placekit.method import Run
-from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
+from placekit.method import Method, Run
 from placekit.problem import Problem
 from placekit.solvers.generic.enumeration.items import items_of
-from placekit.solvers.generic.enumeration.method import is_small
-from placekit.solvers.generic.largest_op import largest_op
+from placekit.solvers.generic.enumeration.method import Enumerate
 from placekit.solvers.makespan.mechanisms import Mechanisms
-from placekit.solvers.params import read_params
 from placekit.solvers.sequence.stages import Stage, run_stages
 from placekit.stop import StopReason
 
@@ -66,7 +62,7 @@ class AutoParams:
         Mechanisms.without(self.without)
 
 
-class Auto:
+class Auto(Method):
     """The strongest sequence of methods that placekit knows for a problem, with one trace.
 
     The choice depends on the objective, the contiguity, the number of choices (classes times devices) and, for the
@@ -75,31 +71,23 @@ class Auto:
     minute.
     """
 
-    name: ClassVar[str] = "auto"
-
-    def __init__(self, params: AutoParams | None = None) -> None:
-        self.params = params or AutoParams()
-
-    @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; it takes no argument."""
-        if argument:
-            raise InvalidProblemError(f"method 'auto' takes no argument; {argument!r} was given")
-        return cls(read_params(AutoParams, cls.name, params))
+    name = "auto"
+    params_type = AutoParams
+    params: AutoParams
 
     def supports(self, problem: Problem) -> str | None:
-        """Return None for the objectives that there is a plan for."""
-        if self.params.without and not isinstance(problem.objective, Makespan):
+        """Return None if there is a plan; only the makespan has none, under a contiguity."""
+        if self.params.without and problem.objective.name != "makespan":
             return f"mechanisms can be switched off for makespan, not for {problem.objective.name}"
         if plan(problem):
             return None
-        if isinstance(problem.objective, Makespan):
-            return f"makespan knows no contiguity {str(problem.contiguity)!r}: devices work asynchronously; use 'none'"
-        return f"there is no plan for objective {problem.objective.name}"
+        return f"makespan knows no contiguity {str(problem.contiguity)!r}: devices work asynchronously; use 'none'"
 
     def run(self, run: Run) -> StopReason:
         """Go through the plan."""
-        run.raise_bound(*largest_op(run.problem))
+        bound = run.problem.objective.quick_bound(run.problem)
+        if bound is not None:
+            run.raise_bound(*bound)
         with run.limited_to(DEFAULT_TIME_LIMIT_S if run.remaining_s is None else None):
             stages = plan(run.problem)
             if self.params.without:
@@ -109,7 +97,7 @@ class Auto:
 
 def with_enumeration(problem: Problem, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """Return the stages with the enumeration of all placements among them, if they are few: then nothing stays open."""
-    if not is_small(problem):
+    if Enumerate().supports(problem) is not None:
         return stages
     everything = Stage("enumerate", "few enough placements to look at all that may be better", 0.8)
     num_first = 0 if items_of(problem).num_placements <= ENUMERATE_FIRST_UP_TO else 1
@@ -117,22 +105,26 @@ def with_enumeration(problem: Problem, stages: tuple[Stage, ...]) -> tuple[Stage
 
 
 def plan(problem: Problem) -> tuple[Stage, ...]:
-    """Return the stages for `problem`; empty if there is no plan for its objective."""
-    size = (int(problem.op_class.max()) + 1) * problem.platform.num_devices
-    if isinstance(problem.objective, SerialLatency):
-        return (Stage("mincut", "a minimum cut is the optimum for two kinds, and a start for more"),)
-    if isinstance(problem.objective, OffloadLatency):
-        return _offload(problem, size)
-    if isinstance(problem.objective, Makespan):
-        is_equal = len({device.kind for device in problem.platform.devices}) == 1
-        return _makespan(size, is_equal=is_equal) if problem.contiguity is Contiguity.NONE else ()
-    if not isinstance(problem.objective, Throughput):
-        return ()
-    if problem.contiguity is Contiguity.ACYCLIC:
-        return _acyclic(size)
-    if problem.contiguity is Contiguity.CONVEX:
-        return _convex(size)
-    return _free(size)
+    """Return the stages for `problem`; empty if no method of its objective keeps the contiguity."""
+    return _PLANS.get(problem.objective.name, _any_objective)(
+        problem, problem.num_classes * problem.platform.num_devices
+    )
+
+
+def _any_objective(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: ARG001  # the signature of all plans
+    return (
+        Stage("greedy", "a start in milliseconds"),
+        Stage("local-search", "anneal single moves, scored by the objective itself"),
+    )
+
+
+def _serial(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: ARG001  # the signature of all plans
+    return (Stage("mincut", "a minimum cut is the optimum for two kinds, and a start for more"),)
+
+
+def _throughput(problem: Problem, size: int) -> tuple[Stage, ...]:
+    of_contiguity = {Contiguity.ACYCLIC: _acyclic, Contiguity.CONVEX: _convex, Contiguity.NONE: _free}
+    return of_contiguity[problem.contiguity](size)
 
 
 def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:
@@ -150,7 +142,10 @@ def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:
     )
 
 
-def _makespan(size: int, *, is_equal: bool) -> tuple[Stage, ...]:
+def _makespan(problem: Problem, size: int) -> tuple[Stage, ...]:
+    if problem.contiguity is not Contiguity.NONE:
+        return ()
+    is_equal = len({device.kind for device in problem.platform.devices}) == 1
     start = Stage("heft", "list scheduling takes milliseconds")
     if size <= MAKESPAN_PROGRAM_UP_TO:
         anneal = Stage("local-search", "anneal placement and order", params={"steps": FAST_STEPS, "patience": 10**9})
@@ -222,3 +217,14 @@ def _free(size: int) -> tuple[Stage, ...]:
         Stage("bound", "the proof of how good it is: relaxations around the bottleneck device"),
         Stage("lns", "the rest of the time", params={"patience": 10**9}),
     )
+
+
+_PLANS: Mapping[str, Callable[[Problem, int], tuple[Stage, ...]]] = MappingProxyType(
+    {
+        "throughput": _throughput,
+        "serial-latency": _serial,
+        "offload-latency": _offload,
+        "makespan": _makespan,
+    }
+)
+"""Plan by objective, from the problem and its classes times devices."""

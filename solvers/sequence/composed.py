@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from placekit.errors import InvalidProblemError
-from placekit.method import Run
+from placekit.method import Method, Run
 from placekit.problem import Problem
 from placekit.solvers import registry
 from placekit.solvers.sequence.stages import Stage, run_stages
@@ -40,7 +40,7 @@ def split_name(name: str, known: Collection[str]) -> tuple[str, ...]:
     return tuple(whole)
 
 
-class Composed:
+class Composed(Method):
     """A row of methods as one: placements, bounds and the trace go on from one to the next.
 
     Under a time limit every part may take an equal share of what is left when its turn comes, so what one leaves over

@@ -13,8 +13,8 @@ from placekit.contiguity import Contiguity
 from placekit.errors import KernelsPendingError, SolverUnavailableError
 from placekit.method import Method, Run
 from placekit.patience import waiting_while
+from placekit.solvers.generic.within import Within
 from placekit.solvers.registry import get_method
-from placekit.solvers.sequence.within import Within
 from placekit.stop import MaxRuntime, StopReason
 
 __all__ = ["Stage", "run_stages"]

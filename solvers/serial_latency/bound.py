@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from placekit.coarsen import Contraction, contract
+from placekit.method import Run
 from placekit.objectives import SerialLatency
 from placekit.problem import Problem
+from placekit.solvers.generic.bound import DEFAULT_TIME_LIMIT_S, BoundMethod, recorded
+from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.serial_latency.decomposition import decomposition_bounds
 from placekit.solvers.serial_latency.expansion import best_labels
 from placekit.solvers.serial_latency.flow import FLOAT_SLACK
 from placekit.solvers.serial_latency.labels import Labels, labels_of
 from placekit.solvers.serial_latency.paths import price_paths
 from placekit.solvers.serial_latency.subgraphs import fewest_subgraphs
+from placekit.stop import StopReason
 
-__all__ = ["serial_latency_bound", "with_subgraphs"]
+__all__ = ["SerialLatencyBound", "lower_bounds", "serial_latency_bound", "with_subgraphs"]
 
 
-def with_subgraphs(contraction: Contraction, bound_s: float) -> float:
+def with_subgraphs(contraction: Contraction[SerialLatency], bound_s: float) -> float:
     """Return a lower bound on the serial latency from one on work and transfers, in seconds.
 
     Either one device runs everything, as one subgraph and for a time that is known; or at least two devices run
@@ -27,7 +31,6 @@ def with_subgraphs(contraction: Contraction, bound_s: float) -> float:
     two cases is the bound.
     """
     objective = contraction.problem.objective
-    assert isinstance(objective, SerialLatency)  # callers look first
     cost_s = objective.subgraph_cost_s
     if not cost_s:
         return bound_s
@@ -41,7 +44,7 @@ def with_subgraphs(contraction: Contraction, bound_s: float) -> float:
 
 
 def serial_latency_bound(
-    problem: Problem, *, max_rounds: int = 100, should_stop: Callable[[], bool] | None = None
+    problem: Problem[SerialLatency], *, max_rounds: int = 100, should_stop: Callable[[], bool] | None = None
 ) -> tuple[float, str]:
     """Prove a lower bound on the serial latency of every feasible placement, with its name.
 
@@ -67,7 +70,6 @@ def serial_latency_bound(
         return should_stop is not None and should_stop()
 
     objective = problem.objective
-    assert isinstance(objective, SerialLatency)  # callers look first
     contraction = contract(problem)
     if not contraction.allowed.any(axis=1).all():
         return 0.0, "minimum cut"
@@ -97,3 +99,25 @@ def serial_latency_bound(
         if along_s > bound_s:
             return along_s, f"{name} and changes along paths"
     return bound_s, name
+
+
+def lower_bounds(
+    problem: Problem[SerialLatency], *, should_stop: Callable[[], bool] | None = None
+) -> Iterator[tuple[float, str]]:
+    """Yield lower bounds in seconds and their names, the quick one first, until it is time to stop."""
+    yield largest_op(problem)
+    if should_stop is None or not should_stop():
+        yield serial_latency_bound(problem, should_stop=should_stop)
+
+
+class SerialLatencyBound(BoundMethod):
+    """Lower bounds by the fastest device of every op, and by minimum cuts."""
+
+    def run(self, run: Run[SerialLatency]) -> StopReason:
+        """Offer the quick placements, then raise the bound."""
+        keep = recorded(run)
+        self.offer_quickly(run)
+        with run.limited_to(DEFAULT_TIME_LIMIT_S if run.remaining_s is None else None):
+            for bound_s, name in lower_bounds(run.problem, should_stop=lambda: run.should_stop() is not None):
+                keep(bound_s, name)
+            return run.should_stop() or StopReason.FINISHED

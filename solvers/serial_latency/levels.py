@@ -39,7 +39,7 @@ from placekit.solvers.assignment.flat import flatten
 __all__ = ["LevelModel", "most_levels"]
 
 
-def most_levels(contraction: Contraction, ceiling_s: float | None, floor_s: float) -> int:
+def most_levels(contraction: Contraction[SerialLatency], ceiling_s: float | None, floor_s: float) -> int:
     """Return how high a level can be in a placement better than `ceiling_s`.
 
     Parameters
@@ -53,7 +53,6 @@ def most_levels(contraction: Contraction, ceiling_s: float | None, floor_s: floa
     """
     problem = contraction.problem
     objective = problem.objective
-    assert isinstance(objective, SerialLatency)  # `MinCut.supports` lets nothing else through
     # on a path every edge between two classes can change the device
     longest = int(subgraph_levels(problem.graph, contraction.class_of_op).max())
     if ceiling_s is None:
@@ -75,10 +74,9 @@ class LevelModel(CpsatModel):
         Highest level that a placement of interest reaches (`most_levels`).
     """
 
-    def __init__(self, contraction: Contraction, ceiling_s: float | None, num_levels: int) -> None:
+    def __init__(self, contraction: Contraction[SerialLatency], ceiling_s: float | None, num_levels: int) -> None:
         problem = contraction.problem
         objective = problem.objective
-        assert isinstance(objective, SerialLatency)  # `MinCut.supports` lets nothing else through
         self.contraction, self.num_levels = contraction, num_levels
         self.is_at_least: dict[tuple[int, int], cp_model.IntVar] = {}
         self.differs: dict[tuple[int, int], cp_model.IntVar] = {}

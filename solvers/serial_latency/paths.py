@@ -73,7 +73,7 @@ class PathCut:
         return 0.0 if self.cut is None else self.bound_of(self.cut.bound)
 
 
-def price_paths(contraction: Contraction, labels: Labels) -> Iterator[PathCut]:
+def price_paths(contraction: Contraction[SerialLatency], labels: Labels) -> Iterator[PathCut]:
     """Yield the rounds of the game between cuts and paths.
 
     Parameters
@@ -89,7 +89,6 @@ def price_paths(contraction: Contraction, labels: Labels) -> Iterator[PathCut]:
     """
     graph = contraction.problem.graph
     objective = contraction.problem.objective
-    assert isinstance(objective, SerialLatency)  # callers look first
     cost_s = objective.subgraph_cost_s
     rank = np.empty(graph.num_ops, dtype=np.int64)
     rank[graph.order] = np.arange(graph.num_ops)

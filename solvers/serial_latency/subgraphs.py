@@ -57,10 +57,9 @@ class PieceSearch:
         A contracted problem under `SerialLatency`.
     """
 
-    def __init__(self, contraction: Contraction) -> None:
+    def __init__(self, contraction: Contraction[SerialLatency]) -> None:
         graph = contraction.problem.graph
         objective = contraction.problem.objective
-        assert isinstance(objective, SerialLatency)  # `MinCut.supports` lets nothing else through
         self.contraction = contraction
         self.subgraph_cost_s = objective.subgraph_cost_s
         self.flat: FlatProblem = flatten(contraction)

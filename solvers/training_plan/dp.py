@@ -26,8 +26,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from placekit.params import read_params
 from placekit.placement import Violation
-from placekit.solvers.params import read_params
 from placekit.solvers.training_plan.search import MAX_NODES, PlanSearch, Stopped
 from placekit.solvers.training_plan.tables import Ideals, Tables, all_ideals, linear_orders, some_ideals
 from placekit.stop import StopReason

@@ -233,7 +233,7 @@ def test_what_cannot_be_measured_is_refused(toy: pk.Problem, diamond: pk.Problem
 def test_small_batches_are_parameters_of_the_learners() -> None:
     """So that no name goes stale."""
     for name, params in SMALL_BATCHES.items():
-        made = get_method(name, params).params  # type: ignore[attr-defined]  # learned methods have them
+        made = get_method(name, params).params
         assert {field.name for field in fields(made)} >= set(params)
 
 

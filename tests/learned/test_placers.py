@@ -237,7 +237,7 @@ def test_gdp_segments_see_themselves_and_the_one_before(toy: pk.Problem) -> None
 def test_rnn_sees_the_edges_between_groups(toy: pk.Problem) -> None:
     """With ops a, b in group 0 and the others in group 1: one edge inside 0, two across, three inside 1."""
     environment = Environment(toy)
-    learner = RnnLearner(environment, small(Rnn, locality=0.0).params)  # type: ignore[arg-type]
+    learner = RnnLearner(environment, small(Rnn, locality=0.0).params)
     group = torch.tensor([[0, 0, 1, 1, 1, 1]])
     member = torch.nn.functional.one_hot(group, 4).float()
     rows = learner.policy.embed(learner.graph, member, group)[0, :, -8:]

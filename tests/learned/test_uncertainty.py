@@ -20,7 +20,7 @@ from placekit.method import Run
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.lns.operators import Operator
 from placekit.solvers.lns.uncertain import UNCERTAIN, draw_weighted, uncertain_ops
-from placekit.solvers.throughput.lns.method import Lns
+from placekit.solvers.registry import get_method
 from placekit.solvers.throughput.lns.neighbourhood import Position, draw
 from placekit.solvers.throughput.local_search.state import empty_state
 
@@ -98,15 +98,15 @@ def test_a_policy_hands_its_doubts_to_the_search(objective: pk.Objective, first:
 def test_neighbourhoods_of_doubt_are_searched(objective: pk.Objective, monkeypatch: pytest.MonkeyPatch) -> None:
     """With nothing but them, the search improves a placement that it begins with."""
     problem = generate("layered", 40, seed=3, num_devices=3, objective=objective).replace(contiguity="none")
-    monkeypatch.setattr("placekit.solvers.throughput.lns.method.OPERATORS", ())
+    monkeypatch.setattr("placekit.solvers.throughput.lns.search.OPERATORS", ())
     monkeypatch.setattr("placekit.solvers.makespan.exact.lns._OPERATORS", ())
-    monkeypatch.setattr("placekit.solvers.throughput.lns.method.search", lambda *_: None)
-    monkeypatch.setattr("placekit.solvers.makespan.exact.lns.search_locally", lambda *_: None)
+    monkeypatch.setattr("placekit.solvers.throughput.lns.search.search", lambda *_: None)
+    monkeypatch.setattr("placekit.solvers.makespan.exact.lns.search_locally", lambda *_, **__: None)
     run = Run(problem, pk.MaxRuntime(4))
     run.offer(np.arange(problem.graph.num_ops) % 3)
     before = run.objective
     run.uncertainty = lambda: np.ones(problem.graph.num_ops)
-    Lns.from_params(None, {"uncertainty": True, "patience": 4, "effort": 0.1}).run(run)
+    get_method("lns", {"uncertainty": True, "patience": 4, "effort": 0.1}).run(run)
     assert run.objective is not None
     assert before is not None
     assert run.objective < before

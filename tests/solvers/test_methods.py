@@ -12,7 +12,7 @@ import placekit as pk
 from placekit.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError, UnsupportedProblemError
 from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers import registry
-from placekit.solvers.assignment.ilp.method import Ilp
+from placekit.solvers.assignment.ilp.solve import AssignmentIlp
 from placekit.solvers.registry import METHODS, MethodEntry, get_method
 
 
@@ -156,7 +156,7 @@ def test_missing_package_gives_the_install_line(monkeypatch: pytest.MonkeyPatch)
 def test_unsupported_problem_says_why(diamond: pk.Problem) -> None:
     """A method that cannot work on a problem refuses with its reason."""
 
-    class Picky(Ilp):
+    class Picky(AssignmentIlp):
         """A method that refuses everything."""
 
         def supports(self, problem: pk.Problem) -> str | None:  # noqa: ARG002

@@ -35,7 +35,7 @@ from placekit.coarsen import Contraction
 from placekit.contiguity import Contiguity
 from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.graph import topological_order
-from placekit.objectives import SerialLatency, Throughput
+from placekit.objectives import Loads
 from placekit.solvers.assignment.ilp.membership import (
     AssignmentMembership,
     Linear,
@@ -74,9 +74,10 @@ class IlpModel:
     def __init__(self, contraction: Contraction, ceiling_s: float | None) -> None:
         self.contraction = contraction = _narrow(contraction, ceiling_s)
         problem = contraction.problem
+        loads = problem.objective.loads(problem) or Loads()
         if ceiling_s is None:
             ceiling_s = float(contraction.time_s.max(axis=1).sum() + contraction.net_time_s.sum())
-            ceiling_s += getattr(problem.objective, "subgraph_cost_s", 0.0) * problem.platform.num_devices
+            ceiling_s += loads.subgraph_cost_s * problem.platform.num_devices
         self.unit_s = max(ceiling_s / CEILING, 1e-290)
         self.lp = pulp.LpProblem("placement", pulp.LpMinimize)
         self.membership: Membership = (
@@ -96,11 +97,10 @@ class IlpModel:
         self._constrain_cuts()
         if problem.contiguity is Contiguity.CONVEX:
             self._constrain_convexity()
-        if isinstance(problem.objective, Throughput):
-            self._minimise_largest_load(problem.objective)
+        if loads.is_total:
+            self._minimise_total(loads)
         else:
-            assert isinstance(problem.objective, SerialLatency)  # `Ilp.supports` lets nothing else through
-            self._minimise_total(problem.objective)
+            self._minimise_largest_load(loads)
 
     # constraints
 
@@ -179,28 +179,27 @@ class IlpModel:
         time = np.minimum(time, 2 * CEILING)
         return [(([(self.cut[int(n), slot], 1.0)], 0.0), float(time[n])) for n in np.flatnonzero(time)]
 
-    def _minimise_largest_load(self, objective: Throughput) -> None:
+    def _minimise_largest_load(self, loads: Loads) -> None:
         """Let T be at least every slot's load, per pass if the schedule separates the passes."""
-        backward = self.contraction.problem.graph.is_backward.any()
-        passes = {"fw": [0], "bw": [1]} if objective.schedule == "gpipe" and backward else {"all": [0, 1]}
+        passes = {"fw": [0], "bw": [1]} if loads.has_passes else {"all": [0, 1]}
         for name, of_pass in passes.items():
             level = self.level[name] = self.lp.add_variable(f"T_{name}", 0, CEILING * (1 + 1e-6))
             at_level: Linear = ([(level, 1.0)], 0.0)
             for s in range(self.num_slots):
                 work, moves = self._work(s, of_pass), self._moves(s, of_pass)
-                for i, parts in enumerate([work, moves] if objective.overlap else [work + moves]):
+                for i, parts in enumerate([work, moves] if loads.has_overlap else [work + moves]):
                     self.loads.append((name, linear_row(*parts)))
                     self.lp.addConstraint(linear_row(*parts, (at_level, -1.0)) <= 0, f"load_{name}_{s}_{i}")
         self.lp.setObjective(pulp.lpSum(self.level.values()))
 
-    def _minimise_total(self, objective: SerialLatency) -> None:
+    def _minimise_total(self, loads: Loads) -> None:
         """Minimise everything, plus the cost of one subgraph per used device."""
         parts: list[tuple[Linear, float]] = []
         for s in range(self.num_slots):
             parts += self._work(s, [0, 1]) + self._moves(s, [0, 1])
-            if objective.subgraph_cost_s:
+            if loads.subgraph_cost_s:
                 used = self.device_used[s] = self.lp.add_variable(f"device_used_{s}", 0, 1)
-                parts.append((([(used, 1.0)], 0.0), objective.subgraph_cost_s / self.unit_s))
+                parts.append((([(used, 1.0)], 0.0), loads.subgraph_cost_s / self.unit_s))
                 for c in range(self.contraction.num_classes):
                     row = linear_row((self.membership.at(c, s), 1.0), (([(used, 1.0)], 0.0), -1.0))
                     self.lp.addConstraint(row <= 0, f"device_used_{c}_{s}")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import InvalidProblemError
 from placekit.makespan.instance import instance_of
-from placekit.method import Run
+from placekit.method import Method, Run
 from placekit.objectives import Makespan, OffloadLatency
 from placekit.placement import Placement
 from placekit.problem import Problem
@@ -41,7 +38,7 @@ def is_small(problem: Problem) -> bool:
     return size <= MAX_PLACEMENTS and (not isinstance(problem.objective, Makespan) or problem.graph.num_ops <= MAX_OPS)
 
 
-class Enumerate:
+class Enumerate(Method):
     """Branch and bound over all placements, under any objective and contiguity: the proof for small problems.
 
     1. Give the items (:mod:`~placekit.solvers.generic.enumeration.items`) places one after the other, all beginnings
@@ -55,14 +52,7 @@ class Enumerate:
     least score that is left is a bound.
     """
 
-    name: ClassVar[str] = "enumerate"
-
-    @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; it has no parameters."""
-        if argument or params:
-            raise InvalidProblemError("method 'enumerate' has no parameters")
-        return cls()
+    name = "enumerate"
 
     def supports(self, problem: Problem) -> str | None:
         """Return None for problems of up to `MAX_PLACEMENTS` placements."""

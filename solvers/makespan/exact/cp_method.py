@@ -32,7 +32,7 @@ from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable, offer_timetable, timetable_of
 from placekit.solvers.makespan.search.local_search import search_makespan
-from placekit.solvers.throughput.local_search.method import LocalSearchParams
+from placekit.solvers.params import LocalSearchParams
 from placekit.stop import StopReason
 
 __all__ = ["bound_makespan", "limit_to_refute", "search_locally", "solve_makespan", "why_not"]
@@ -76,7 +76,7 @@ def why_not(problem: Problem) -> str | None:
 
 
 def solve_makespan(
-    run: Run, workers: Callable[[int], int], mechanisms: Mechanisms = ALL, *, in_series: bool = True
+    run: Run[Makespan], workers: Callable[[int], int], mechanisms: Mechanisms = ALL, *, in_series: bool = True
 ) -> StopReason:
     """Build the model from the best placement known, and solve it; again whenever a better one narrows it.
 
@@ -92,7 +92,6 @@ def solve_makespan(
         False for a segment, which is not divided again.
     """
     problem = run.problem
-    assert isinstance(problem.objective, Makespan)  # the method looks first
     tasks = make_tasks(problem)
     proof = Proof(run, tasks, first_floors(tasks, mechanisms), mechanisms)
     proof.quickly()
@@ -154,7 +153,7 @@ def _windows(proof: Proof, limit_s: float) -> Windows | None:
 
 
 def bound_makespan(
-    run: Run, keep: Callable[[float, str], None], mechanisms: Mechanisms = ALL, *, in_series: bool = True
+    run: Run[Makespan], keep: Callable[[float, str], None], mechanisms: Mechanisms = ALL, *, in_series: bool = True
 ) -> StopReason:
     """Prove bounds without the constraint program of the whole problem; method ``bound``.
 
@@ -211,7 +210,7 @@ def _solve_segments(proof: Proof, workers: Callable[[int], int]) -> None:
 
 
 def search_locally(
-    run: Run,
+    run: Run[Makespan],
     share: float,
     patience: int = START_PATIENCE,
     steps: int = START_STEPS,
@@ -223,11 +222,11 @@ def search_locally(
 
 
 def _search(
-    run: Run, tasks: Tasks, model: MakespanModel, workers: Callable[[int], int], ceiling_s: float
+    run: Run[Makespan], tasks: Tasks, model: MakespanModel, workers: Callable[[int], int], ceiling_s: float
 ) -> tuple[Outcome, bool]:
     num_variables = len(model.proto.proto.variables)
     run.info |= {"variables": num_variables, "constraints": len(model.proto.proto.constraints)}
-    has_bus = isinstance(run.problem.objective, Makespan) and run.problem.objective.contention
+    has_bus = run.problem.objective.contention
     since_s = run.elapsed_s
     cut_short = False
 

@@ -28,7 +28,7 @@ from placekit.solvers.makespan.schedule.sequence import SequenceProblem, sequenc
 from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable, by_start, timetable_of
 from placekit.solvers.makespan.search.local_search import search_makespan
-from placekit.solvers.throughput.local_search.method import LocalSearchParams
+from placekit.solvers.params import LocalSearchParams
 from placekit.stop import StopReason
 
 __all__ = ["search_neighbourhoods"]

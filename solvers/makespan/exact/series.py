@@ -13,6 +13,7 @@ import numpy as np
 
 from placekit.method import Run
 from placekit.placement import Placement
+from placekit.solvers.generic.within import Within
 from placekit.solvers.makespan.bounds.windows import Floors
 from placekit.solvers.makespan.decomposition.segments import (
     LARGE,
@@ -25,7 +26,6 @@ from placekit.solvers.makespan.decomposition.segments import (
 from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import run_times
 from placekit.solvers.makespan.search.completion import complete
-from placekit.solvers.sequence.within import Within
 from placekit.stop import StopReason
 
 __all__ = ["solve_in_series"]

@@ -16,18 +16,16 @@ They do not look at contiguity, which `makespan` does not ask for by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import contract
 from placekit.contiguity import Contiguity
-from placekit.errors import InvalidProblemError
 from placekit.makespan.instance import MakespanInstance, instance_of
 from placekit.makespan.ranks import downward_rank, mean_time_s, mean_transfer_s, mean_upward_rank, upward_rank
-from placekit.method import Run
+from placekit.method import Method, Run
 from placekit.objectives import Makespan
 from placekit.placement import Placement
 from placekit.problem import Problem
@@ -61,22 +59,11 @@ class ListSchedule(NamedTuple):
     fits: bool
 
 
-class ListScheduler:
+class ListScheduler(Method):
     """What the list schedulers share; each of them is a way to `plan`."""
 
-    name: ClassVar[str]
-
-    @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; it has no parameters."""
-        if argument or params:
-            raise InvalidProblemError(f"method {cls.name!r} has no parameters")
-        return cls()
-
-    def supports(self, problem: Problem) -> str | None:
-        """Return None for `Makespan` without contiguity."""
-        if not isinstance(problem.objective, Makespan):
-            return f"it schedules for makespan, not for {problem.objective.name}"
+    def supports(self, problem: Problem[Makespan]) -> str | None:
+        """Return None without contiguity."""
         if problem.contiguity is not Contiguity.NONE:
             return f"it does not look at contiguity {problem.contiguity}"
         return None
@@ -85,7 +72,7 @@ class ListScheduler:
         """Make the schedule."""
         raise NotImplementedError
 
-    def run(self, run: Run) -> StopReason:
+    def run(self, run: Run[Makespan]) -> StopReason:
         """Offer the one placement, with its order."""
         reason = run.should_stop()
         if reason is not None:
@@ -95,7 +82,7 @@ class ListScheduler:
         return StopReason.FINISHED
 
 
-def _offer(run: Run, instance: MakespanInstance, plan: ListSchedule) -> None:
+def _offer(run: Run[Makespan], instance: MakespanInstance, plan: ListSchedule) -> None:
     problem = run.problem
     if not plan.fits:
         contraction = contract(problem)
@@ -106,7 +93,6 @@ def _offer(run: Run, instance: MakespanInstance, plan: ListSchedule) -> None:
     # a graph edge or a neighbour on a device never goes back in this order, zero-time ops included
     step = np.empty(instance.num_ops, dtype=np.int64)
     step[np.lexsort((instance.rank, plan.finish_s, plan.start_s))] = np.arange(instance.num_ops)
-    assert isinstance(problem.objective, Makespan)
     planned = None if problem.objective.contention else float(plan.finish_s.max())
     run.offer(Placement.of(problem, plan.device, step), at_most=planned)
 
@@ -136,7 +122,7 @@ class Heft(ListScheduler):
     TPDS 13(3), 2002, doi:10.1109/71.993206, section 4.1.
     """
 
-    name: ClassVar[str] = "heft"
+    name = "heft"
 
     def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:  # noqa: ARG002  # the signature of all plans
         """Make the schedule."""
@@ -155,7 +141,7 @@ class Cpop(ListScheduler):
     Topcuoglu, Hariri, Wu, as for `Heft`, section 4.2.
     """
 
-    name: ClassVar[str] = "cpop"
+    name = "cpop"
 
     def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:  # noqa: ARG002
         """Make the schedule."""
@@ -185,7 +171,7 @@ class Peft(ListScheduler):
     25(3), 2014, doi:10.1109/TPDS.2013.57.
     """
 
-    name: ClassVar[str] = "peft"
+    name = "peft"
 
     def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:  # noqa: ARG002
         """Make the schedule."""
@@ -208,7 +194,7 @@ class CriticalPath(ListScheduler):
     multiprocessors", ACM Computing Surveys 31(4), 1999, section 6.
     """
 
-    name: ClassVar[str] = "critical-path"
+    name = "critical-path"
 
     def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:  # noqa: ARG002
         """Make the schedule."""
@@ -228,7 +214,7 @@ class MTopo(ListScheduler):
     Jeon et al., "Baechi: fast device placement of machine learning graphs", SoCC 2020, section 3.
     """
 
-    name: ClassVar[str] = "m-topo"
+    name = "m-topo"
 
     def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:  # noqa: ARG002
         """Make the schedule."""
@@ -250,7 +236,7 @@ class MEtf(ListScheduler):
     Computing 18(2), 1989; with memory limits Jeon et al., as for `MTopo`.
     """
 
-    name: ClassVar[str] = "m-etf"
+    name = "m-etf"
 
     def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:  # noqa: ARG002
         """Make the schedule."""
@@ -271,7 +257,7 @@ class MSct(ListScheduler):
     delays", 1995; with memory limits Jeon et al., as for `MTopo`.
     """
 
-    name: ClassVar[str] = "m-sct"
+    name = "m-sct"
 
     def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:
         """Make the schedule."""

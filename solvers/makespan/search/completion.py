@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.objectives import Makespan
 from placekit.problem import Problem
 from placekit.solvers.makespan.schedule.sequence import sequence_problem
 from placekit.solvers.makespan.search.moves import window
@@ -42,7 +41,6 @@ def complete(
     -----
     O(left out * POSITIONS * devices * (ops + edges)).
     """
-    assert isinstance(problem.objective, Makespan)
     flat = sequence_problem(problem, has_contention=problem.objective.contention)
     graph, class_of_op = problem.graph, flat.instance.class_of_op
     device, waiting = device.copy(), set(left_out.tolist())

@@ -31,7 +31,7 @@ from placekit.solvers.makespan.search.walk import load
 from placekit.stop import StopReason
 
 if TYPE_CHECKING:
-    from placekit.solvers.throughput.local_search.method import LocalSearchParams
+    from placekit.solvers.params import LocalSearchParams
 
 __all__ = ["search_makespan"]
 
@@ -66,7 +66,7 @@ WHOLE_UP_TO = 2_000
 """Ops up to which cycles over the whole schedule are worth their time."""
 
 
-def search_makespan(run: Run, params: LocalSearchParams, mechanisms: Mechanisms = ALL) -> StopReason:
+def search_makespan(run: Run[Makespan], params: LocalSearchParams, mechanisms: Mechanisms = ALL) -> StopReason:
     """Search from what `run` holds, and offer what is found; return why it ended.
 
     1. Start from what is known (warm start, single devices, `heft`, `m-etf`), from a list schedule by HEFT's rank, and
@@ -99,7 +99,6 @@ def search_makespan(run: Run, params: LocalSearchParams, mechanisms: Mechanisms 
     costs O(ops * (steps * stretch + (ops + edges) / stretch)). Memory O(ops + edges + (ops + tensors) * devices).
     """
     objective = run.problem.objective
-    assert isinstance(objective, Makespan)
     flat = sequence_problem(run.problem, has_contention=objective.contention)
     if not flat.allowed.any(axis=1).all():
         return StopReason.FINISHED

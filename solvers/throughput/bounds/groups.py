@@ -65,7 +65,7 @@ class Machines:
         return bool(self.allowed.any(axis=1).all())
 
 
-def machines_of(problem: Problem, upper_bound_s: float | None = None) -> Machines:
+def machines_of(problem: Problem[Throughput], upper_bound_s: float | None = None) -> Machines:
     """Return the machines of a throughput problem.
 
     Parameters
@@ -77,7 +77,6 @@ def machines_of(problem: Problem, upper_bound_s: float | None = None) -> Machine
         at most that good puts it there.
     """
     objective = problem.objective
-    assert isinstance(objective, Throughput)  # callers look first
     contraction = contract(problem)
     platform = problem.platform
     separate = objective.schedule == "gpipe" and bool(problem.graph.is_backward.any())

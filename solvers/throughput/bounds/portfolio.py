@@ -1,21 +1,29 @@
-"""All lower bounds of a problem, one after the other, within a time limit."""
+"""Method ``bound`` for `Throughput`: all lower bounds, one after the other, within a time limit."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from time import perf_counter
 
 from placekit.contiguity import Contiguity
-from placekit.objectives import SerialLatency, Throughput
+from placekit.method import Run
+from placekit.objectives import Throughput
 from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.solvers.generic.bound import DEFAULT_TIME_LIMIT_S, BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op
+from placekit.solvers.throughput.bounds.bottleneck import bottleneck_until_closed
+from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
+from placekit.solvers.throughput.bounds.forced_work import memory_forced_work
+from placekit.solvers.throughput.bounds.machines import unrelated_machines
+from placekit.stop import StopReason
 
-__all__ = ["lower_bounds"]
+__all__ = ["ThroughputBound", "lower_bounds"]
 
 
 def lower_bounds(
-    problem: Problem,
+    problem: Problem[Throughput],
     *,
     time_limit_s: float = 60.0,
     upper_bound_s: float | None = None,
@@ -27,7 +35,7 @@ def lower_bounds(
     Parameters
     ----------
     problem
-        The problem. For the serial latency there are two bounds, the second by minimum cuts.
+        The problem.
     time_limit_s
         Time for all of them. What the quick ones leave goes to the bottleneck programs: one device in detail, then
         two, and so on, as long as they close.
@@ -45,8 +53,6 @@ def lower_bounds(
 
     Raises
     ------
-    UnsupportedProblemError
-        An objective without any bound.
     SolverUnavailableError
         HiGHS is not installed.
     """
@@ -60,52 +66,57 @@ def lower_bounds(
                 on_bound(bound_s, name)
 
     add(*largest_op(problem))
-    if isinstance(problem.objective, SerialLatency):
-        from placekit.solvers.serial_latency.bound import serial_latency_bound
 
-        def is_late() -> bool:
-            return perf_counter() >= deadline or (should_stop is not None and should_stop())
+    def left_s(share: float = 1.0) -> float:
+        if should_stop is not None and should_stop():
+            return 0.0
+        return max(0.0, deadline - perf_counter()) * share
 
-        if not is_late():
-            add(*serial_latency_bound(problem, should_stop=is_late))
-    if isinstance(problem.objective, Throughput):
-        from placekit.solvers.throughput.bounds.bottleneck import bottleneck_until_closed
-        from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
-        from placekit.solvers.throughput.bounds.forced_work import memory_forced_work
-        from placekit.solvers.throughput.bounds.machines import unrelated_machines
-
-        def left_s(share: float = 1.0) -> float:
-            if should_stop is not None and should_stop():
-                return 0.0
-            return max(0.0, deadline - perf_counter()) * share
-
-        if left_s() > 0:
-            add(unrelated_machines(problem, time_limit_s=left_s()), "unrelated machines")
-        if left_s() > 0:
-            add(
-                memory_forced_work(problem, time_limit_s=left_s(0.1), should_stop=should_stop),
-                "memory-forced work",
-            )
-        if left_s() > 0:
-            add(
-                memory_forced_cuts(problem, time_limit_s=left_s(0.1), should_stop=should_stop),
-                "memory-forced cuts",
-            )
-        most = max(len(problem.platform.devices_of_kind(kind)) for kind in range(len(problem.platform.kinds)))
-        if problem.contiguity is Contiguity.ACYCLIC:
-            most = 1
-        for num_detailed in range(1, most + 1):
-            best_s = max(bound_s for bound_s, _ in found)
-            if left_s() <= 0 or (upper_bound_s is not None and best_s >= upper_bound_s * (1 - OPTIMALITY_TOLERANCE)):
-                break
-            bound_s, is_closed = bottleneck_until_closed(
-                problem,
-                time_limit_s=left_s(),
-                upper_bound_s=upper_bound_s,
-                num_detailed=num_detailed,
-                should_stop=should_stop,
-            )
-            add(bound_s, "bottleneck device" if num_detailed == 1 else f"{num_detailed} bottleneck devices")
-            if not is_closed:
-                break
+    if left_s() > 0:
+        add(unrelated_machines(problem, time_limit_s=left_s()), "unrelated machines")
+    if left_s() > 0:
+        add(
+            memory_forced_work(problem, time_limit_s=left_s(0.1), should_stop=should_stop),
+            "memory-forced work",
+        )
+    if left_s() > 0:
+        add(
+            memory_forced_cuts(problem, time_limit_s=left_s(0.1), should_stop=should_stop),
+            "memory-forced cuts",
+        )
+    most = max(len(problem.platform.devices_of_kind(kind)) for kind in range(len(problem.platform.kinds)))
+    if problem.contiguity is Contiguity.ACYCLIC:
+        most = 1
+    for num_detailed in range(1, most + 1):
+        best_s = max(bound_s for bound_s, _ in found)
+        if left_s() <= 0 or (upper_bound_s is not None and best_s >= upper_bound_s * (1 - OPTIMALITY_TOLERANCE)):
+            break
+        bound_s, is_closed = bottleneck_until_closed(
+            problem,
+            time_limit_s=left_s(),
+            upper_bound_s=upper_bound_s,
+            num_detailed=num_detailed,
+            should_stop=should_stop,
+        )
+        add(bound_s, "bottleneck device" if num_detailed == 1 else f"{num_detailed} bottleneck devices")
+        if not is_closed:
+            break
     return sorted(found, reverse=True)
+
+
+class ThroughputBound(BoundMethod):
+    """Lower bounds by every means of :mod:`placekit.solvers.throughput.bounds`; the best is the result's."""
+
+    def run(self, run: Run[Throughput]) -> StopReason:
+        """Offer the quick placements, then raise the bound until the time is up or nothing is left to try."""
+        keep = recorded(run)
+        self.offer_quickly(run)
+        limit_s = run.remaining_s
+        lower_bounds(
+            run.problem,
+            time_limit_s=DEFAULT_TIME_LIMIT_S if limit_s is None or math.isinf(limit_s) else limit_s,
+            upper_bound_s=run.objective,
+            should_stop=lambda: run.should_stop() is not None,
+            on_bound=keep,
+        )
+        return run.should_stop() or StopReason.FINISHED

@@ -51,10 +51,9 @@ class Instance:
         differences keep their precision.
     """
 
-    def __init__(self, contraction: Contraction, order: NDArray[np.int64], limit_s: float) -> None:
+    def __init__(self, contraction: Contraction[Throughput], order: NDArray[np.int64], limit_s: float) -> None:
         problem = contraction.problem
         objective = problem.objective
-        assert isinstance(objective, Throughput)  # `supports` lets nothing else through
         self.contraction = contraction
         self.limit_s = limit_s
         self.order = order

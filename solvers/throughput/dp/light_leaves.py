@@ -26,7 +26,9 @@ LIGHT = 0.01
 """Of the objective: seconds that the relaxation may forget of one leaf. More would leave a gap worth looking into."""
 
 
-def relax_light_leaves(contraction: Contraction, objective_s: float) -> tuple[Contraction, Contraction] | None:
+def relax_light_leaves(
+    contraction: Contraction[Throughput], objective_s: float
+) -> tuple[Contraction, Contraction] | None:
     """Return a contracted throughput problem with light leaves joined, relaxed and at full cost; None without any.
 
     The placements of both are those of the problem in which leaves stay with their neighbours.
@@ -39,7 +41,6 @@ def relax_light_leaves(contraction: Contraction, objective_s: float) -> tuple[Co
         An objective that is known to be reached; what is light is measured by it.
     """
     objective = contraction.problem.objective
-    assert isinstance(objective, Throughput)  # `supports` lets nothing else through
     follows = merge_leaves(contraction, contraction.time_s.sum(axis=2).max(axis=1) <= LIGHT * objective_s)
     leaves = np.flatnonzero(follows != np.arange(contraction.num_classes))
     if not len(leaves):

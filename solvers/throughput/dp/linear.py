@@ -11,9 +11,7 @@ Tarnawski et al., NeurIPS 2020, section 5.1.2 (DPL). The choice among orders and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,18 +19,16 @@ from numpy.typing import NDArray
 from placekit.coarsen import Contraction, contract
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
-from placekit.method import Run
-from placekit.objectives import Throughput
+from placekit.method import Method, Run
 from placekit.problem import Problem
 from placekit.solvers.generic.baselines import offer_single_devices
-from placekit.solvers.params import read_params
 from placekit.solvers.throughput.dp.chains import ChainSearch
 from placekit.solvers.throughput.dp.ideals import IdealSet
 from placekit.solvers.throughput.dp.instance import Instance
 from placekit.solvers.throughput.dp.orders import named_orders, random_order
 from placekit.stop import StopReason
 
-__all__ = ["LinearDp", "LinearDpParams", "offer_chains", "throughput_only"]
+__all__ = ["LinearDp", "LinearDpParams", "acyclic_only", "offer_chains"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +53,8 @@ class LinearDpParams:
                 raise InvalidProblemError(f"dpl: {name} is {getattr(self, name)}; it must be >= {low}")
 
 
-def throughput_only(problem: Problem) -> str | None:
+def acyclic_only(problem: Problem) -> str | None:
     """Say why a dynamic program over ideals does not apply; None if it does."""
-    if not isinstance(problem.objective, Throughput):
-        return f"it models throughput, not {problem.objective.name}"
     if problem.contiguity is not Contiguity.ACYCLIC:
         return f"its placements are acyclic; the problem asks for contiguity {problem.contiguity}, which allows more"
     return None
@@ -119,24 +113,16 @@ def offer_chains(run: Run, contraction: Contraction, params: LinearDpParams) -> 
     return None
 
 
-class LinearDp:
+class LinearDp(Method):
     """The best chain of blocks over the prefixes of several topological orders."""
 
-    name: ClassVar[str] = "dpl"
-
-    def __init__(self, params: LinearDpParams | None = None) -> None:
-        self.params = params or LinearDpParams()
-
-    @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; it takes no argument."""
-        if argument is not None:
-            raise InvalidProblemError(f"method 'dpl' takes no argument; got {argument!r}")
-        return cls(read_params(LinearDpParams, cls.name, params))
+    name = "dpl"
+    params_type = LinearDpParams
+    params: LinearDpParams
 
     def supports(self, problem: Problem) -> str | None:
         """Return None for acyclic throughput."""
-        return throughput_only(problem)
+        return acyclic_only(problem)
 
     def run(self, run: Run) -> StopReason:
         """Offer the single devices, then the best chain of each order."""

@@ -18,7 +18,7 @@ import placekit as pk
 from placekit.coarsen import contract
 from placekit.errors import InvalidProblemError
 from placekit.result import OPTIMALITY_TOLERANCE
-from placekit.solvers.assignment.cpsat.method import build_model
+from placekit.solvers.assignment.cpsat.solve import build_model
 from placekit.solvers.backends.scale import TimeScale, scale_bytes
 from placekit.solvers.registry import get_method
 

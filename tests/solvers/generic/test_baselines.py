@@ -21,8 +21,8 @@ from placekit.contiguity import quotient_cycle
 from placekit.errors import InvalidFileError, InvalidProblemError, SolverUnavailableError
 from placekit.solvers.generic.lines import class_order, main_group
 from placekit.solvers.generic.partitioners import expand_nets, scotch_graph
+from placekit.solvers.generic.pipedream import crossings, split_line
 from placekit.solvers.generic.repair import make_acyclic, move_to_allowed, relieve_memory
-from placekit.solvers.throughput.pipedream import crossings, split_line
 
 EXPERTS = {
     "layer_bert24_inference": ("bert24_inference", 20.084),

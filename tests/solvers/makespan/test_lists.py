@@ -243,7 +243,7 @@ def test_topological_filling_shares_the_bytes() -> None:
 
 def test_other_problems_are_refused_with_the_reason(diamond: pk.Problem) -> None:
     """Other objectives and contiguity are named; so are parameters."""
-    with pytest.raises(UnsupportedProblemError, match="schedules for makespan, not for throughput"):
+    with pytest.raises(UnsupportedProblemError, match="serves makespan, not throughput"):
         pk.solve(diamond, method="heft")
     with pytest.raises(UnsupportedProblemError, match="does not look at contiguity acyclic"):
         pk.solve(diamond.replace(objective=pk.Makespan(), contiguity="acyclic"), method="peft")

@@ -21,7 +21,7 @@ from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.offload_latency.anneal import excess, latency
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.ilp_model import OffloadIlp
-from placekit.solvers.offload_latency.method import bound_offload
+from placekit.solvers.offload_latency.opening import bound_offload
 from placekit.solvers.offload_latency.search import places_from, places_of
 
 LATENCY_S = {

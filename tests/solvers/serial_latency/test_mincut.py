@@ -22,8 +22,8 @@ from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.method import Run
 from placekit.objectives.serial_latency import subgraph_levels
 from placekit.solvers.assignment.flat import flatten
-from placekit.solvers.serial_latency import method as mincut_method
-from placekit.solvers.serial_latency.bound import serial_latency_bound
+from placekit.solvers.serial_latency import mincut as mincut_method
+from placekit.solvers.serial_latency.bound import lower_bounds, serial_latency_bound
 from placekit.solvers.serial_latency.decomposition import decomposition_bounds
 from placekit.solvers.serial_latency.descent import descend
 from placekit.solvers.serial_latency.expansion import best_labels, expand_label, expansion_cost
@@ -31,10 +31,9 @@ from placekit.solvers.serial_latency.flow import CutCost, Nets, closure
 from placekit.solvers.serial_latency.labels import Labels, labels_of
 from placekit.solvers.serial_latency.levels import LevelModel, most_levels
 from placekit.solvers.serial_latency.memory import priced_cuts
-from placekit.solvers.serial_latency.method import MinCut, MinCutParams
+from placekit.solvers.serial_latency.mincut import MinCut, MinCutParams
 from placekit.solvers.serial_latency.paths import price_paths
 from placekit.solvers.serial_latency.subgraphs import PieceSearch, fewest_subgraphs
-from placekit.solvers.throughput.bounds import lower_bounds
 
 PLAIN = st.just(pk.SerialLatency())
 COSTLY = st.builds(pk.SerialLatency, subgraph_cost_s=st.sampled_from([1e-3, 0.1, 1.0, 5.0, 200.0]))

@@ -15,6 +15,7 @@ from strategies import examples, objectives, problems
 import placekit as pk
 from placekit.errors import InvalidProblemError
 from placekit.solvers.backends.highs import Program, round_down
+from placekit.solvers.serial_latency import bound as serial_bound
 from placekit.solvers.throughput.bounds import largest_op, lower_bounds
 from placekit.solvers.throughput.bounds.bottleneck import bottleneck
 from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
@@ -158,7 +159,7 @@ def test_bounds_come_with_names_best_first(diamond: pk.Problem) -> None:
     assert {"largest op", "unrelated machines", "bottleneck device"} <= {name for _, name in bounds}
     assert sorted(seen) == sorted(name for _, name in bounds)
     assert all(value <= 4.0 for value, _ in bounds)
-    serial = lower_bounds(diamond.replace(objective=pk.SerialLatency()))
+    serial = serial_bound.lower_bounds(diamond.replace(objective=pk.SerialLatency()))
     assert {name for _, name in serial} == {"fastest device for every op", "minimum cut"}
     [(value, name)] = lower_bounds(diamond, should_stop=lambda: True)
     assert value == pytest.approx(1.0)
@@ -166,13 +167,13 @@ def test_bounds_come_with_names_best_first(diamond: pk.Problem) -> None:
 
 
 def test_bound_method_reports_every_bound(diamond: pk.Problem) -> None:
-    """Placement, best bound with its name, and all of them in `info`; no argument."""
+    """Placement, best bound with its name, and all of them in `info`; no parameters."""
     result = pk.solve(diamond.replace(contiguity="none"), method="bound")
     assert result.lower_bound is not None
     assert result.lower_bound == max(result.info["lower_bounds_s"].values())
     assert result.bound_name in result.info["lower_bounds_s"]
     assert result.objective == 4.0
-    with pytest.raises(InvalidProblemError, match="method 'bound' takes no argument; 'fast' was given"):
+    with pytest.raises(InvalidProblemError, match="method 'bound' has no parameters"):
         pk.solve(diamond, method="bound:fast")
 
 

@@ -324,7 +324,7 @@ def test_other_problems_are_refused_with_the_reason(diamond: pk.Problem) -> None
     """Contiguity that allows more, or another objective."""
     with pytest.raises(UnsupportedProblemError, match=r"its placements are acyclic; .* contiguity none"):
         pk.solve(diamond.replace(contiguity="none"), method="dp")
-    with pytest.raises(UnsupportedProblemError, match="it models throughput, not serial-latency"):
+    with pytest.raises(UnsupportedProblemError, match="dpl serves throughput, not serial-latency"):
         pk.solve(diamond.replace(objective=pk.SerialLatency()), method="dpl")
     with pytest.raises(InvalidProblemError, match="max_memory_bytes is 3; it must be >= 1000000"):
         pk.solve(diamond, method="dp", params={"max_memory_bytes": 3})
@@ -335,14 +335,15 @@ def test_bug_sizing_the_search_does_not_exceed_its_memory() -> None:
     import tracemalloc
 
     from placekit.benchmarks.families import generate
-    from placekit.solvers.throughput.dp.method import Dp, DpParams
+    from placekit.solvers.params import DpParams
+    from placekit.solvers.throughput.dp.exact import ThroughputDp
 
     contraction = contract(generate("chains", 20_000, 1))
     instance = Instance(contraction, dict(named_orders(contraction))["narrow"], np.inf)
     limit = 100_000_000
     tracemalloc.start()
     try:
-        count = Dp(DpParams(max_memory_bytes=limit))._max_ideals(instance)
+        count = ThroughputDp(DpParams(max_memory_bytes=limit))._max_ideals(instance)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

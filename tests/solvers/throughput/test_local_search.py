@@ -273,12 +273,10 @@ def test_pins_and_warm_start_are_respected(diamond: pk.Problem) -> None:
     assert placement["d"] == "cpu.0"
 
 
-def test_other_objectives_are_refused(diamond: pk.Problem) -> None:
-    """The loads of a serial latency are not what this search looks at."""
-    problem = diamond.replace(objective=pk.SerialLatency(), contiguity="none")
-    with pytest.raises(
-        UnsupportedProblemError, match="it searches for throughput, makespan and offload-latency, not for"
-    ):
+def test_other_contiguities_of_other_objectives_are_refused(diamond: pk.Problem) -> None:
+    """The search of the makespan's own room keeps no parts together."""
+    problem = diamond.replace(objective=pk.Makespan(), contiguity="acyclic")
+    with pytest.raises(UnsupportedProblemError, match="for makespan it does not keep parts acyclic"):
         pk.solve(problem, method="local-search")
 
 

@@ -1,4 +1,4 @@
-"""What ``dp`` and ``bound`` do for `OffloadLatency`, and how every method for it opens."""
+"""How every method for `OffloadLatency` opens, and what the series program finds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from placekit.contiguity import Contiguity
 from placekit.method import Run
-from placekit.objectives import Throughput
+from placekit.objectives import OffloadLatency, Throughput
 from placekit.problem import Problem
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
@@ -17,8 +17,8 @@ from placekit.solvers.offload_latency.bounds import CRITICAL_PATH, critical_path
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
 from placekit.solvers.offload_latency.plans import placement_of
 from placekit.solvers.offload_latency.search import search_offload
+from placekit.solvers.params import LocalSearchParams
 from placekit.solvers.throughput.dp.linear import LinearDp
-from placekit.solvers.throughput.local_search.method import LocalSearchParams
 from placekit.stop import MaxRuntime, StopReason
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "open_offload",
     "search_before",
     "solve_offload",
-    "why_not",
 ]
 
 START_SHARE = 0.2
@@ -38,14 +37,7 @@ SPLIT_SHARE = 0.1
 """Share of the time left that it may take."""
 
 
-def why_not(problem: Problem) -> str | None:
-    """Return why a method that searches by calls cannot work on an offload problem, or None."""
-    if problem.contiguity is not Contiguity.NONE:
-        return f"for offload-latency it does not keep parts {problem.contiguity}; use contiguity none"
-    return None
-
-
-def open_offload(run: Run, on_bound: Callable[[float, str], None] | None = None) -> OffloadProblem:
+def open_offload(run: Run[OffloadLatency], on_bound: Callable[[float, str], None] | None = None) -> OffloadProblem:
     """Offer the single devices and the hosts, raise the quick bounds, and return the flat problem."""
     on_bound = on_bound or run.raise_bound
     offer_single_devices(run)
@@ -60,7 +52,7 @@ def open_offload(run: Run, on_bound: Callable[[float, str], None] | None = None)
     return flat
 
 
-def solve_offload(run: Run) -> StopReason:
+def solve_offload(run: Run[OffloadLatency]) -> StopReason:
     """Solve by the series program: its placement and its bound; if they differ, polish the placement for a moment.
 
     The program does not see that host ops run beside calls within a gap, and a few moves often find that. Nor does it
@@ -76,7 +68,7 @@ def solve_offload(run: Run) -> StopReason:
     return run.should_stop() or StopReason.FINISHED
 
 
-def bound_offload(run: Run, on_bound: Callable[[float, str], None]) -> StopReason:
+def bound_offload(run: Run[OffloadLatency], on_bound: Callable[[float, str], None]) -> StopReason:
     """Raise every bound; the placement of the series program is offered on the way."""
     flat = open_offload(run, on_bound)
     if run.should_stop() is None:
@@ -84,7 +76,7 @@ def bound_offload(run: Run, on_bound: Callable[[float, str], None]) -> StopReaso
     return run.should_stop() or StopReason.FINISHED
 
 
-def search_before(run: Run) -> StopReason | None:
+def search_before(run: Run[OffloadLatency]) -> StopReason | None:
     """Find the placement that a program starts from: series program, if no earlier stage has done it, and annealing."""
     if "ideals" not in run.info:
         reason = solve_offload(run)
@@ -95,16 +87,25 @@ def search_before(run: Run) -> StopReason | None:
     return run.should_stop()
 
 
-def longest_latency(problem: Problem) -> float:
+def longest_latency(problem: Problem[OffloadLatency]) -> float:
     """Return a latency that no placement exceeds: every op after the other, every tensor moved as often as possible."""
     costs, graph = problem.costs, problem.graph
     moves = 1 + np.diff(graph.consumer_offsets)
     return float(costs.op_time_s.max(axis=1).sum() + (moves * costs.transfer_time_s.max(axis=1)).sum())
 
 
-def _offer_split(run: Run) -> None:
+def _offer_split(run: Run[OffloadLatency]) -> None:
     """Offer the best split for throughput along a few orders, one call a device. Milliseconds for a hundred ops."""
-    problem = run.problem.replace(objective=Throughput(), contiguity=Contiguity.ACYCLIC)
+    whole = run.problem
+    problem = Problem(
+        whole.graph,
+        whole.platform,
+        whole.costs,
+        Throughput(),
+        Contiguity.ACYCLIC,
+        whole.colocation,
+        whole.pinned,
+    )
     split = Run(problem, None if run.remaining_s is None else MaxRuntime(SPLIT_SHARE * run.remaining_s), run.seed)
     split.interrupted = run.interrupted
     LinearDp().run(split)

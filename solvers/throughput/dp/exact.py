@@ -12,37 +12,31 @@ Where constants hang on the ops that read them, a relaxation comes first that do
 If the ideals for T are too many for the memory, smaller targets are tried by bisection between the bound and T: their
 windows are narrower. A target without a chain below it is a lower bound.
 
-For `OffloadLatency` the program is another one: :mod:`placekit.solvers.offload_latency.series_program`.
-
 Complexity: O(states * groups * I^2 * (cut + words)) for I ideals inside the windows, O(I * (words + cut)) memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from placekit.coarsen import Contraction
-from placekit.errors import InvalidProblemError
-from placekit.method import Run
-from placekit.objectives import OffloadLatency
+from placekit.method import Method, Run
 from placekit.problem import Problem
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
-from placekit.solvers.params import read_params
+from placekit.solvers.params import DpParams
 from placekit.solvers.throughput.dp.chains import ChainSearch
 from placekit.solvers.throughput.dp.ideals import IdealSet
 from placekit.solvers.throughput.dp.instance import Instance
 from placekit.solvers.throughput.dp.light_leaves import relax_light_leaves
-from placekit.solvers.throughput.dp.linear import LinearDpParams, offer_chains, throughput_only
+from placekit.solvers.throughput.dp.linear import LinearDpParams, acyclic_only, offer_chains
 from placekit.solvers.throughput.dp.orders import named_orders
 from placekit.stop import StopReason
 
-__all__ = ["Dp", "DpParams"]
+__all__ = ["ThroughputDp"]
 
 MAX_NODES = 300_000_000
 """Most nodes of the search tree for ideals, some seconds."""
@@ -58,28 +52,7 @@ FINEST_STEP = 1e-4
 """Relative: bisection for a bound ends when the targets are this close."""
 
 
-@dataclass(frozen=True, slots=True)
-class DpParams:
-    """Parameters of `Dp`.
-
-    Parameters
-    ----------
-    random_orders
-        Random orders for the start, after the named ones.
-    max_memory_bytes
-        Most memory for ideals; beyond it the search returns what it has and a bound.
-    """
-
-    random_orders: int = 0
-    max_memory_bytes: int = 400_000_000
-
-    def __post_init__(self) -> None:
-        for name, low in (("random_orders", 0), ("max_memory_bytes", 1_000_000)):
-            if getattr(self, name) < low:
-                raise InvalidProblemError(f"dp: {name} is {getattr(self, name)}; it must be >= {low}")
-
-
-class Outcome(Enum):
+class _Attempt(Enum):
     """How an attempt at a target ended."""
 
     FOUND = auto()
@@ -108,33 +81,19 @@ class Version:
     is_bound: bool = True
 
 
-class Dp:
+class ThroughputDp(Method):
     """Exact acyclic throughput by dynamic programming over ideals, for any number of kinds."""
 
-    name: ClassVar[str] = "dp"
-
-    def __init__(self, params: DpParams | None = None) -> None:
-        self.params = params or DpParams()
-
-    @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; it takes no argument."""
-        if argument is not None:
-            raise InvalidProblemError(f"method 'dp' takes no argument; got {argument!r}")
-        return cls(read_params(DpParams, cls.name, params))
+    name = "dp"
+    params_type = DpParams
+    params: DpParams
 
     def supports(self, problem: Problem) -> str | None:
-        """Return None for acyclic throughput, and for the offload latency."""
-        if isinstance(problem.objective, OffloadLatency):
-            return None
-        return throughput_only(problem)
+        """Return None if parts must be acyclic."""
+        return acyclic_only(problem)
 
     def run(self, run: Run) -> StopReason:
-        """Start from `dpl`, then prove; for the offload latency, solve the series program."""
-        if isinstance(run.problem.objective, OffloadLatency):
-            from placekit.solvers.offload_latency.method import solve_offload
-
-            return solve_offload(run)
+        """Start from `dpl`, then prove."""
         contraction = open_run(run)
         if contraction is None:
             return StopReason.PROVED
@@ -159,17 +118,17 @@ class Dp:
             instance = Instance(version.contraction, order, target_s * (1 - IMPROVEMENT))
             outcome = self._attempt(run, instance, version)
             reason = run.should_stop()
-            if reason is not None or outcome is Outcome.STOPPED:
+            if reason is not None or outcome is _Attempt.STOPPED:
                 return reason or StopReason.FINISHED
             low_s = run.bound or 0.0
-            if outcome is Outcome.BETTER:
+            if outcome is _Attempt.BETTER:
                 target_s = run.objective or target_s
                 continue
-            if outcome is Outcome.TOO_MANY:
+            if outcome is _Attempt.TOO_MANY:
                 too_many_at_s = target_s
                 if not version.is_bound:
                     return StopReason.FINISHED
-            elif outcome is Outcome.FOUND:
+            elif outcome is _Attempt.FOUND:
                 if not version.is_exact or run.objective is None or run.objective >= target_s:
                     return StopReason.FINISHED
                 # so far below the target that its roundings hide the rest of the gap
@@ -179,19 +138,19 @@ class Dp:
                 return StopReason.FINISHED
             target_s = (low_s + too_many_at_s) / 2
 
-    def _attempt(self, run: Run, instance: Instance, version: Version) -> Outcome:
+    def _attempt(self, run: Run, instance: Instance, version: Version) -> _Attempt:
         """Look for the best chain below the instance's limit, and report what that proves."""
         ideals = IdealSet.all_within(
             instance, self._max_ideals(instance), MAX_NODES, lambda: run.should_stop() is not None
         )
         if ideals is None:
-            return Outcome.TOO_MANY
+            return _Attempt.TOO_MANY
         if len(ideals.bits) > MANY_IDEALS and self._found_better(run, ideals):
-            return Outcome.BETTER
+            return _Attempt.BETTER
         run.info["ideals"] = len(ideals.bits)
         found = ChainSearch(ideals, lambda: run.should_stop() is not None).best()
         if found is None:
-            return Outcome.STOPPED
+            return _Attempt.STOPPED
         value_s, chain = found
         if chain is not None:
             promised_s = value_s * (1 + IMPROVEMENT) + instance.rounding_s if version.is_exact else None
@@ -199,10 +158,10 @@ class Dp:
         if version.is_bound:
             if chain is None and instance.limit_s == np.inf:
                 run.prove_infeasible(clash())
-                return Outcome.STOPPED
+                return _Attempt.STOPPED
             # the best chain below the limit is the best of all; without one, nothing is below the limit
             run.raise_bound(value_s * (1 - IMPROVEMENT), "DP over ideals")
-        return Outcome.NONE if chain is None else Outcome.FOUND
+        return _Attempt.NONE if chain is None else _Attempt.FOUND
 
     def _found_better(self, run: Run, ideals: IdealSet) -> bool:
         """Look for a chain through the ideals with the cheapest cuts; tell whether it is better than the best known."""

@@ -30,20 +30,16 @@ Tarnawski et al., NeurIPS 2020, section 7 (the comparison, and the contraction t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction, contract
 from placekit.errors import InvalidProblemError
-from placekit.method import Run
-from placekit.problem import Problem
+from placekit.method import Method, Run
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.lines import class_order, main_group, total_time_s
-from placekit.solvers.params import read_params
 from placekit.stop import StopReason
 
 __all__ = ["PipeDream", "PipeDreamParams"]
@@ -69,23 +65,13 @@ class PipeDreamParams:
             raise InvalidProblemError(f"pipedream: branches is {self.branches!r}; it must be one of {_BRANCHES}")
 
 
-class PipeDream:
+class PipeDream(Method):
     """Stages of a linear path on equal devices; see the module docstring for the rule and its own objective."""
 
-    name: ClassVar[str] = "pipedream"
-
-    def __init__(self, params: PipeDreamParams | None = None) -> None:
-        self.params = params or PipeDreamParams()
-
-    @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; ``pipedream:cut`` names what to do with branches."""
-        given = {**params, **({"branches": argument} if argument else {})}
-        return cls(read_params(PipeDreamParams, cls.name, given))
-
-    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002  # the protocol's signature
-        """Return None: it always applies."""
-        return None
+    name = "pipedream"
+    params_type = PipeDreamParams
+    argument = "branches"
+    params: PipeDreamParams
 
     def run(self, run: Run) -> StopReason:
         """Offer the one placement."""

@@ -1,20 +1,17 @@
-"""Method ``lns``: large-neighbourhood search, CP-SAT re-optimising a part of the placement at a time."""
+"""Method ``lns`` for `Throughput`: CP-SAT re-optimises a part of the placement at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction, contract
 from placekit.contiguity import Contiguity
-from placekit.errors import InvalidProblemError
 from placekit.graph import topological_order
-from placekit.method import Run
-from placekit.objectives import Makespan, OffloadLatency, Throughput
+from placekit.method import Method, Run
+from placekit.objectives import Throughput
 from placekit.problem import Problem
 from placekit.solvers.assignment.cpsat.model import CpsatModel
 from placekit.solvers.assignment.flat import flatten
@@ -24,8 +21,7 @@ from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.lns.operators import Operator, choose_operators, search_side_by_side
 from placekit.solvers.lns.uncertain import UNCERTAIN, uncertain_ops
-from placekit.solvers.makespan.mechanisms import Mechanisms
-from placekit.solvers.params import read_params
+from placekit.solvers.params import LnsParams, LocalSearchParams
 from placekit.solvers.throughput.lns.neighbourhood import (
     FIRST_SIZE,
     OPERATORS,
@@ -38,11 +34,11 @@ from placekit.solvers.throughput.lns.neighbourhood import (
 from placekit.solvers.throughput.local_search.anneal import score
 from placekit.solvers.throughput.local_search.cycle import Cycle, Solution, run_cycle
 from placekit.solvers.throughput.local_search.ejection import is_below, profile_of
-from placekit.solvers.throughput.local_search.method import LocalSearchParams, search
+from placekit.solvers.throughput.local_search.multilevel import search
 from placekit.solvers.throughput.local_search.state import empty_state, overflow
 from placekit.stop import StopReason
 
-__all__ = ["Lns", "LnsParams"]
+__all__ = ["ThroughputLns"]
 
 START_PATIENCE = 10
 """V-cycles without improvement after which the local search hands over."""
@@ -53,48 +49,11 @@ RESTART_AFTER = 25
 DEFAULT_WORKERS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class LnsParams:
-    """Parameters of `Lns`.
-
-    Parameters
-    ----------
-    patience
-        Ends after so many neighbourhoods in a row without a better placement.
-    effort
-        Limit of one neighbourhood in CP-SAT's deterministic time, about a second each.
-    workers
-        Neighbourhoods that are searched at the same time, each by one worker of CP-SAT; 2 if None. The best of them is
-        taken, so the answer depends on this number and the seed, but not on the machine, unless time runs out.
-    uncertainty
-        True to draw neighbourhoods of one more kind: ops whose device a learned policy is undecided about. It is the
-        policy of the method before, as in ``hsdag+lns`` or ``policy:pretrained+lns``. For throughput and makespan.
-    without
-        Mechanisms of the makespan that are switched off, by name and with commas: see
-        :class:`placekit.solvers.makespan.mechanisms.Mechanisms`.
-    """
-
-    patience: int = 100
-    effort: float = 1.0
-    workers: int | None = None
-    uncertainty: bool = False
-    without: str = ""
-
-    def __post_init__(self) -> None:
-        if self.patience < 1:
-            raise InvalidProblemError(f"lns: patience is {self.patience}; it must be >= 1")
-        if self.effort <= 0:
-            raise InvalidProblemError(f"lns: effort is {self.effort}; it must be > 0")
-        if self.workers is not None and self.workers < 1:
-            raise InvalidProblemError(f"lns: workers is {self.workers}; it must be >= 1")
-        Mechanisms.without(self.without)
-
-
 @dataclass(slots=True)
 class _Search(Position):
     """Where the search stands."""
 
-    run: Run
+    run: Run[Throughput]
     contraction: Contraction
     params: LnsParams
     operators: list[Operator] = field(init=False)
@@ -104,11 +63,8 @@ class _Search(Position):
         self.operators = [Operator(name, FIRST_SIZE, SMALLEST_SIZE) for name in names]
 
 
-class Lns:
-    """Large-neighbourhood search for `Throughput`, `Makespan` and `OffloadLatency` without contiguity.
-
-    For `Makespan` see :mod:`placekit.solvers.makespan.exact.lns`, for `OffloadLatency`
-    :mod:`placekit.solvers.offload_latency.lns`. For `Throughput`:
+class ThroughputLns(Method):
+    """Large-neighbourhood search for `Throughput` without contiguity.
 
     1. Local search (:mod:`placekit.solvers.throughput.local_search`) gives the first placement.
     2. Draw a neighbourhood around a fullest device: the classes of this device and one or two others; a region that
@@ -121,44 +77,22 @@ class Lns:
     5. When nothing moves any more, go on from a new placement, annealed and crossed with the best.
     """
 
-    name: ClassVar[str] = "lns"
+    name = "lns"
+    params_type = LnsParams
+    argument = "patience"
+    params: LnsParams
 
-    def __init__(self, params: LnsParams | None = None) -> None:
-        self.params = params or LnsParams()
-
-    @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; ``lns:50`` gives the patience."""
-        if argument is not None:
-            if not argument.isdigit():
-                raise InvalidProblemError(f"lns: patience is {argument!r}; it must be a whole number >= 1")
-            params = {**params, "patience": int(argument)}
-        return cls(read_params(LnsParams, cls.name, params))
-
-    def supports(self, problem: Problem) -> str | None:
-        """Return None for its objectives without contiguity, where the rest can stand still."""
-        if not isinstance(problem.objective, Throughput | Makespan | OffloadLatency):
-            return f"it searches for throughput, makespan and offload-latency, not {problem.objective.name}"
+    def supports(self, problem: Problem[Throughput]) -> str | None:
+        """Return None without contiguity, where the rest can stand still."""
         if problem.contiguity is not Contiguity.NONE:
             return f"its neighbourhoods do not keep parts {problem.contiguity}; use contiguity none"
-        if self.params.uncertainty and isinstance(problem.objective, OffloadLatency):
-            return "its neighbourhoods for offload-latency are not drawn by uncertainty"
         return None
 
-    def run(self, run: Run) -> StopReason:
+    def run(self, run: Run[Throughput]) -> StopReason:
         """Search until told to stop, or until `patience` neighbourhoods in a row brought nothing."""
         offer_single_devices(run)
         run.raise_bound(*largest_op(run.problem))
-        limits = self.params.patience, self.params.effort, self.params.workers or DEFAULT_WORKERS
         weights = uncertain_ops(run) if self.params.uncertainty else None
-        if isinstance(run.problem.objective, Makespan):
-            from placekit.solvers.makespan.exact.lns import search_neighbourhoods
-
-            return search_neighbourhoods(run, *limits, weights, Mechanisms.without(self.params.without))
-        if isinstance(run.problem.objective, OffloadLatency):
-            from placekit.solvers.offload_latency.lns import search_neighbourhoods as search_calls
-
-            return search_calls(run, *limits)
         with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
             search(run, LocalSearchParams(patience=START_PATIENCE))
         reason = run.should_stop()

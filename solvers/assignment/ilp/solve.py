@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pulp
 from numpy.typing import ArrayLike, NDArray
 
+from placekit.coarsen import Contraction
 from placekit.cores import num_usable_cpus
 from placekit.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError
-from placekit.method import Run
-from placekit.objectives import OffloadLatency, SerialLatency, Throughput
+from placekit.method import Method, Run
 from placekit.placement import Placement
-from placekit.problem import Problem
 from placekit.solvers.assignment.ilp.model import CEILING, IlpModel
 from placekit.solvers.assignment.infeasible import clash
-from placekit.solvers.assignment.opening import offer_best_chains, open_run
+from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.backends.highs import ABSOLUTE_SLACK, RELATIVE_SLACK, ROUNDING
 from placekit.solvers.backends.pulp_highs import AnytimeHiGHS
-from placekit.solvers.offload_latency.method import why_not
-from placekit.solvers.params import read_params
+from placekit.solvers.params import IlpParams
 from placekit.stop import StopReason
 
-__all__ = ["Ilp", "IlpParams"]
+__all__ = ["AssignmentIlp", "IlpMethod"]
 
 SOLVER_SHARE = 0.8
 """Share of the time left that the solver may take; the rest is for the proof of what it says."""
@@ -71,80 +68,16 @@ class Program(Protocol[Answer]):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class IlpParams:
-    """Parameters of `Ilp`.
+class IlpMethod(Method):
+    """Method ``ilp``: what it is for every objective."""
 
-    Parameters
-    ----------
-    solver
-        ``"HiGHS"``, or any other solver that PuLP knows by name and finds (``"CBC"``, ``"GUROBI"``, ...).
-        Only HiGHS reports a bound and incumbents while it runs.
-    threads
-        Threads of the solver; every usable core if None.
-    mps
-        File to which the model is written in MPS format before it is solved; None for no file.
-    """
+    name = "ilp"
+    params_type = IlpParams
+    argument = "solver"
+    params: IlpParams
 
-    solver: str = "HiGHS"
-    threads: int | None = None
-    mps: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.threads is not None and self.threads < 1:
-            raise InvalidProblemError(f"ilp: threads is {self.threads}; it must be >= 1")
-
-
-class Ilp:
-    """Exact placement by integer programming.
-
-    `Throughput` and `SerialLatency` under any contiguity, `OffloadLatency` without.
-    """
-
-    name: ClassVar[str] = "ilp"
-
-    def __init__(self, params: IlpParams | None = None) -> None:
-        self.params = params or IlpParams()
-
-    @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; ``ilp:CBC`` names the solver."""
-        given = {**params, **({"solver": argument} if argument else {})}
-        return cls(read_params(IlpParams, cls.name, given))
-
-    def supports(self, problem: Problem) -> str | None:
-        """Return None for the objectives that the integer program models."""
-        if isinstance(problem.objective, Throughput | SerialLatency):
-            return None
-        if isinstance(problem.objective, OffloadLatency):
-            return why_not(problem)
-        return f"it models throughput, serial-latency and offload-latency, not {problem.objective.name}"
-
-    def run(self, run: Run) -> StopReason:
-        """Build the program, start it from the best placement known, and solve it.
-
-        The program is scaled by that placement's objective. If the optimum turns out to be far below, so that the
-        solver's tolerances hide the last part of the gap, it is built and solved again from the new one.
-        """
-        if isinstance(run.problem.objective, OffloadLatency):
-            from placekit.solvers.offload_latency.ilp_method import solve_offload_ilp
-
-            return solve_offload_ilp(run, lambda run, model: self._solve(run, model, model.encode))
-        contraction = open_run(run)
-        if contraction is None:
-            return StopReason.PROVED
-        offer_best_chains(run, contraction)
-        reason = run.should_stop()
-        while reason is None:
-            ceiling_s = run.objective
-            model = IlpModel(contraction, ceiling_s)
-            reason = self._solve(run, model, partial(_encode, model))
-            improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
-            if reason is StopReason.FINISHED and improved:
-                reason = run.should_stop()
-        return reason
-
-    def _solve(self, run: Run, model: Program[Answer], encode: Callable[[Placement], Values | None]) -> StopReason:
+    def solve(self, run: Run, model: Program[Answer], encode: Callable[[Placement], Values | None]) -> StopReason:
+        """Solve a model, from the best placement known; again as long as its answers have to be closed."""
         if self.params.mps is not None:
             self._write_mps(model.lp, Path(self.params.mps))
         run.info |= {"variables": len(model.lp.variables()), "constraints": model.lp.numConstraints()}
@@ -239,6 +172,33 @@ class Ilp:
                 bound = claimed_s(pulp.value(model.lp.objective) * (1 - gap), model.unit_s)
                 run.raise_bound(bound, f"{self.params.solver} optimum")
         return run.should_stop() or StopReason.FINISHED
+
+
+class AssignmentIlp(IlpMethod):
+    """Exact placement by integer programming for objectives made of loads, under any contiguity."""
+
+    def start(self, run: Run, contraction: Contraction) -> None:
+        """Find placements to scale the program by; none but the single devices unless an objective knows better."""
+
+    def run(self, run: Run) -> StopReason:
+        """Build the program, start it from the best placement known, and solve it.
+
+        The program is scaled by that placement's objective. If the optimum turns out to be far below, so that the
+        solver's tolerances hide the last part of the gap, it is built and solved again from the new one.
+        """
+        contraction = open_run(run)
+        if contraction is None:
+            return StopReason.PROVED
+        self.start(run, contraction)
+        reason = run.should_stop()
+        while reason is None:
+            ceiling_s = run.objective
+            model = IlpModel(contraction, ceiling_s)
+            reason = self.solve(run, model, partial(_encode, model))
+            improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
+            if reason is StopReason.FINISHED and improved:
+                reason = run.should_stop()
+        return reason
 
 
 def _encode(model: IlpModel, placement: Placement) -> Values:

@@ -1,32 +1,27 @@
-"""Method ``local-search``: multilevel annealing with restarts for `Throughput`, annealed schedules for `Makespan`."""
+"""Method ``local-search`` for `Throughput`: multilevel annealing with restarts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction, contract
 from placekit.contiguity import Contiguity, quotient_cycle
-from placekit.errors import InvalidProblemError
-from placekit.method import Run
-from placekit.objectives import Makespan, OffloadLatency, Throughput
-from placekit.problem import Problem
+from placekit.method import Method, Run
+from placekit.objectives import Throughput
 from placekit.solvers.assignment.flat import FlatProblem, flatten, with_order
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
-from placekit.solvers.makespan.mechanisms import Mechanisms
-from placekit.solvers.params import read_params
+from placekit.solvers.params import LocalSearchParams
 from placekit.solvers.throughput.local_search.anneal import score
 from placekit.solvers.throughput.local_search.chain import greedy_chain, random_topological_order
 from placekit.solvers.throughput.local_search.cycle import Cycle, Solution, run_cycle
 from placekit.solvers.throughput.local_search.state import empty_state
 from placekit.stop import StopReason
 
-__all__ = ["LocalSearch", "LocalSearchParams", "search"]
+__all__ = ["ThroughputLocalSearch", "search"]
 
 FIRST_STEPS = 50
 """Proposals per class in the first cycle; doubled from cycle to cycle up to the parameter."""
@@ -38,42 +33,7 @@ MATE_SHARE = 0.5
 """Share of the cycles from the best placement that cross it with another."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalSearchParams:
-    """Parameters of `LocalSearch`.
-
-    Parameters
-    ----------
-    patience
-        Ends after so many V-cycles in a row without a better placement.
-    steps
-        Proposals per class and level of a V-cycle.
-    fresh
-        Share of the cycles that start anew instead of from the best placement.
-    max_cycles
-        Ends after so many V-cycles in all; None for any number.
-    without
-        Mechanisms of the makespan that are switched off, by name and with commas: see
-        :class:`placekit.solvers.makespan.mechanisms.Mechanisms`.
-    """
-
-    patience: int = 100
-    steps: int = 400
-    fresh: float = 0.5
-    max_cycles: int | None = None
-    without: str = ""
-
-    def __post_init__(self) -> None:
-        for name, low in (("patience", 1), ("steps", 1), ("max_cycles", 1)):
-            value = getattr(self, name)
-            if value is not None and value < low:
-                raise InvalidProblemError(f"local-search: {name} is {value}; it must be >= {low}")
-        if not 0 <= self.fresh <= 1:
-            raise InvalidProblemError(f"local-search: fresh is {self.fresh}; it must be between 0 and 1")
-        Mechanisms.without(self.without)
-
-
-class LocalSearch:
+class ThroughputLocalSearch(Method):
     """Multilevel local search for `Throughput` under any contiguity.
 
     1. Start from what is known (warm start, single devices) and from greedy chains along topological orders.
@@ -87,54 +47,21 @@ class LocalSearch:
     Under `Contiguity.ACYCLIC` every move keeps the quotient acyclic. Under `Contiguity.CONVEX` too, which is sound but
     not complete: some convex placements have a cyclic quotient, and this search does not see them. It proves nothing
     beyond the largest op.
-
-    For `Makespan` without contiguity it anneals placement and order together: see
-    :func:`placekit.solvers.makespan.search.local_search.search_makespan`. For `OffloadLatency` it anneals whole calls:
-    :func:`placekit.solvers.offload_latency.search.search_offload`.
     """
 
-    name: ClassVar[str] = "local-search"
+    name = "local-search"
+    params_type = LocalSearchParams
+    argument = "patience"
+    params: LocalSearchParams
 
-    def __init__(self, params: LocalSearchParams | None = None) -> None:
-        self.params = params or LocalSearchParams()
-
-    @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; ``local-search:50`` gives the patience."""
-        if argument is not None:
-            if not argument.isdigit():
-                raise InvalidProblemError(f"local-search: patience is {argument!r}; it must be a whole number >= 1")
-            params = {**params, "patience": int(argument)}
-        return cls(read_params(LocalSearchParams, cls.name, params))
-
-    def supports(self, problem: Problem) -> str | None:
-        """Return None for `Throughput`, and for `Makespan` and `OffloadLatency` without contiguity."""
-        if isinstance(problem.objective, Throughput):
-            return None
-        if isinstance(problem.objective, Makespan):
-            is_free = problem.contiguity is Contiguity.NONE
-            return None if is_free else f"for makespan it does not keep parts {problem.contiguity}"
-        if isinstance(problem.objective, OffloadLatency):
-            is_free = problem.contiguity is Contiguity.NONE
-            return None if is_free else f"for offload-latency it does not keep parts {problem.contiguity}"
-        return f"it searches for throughput, makespan and offload-latency, not for {problem.objective.name}"
-
-    def run(self, run: Run) -> StopReason:
+    def run(self, run: Run[Throughput]) -> StopReason:
         """Search until told to stop, or until `patience` cycles in a row brought nothing."""
         offer_single_devices(run)
         run.raise_bound(*largest_op(run.problem))
-        if isinstance(run.problem.objective, OffloadLatency):
-            from placekit.solvers.offload_latency.search import search_offload
-
-            return search_offload(run, self.params)
-        if isinstance(run.problem.objective, Makespan):
-            from placekit.solvers.makespan.search.local_search import search_makespan
-
-            return search_makespan(run, self.params, Mechanisms.without(self.params.without))
         return search(run, self.params)
 
 
-def search(run: Run, params: LocalSearchParams) -> StopReason:
+def search(run: Run[Throughput], params: LocalSearchParams) -> StopReason:
     """Search from what `run` holds, and offer what is found; return why it ended.
 
     Parameters

@@ -22,11 +22,9 @@ whether an exact program was left out because of its size (``too_large_for``).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
-from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,15 +32,12 @@ from numpy.typing import NDArray
 from placekit.coarsen import Contraction, contract
 from placekit.contiguity import Contiguity
 from placekit.cores import num_usable_cpus
-from placekit.errors import InvalidProblemError
-from placekit.method import Run
+from placekit.method import Method, Run
 from placekit.objectives import SerialLatency
-from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
-from placekit.solvers.params import read_params
 from placekit.solvers.serial_latency.bound import with_subgraphs
 from placekit.solvers.serial_latency.decomposition import decomposition_bounds
 from placekit.solvers.serial_latency.descent import descend
@@ -80,28 +75,14 @@ class MinCutParams:
     fallback: bool = True
 
 
-class MinCut:
+class MinCut(Method):
     """Serial latency by minimum cuts; see the module docstring."""
 
-    name: ClassVar[str] = "mincut"
+    name = "mincut"
+    params_type = MinCutParams
+    params: MinCutParams
 
-    def __init__(self, params: MinCutParams | None = None) -> None:
-        self.params = params or MinCutParams()
-
-    @classmethod
-    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method from its parameters."""
-        if argument is not None:
-            raise InvalidProblemError(f"method 'mincut' takes nothing after the colon, not {argument!r}")
-        return cls(read_params(MinCutParams, cls.name, params))
-
-    def supports(self, problem: Problem) -> str | None:
-        """Return None for the serial latency, under any contiguity."""
-        if isinstance(problem.objective, SerialLatency):
-            return None
-        return f"a cut is a sum of work and transfers, as in serial-latency; the objective is {problem.objective.name}"
-
-    def run(self, run: Run) -> StopReason:
+    def run(self, run: Run[SerialLatency]) -> StopReason:
         """Cut, and go on with what the problem asks for until the gap is closed or it is time."""
         contraction = open_run(run)
         if contraction is None:
@@ -132,10 +113,9 @@ class MinCut:
 class _Search:
     """The steps; each returns why to end the run, or None to go on with the next."""
 
-    def __init__(self, run: Run, contraction: Contraction) -> None:
+    def __init__(self, run: Run[SerialLatency], contraction: Contraction[SerialLatency]) -> None:
         self.run, self.contraction, self.problem = run, contraction, run.problem
         objective = run.problem.objective
-        assert isinstance(objective, SerialLatency)  # `MinCut.supports` lets nothing else through
         self.subgraph_cost_s = objective.subgraph_cost_s
         self.flat = flatten(contraction)
         self.labels = labels_of(contraction)
@@ -278,7 +258,7 @@ class _Search:
         """Close the gap that subgraphs leave by a constraint program, if it is small enough."""
         if not self.subgraph_cost_s:
             return None
-        from placekit.solvers.assignment.cpsat.method import ONE_WORKER_UP_TO
+        from placekit.solvers.assignment.cpsat.solve import ONE_WORKER_UP_TO
         from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
         from placekit.solvers.serial_latency.levels import LevelModel, most_levels
 
@@ -325,14 +305,14 @@ class _Search:
 
     def solve_program(self) -> StopReason | None:
         """Go on with method ``ilp`` from the best placement, if its program is small enough."""
-        from placekit.solvers.assignment.ilp.method import Ilp
+        from placekit.solvers.assignment.ilp.solve import AssignmentIlp
 
         size = (self.contraction.num_classes + len(self.contraction.net_pins)) * len(self.flat.kind)
         if size > MAX_ILP_SIZE:
             logger.info("the integer program has about %d variables and rows; too many", size)
             self.run.info["too_large_for"] = "integer program"
             return None
-        return Ilp().run(self.run)
+        return AssignmentIlp().run(self.run)
 
     def decompose(self) -> StopReason | None:
         """Bound more than two labels."""

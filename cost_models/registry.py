@@ -1,0 +1,101 @@
+"""The table of cost models: by name, as ``--costs`` and suites give it, imported on use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from placekit.errors import InvalidProblemError, PluginError, UnknownNameError, did_you_mean
+from placekit.plugins import OpenTable, load, plugin_name
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from placekit.cost_models.base import CostModel
+    from placekit.io.platform_toml import PlatformFile
+
+__all__ = ["COST_MODELS", "get_cost_model", "register_cost_model"]
+
+
+def _analytic(file: PlatformFile) -> CostModel:
+    from placekit.cost_models.analytic import Analytic
+
+    return Analytic.from_platform_file(file)
+
+
+def _profiled(file: PlatformFile) -> CostModel:  # noqa: ARG001  # it measures the devices themselves
+    from placekit.cost_models.profiled import Profiled
+
+    return Profiled()
+
+
+def _maker(model: Any, what: str) -> Callable[[PlatformFile], CostModel]:
+    """Return what makes the cost model of a platform file; refuse a class that is none.
+
+    Raises
+    ------
+    InvalidProblemError
+        With the reason.
+    """
+    if not isinstance(model, type) or not callable(getattr(model, "cost_table", None)):
+        raise InvalidProblemError(f"{what} is no class with a method 'cost_table'")
+    if not isinstance(getattr(model, "name", None), str):
+        raise InvalidProblemError(f"{what}: {model.__name__} has no class attribute 'name' of type str")
+
+    def make(file: PlatformFile) -> CostModel:
+        made: CostModel = model.from_platform_file(file) if hasattr(model, "from_platform_file") else model()
+        return made
+
+    return make
+
+
+def _read(point: EntryPoint) -> Callable[[PlatformFile], CostModel]:
+    model = load(point)
+    whose = f"plugin {plugin_name(point)}: its entry point '{point.name} = {point.value}'"
+    try:
+        make = _maker(model, whose)
+    except InvalidProblemError as error:
+        raise PluginError(str(error)) from None
+    if model.name != point.name:
+        raise PluginError(f"{whose}: the cost model calls itself {model.name!r}; the two names must agree")
+    return make
+
+
+COST_MODELS: OpenTable[Callable[[PlatformFile], CostModel]] = OpenTable(
+    "cost model", {"analytic": _analytic, "profiled": _profiled}, _read
+)
+"""What makes a cost model of a platform file, by name: placekit's own, of plugins, and those that were registered."""
+
+
+def register_cost_model(model: type[CostModel]) -> None:
+    """Add a cost model under its own name: to ``--costs`` and suites of this process.
+
+    Parameters
+    ----------
+    model
+        A class with a class attribute `name` and a method `cost_table`, as in
+        :class:`~placekit.cost_models.base.CostModel`. It is made by ``model.from_platform_file(file)`` if it has that,
+        for descriptions of devices in the platform file, else by ``model()``.
+
+    Raises
+    ------
+    InvalidProblemError
+        A name that is taken or malformed, or a class that is no cost model.
+    """
+    make = _maker(model, repr(model))
+    COST_MODELS.register(str(model.name), make)
+
+
+def get_cost_model(name: str, file: PlatformFile) -> CostModel:
+    """Return the cost model called `name`, made for a platform file.
+
+    Raises
+    ------
+    UnknownNameError
+        No cost model has that name; the message lists them.
+    """
+    if name not in COST_MODELS:
+        raise UnknownNameError(
+            f"no cost model {name!r}; cost models are {', '.join(COST_MODELS)}{did_you_mean(name, COST_MODELS)}"
+        )
+    return COST_MODELS[name](file)

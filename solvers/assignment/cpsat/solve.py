@@ -1,0 +1,125 @@
+"""Method ``cpsat``: the constraint program of :mod:`placekit.solvers.assignment.cpsat.model`, by OR-Tools CP-SAT."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction
+from placekit.contiguity import Contiguity
+from placekit.cores import num_usable_cpus
+from placekit.graph import topological_order
+from placekit.method import Method, Run
+from placekit.objectives import Loads
+from placekit.solvers.assignment.cpsat.model import Convexity, CpsatModel
+from placekit.solvers.assignment.flat import flatten
+from placekit.solvers.assignment.infeasible import clash
+from placekit.solvers.assignment.opening import open_run
+from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
+from placekit.solvers.params import CpsatParams
+from placekit.stop import StopReason
+
+__all__ = ["AssignmentCpsat", "CpsatMethod", "build_model"]
+
+ONE_WORKER_UP_TO = 1000
+"""Variables up to which one worker is enough, and the answer reproducible."""
+
+
+class CpsatMethod(Method):
+    """Method ``cpsat``: what it is for every objective."""
+
+    name = "cpsat"
+    params_type = CpsatParams
+    argument = "workers"
+    params: CpsatParams
+
+    def workers(self, num_variables: int) -> int:
+        """Return the number of CP-SAT's workers for a model of so many variables."""
+        if num_variables <= ONE_WORKER_UP_TO:
+            return 1
+        return self.params.workers or max(8, num_usable_cpus())
+
+
+class AssignmentCpsat(CpsatMethod):
+    """Exact placement by constraint programming for objectives made of loads, under any contiguity."""
+
+    def start(self, run: Run, contraction: Contraction) -> None:
+        """Find placements to set the unit by; none but the single devices unless an objective knows better."""
+
+    def run(self, run: Run) -> StopReason:
+        """Build the model, start it from the best placement known, and solve it.
+
+        Its unit of time is set by that placement's objective. If the optimum turns out to be far below, so that the
+        rounding hides the last part of the gap, it is built and solved again from the new one.
+        """
+        contraction = open_run(run)
+        if contraction is None:
+            return StopReason.PROVED
+        self.start(run, contraction)
+        reason = run.should_stop()
+        while reason is None:
+            ceiling_s = run.objective
+            reason = self._solve(run, contraction, build_model(contraction, ceiling_s))
+            improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
+            if reason is StopReason.FINISHED and improved:
+                reason = run.should_stop()
+        return reason
+
+    def _solve(self, run: Run, contraction: Contraction, model: CpsatModel) -> StopReason:
+        num_variables = len(model.proto.proto.variables)
+        run.info |= {"variables": num_variables, "constraints": len(model.proto.proto.constraints)}
+        # the program counts subgraphs too low, so its objective is a promise only without that term
+        is_exact = not model.slot_used
+        refused: list[NDArray[np.int64]] = []
+
+        def see_solution(device: NDArray[np.int64], value: float) -> None:
+            promised = model.scale.at_most_s(value) if is_exact else None
+            if not run.offer(contraction.expand(device), at_most=promised).is_feasible:
+                refused.append(device)
+
+        def see_bound(bound: float) -> None:
+            run.raise_bound(model.scale.bound_s(bound), "CP-SAT bound")
+
+        while True:
+            if run.placement is not None:
+                model.hint(contraction.restrict(run.placement.device_of_op))
+            limits = CpsatLimits(
+                workers=self.workers(num_variables),
+                seed=run.seed,
+                time_s=run.remaining_s,
+                gap=run.asked_gap / 2,
+                presolve=num_variables > ONE_WORKER_UP_TO,
+            )
+            outcome = search(model, limits, see_solution, see_bound, lambda: run.should_stop() is not None)
+            run.info["solver_status"] = str(outcome)
+            if outcome is Outcome.INFEASIBLE and run.placement is None:
+                return run.prove_infeasible(clash())
+            reason = run.should_stop()
+            if reason is not None:
+                return reason
+            if outcome in (Outcome.FEASIBLE, Outcome.UNKNOWN):
+                return StopReason.TIME  # CP-SAT gives up early where the rest of its time is too short for a next step
+            again = [model.forbid_together(device) for device in refused]
+            refused.clear()
+            if not any(again):
+                return StopReason.FINISHED
+
+
+def build_model(contraction: Contraction, ceiling_s: float | None) -> CpsatModel:
+    """Return the model of a contraction; `ceiling_s` is the objective of a feasible placement, if one is known."""
+    problem = contraction.problem
+    flat = flatten(contraction)
+    loads = problem.objective.loads(problem) or Loads()
+    convexity = None
+    if problem.contiguity is Contiguity.CONVEX:
+        flat = flat._replace(is_ordered=False)
+        senders, receivers = problem.order_edges
+        order, _ = topological_order(problem.graph.num_ops, senders, receivers)
+        convexity = Convexity(contraction.class_of_op, senders, receivers, order)
+    return CpsatModel(
+        flat,
+        ceiling_s,
+        is_total=loads.is_total,
+        slot_cost_s=loads.subgraph_cost_s,
+        convexity=convexity,
+    )

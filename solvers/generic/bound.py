@@ -1,0 +1,60 @@
+"""Method ``bound`` for any objective: the bound that the objective itself offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from placekit.method import Method, Run
+from placekit.problem import Problem
+from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.greedy import Greedy
+from placekit.solvers.generic.largest_op import largest_op
+from placekit.solvers.generic.pipedream import PipeDream, PipeDreamParams
+from placekit.stop import StopReason
+
+__all__ = ["DEFAULT_TIME_LIMIT_S", "BoundMethod", "QuickBound", "recorded"]
+
+DEFAULT_TIME_LIMIT_S = 60.0
+"""Without a time limit of the caller's."""
+
+
+def recorded(run: Run) -> Callable[[float, str], None]:
+    """Return what raises the bound of `run`, and lists all bounds (not only the best) in its `info`."""
+    proven: dict[str, float] = {}
+    run.info["lower_bounds_s"] = proven
+
+    def keep(bound_s: float, name: str) -> None:
+        proven[name] = bound_s
+        run.raise_bound(bound_s, name)
+
+    return keep
+
+
+class BoundMethod(Method):
+    """Method ``bound``: proves lower bounds, and offers only the placements that it needs to scale them.
+
+    The placements are those of the quick heuristics (every single device, ``greedy``, ``pipedream``); give a better
+    one as warm start, and the bounds become better, too. All bounds are listed in the result's `info`.
+    """
+
+    name = "bound"
+
+    def offer_quickly(self, run: Run) -> None:
+        """Offer the placements of the quick heuristics."""
+        offer_single_devices(run)
+        Greedy().run(run)
+        PipeDream(PipeDreamParams(branches="cut")).run(run)
+
+
+class QuickBound(BoundMethod):
+    """The objective's own quick bound."""
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None if the objective has a bound."""
+        return None if problem.objective.quick_bound(problem) else f"{problem.objective.name} offers no bound"
+
+    def run(self, run: Run) -> StopReason:
+        """Offer the quick placements, and raise the bound."""
+        self.offer_quickly(run)
+        recorded(run)(*largest_op(run.problem))
+        return run.should_stop() or StopReason.FINISHED

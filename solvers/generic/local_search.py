@@ -1,0 +1,136 @@
+"""Method ``local-search`` for any objective: annealed moves of classes, each scored by the objective itself.
+
+1. Start from the best placement known; without one from the single devices, ``greedy``, and under a contiguity from
+   chains.
+2. A proposal moves a class to another device that may hold it, half of the time to one of a neighbour in the graph, or
+   exchanges the devices of two classes. Proposals are scored in batches of `BATCH` (`Scorer`): at once where the
+   objective scores batches, one by one elsewhere.
+3. They are taken in turn by the rule of Metropolis, at a temperature that falls from round to round; once one is taken,
+   the rest of its batch are out of date and drawn again. Under a contiguity a proposal that closes a cycle between
+   devices is not taken: sound under `convex`, though not complete.
+4. A round ends after `steps` proposals per class; the next one starts at the best placement. The search ends after
+   `patience` rounds without a better one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction, contract
+from placekit.contiguity import Contiguity, quotient_cycle
+from placekit.method import Method, Run
+from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.greedy import Greedy
+from placekit.solvers.generic.scoring import Scorer
+from placekit.solvers.params import LocalSearchParams
+from placekit.stop import StopReason
+
+__all__ = ["LocalSearch"]
+
+BATCH = 32
+"""Proposals that are scored together."""
+FIRST_STEPS = 10
+"""Proposals per class in the first round; doubled from round to round up to the parameter."""
+HOTTEST, COLDEST = 0.03, 1e-4
+"""Temperatures at the beginning and the end of a round, as shares of the objective."""
+
+
+class LocalSearch(Method):
+    """Annealing of single moves and exchanges; see the module docstring."""
+
+    name = "local-search"
+    params_type = LocalSearchParams
+    argument = "patience"
+    params: LocalSearchParams
+
+    def run(self, run: Run) -> StopReason:
+        """Search until told to stop, or until `patience` rounds in a row brought nothing."""
+        offer_single_devices(run)
+        if run.should_stop() is None:
+            Greedy().run(run)
+        if run.placement is None and run.warm_start is None:
+            return run.should_stop() or StopReason.FINISHED
+        walk = _Walk(run)
+        stale, number = 0, 0
+        while (reason := run.should_stop()) is None:
+            if stale >= self.params.patience or number == self.params.max_cycles or not walk.can_move:
+                return StopReason.FINISHED
+            before = run.objective
+            walk.anneal(min(self.params.steps, FIRST_STEPS * 2 ** min(number, 20)))
+            number += 1
+            stale = 0 if run.objective != before else stale + 1
+        return reason
+
+
+class _Walk:
+    """A placement of classes on its way."""
+
+    def __init__(self, run: Run) -> None:
+        problem = run.problem
+        if problem.contiguity is Contiguity.CONVEX:
+            problem = problem.replace(contiguity=Contiguity.ACYCLIC)  # cycles fused: chains need an order
+        self._run = run
+        self._contraction: Contraction = contract(problem)
+        self._is_ordered = problem.contiguity is not Contiguity.NONE
+        self._score = Scorer(self._contraction)
+        allowed = self._contraction.allowed
+        self._movable = np.flatnonzero(allowed.sum(axis=1) > 1)
+        senders, receivers = self._contraction.senders, self._contraction.receivers
+        self._ends = np.concatenate([senders, receivers]), np.concatenate([receivers, senders])
+        by_end = np.argsort(self._ends[0], kind="stable")
+        self._others = self._ends[1][by_end]
+        self._first = np.searchsorted(self._ends[0][by_end], np.arange(len(allowed) + 1))
+
+    @property
+    def can_move(self) -> bool:
+        """True if some class may be somewhere else."""
+        return bool(self._movable.size)
+
+    def anneal(self, steps: int) -> None:
+        """Go once from hot to cold, `steps` proposals per class, from the best placement."""
+        run, rng = self._run, self._run.rng
+        known = run.placement or run.warm_start
+        assert known is not None  # the method looks first
+        device = self._contraction.restrict(known.device_of_op)
+        value = float(self._score(device[None])[0])
+        best, num = run.objective, max(steps * self._contraction.num_classes // BATCH, 1)
+        scale = best if best is not None else value
+        for number in range(num):
+            if run.should_stop() is not None:
+                return
+            hot = HOTTEST * (COLDEST / HOTTEST) ** (number / num) * (scale if np.isfinite(scale) else 1.0)
+            proposals = self._propose(device, rng)
+            values = self._score(proposals)
+            limits = value - hot * np.log(rng.random(BATCH)) if np.isfinite(value) else np.full(BATCH, np.inf)
+            run.count_evaluations(BATCH)
+            for proposal, new, limit in zip(proposals, values.tolist(), limits.tolist(), strict=True):
+                if np.isfinite(new) and new <= limit and not self._closes_cycle(proposal):
+                    device, value = proposal, new
+                    if run.objective is None or value < run.objective:
+                        run.offer(self._score.placement(device))
+                    break
+
+    def _propose(self, device: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+        """``[BATCH, num_classes]`` the placement with a move or an exchange in each row."""
+        proposals = np.repeat(device[None], BATCH, axis=0)
+        allowed = self._contraction.allowed
+        for row in proposals:
+            c = int(rng.choice(self._movable))
+            near = self._others[self._first[c] : self._first[c + 1]]
+            other = int(rng.choice(near)) if near.size and rng.random() < 0.5 else int(rng.integers(len(device)))
+            kind = rng.random()
+            if kind < 0.5 and allowed[c, device[other]] and device[other] != device[c]:
+                row[c] = device[other]
+            elif kind < 0.75 and allowed[c, device[other]] and allowed[other, device[c]]:
+                row[c], row[other] = device[other], device[c]
+            else:
+                row[c] = rng.choice(np.flatnonzero(allowed[c]))
+        return proposals
+
+    def _closes_cycle(self, device: NDArray[np.int64]) -> bool:
+        if not self._is_ordered:
+            return False
+        contraction = self._contraction
+        num_devices = contraction.problem.platform.num_devices
+        return bool(quotient_cycle(contraction.senders, contraction.receivers, device, num_devices))

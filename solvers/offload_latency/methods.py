@@ -1,0 +1,131 @@
+"""What serves `OffloadLatency`: one class for every method of the table."""
+
+from __future__ import annotations
+
+from placekit.contiguity import Contiguity
+from placekit.method import Method, Run
+from placekit.objectives import OffloadLatency
+from placekit.problem import Problem
+from placekit.solvers.assignment.cpsat.solve import CpsatMethod
+from placekit.solvers.assignment.ilp.solve import IlpMethod
+from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.bound import BoundMethod, recorded
+from placekit.solvers.generic.largest_op import largest_op
+from placekit.solvers.params import DpParams, LnsParams, LocalSearchParams
+from placekit.stop import StopReason
+
+__all__ = [
+    "OffloadLatencyBound",
+    "OffloadLatencyCpsat",
+    "OffloadLatencyDp",
+    "OffloadLatencyIlp",
+    "OffloadLatencyLns",
+    "OffloadLatencyLocalSearch",
+]
+
+DEFAULT_WORKERS = 2
+"""Neighbourhoods that are searched side by side."""
+
+
+def _needs_freedom(problem: Problem[OffloadLatency]) -> str | None:
+    """Return why a method that searches by calls cannot work on a problem, or None."""
+    if problem.contiguity is not Contiguity.NONE:
+        return f"for offload-latency it does not keep parts {problem.contiguity}; use contiguity none"
+    return None
+
+
+class OffloadLatencyDp(Method):
+    """The series program (:mod:`placekit.solvers.offload_latency.series_program`), and a moment of annealing."""
+
+    name = "dp"
+    params_type = DpParams
+    params: DpParams
+
+    def run(self, run: Run[OffloadLatency]) -> StopReason:
+        """Solve calls along the spine of the graph."""
+        from placekit.solvers.offload_latency.opening import solve_offload
+
+        return solve_offload(run)
+
+
+class OffloadLatencyBound(BoundMethod):
+    """Critical path, largest op, and the series program's bound."""
+
+    def run(self, run: Run[OffloadLatency]) -> StopReason:
+        """Raise every bound."""
+        from placekit.solvers.offload_latency.opening import bound_offload
+
+        return bound_offload(run, recorded(run))
+
+
+class OffloadLatencyIlp(IlpMethod):
+    """Exact offload latency by integer programming."""
+
+    def supports(self, problem: Problem[OffloadLatency]) -> str | None:
+        """Return None without contiguity."""
+        return _needs_freedom(problem)
+
+    def run(self, run: Run[OffloadLatency]) -> StopReason:
+        """Start from the series program and a search, and solve the integer program."""
+        from placekit.solvers.offload_latency.ilp_method import solve_offload_ilp
+
+        return solve_offload_ilp(run, lambda run, model: self.solve(run, model, model.encode))
+
+
+class OffloadLatencyCpsat(CpsatMethod):
+    """Exact offload latency by constraint programming."""
+
+    def supports(self, problem: Problem[OffloadLatency]) -> str | None:
+        """Return None without contiguity."""
+        return _needs_freedom(problem)
+
+    def run(self, run: Run[OffloadLatency]) -> StopReason:
+        """Start from the series program and a search, and solve the constraint program."""
+        from placekit.solvers.offload_latency.cp_method import solve_offload_program
+
+        return solve_offload_program(run, self.workers)
+
+
+class OffloadLatencyLocalSearch(Method):
+    """Annealing of whole calls (:mod:`placekit.solvers.offload_latency.search`)."""
+
+    name = "local-search"
+    params_type = LocalSearchParams
+    argument = "patience"
+    params: LocalSearchParams
+
+    def supports(self, problem: Problem[OffloadLatency]) -> str | None:
+        """Return None without contiguity."""
+        return _needs_freedom(problem)
+
+    def run(self, run: Run[OffloadLatency]) -> StopReason:
+        """Search until told to stop, or until `patience` rounds in a row brought nothing."""
+        from placekit.solvers.offload_latency.search import search_offload
+
+        offer_single_devices(run)
+        run.raise_bound(*largest_op(run.problem))
+        return search_offload(run, self.params)
+
+
+class OffloadLatencyLns(Method):
+    """Large-neighbourhood search (:mod:`placekit.solvers.offload_latency.lns`)."""
+
+    name = "lns"
+    params_type = LnsParams
+    argument = "patience"
+    params: LnsParams
+
+    def supports(self, problem: Problem[OffloadLatency]) -> str | None:
+        """Return None without contiguity, and without uncertainty."""
+        if self.params.uncertainty:
+            return "its neighbourhoods for offload-latency are not drawn by uncertainty"
+        return _needs_freedom(problem)
+
+    def run(self, run: Run[OffloadLatency]) -> StopReason:
+        """Search until told to stop, or until `patience` rounds in a row brought nothing."""
+        from placekit.solvers.offload_latency.lns import search_neighbourhoods
+
+        offer_single_devices(run)
+        run.raise_bound(*largest_op(run.problem))
+        limits = self.params.patience, self.params.effort, self.params.workers or DEFAULT_WORKERS
+        return search_neighbourhoods(run, *limits)

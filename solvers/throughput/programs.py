@@ -1,0 +1,55 @@
+"""Methods ``ilp`` and ``cpsat`` for `Throughput`: the programs of any loads, started from chains and a search."""
+
+from __future__ import annotations
+
+from placekit.coarsen import Contraction, contract
+from placekit.contiguity import Contiguity
+from placekit.method import Run
+from placekit.objectives import Throughput
+from placekit.solvers.assignment.cpsat.solve import AssignmentCpsat
+from placekit.solvers.assignment.flat import flatten
+from placekit.solvers.assignment.ilp.solve import AssignmentIlp
+from placekit.solvers.params import LocalSearchParams
+from placekit.solvers.throughput.dp.linear import LinearDpParams, offer_chains
+from placekit.solvers.throughput.local_search.multilevel import search
+
+__all__ = ["ThroughputCpsat", "ThroughputIlp", "offer_best_chains"]
+
+LOCAL_SEARCH_FROM = 100
+"""Classes times devices from which the constraint program is started from a local search."""
+START_SHARE = 0.1
+"""Share of the time limit that this start may take."""
+
+
+class ThroughputIlp(AssignmentIlp):
+    """Exact throughput by integer programming."""
+
+    def start(self, run: Run[Throughput], contraction: Contraction[Throughput]) -> None:
+        """Offer the best chains."""
+        offer_best_chains(run, contraction)
+
+
+class ThroughputCpsat(AssignmentCpsat):
+    """Exact throughput by constraint programming."""
+
+    def start(self, run: Run[Throughput], contraction: Contraction[Throughput]) -> None:
+        """Offer the best chains, and search: a good placement sets a fine unit and closes slow devices at once."""
+        offer_best_chains(run, contraction)
+        if contraction.allowed.size > LOCAL_SEARCH_FROM:
+            with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
+                search(run, LocalSearchParams(patience=3, steps=100))
+
+
+def offer_best_chains(run: Run[Throughput], contraction: Contraction[Throughput]) -> None:
+    """Offer the chains of ``dpl``: they are acyclic, which every contiguity allows.
+
+    A program that knows them is scaled by a good objective and closes slow devices from the start.
+    """
+    problem = run.problem
+    if run.should_stop() is not None:
+        return
+    if problem.contiguity is not Contiguity.ACYCLIC:
+        contraction = contract(problem.replace(contiguity=Contiguity.ACYCLIC))
+        if not flatten(contraction).allowed.any(axis=1).all():
+            return
+    offer_chains(run, contraction, LinearDpParams())
