@@ -24,7 +24,7 @@ from placekit.errors import InvalidFileError
 if TYPE_CHECKING:
     from placekit.result import Result
 
-__all__ = ["explain", "problem_file_of"]
+__all__ = ["explain", "objective_of", "problem_file_of"]
 
 
 def explain(
@@ -70,7 +70,7 @@ def explain(
         return
     result = read_result(file)
     choice = ObjectiveChoice(
-        objective or _objective_of(result, model or problem_file_of(file)),
+        objective or objective_of(result, model or problem_file_of(file)),
         contiguity, overlap, schedule, subgraph_cost, calls, order, contention,
     )  # fmt: skip
     devices = PlatformChoice(device, platform, groups, precision)
@@ -84,7 +84,7 @@ def explain(
         show_parts(explanation_parts(found))
 
 
-def _objective_of(result: Result, source: Path) -> str | None:
+def objective_of(result: Result, source: Path) -> str | None:
     """Return the result's objective, unless the file has one of its own, with its variant, that is the same."""
     from placekit.io.detect import kind_of_file
     from placekit.io.problem_json import read_problem

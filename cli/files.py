@@ -65,10 +65,12 @@ class OutputFiles:
             return Path(f"{_stem(source)}.policy.pt")
         return self.result.with_name(self.result.name.removesuffix(".result.json") + ".policy.pt")
 
-    def write(self, result: Result, problem: Problem) -> dict[str, str]:
+    def write(self, result: Result, problem: Problem, *, certificate: bool = False) -> dict[str, str]:
         """Write the result and, if there is one, the placement; return the names of the files by kind.
 
         Both are on disk before either appears, and both say by a hash (`Placement.content_hash`) which placement it is.
+
+        With `certificate`, the result's certificate is written if it proves the whole bound.
 
         Raises
         ------
@@ -84,9 +86,16 @@ class OutputFiles:
             files.append((self.placement, encode_json(self.placement, document)))
         if self.result is not None:
             written["result"] = str(self.result)
-            files.append((self.result, encode_json(self.result, result.to_dict())))
+            document = result.to_dict(with_certificate=certificate and _holds(result, problem))
+            files.append((self.result, encode_json(self.result, document)))
         write_together(files)
         return written
+
+
+def _holds(result: Result, problem: Problem) -> bool:
+    from placekit.verification.verify import certifies
+
+    return result.certificate is not None and certifies(result.certificate, result.lower_bound, problem)
 
 
 def _stem(path: Path) -> str:

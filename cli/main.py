@@ -27,6 +27,7 @@ from placekit.cli.report import report
 from placekit.cli.show import show
 from placekit.cli.solve import solve
 from placekit.cli.time import time
+from placekit.cli.verify import verify
 from placekit.cli.warm_up import warm_up
 from placekit.cli.zoo import zoo
 from placekit.errors import JudgeDisagreementError, PlacekitError
@@ -44,7 +45,8 @@ NATIVE = ("highs", "cp-sat")
 app = typer.Typer(
     name="placekit",
     help="Decide on which device every operator of a neural network runs, and prove how good the decision is.",
-    epilog="Exit codes: 0 ok, 2 usage or bad input, 3 infeasible, 4 stopped without a feasible answer.",
+    epilog="Exit codes: 0 ok, 2 usage or bad input, 3 infeasible, 4 stopped without a feasible answer, "
+    "5 a result that does not verify.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -64,6 +66,7 @@ for command in (
     bench,
     report,
     explain,
+    verify,
     warm_up,
 ):
     app.command()(command)

@@ -124,6 +124,9 @@ def solve(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Placement file; the result goes beside it.")
     ] = None,
+    certificate: Annotated[
+        bool, typer.Option("--certificate", help="Write what the bound was proven with into the result, for verify.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Place the ops of a model on devices, and say how good the placement is."""
@@ -158,7 +161,7 @@ def solve(
         result = solve_problem(
             task.problem, method, stop=stop, seed=seed, params=params, warm_start=start, on_progress=line
         )
-    written = files.write(result, task.problem)
+    written = files.write(result, task.problem, certificate=certificate)
     if as_json:
         print_json(result.to_dict() | {"files": written})
     else:

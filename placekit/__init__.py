@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from placekit.io.workload_json import read_workload as read_workload
     from placekit.io.workload_json import write_workload as write_workload
     from placekit.solvers.registry import register_method as register_method
+    from placekit.verification.verify import verify as verify
 
 __all__ = [
     "Analytic",
@@ -124,6 +125,7 @@ __all__ = [
     "register_objective",
     "solve",
     "time_placement",
+    "verify",
     "write_costs",
     "write_placement",
     "write_problem",
@@ -148,6 +150,7 @@ _HOMES = {
     "io.result_json": ("read_result", "write_result"),
     "io.workload_json": ("read_workload", "write_workload"),
     "solvers.registry": ("register_method",),
+    "verification.verify": ("verify",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

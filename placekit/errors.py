@@ -30,6 +30,10 @@ class InvalidFileError(PlacekitError, ValueError):
     """A file that cannot be read as what it is said to be; the message names the file and the place."""
 
 
+class InvalidCertificateError(PlacekitError, ValueError):
+    """A certificate that is not of the problem, or that breaks the rules of its kind."""
+
+
 class UnknownNameError(PlacekitError, LookupError):
     """A method, device, objective or zoo model that does not exist; the message lists those that do."""
 

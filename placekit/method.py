@@ -30,6 +30,7 @@ from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE, Incumbent
 from placekit.stop import Progress, Stop, StopReason, relative_gap
 from placekit.time_step import round_up_to_step, time_step_s
+from placekit.verification.certificates import Certificate
 
 __all__ = ["MAX_SEED", "Method", "Run"]
 
@@ -87,6 +88,7 @@ class Run(Generic[O_co]):
         self.evaluation: Evaluation | None = None
         self.bound: float | None = None
         self.bound_name: str | None = None
+        self.certificate: Certificate | None = None
         self.infeasible_because: tuple[Violation, ...] | None = None
         self.nearest: Evaluation | None = None
         self.evaluations = 0
@@ -202,11 +204,20 @@ class Run(Generic[O_co]):
             self.evaluations += count
             self._stale += count
 
-    def raise_bound(self, bound: float, name: str) -> None:
+    def raise_bound(self, bound: float, name: str, certificate: Certificate | None = None) -> None:
         """Keep a proven lower bound (seconds) if it is better than the best so far.
 
         A bound that exceeds the best objective by no more than the optimality tolerance is rounded down to it. If all
         times are multiples of one step, so is every objective, and the bound is rounded up to such a multiple.
+
+        Parameters
+        ----------
+        bound
+            Seconds.
+        name
+            How it was proven.
+        certificate
+            What anybody can check it by; None without one.
 
         Raises
         ------
@@ -215,16 +226,20 @@ class Run(Generic[O_co]):
         """
         with self._lock:
             if self._step_s is not None:
-                bound = round_up_to_step(bound, self._step_s)
+                rounded = round_up_to_step(bound, self._step_s)
+                if rounded > bound:
+                    bound, certificate = rounded, None  # a certificate knows nothing of steps
             if self.bound is not None and bound <= self.bound:
                 return
             self.bound, self.bound_name = float(bound), name  # numpy's numbers print their type
+            self.certificate = certificate
             self._check_bound()
             self._record()
 
-    def prove_infeasible(self, *violations: Violation) -> StopReason:
-        """Record that no placement satisfies the constraints, and why."""
+    def prove_infeasible(self, *violations: Violation, certificate: Certificate | None = None) -> StopReason:
+        """Record that no placement satisfies the constraints, and why; with a certificate if there is one."""
         self.infeasible_because = violations
+        self.certificate = certificate
         return StopReason.PROVED
 
     def should_stop(self) -> StopReason | None:

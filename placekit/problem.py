@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -123,6 +124,20 @@ class Problem(Generic[O_co]):
     def order_edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Senders and receivers of the order graph, which contiguity is about."""
         return order_edges(self.graph, self.op_class)
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Hexadecimal digest of everything that decides what a placement costs and may do; not of provenance."""
+        digest = hashlib.blake2b(digest_size=16)
+        devices = [(d.name, d.kind, d.memory_bytes, d.is_host) for d in self.platform.devices]
+        variant = (self.objective.name, sorted(self.objective.to_dict().items()))
+        digest.update(repr((self.graph.content_hash, devices, variant, str(self.contiguity))).encode())
+        costs = self.costs
+        for array in (costs.op_time_s, costs.supported, costs.transfer_time_s, costs.op_memory_bytes):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        for labels in (number_by_first(self.colocation), number_by_first(costs.op_group), self.pinned):
+            digest.update(labels.tobytes())
+        return digest.hexdigest()
 
     def pin(self, devices: Mapping[str, str]) -> Self:
         """Return the problem with the named ops pinned to the named devices.

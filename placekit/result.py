@@ -14,6 +14,7 @@ from placekit.evaluate import DeviceLoad
 from placekit.objectives.base import Schedule
 from placekit.placement import Placement, Violation
 from placekit.stop import StopReason, relative_gap
+from placekit.verification.certificates import Certificate, certificate_from_dict
 
 __all__ = ["OPTIMALITY_TOLERANCE", "Incumbent", "Result", "Status"]
 
@@ -83,6 +84,10 @@ class Result:
         Wall seconds of it in which kernels were compiled, or waited for: 0 but on the first runs of an installation.
     schedule
         When what runs where, for the execution models that have a clock.
+    problem_hash
+        `Problem.content_hash` of what was solved; None in files of older versions.
+    certificate
+        What the bound, or that nothing is feasible, was proven with, for :func:`placekit.verify`; None without one.
 
     Raises
     ------
@@ -108,6 +113,8 @@ class Result:
     info: Mapping[str, Any] = field(default_factory=dict)
     compile_s: float = 0.0
     schedule: Schedule | None = field(default=None, compare=False)  # follows from the placement
+    problem_hash: str | None = None
+    certificate: Certificate | None = field(default=None, compare=False)  # written on demand only
 
     def __post_init__(self) -> None:
         if (self.placement is None) != (self.objective is None):
@@ -122,9 +129,9 @@ class Result:
         """Relative distance of the objective from the bound: ``(objective - bound) / objective``; None if unknown."""
         return relative_gap(self.objective, self.lower_bound)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values; times in seconds."""
-        return {
+    def to_dict(self, *, with_certificate: bool = False) -> dict[str, Any]:
+        """Return the result as JSON values; times in seconds. The certificate is left out unless it is asked for."""
+        document = {
             "schema": "placekit/result/1",
             "model": self.problem_name,
             "method": self.method,
@@ -148,7 +155,11 @@ class Result:
             "trace": [[line.time_s, line.objective, line.bound] for line in self.trace],
             "info": dict(self.info),
             "schedule": None if self.schedule is None else self.schedule.to_dict(),
+            "problem_hash": self.problem_hash,
         }
+        if with_certificate and self.certificate is not None:
+            document["certificate"] = {"schema": "placekit/certificate/1", **self.certificate.to_dict()}
+        return document
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Result:
@@ -185,6 +196,8 @@ class Result:
             info=data["info"],
             compile_s=data.get("compile_s", 0.0),
             schedule=None if data["schedule"] is None else Schedule.from_dict(data["schedule"]),
+            problem_hash=data.get("problem_hash"),
+            certificate=certificate_from_dict(data.get("certificate")),
         )
 
     def summary(self) -> str:

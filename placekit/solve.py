@@ -21,6 +21,7 @@ from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE, Incumbent, Result, Status
 from placekit.sizes import format_bytes_exactly
 from placekit.stop import Stop, StopReason
+from placekit.verification.certificates import NoDevice, Prices
 
 __all__ = ["solve"]
 
@@ -146,7 +147,7 @@ def _find_infeasibility(run: Run) -> StopReason | None:
         with_others = f" and the {size - 1} ops that share its device" if size > 1 else ""
         if not can_run[c].any():
             message = f"op {names[leader]!r}{with_others}: no device supports them all and respects their pins"
-            return run.prove_infeasible(Violation("support", message, names[leader]))
+            return run.prove_infeasible(Violation("support", message, names[leader]), certificate=NoDevice(leader))
         most = float(limits[can_run[c]].max())
         if class_bytes[c] > most * (1 + 1e-12):
             message = (
@@ -155,14 +156,18 @@ def _find_infeasibility(run: Run) -> StopReason | None:
                 f"largest device that can run them has: {format_bytes_exactly(most)}"
             )
             over = float(class_bytes[c] - most)
-            return run.prove_infeasible(Violation("memory", message, names[leader], None, over, "bytes"))
+            violation = Violation("memory", message, names[leader], None, over, "bytes")
+            return run.prove_infeasible(violation, certificate=NoDevice(leader))
     over = float(class_bytes.sum() - limits.sum())
     if over > 1e-12 * float(class_bytes.sum()):
         message = (
             f"the ops need {format_bytes_exactly(float(class_bytes.sum()))}, {format_bytes_exactly(over)} more "
             "than all devices have together"
         )
-        return run.prove_infeasible(Violation("memory", message, None, None, over, "bytes"))
+        num_passes = 2 if problem.objective.to_dict().get("schedule") == "gpipe" else 1
+        nothing = ((0.0,) * num_passes,)
+        every_byte = Prices((0,) * platform.num_devices, nothing, nothing, (1.0,))
+        return run.prove_infeasible(Violation("memory", message, None, None, over, "bytes"), certificate=every_byte)
     return None
 
 
@@ -221,4 +226,6 @@ def _sign(run: Run, method: str, reason: StopReason) -> Result:
         seed=run.seed,
         info=run.info,
         schedule=None if score is None else score.schedule,
+        problem_hash=run.problem.content_hash,
+        certificate=run.certificate,
     )

@@ -15,15 +15,24 @@ from placekit.stop import StopReason
 __all__ = ["read_result", "write_result"]
 
 
-def write_result(result: Result, path: str | Path) -> None:
+def write_result(result: Result, path: str | Path, *, certificate: bool = False) -> None:
     """Write `result` to the JSON file `path`; `read_result` gives an equal one. The write is atomic.
+
+    Parameters
+    ----------
+    result
+        The result.
+    path
+        Where to write.
+    certificate
+        True to write the certificate of its bound, too, if it has one.
 
     Raises
     ------
     PlacekitError
         The file cannot be written.
     """
-    write_json(path, result.to_dict())
+    write_json(path, result.to_dict(with_certificate=certificate))
 
 
 def read_result(path: str | Path) -> Result:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from placekit.errors import UnknownNameError
+from placekit.io.certificate_schema import CertificateModel
 from placekit.io.reading import MAX_NAME_LENGTH
 
 __all__ = [
@@ -305,6 +306,8 @@ class ResultModel(_Strict):
     trace: list[Annotated[list[Finite | None], Field(min_length=3, max_length=3)]]
     info: FreeForm = {}
     schedule: ScheduleModel | None = None
+    problem_hash: str | None = None
+    certificate: CertificateModel | None = None
 
     @model_validator(mode="after")
     def _names_agree(self) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from placekit.method import Method, Run
 from placekit.problem import Problem
@@ -11,21 +11,29 @@ from placekit.solvers.generic.greedy import Greedy
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.pipedream import PipeDream, PipeDreamParams
 from placekit.stop import StopReason
+from placekit.verification.certificates import Certificate
 
-__all__ = ["DEFAULT_TIME_LIMIT_S", "BoundMethod", "QuickBound", "recorded"]
+__all__ = ["DEFAULT_TIME_LIMIT_S", "BoundMethod", "KeepBound", "QuickBound", "recorded"]
 
 DEFAULT_TIME_LIMIT_S = 60.0
 """Without a time limit of the caller's."""
 
 
-def recorded(run: Run) -> Callable[[float, str], None]:
+class KeepBound(Protocol):
+    """Takes bounds in seconds, with their names and, where they have one, their certificates."""
+
+    def __call__(self, bound_s: float, name: str, certificate: Certificate | None = None) -> None:
+        """Keep a bound."""
+
+
+def recorded(run: Run) -> KeepBound:
     """Return what raises the bound of `run`, and lists all bounds (not only the best) in its `info`."""
     proven: dict[str, float] = {}
     run.info["lower_bounds_s"] = proven
 
-    def keep(bound_s: float, name: str) -> None:
+    def keep(bound_s: float, name: str, certificate: Certificate | None = None) -> None:
         proven[name] = bound_s
-        run.raise_bound(bound_s, name)
+        run.raise_bound(bound_s, name, certificate)
 
     return keep
 

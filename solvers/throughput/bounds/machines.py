@@ -41,8 +41,9 @@ from numpy.typing import NDArray
 from placekit.problem import Problem
 from placekit.solvers.backends.highs import Program, round_down
 from placekit.solvers.throughput.bounds.groups import Machines, machines_of
+from placekit.verification.certificates import Prices
 
-__all__ = ["MachineProgram", "unrelated_machines"]
+__all__ = ["MachineProgram", "certified_machines", "unrelated_machines"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +104,15 @@ class MachineProgram:
 
 
 def unrelated_machines(problem: Problem, *, time_limit_s: float = math.inf) -> float | None:
+    """Return the bound of `certified_machines` without its certificate."""
+    found = certified_machines(problem, time_limit_s=time_limit_s)
+    return None if found is None else found[0]
+
+
+def certified_machines(problem: Problem, *, time_limit_s: float = math.inf) -> tuple[float, Prices] | None:
     """Return the bound of the module docstring in seconds; None if the program is infeasible, zero or out of time.
+
+    The certificate holds for the throughput of `problem`, whatever its transfer times are.
 
     Parameters
     ----------
@@ -126,7 +135,9 @@ def unrelated_machines(problem: Problem, *, time_limit_s: float = math.inf) -> f
     return _by_duality(machines, program, outcome.row_dual)
 
 
-def _by_duality(machines: Machines, program: MachineProgram, row_dual: NDArray[np.float64]) -> float | None:
+def _by_duality(
+    machines: Machines, program: MachineProgram, row_dual: NDArray[np.float64]
+) -> tuple[float, Prices] | None:
     """Evaluate the bound of the module docstring for the multipliers of a solved program."""
     num_passes = len(machines.passes)
     multiplier = np.maximum(-row_dual, 0.0)  # rows `<=` of a minimisation have multipliers <= 0
@@ -149,4 +160,22 @@ def _by_duality(machines: Machines, program: MachineProgram, row_dual: NDArray[n
     cheapest = np.where(machines.allowed, price, math.inf).min(axis=1).tolist()
     spent = (mu * machines.count).tolist()
     error = 1e-14 * (math.fsum(cheapest) + math.fsum(spent))  # each term: a handful of roundings of 1.1e-16
-    return round_down(math.fsum(cheapest) - math.fsum(spent) - error, program.unit_s)
+    bound_s = round_down(math.fsum(cheapest) - math.fsum(spent) - error, program.unit_s)
+    return None if bound_s is None else (bound_s, _certificate(machines, y, s, mu * program.unit_s / limit))
+
+
+def _certificate(
+    machines: Machines, y: NDArray[np.float64], s: NDArray[np.float64], price: NDArray[np.float64]
+) -> Prices:
+    """Return the multipliers for the verifier: one profile per group of devices; `price` in seconds per byte."""
+    contraction = machines.contraction
+    group_of = {d: g for g, group in enumerate(contraction.interchangeable) for d in group}
+    leader = contraction.leader.tolist()
+    limited = np.isfinite(machines.memory_limit_bytes)
+    return Prices(
+        profile_of_device=tuple(group_of[d] for d in range(len(group_of))),
+        work_weight=tuple(map(tuple, y.tolist())),
+        transfer_weight=tuple((0.0,) * y.shape[1] for _ in y),
+        memory_price=tuple(np.where(limited, price, 0.0).tolist()),
+        op_weight=tuple((leader[v], tuple(s[v].tolist())) for v in np.flatnonzero(s.any(axis=1)).tolist()),
+    )

@@ -16,8 +16,9 @@ from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.throughput.bounds.bottleneck import bottleneck_until_closed
 from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
 from placekit.solvers.throughput.bounds.forced_work import memory_forced_work
-from placekit.solvers.throughput.bounds.machines import unrelated_machines
+from placekit.solvers.throughput.bounds.machines import certified_machines
 from placekit.stop import StopReason
+from placekit.verification.certificates import Certificate
 
 __all__ = ["ThroughputBound", "lower_bounds"]
 
@@ -28,7 +29,7 @@ def lower_bounds(
     time_limit_s: float = 60.0,
     upper_bound_s: float | None = None,
     should_stop: Callable[[], bool] | None = None,
-    on_bound: Callable[[float, str], None] | None = None,
+    on_bound: Callable[[float, str, Certificate | None], None] | None = None,
 ) -> list[tuple[float, str]]:
     """Prove lower bounds on the objective of every feasible placement, the quick ones first.
 
@@ -44,7 +45,7 @@ def lower_bounds(
     should_stop
         Asked often; True ends the search with the bounds so far.
     on_bound
-        Called with every bound, in seconds, and its name as soon as it is proven.
+        Called with every bound, in seconds, its name and its certificate, if it has one, as soon as it is proven.
 
     Returns
     -------
@@ -59,11 +60,11 @@ def lower_bounds(
     deadline = perf_counter() + time_limit_s
     found: list[tuple[float, str]] = []
 
-    def add(bound_s: float | None, name: str) -> None:
+    def add(bound_s: float | None, name: str, certificate: Certificate | None = None) -> None:
         if bound_s is not None:
             found.append((bound_s, name))
             if on_bound is not None:
-                on_bound(bound_s, name)
+                on_bound(bound_s, name, certificate)
 
     add(*largest_op(problem))
 
@@ -73,7 +74,9 @@ def lower_bounds(
         return max(0.0, deadline - perf_counter()) * share
 
     if left_s() > 0:
-        add(unrelated_machines(problem, time_limit_s=left_s()), "unrelated machines")
+        machines = certified_machines(problem, time_limit_s=left_s())
+        if machines is not None:
+            add(machines[0], "unrelated machines", machines[1])
     if left_s() > 0:
         add(
             memory_forced_work(problem, time_limit_s=left_s(0.1), should_stop=should_stop),

@@ -154,7 +154,7 @@ def test_bottleneck_pays_for_its_cut() -> None:
 def test_bounds_come_with_names_best_first(diamond: pk.Problem) -> None:
     """The list is sorted, every bound is below the optimum of 4 s, and the serial latency has bounds of its own."""
     seen: list[str] = []
-    bounds = lower_bounds(diamond, upper_bound_s=4.0, on_bound=lambda _, name: seen.append(name))
+    bounds = lower_bounds(diamond, upper_bound_s=4.0, on_bound=lambda _, name, __: seen.append(name))
     assert [value for value, _ in bounds] == sorted((value for value, _ in bounds), reverse=True)
     assert {"largest op", "unrelated machines", "bottleneck device"} <= {name for _, name in bounds}
     assert sorted(seen) == sorted(name for _, name in bounds)

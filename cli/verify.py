@@ -1,0 +1,78 @@
+"""``placekit verify``: check a result without trusting the method that made it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from placekit.cli.explain import objective_of, problem_file_of
+from placekit.cli.objectives import ObjectiveChoice
+from placekit.cli.options import (
+    DevicesOption,
+    GroupsOption,
+    JsonOption,
+    PlatformOption,
+    PrecisionOption,
+    ShapeOption,
+)
+from placekit.cli.platforms import PlatformChoice
+from placekit.cli.task import TaskOptions, read_task
+
+__all__ = ["EXIT_NOT_VERIFIED", "verify"]
+
+EXIT_NOT_VERIFIED = 5
+"""A check failed: the result is wrong, or is of another problem."""
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(help="Result file, as `solve` wrote it.", show_default=False)],
+    model: Annotated[
+        Path | None,
+        typer.Argument(help="The problem, workload or model that it is of; by default the one with the same name."),
+    ] = None,
+    objective: Annotated[str | None, typer.Option(metavar="NAME", help="As for solve; default: the result's.")] = None,
+    contiguity: Annotated[str | None, typer.Option(metavar="RULE", help="As for solve.")] = None,
+    overlap: Annotated[bool | None, typer.Option("--overlap/--no-overlap", help="As for solve.")] = None,
+    schedule: Annotated[str | None, typer.Option(metavar="1f1b|gpipe", help="As for solve.")] = None,
+    subgraph_cost: Annotated[float | None, typer.Option(metavar="SECONDS", help="As for solve.")] = None,
+    calls: Annotated[int | None, typer.Option(metavar="N", help="As for solve.")] = None,
+    order: Annotated[str | None, typer.Option(metavar="fifo|upward-rank", help="As for solve.")] = None,
+    contention: Annotated[bool | None, typer.Option("--contention/--no-contention", help="As for solve.")] = None,
+    costs: Annotated[str | None, typer.Option(metavar="FILE", help="As for solve.")] = None,
+    device: DevicesOption = None,
+    platform: PlatformOption = None,
+    groups: GroupsOption = None,
+    precision: PrecisionOption = None,
+    shape: ShapeOption = None,
+    memory: Annotated[list[str] | None, typer.Option(metavar="DEVICE=8GiB", help="As for solve.")] = None,
+    pin: Annotated[list[str] | None, typer.Option(metavar="OP=DEVICE", help="As for solve.")] = None,
+    steps: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Steps of enumeration at most, where there is no certificate.")
+    ] = 1_000_000,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a result: its placement by a second judge, its bound by its certificate. Exit code 5 if a check fails.
+
+    A result does not hold the problem: options of `solve` that shaped it have to be given again, and are checked.
+    """
+    from placekit.cli.console import print_json, print_line
+    from placekit.io.result_json import read_result
+    from placekit.verification.verify import verify as verify_result
+
+    result = read_result(file)
+    source = model or problem_file_of(file)
+    choice = ObjectiveChoice(
+        objective or objective_of(result, source),
+        contiguity, overlap, schedule, subgraph_cost, calls, order, contention,
+    )  # fmt: skip
+    devices = PlatformChoice(device, platform, groups, precision)
+    task = read_task(source, TaskOptions(choice, devices, costs, shape, pin, memory))
+    found = verify_result(result, task.problem, max_steps=steps)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        for line in str(found).splitlines():
+            print_line(line)
+    raise typer.Exit(0 if found.is_consistent else EXIT_NOT_VERIFIED)

@@ -1,0 +1,99 @@
+"""Certificates in result files, as pydantic models; what they mean is in :mod:`placekit.verification.certificates`.
+
+Only the form is checked here. Whether a certificate is of the problem, and what it proves, the verifier finds out.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+__all__ = ["CertificateModel"]
+
+_Index = Annotated[int, Field(ge=0, lt=2**63)]
+_Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
+
+    schema_: Literal["placekit/certificate/1"] = Field(alias="schema")
+
+
+class LargestOpModel(_Model):
+    """The group of one op."""
+
+    kind: Literal["largest-op"]
+    op: _Index
+
+
+class NoDeviceModel(_Model):
+    """The group of an op that no device takes."""
+
+    kind: Literal["no-device"]
+    op: _Index
+
+
+class CriticalPathModel(_Model):
+    """The ops of a path."""
+
+    kind: Literal["critical-path"]
+    ops: list[_Index]
+
+
+class WorkInWindowModel(_Model):
+    """Ops, and a weight per device."""
+
+    kind: Literal["work-in-window"]
+    ops: list[_Index]
+    weight: list[_Weight]
+
+
+class OpWeightsModel(BaseModel):
+    """Columns: ops, and the weights of their groups, one per pass."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    op: list[_Index]
+    weights: list[list[_Weight]]
+
+
+class NetModel(BaseModel):
+    """The tensors of a net, and columns of prices."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    tensors: list[_Index]
+    profile: list[_Index]
+    op: list[_Index]
+    seconds: list[Annotated[float, Field(allow_inf_nan=False)]]
+
+    @model_validator(mode="after")
+    def _lengths_agree(self) -> NetModel:
+        if not len(self.profile) == len(self.op) == len(self.seconds):
+            raise ValueError("profile, op and seconds of a net must have one length")
+        return self
+
+
+class PricesModel(_Model):
+    """Dual multipliers."""
+
+    kind: Literal["prices"]
+    profile_of_device: list[_Index]
+    work_weight: list[list[_Weight]]
+    transfer_weight: list[list[_Weight]]
+    memory_price: list[_Weight]
+    op_weight: OpWeightsModel
+    nets: list[NetModel]
+
+    @model_validator(mode="after")
+    def _lengths_agree(self) -> PricesModel:
+        if len(self.op_weight.op) != len(self.op_weight.weights):
+            raise ValueError("op and weights of op_weight must have one length")
+        return self
+
+
+CertificateModel = Annotated[
+    LargestOpModel | NoDeviceModel | CriticalPathModel | WorkInWindowModel | PricesModel, Field(discriminator="kind")
+]

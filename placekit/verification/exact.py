@@ -1,0 +1,292 @@
+"""A problem in whole numbers: what the verifier works on, so that nothing is ever rounded.
+
+Every float is a whole number times a power of two. With the smallest power that occurs as unit, times become whole
+numbers of *ticks* and sums, differences and comparisons are exact. Only the raw arrays of a
+:class:`~placekit.problem.Problem` are read; everything that follows from them (classes, order graph, topological
+positions) is worked out here again, in plain Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from placekit.problem import Problem
+
+__all__ = ["ExactProblem", "components", "fits", "topological_positions"]
+
+
+def fits(used: int, limit: int | None) -> bool:
+    """Return whether `used` units of memory fit into `limit`, with the relative tolerance of 1e-12 that limits have."""
+    return limit is None or used * 10**12 <= limit * (10**12 + 1)
+
+
+def _whole(values: Iterable[float]) -> tuple[list[int], int]:
+    """Return the values as whole numbers of the unit ``2**-shift``, and the shift."""
+    ratios = [float(value).as_integer_ratio() for value in values]
+    shift = max((bottom.bit_length() - 1 for _, bottom in ratios), default=0)
+    return [top << (shift - bottom.bit_length() + 1) for top, bottom in ratios], shift
+
+
+def components(num_nodes: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
+    """``[num_nodes]`` number of the component of every node, by first appearance, of the undirected `pairs`."""
+    parent = list(range(num_nodes))
+
+    def root(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    for a, b in pairs:
+        parent[root(a)] = root(b)
+    number: dict[int, int] = {}
+    return [number.setdefault(root(node), len(number)) for node in range(num_nodes)]
+
+
+def topological_positions(num_nodes: int, following: list[list[int]]) -> list[int | None]:
+    """``[num_nodes]`` positions by Kahn's algorithm, sources by index; None for nodes on or behind a cycle."""
+    waiting = [0] * num_nodes
+    for targets in following:
+        for target in targets:
+            waiting[target] += 1
+    queue = [node for node in range(num_nodes) if not waiting[node]]
+    for node in queue:
+        for target in following[node]:
+            waiting[target] -= 1
+            if not waiting[target]:
+                queue.append(target)
+    position: list[int | None] = [None] * num_nodes
+    for place, node in enumerate(queue):
+        position[node] = place
+    return position
+
+
+def _strong_components(num_nodes: int, following: list[list[int]]) -> Iterator[list[int]]:
+    """Yield the strongly connected components (Kosaraju: depth first forwards, then backwards in falling order)."""
+    left, seen = [], [False] * num_nodes
+    for start in range(num_nodes):
+        if seen[start]:
+            continue
+        seen[start] = True
+        stack = [(start, iter(following[start]))]
+        while stack:
+            node, targets = stack[-1]
+            target = next((t for t in targets if not seen[t]), None)
+            if target is None:
+                left.append(node)
+                stack.pop()
+            else:
+                seen[target] = True
+                stack.append((target, iter(following[target])))
+    before: list[list[int]] = [[] for _ in range(num_nodes)]
+    for node, targets_of in enumerate(following):
+        for target in targets_of:
+            before[target].append(node)
+    taken = [False] * num_nodes
+    for start in reversed(left):
+        if taken[start]:
+            continue
+        taken[start] = True
+        found = [start]
+        for node in found:
+            for source in before[node]:
+                if not taken[source]:
+                    taken[source] = True
+                    found.append(source)
+        yield found
+
+
+@dataclass(frozen=True, eq=False)
+class ExactProblem:
+    """The raw numbers of a problem, exactly.
+
+    Parameters
+    ----------
+    problem
+        The problem, for its names and its objective.
+    tick
+        Seconds per tick.
+    time
+        ``[num_ops][num_kinds]`` ticks; None where not supported.
+    transfer
+        ``[num_tensors][num_kinds]`` ticks.
+    memory, limit
+        ``[num_ops]`` and ``[num_devices]`` in one unit of memory; None for no limit.
+    kind, is_host
+        ``[num_devices]``.
+    producer, readers
+        ``[num_tensors]`` op that writes each tensor, and the ops that read it, as often as they name it.
+    pinned
+        ``[num_ops]`` device; None for any.
+    """
+
+    problem: Problem
+    tick: Fraction
+    time: list[list[int | None]]
+    transfer: list[list[int]]
+    memory: list[int]
+    limit: list[int | None]
+    kind: list[int]
+    is_host: list[bool]
+    producer: list[int]
+    readers: list[list[int]]
+    pinned: list[int | None]
+
+    @classmethod
+    def of(cls, problem: Problem) -> ExactProblem:
+        """Return `problem` in whole numbers. O(ops * kinds + edges)."""
+        graph, costs, devices = problem.graph, problem.costs, problem.platform.devices
+        num_kinds = len(costs.kinds)
+        flat, shift = _whole([*costs.op_time_s.ravel().tolist(), *costs.transfer_time_s.ravel().tolist()])
+        rows = [flat[at : at + num_kinds] for at in range(0, len(flat), num_kinds)]
+        time = [
+            [ticks if able else None for ticks, able in zip(row, supported, strict=True)]
+            for row, supported in zip(rows[: graph.num_ops], costs.supported.tolist(), strict=True)
+        ]
+        limits = [device.memory_bytes for device in devices]
+        whole, _ = _whole([*costs.op_memory_bytes.tolist(), *(0.0 if limit is None else limit for limit in limits)])
+        kinds: dict[str, int] = {}
+        offsets, consumers = graph.consumer_offsets.tolist(), graph.consumers.tolist()
+        return cls(
+            problem,
+            Fraction(1, 1 << shift),
+            time,
+            rows[graph.num_ops :],
+            whole[: graph.num_ops],
+            [None if limit is None else w for limit, w in zip(limits, whole[graph.num_ops :], strict=True)],
+            [kinds.setdefault(device.kind, len(kinds)) for device in devices],
+            [device.is_host for device in devices],
+            graph.tensor_producer.tolist(),
+            [consumers[offsets[t] : offsets[t + 1]] for t in range(graph.num_tensors)],
+            [None if pin < 0 else pin for pin in problem.pinned.tolist()],
+        )
+
+    @property
+    def num_ops(self) -> int:
+        """Number of ops."""
+        return len(self.time)
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices."""
+        return len(self.kind)
+
+    @cached_property
+    def is_backward(self) -> list[bool]:
+        """``[num_ops]``."""
+        flags: list[bool] = self.problem.graph.is_backward.tolist()
+        return flags
+
+    @cached_property
+    def edges(self) -> list[tuple[int, int]]:
+        """Distinct (producing op, reading op)."""
+        return sorted({(self.producer[t], reader) for t, readers in enumerate(self.readers) for reader in readers})
+
+    @cached_property
+    def inputs(self) -> list[list[int]]:
+        """``[num_ops]`` distinct tensors that each op reads, ascending."""
+        found: list[list[int]] = [[] for _ in range(self.num_ops)]
+        for t, readers in enumerate(self.readers):
+            for op in sorted(set(readers)):
+                found[op].append(t)
+        return found
+
+    @cached_property
+    def outputs(self) -> list[list[int]]:
+        """``[num_ops]`` tensors that each op writes, ascending."""
+        found: list[list[int]] = [[] for _ in range(self.num_ops)]
+        for t, op in enumerate(self.producer):
+            found[op].append(t)
+        return found
+
+    @cached_property
+    def position(self) -> list[int]:
+        """``[num_ops]`` topological position: Kahn's algorithm, readers in the order of tensors."""
+        following: list[list[int]] = [[] for _ in range(self.num_ops)]
+        for t, op in enumerate(self.producer):
+            following[op] += self.readers[t]
+        return [place for place in topological_positions(self.num_ops, following) if place is not None]
+
+    @cached_property
+    def in_order(self) -> list[int]:
+        """All ops, topologically."""
+        return sorted(range(self.num_ops), key=self.position.__getitem__)
+
+    @cached_property
+    def class_of(self) -> list[int]:
+        """``[num_ops]`` class of ops that share a device: the same colocation label, or the same fused group."""
+        pairs = []
+        for labels in (self.problem.colocation.tolist(), self.problem.costs.op_group.tolist()):
+            first: dict[int, int] = {}
+            pairs += [(first.setdefault(label, op), op) for op, label in enumerate(labels)]
+        return components(self.num_ops, pairs)
+
+    @cached_property
+    def order_edges(self) -> list[tuple[int, int]]:
+        """The edges that contiguity is about: forward, and reversed backward ones at classes without a forward op."""
+        has_forward = {self.class_of[op] for op in range(self.num_ops) if not self.is_backward[op]}
+        orphan = [c not in has_forward for c in self.class_of]
+        found = []
+        for u, v in self.edges:
+            if not self.is_backward[u] and not self.is_backward[v]:
+                found.append((u, v))
+            elif self.is_backward[u] and self.is_backward[v] and (orphan[u] or orphan[v]):
+                found.append((v, u))
+        return found
+
+    @cached_property
+    def group_of(self) -> list[int]:
+        """``[num_ops]`` as `class_of`, with classes joined that no placement under acyclic contiguity separates."""
+        if self.problem.contiguity != "acyclic":
+            return self.class_of
+        num_classes = max(self.class_of) + 1
+        following: list[list[int]] = [[] for _ in range(num_classes)]
+        for u, v in self.order_edges:
+            if self.class_of[u] != self.class_of[v]:
+                following[self.class_of[u]].append(self.class_of[v])
+        pairs = [(c[0], other) for c in _strong_components(num_classes, following) for other in c]
+        joined = components(num_classes, pairs)
+        first: dict[int, int] = {}
+        return [first.setdefault(joined[c], len(first)) for c in self.class_of]
+
+    @cached_property
+    def groups(self) -> list[list[int]]:
+        """Ops of each group of `group_of`."""
+        found: list[list[int]] = [[] for _ in range(max(self.group_of) + 1)]
+        for op, group in enumerate(self.group_of):
+            found[group].append(op)
+        return found
+
+    @cached_property
+    def allowed(self) -> list[list[int]]:
+        """``[num_groups]`` devices that support all ops of the group, are no other than their pins, and hold them."""
+        found = []
+        for ops in self.groups:
+            pins = {pin for op in ops if (pin := self.pinned[op]) is not None}
+            size = sum(self.memory[op] for op in ops)
+            able = [all(self.time[op][k] is not None for op in ops) for k in range(max(self.kind) + 1)]
+            devices = range(self.num_devices) if not pins else sorted(pins) if len(pins) == 1 else ()
+            found.append([d for d in devices if able[self.kind[d]] and fits(size, self.limit[d])])
+        return found
+
+    @cached_property
+    def alike(self) -> list[int]:
+        """``[num_devices]`` number of the set of interchangeable devices of each: same kind, and no pin at either."""
+        pins = set(self.pinned)
+        number: dict[tuple[int, int | None], int] = {}
+        return [number.setdefault((k, d if d in pins else None), len(number)) for d, k in enumerate(self.kind)]
+
+    def ticks(self, op: int, device: int) -> int:
+        """Return the ticks of `op` on `device`, which supports it."""
+        ticks = self.time[op][self.kind[device]]
+        assert ticks is not None  # callers look first
+        return ticks
+
+    def seconds(self, ticks: int) -> Fraction:
+        """Return `ticks` in seconds."""
+        return ticks * self.tick

@@ -1,0 +1,228 @@
+"""Proofs without a certificate, for small problems: look at every placement that could contradict the bound.
+
+The search asks for one feasible placement below a value. If it ends without one, the value is a lower bound; if it
+finds one, the bound is wrong; if it takes more than its steps, nothing is said. It gives up nothing but what is safe:
+work and transfers only grow while groups are placed, memory too, and of empty devices that are alike one is enough.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
+from placekit.verification.exact import ExactProblem, fits
+from placekit.verification.judge import broken_constraints, objective
+from placekit.verification.paths import latest_tails
+
+__all__ = ["MAX_STEPS", "Exhausted", "enumerate_all"]
+
+MAX_STEPS = 1_000_000
+"""Groups placed, and ops looked at in whole placements, at most: some seconds."""
+MAX_GROUPS = 100
+"""Groups at most: more cannot be enumerated anyway."""
+MAX_OPS = 400
+"""Ops at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """What an enumeration came to.
+
+    Parameters
+    ----------
+    is_complete
+        True if nothing was left out, so that there is no placement below the value unless one was found.
+    device, step
+        A feasible placement below the value; None if none was found.
+    """
+
+    is_complete: bool
+    device: list[int] | None = None
+    step: list[int] | None = None
+
+
+class _OutOfStepsError(Exception):
+    pass
+
+
+def enumerate_all(exact: ExactProblem, below: Fraction | None, max_steps: int = MAX_STEPS) -> Exhausted:
+    """Look for a feasible placement with an objective below `below` seconds; for any feasible one if None."""
+    if any(not devices for devices in exact.allowed):
+        return Exhausted(True)
+    if len(exact.groups) > MAX_GROUPS or exact.num_ops > MAX_OPS:
+        return Exhausted(False)
+    search = _Search(exact, below, max_steps)
+    try:
+        for device in search.place(0):
+            found = search.confirm(device)
+            if found is not None:
+                return found
+    except _OutOfStepsError:
+        return Exhausted(False)
+    return Exhausted(True)
+
+
+@dataclass(eq=False)
+class _Search:
+    exact: ExactProblem
+    below: Fraction | None
+    left: int
+    device: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        exact = self.exact
+        variant = exact.problem.objective
+        self.device = [-1] * exact.num_ops
+        self.used = [0] * exact.num_devices
+        self.count = [0] * exact.num_devices
+        two = isinstance(variant, Throughput) and variant.schedule == "gpipe"
+        self.pass_of = [int(two and backward) for backward in exact.is_backward]
+        self.work = [[0, 0] for _ in exact.kind]
+        self.moved = [[0, 0] for _ in exact.kind]
+        self.touched: list[dict[int, int]] = [{} for _ in exact.producer]  # tensor: groups placed, by device
+        self.nets: list[list[int]] = [[] for _ in exact.groups]
+        for t, producer in enumerate(exact.producer):
+            for group in {exact.group_of[op] for op in (producer, *exact.readers[t])}:
+                self.nets[group].append(t)
+        self.rest = [0] * (len(exact.groups) + 1)  # least work of the groups not placed yet
+        self.order = sorted(range(len(exact.groups)), key=lambda g: min(exact.position[op] for op in exact.groups[g]))
+        for at in reversed(range(len(self.order))):
+            ops = exact.groups[self.order[at]]
+            least = min(sum(exact.ticks(op, d) for op in ops) for d in exact.allowed[self.order[at]])
+            self.rest[at] = self.rest[at + 1] + least
+        # receivers of one tensor queue by device number, so with contention no two devices are alike
+        is_fair = not (isinstance(variant, Makespan) and variant.contention)
+        self.alike = exact.alike if is_fair else list(range(exact.num_devices))
+        self.most = None if self.below is None else self.below / exact.tick
+
+    def spend(self, steps: int) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise _OutOfStepsError
+
+    def place(self, at: int) -> Iterator[list[int]]:
+        """Yield every placement of the groups from `at` on that may be feasible and below the value."""
+        if self.is_hopeless(at):
+            return
+        if at == len(self.order):
+            yield list(self.device)
+            return
+        group = self.order[at]
+        tried: set[int] = set()
+        for d in self.exact.allowed[group]:
+            self.spend(1)
+            if not self.count[d]:
+                if self.alike[d] in tried:
+                    continue
+                tried.add(self.alike[d])
+            self.put(group, d, 1)
+            if fits(self.used[d], self.exact.limit[d]):
+                yield from self.place(at + 1)
+            self.put(group, d, -1)
+
+    def put(self, group: int, d: int, sign: int) -> None:
+        """Place a group, or take it away again; loads hold work, and transfers of nets that are known to be split."""
+        exact = self.exact
+        self.count[d] += sign
+        for op in exact.groups[group]:
+            self.device[op] = d if sign > 0 else -1
+            self.used[d] += sign * exact.memory[op]
+            self.work[d][self.pass_of[op]] += sign * exact.ticks(op, d)
+        for t in self.nets[group]:
+            self._charge(t, -1)
+            held = self.touched[t]
+            held[d] = held.get(d, 0) + sign
+            if not held[d]:
+                del held[d]
+            self._charge(t, 1)
+
+    def _charge(self, t: int, sign: int) -> None:
+        if len(self.touched[t]) > 1:
+            for d in self.touched[t]:
+                self.moved[d][self.pass_of[self.exact.producer[t]]] += sign * self.exact.transfer[t][self.exact.kind[d]]
+
+    def is_hopeless(self, at: int) -> bool:
+        """Return True if no way to place the rest is below the value."""
+        if self.most is None:
+            return False
+        variant, devices = self.exact.problem.objective, range(self.exact.num_devices)
+        if isinstance(variant, Throughput):
+            join = max if variant.overlap else _sum
+            return sum(max(join(self.work[d][p], self.moved[d][p]) for d in devices) for p in (0, 1)) >= self.most
+        if isinstance(variant, SerialLatency):
+            loads = sum(map(sum, self.work)) + sum(map(sum, self.moved)) + self.rest[at]
+            return loads >= self.most
+        if isinstance(variant, Makespan):
+            return max(sum(self.work[d]) for d in devices) >= self.most
+        busy = [sum(self.work[d]) + sum(self.moved[d]) for d in devices if not self.exact.is_host[d]]
+        return max(busy, default=0) >= self.most
+
+    def confirm(self, device: list[int]) -> Exhausted | None:
+        """Return the placement, with steps where they matter, if the judge finds it feasible and below the value."""
+        exact = self.exact
+        for step in self.steps(device):
+            self.spend(exact.num_ops + len(exact.producer))
+            if broken_constraints(exact, device, step):
+                continue
+            value = objective(exact, device, step)
+            if value is not None and (self.below is None or value < self.below):
+                return Exhausted(True, device, step)
+        return None
+
+    def steps(self, device: list[int]) -> Iterator[list[int] | None]:
+        """Yield the steps with which a placement has to be looked at."""
+        variant = self.exact.problem.objective
+        if isinstance(variant, Makespan) and self.below is not None:
+            yield from self.orders(device)
+        elif isinstance(variant, OffloadLatency) and variant.calls_per_device > 1:
+            in_calls = [op for op, d in enumerate(device) if not self.exact.is_host[d]]
+            for calls in itertools.product(range(variant.calls_per_device), repeat=len(in_calls)):
+                self.spend(1)
+                step = [0] * len(device)
+                for op, call in zip(in_calls, calls, strict=True):
+                    step[op] = call
+                yield step
+        else:
+            yield None
+
+    def orders(self, device: list[int]) -> Iterator[list[int]]:
+        """Yield orders of all ops, as steps, in which no op starts too late for the value, by appending op after op.
+
+        Start times ignore contention, so they are never too large.
+        """
+        exact, most = self.exact, self.most
+        assert most is not None
+        tails = latest_tails(exact)
+        end: dict[int, int] = {}
+        free = [0] * exact.num_devices
+
+        def extend() -> Iterator[list[int]]:
+            if len(end) == exact.num_ops:
+                turn = {op: place for place, op in enumerate(end)}
+                yield [turn[op] for op in range(exact.num_ops)]
+                return
+            for op in range(exact.num_ops):
+                if op in end or any(exact.producer[t] not in end for t in exact.inputs[op]):
+                    continue
+                self.spend(1)
+                d = device[op]
+                start = free[d]
+                for t in exact.inputs[op]:
+                    source = exact.producer[t]
+                    ways = exact.transfer[t][exact.kind[device[source]]] + exact.transfer[t][exact.kind[d]]
+                    start = max(start, end[source] + (ways if device[source] != d else 0))
+                before, free[d] = free[d], start + exact.ticks(op, d)
+                if free[d] + tails[op] < most:
+                    end[op] = free[d]
+                    yield from extend()
+                    del end[op]
+                free[d] = before
+
+        return extend()
+
+
+def _sum(a: int, b: int) -> int:
+    return a + b

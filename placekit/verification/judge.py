@@ -1,0 +1,218 @@
+"""The second judge: objective and constraints of a placement from the formulas alone, in whole ticks.
+
+It shares no code with :mod:`placekit.evaluate`, the objectives' scores or any kernel. The formulas are those of the
+docstrings of :mod:`placekit.objectives`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import pairwise
+
+from placekit.errors import UnsupportedProblemError
+from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
+from placekit.verification.exact import ExactProblem, fits, topological_positions
+from placekit.verification.timeline import makespan
+
+__all__ = ["CONSTRAINTS", "broken_constraints", "objective"]
+
+CONSTRAINTS = ("support", "memory", "pin", "colocation", "contiguity", "order", "calls")
+"""What a placement can break; the last two are of the execution models."""
+
+
+def objective(exact: ExactProblem, device: list[int], step: list[int] | None = None) -> Fraction | None:
+    """Return the objective of a supported placement in seconds; None if it cannot be executed.
+
+    Parameters
+    ----------
+    exact
+        The problem.
+    device, step
+        ``[num_ops]`` device of every op, and its step if the placement has steps.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        An objective that has no formula here.
+    """
+    variant = exact.problem.objective
+    if isinstance(variant, Throughput):
+        return exact.seconds(_throughput(exact, device, variant))
+    if isinstance(variant, SerialLatency):
+        cost = Fraction(variant.subgraph_cost_s) * num_subgraphs(exact, device)
+        return exact.seconds(sum(work(exact, device)) + sum(moved(exact, device))) + cost
+    if isinstance(variant, OffloadLatency):
+        ends = _offload_ends(exact, device, step)
+        return None if ends is None else exact.seconds(max(ends))
+    if isinstance(variant, Makespan):
+        ticks = makespan(exact, device, step, variant)
+        return None if ticks is None else exact.seconds(ticks)
+    raise UnsupportedProblemError(f"the verifier has no formula for objective {variant.name!r}")
+
+
+def work(exact: ExactProblem, device: list[int], ops: list[bool] | None = None) -> list[int]:
+    """``[num_devices]`` ticks of the ops on each device; of those only that are True in `ops`."""
+    total = [0] * exact.num_devices
+    for op, d in enumerate(device):
+        if ops is None or ops[op]:
+            total[d] += exact.ticks(op, d)
+    return total
+
+
+def moved(exact: ExactProblem, device: list[int], ops: list[bool] | None = None) -> list[int]:
+    """``[num_devices]`` ticks of tensors that enter or leave each device, each once; those written by `ops` only."""
+    total = [0] * exact.num_devices
+    for t, producer in enumerate(exact.producer):
+        touched = {device[producer], *(device[reader] for reader in exact.readers[t])}
+        if len(touched) > 1 and (ops is None or ops[producer]):
+            for d in touched:
+                total[d] += exact.transfer[t][exact.kind[d]]
+    return total
+
+
+def _throughput(exact: ExactProblem, device: list[int], variant: Throughput) -> int:
+    """Return the largest load; under GPipe the largest forward load and the largest backward load together."""
+    passes: list[list[bool] | None] = [None]
+    if variant.schedule == "gpipe":
+        passes = [[not backward for backward in exact.is_backward], exact.is_backward]
+    total = 0
+    for ops in passes:
+        pairs = zip(work(exact, device, ops), moved(exact, device, ops), strict=True)
+        total += max(max(pair) if variant.overlap else sum(pair) for pair in pairs)
+    return total
+
+
+def num_subgraphs(exact: ExactProblem, device: list[int]) -> int:
+    """Return the number of pairs (level, device), the level of an op being the most device changes on a path to it."""
+    level = [0] * exact.num_ops
+    for op in exact.in_order:
+        for t in exact.inputs[op]:
+            source = exact.producer[t]
+            level[op] = max(level[op], level[source] + (device[source] != device[op]))
+    return len(set(zip(level, device, strict=True)))
+
+
+def _units(exact: ExactProblem, device: list[int], step: list[int] | None) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return the unit of every op, and (device, step) of every unit; a host op is a unit by itself, its step is -1."""
+    rank = {s: at for at, s in enumerate(sorted(set(step)))} if step is not None else {}
+    number: dict[tuple[int, int, int], int] = {}
+    unit = []
+    for op, d in enumerate(device):
+        turn = 0 if step is None else rank[step[op]]
+        key = (d, -1, op) if exact.is_host[d] else (d, turn, 0)
+        unit.append(number.setdefault(key, len(number)))
+    return unit, [(d, turn) for d, turn, _ in number]
+
+
+def _offload_ends(exact: ExactProblem, device: list[int], step: list[int] | None) -> list[int] | None:
+    """``[num_units]`` ticks at which every call and host op ends; None if calls wait for each other."""
+    unit, facts = _units(exact, device, step)
+    takes = [0] * len(facts)
+    following: list[set[int]] = [set() for _ in facts]
+    for op, d in enumerate(device):
+        takes[unit[op]] += exact.ticks(op, d)
+    for t, producer in enumerate(exact.producer):
+        source = unit[producer]
+        others = {unit[reader] for reader in exact.readers[t]} - {source}
+        following[source] |= others
+        for u in others | ({source} if others else set()):
+            d, turn = facts[u]
+            if turn >= 0:  # a host works in host memory
+                takes[u] += exact.transfer[t][exact.kind[d]]
+    calls = sorted((d, turn, u) for u, (d, turn) in enumerate(facts) if turn >= 0)
+    for (d, _, before), (other, _, after) in pairwise(calls):
+        if d == other:
+            following[before].add(after)
+    position = topological_positions(len(facts), [list(targets) for targets in following])
+    start, end = [0] * len(facts), [0] * len(facts)
+    for u in sorted(range(len(facts)), key=lambda u: -1 if position[u] is None else int(position[u] or 0)):
+        if position[u] is None:
+            return None
+        end[u] = start[u] + takes[u]
+        for target in following[u]:
+            start[target] = max(start[target], end[u])
+    return end
+
+
+def broken_constraints(exact: ExactProblem, device: list[int], step: list[int] | None = None) -> list[tuple[str, str]]:
+    """Return (constraint, one sentence) for every constraint that a placement breaks; one of each kind at most."""
+    first: dict[str, str] = {}
+    for constraint, message in _broken(exact, device, step):
+        first.setdefault(constraint, message)
+    return list(first.items())
+
+
+def _broken(exact: ExactProblem, device: list[int], step: list[int] | None) -> Iterator[tuple[str, str]]:
+    names, devices = exact.problem.graph.op_names, exact.problem.platform.device_names
+    able = True
+    for op, d in enumerate(device):
+        if exact.time[op][exact.kind[d]] is None:
+            able = False
+            yield "support", f"device {devices[d]!r} does not support op {names[op]!r}"
+        if exact.pinned[op] not in (None, d):
+            yield "pin", f"op {names[op]!r} is pinned to {devices[exact.pinned[op] or 0]!r}, not {devices[d]!r}"
+    used = [0] * exact.num_devices
+    for op, d in enumerate(device):
+        used[d] += exact.memory[op]
+    for d, limit in enumerate(exact.limit):
+        if not fits(used[d], limit):
+            yield (
+                "memory",
+                f"device {devices[d]!r} holds more than its limit, {used[d] / (limit or 1):.6f} times as much",
+            )
+    home: dict[int, int] = {}
+    for op, c in enumerate(exact.class_of):
+        other = home.setdefault(c, op)
+        if device[op] != device[other]:
+            yield "colocation", f"ops {names[other]!r} and {names[op]!r} must share a device"
+    if (message := _not_contiguous(exact, device)) is not None:
+        yield "contiguity", message
+    variant = exact.problem.objective
+    if not able:
+        return  # such a placement has no calls and no times
+    if isinstance(variant, OffloadLatency):
+        _, facts = _units(exact, device, step)
+        counts = [sum(d == own and turn >= 0 for own, turn in facts) for d in range(exact.num_devices)]
+        for d, count in enumerate(counts):
+            if count > variant.calls_per_device:
+                yield (
+                    "calls",
+                    f"device {devices[d]!r} is called {count} times, it may be called {variant.calls_per_device}",
+                )
+    if isinstance(variant, OffloadLatency | Makespan) and objective(exact, device, step) is None:
+        yield "order", "devices wait for each other"
+
+
+def _not_contiguous(exact: ExactProblem, device: list[int]) -> str | None:
+    """Return in one sentence how the order graph breaks the problem's contiguity, or None."""
+    rule, devices = exact.problem.contiguity, exact.problem.platform.device_names
+    if rule == "acyclic":
+        following: list[set[int]] = [set() for _ in devices]
+        for u, v in exact.order_edges:
+            if device[u] != device[v]:
+                following[device[u]].add(device[v])
+        if None in topological_positions(len(devices), [list(targets) for targets in following]):
+            return "devices wait for each other: their graph has a cycle"
+    if rule == "convex":
+        after: list[list[int]] = [[] for _ in device]
+        before: list[list[int]] = [[] for _ in device]
+        for u, v in exact.order_edges:
+            after[u].append(v)
+            before[v].append(u)
+        for d in sorted(set(device)):
+            inside = {op for op, own in enumerate(device) if own == d}
+            if (_reached(inside, after) & _reached(inside, before)) - inside:
+                return f"a path leaves device {devices[d]!r} and comes back to it"
+    return None
+
+
+def _reached(start: set[int], following: list[list[int]]) -> set[int]:
+    """Return everything that `start` leads to."""
+    found, stack = set(start), list(start)
+    while stack:
+        for op in following[stack.pop()]:
+            if op not in found:
+                found.add(op)
+                stack.append(op)
+    return found

@@ -1,0 +1,137 @@
+"""The makespan of a placement, twice: by the clock to find the order of ops, and exactly for a given order.
+
+Which op a device starts first can hang on a tie, and the objective's rule is about times in double precision: a sum of
+floats may tie with another where the exact sums differ. So the rule is followed in floats, each time one sum
+``start + duration`` as the objective says; the times of the order that comes of it are then added up exactly.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from placekit.verification.exact import ExactProblem
+
+if TYPE_CHECKING:
+    from placekit.objectives import Makespan
+
+__all__ = ["makespan", "ordered_finishes"]
+
+
+def makespan(exact: ExactProblem, device: list[int], step: list[int] | None, variant: Makespan) -> int | None:
+    """Return the makespan of a supported placement in ticks; None if the steps make devices wait for each other."""
+    if step is None:
+        start = _dispatched(exact, device, variant)
+        turn = sorted(range(exact.num_ops), key=start.__getitem__)
+    else:
+        turn = sorted(range(exact.num_ops), key=lambda op: (step[op], exact.position[op]))
+    ends = ordered_finishes(exact, device, turn, variant.contention)
+    return None if ends is None else max(ends)
+
+
+def ordered_finishes(exact: ExactProblem, device: list[int], turn: list[int], has_contention: bool) -> list[int] | None:
+    """``[num_ops]`` ticks at which every op ends if each device runs its ops in the order of `turn`; None: stuck."""
+    waiting = [len(tensors) for tensors in exact.inputs]
+    next_op: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for op in turn:
+        if device[op] in last:
+            next_op[last[device[op]]] = op
+            waiting[op] += 1
+        last[device[op]] = op
+    start, end = [0] * exact.num_ops, [0] * exact.num_ops
+    bus_free = [0] * exact.num_devices
+    queue = [op for op in turn if not waiting[op]]
+
+    def arrive(op: int, ticks: int) -> None:
+        start[op] = max(start[op], ticks)
+        waiting[op] -= 1
+        if not waiting[op]:
+            queue.append(op)
+
+    for op in queue:
+        d = device[op]
+        end[op] = start[op] + exact.ticks(op, d)
+        if op in next_op:
+            arrive(next_op[op], end[op])
+        for t in exact.outputs[op]:
+            readers = sorted(set(exact.readers[t]))
+            at = {d: end[op]}
+            for to in sorted({device[reader] for reader in readers} - {d}):
+                takes = exact.transfer[t][exact.kind[d]] + exact.transfer[t][exact.kind[to]]
+                leaves = max(bus_free[d], end[op]) if has_contention else end[op]
+                at[to] = bus_free[d] = leaves + takes
+            for reader in readers:
+                arrive(reader, at[device[reader]])
+    return end if len(queue) == exact.num_ops else None
+
+
+def _dispatched(exact: ExactProblem, device: list[int], variant: Makespan) -> list[tuple[float, int]]:
+    """``[num_ops]`` start in seconds, and number among all starts, of every op if no device idles by choice."""
+    costs, kind = exact.problem.costs, exact.kind
+    op_time, transfer = costs.op_time_s.tolist(), costs.transfer_time_s.tolist()
+    rank = _upward_rank(exact, op_time, transfer) if variant.order == "upward-rank" else None
+    waiting = [len(tensors) for tensors in exact.inputs]
+    ready_at = [0.0] * exact.num_ops
+    ready: list[list[tuple[float, int, int]]] = [[] for _ in kind]
+    bus_free = [0.0] * len(kind)
+    is_busy = [False] * len(kind)
+    start = [(0.0, -1)] * exact.num_ops
+    events: list[tuple[float, int, int]] = []  # seconds, 0 for an end and 1 for an op that becomes ready, op
+
+    def make_ready(op: int) -> None:
+        key = ready_at[op] if rank is None else -rank[op]
+        heapq.heappush(ready[device[op]], (key, exact.position[op], op))
+
+    def finish(op: int, now: float) -> None:
+        d = device[op]
+        is_busy[d] = False
+        for t in exact.outputs[op]:
+            at = {d: now}
+            for to in sorted({device[reader] for reader in exact.readers[t]} - {d}):
+                leaves = max(bus_free[d], now) if variant.contention else now
+                at[to] = bus_free[d] = leaves + (transfer[t][kind[d]] + transfer[t][kind[to]])
+            for reader in sorted(set(exact.readers[t])):
+                ready_at[reader] = max(ready_at[reader], at[device[reader]])
+                waiting[reader] -= 1
+                if not waiting[reader]:
+                    heapq.heappush(events, (ready_at[reader], 1, reader))
+
+    for op in range(exact.num_ops):
+        if not waiting[op]:
+            make_ready(op)
+    now, num_started = 0.0, 0
+    while True:
+        for d in range(len(kind)):
+            if not is_busy[d] and ready[d]:
+                _, _, op = heapq.heappop(ready[d])
+                start[op], num_started, is_busy[d] = (now, num_started), num_started + 1, True
+                heapq.heappush(events, (now + op_time[op][kind[d]], 0, op))
+        if not events:
+            return start
+        now = events[0][0]
+        while events and events[0][0] == now:  # all ends and arrivals of a moment, then the starts
+            _, is_arrival, op = heapq.heappop(events)
+            if is_arrival:
+                make_ready(op)
+            else:
+                finish(op, now)
+
+
+def _upward_rank(exact: ExactProblem, op_time: list[list[float]], transfer: list[list[float]]) -> list[float]:
+    """``[num_ops]`` HEFT's rank: mean op times over supporting kinds, mean transfers over pairs of devices."""
+    rank = [0.0] * exact.num_ops
+    for op in reversed(exact.in_order):
+        longest = 0.0
+        for t in exact.outputs[op]:
+            total = 0.0
+            for k in exact.kind:
+                total += transfer[t][k]
+            mean = 2 * total / len(exact.kind) if len(exact.kind) > 1 else 0.0
+            longest = max([longest, *(mean + rank[reader] for reader in exact.readers[t])])
+        times = [seconds for seconds, ticks in zip(op_time[op], exact.time[op], strict=True) if ticks is not None]
+        total = 0.0
+        for seconds in times:
+            total += seconds
+        rank[op] = total / max(len(times), 1) + longest
+    return rank

@@ -1,0 +1,333 @@
+"""Check a result against its problem: the placement by a second judge, the bound by its certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from placekit.errors import InvalidCertificateError
+from placekit.objectives import Makespan, OffloadLatency, SerialLatency
+from placekit.result import OPTIMALITY_TOLERANCE, Status
+from placekit.verification.certificates import Certificate, LargestOp, Prices
+from placekit.verification.exact import ExactProblem
+from placekit.verification.exhaustive import MAX_STEPS, enumerate_all
+from placekit.verification.ideals import reaches_below
+from placekit.verification.judge import CONSTRAINTS, broken_constraints, objective
+from placekit.verification.paths import longest_path
+from placekit.verification.proofs import NOTHING_FEASIBLE, Bound, fastest_everywhere, proven, with_subgraphs
+
+if TYPE_CHECKING:
+    from placekit.problem import Problem
+    from placekit.result import Result
+
+__all__ = ["BOUND_TOLERANCE", "OBJECTIVE_TOLERANCE", "Check", "Outcome", "Verification", "certifies", "verify"]
+
+OBJECTIVE_TOLERANCE = 1e-9
+"""Relative distance that the objective in a result may have from the exact one: it is a sum of rounded floats."""
+BOUND_TOLERANCE = Fraction(1, 10**12)
+"""Relative; by so much a bound may exceed what is proven, because it is compared with objectives that were rounded."""
+
+
+class Outcome(StrEnum):
+    """What came of a check."""
+
+    CHECKED = "checked"
+    """True, and found so independently of the method."""
+    TRUSTED = "trusted"
+    """Nothing here can tell: it is as good as the one that said so."""
+    FAILED = "failed"
+    """Not true, or not of this problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line: what was looked at, what came of it, and how."""
+
+    subject: str
+    outcome: Outcome
+    detail: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """All checks of a result.
+
+    Parameters
+    ----------
+    checks
+        One entry per subject.
+    objective, lower_bound
+        Seconds, as recomputed, and as far as it was checked; None where there is nothing, or nothing was checked.
+    gap
+        Relative gap between the recomputed objective and the result's bound; None if either is missing.
+    """
+
+    checks: tuple[Check, ...]
+    objective: float | None
+    lower_bound: float | None
+    gap: float | None
+
+    @property
+    def is_consistent(self) -> bool:
+        """True if no check failed; what was trusted may be wrong all the same."""
+        return all(check.outcome is not Outcome.FAILED for check in self.checks)
+
+    def __getitem__(self, subject: str) -> Check:
+        """Return the check of `subject`; KeyError if there is none."""
+        for check in self.checks:
+            if check.subject == subject:
+                return check
+        raise KeyError(subject)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the checks as JSON values."""
+        return {
+            "schema": "placekit/verification/1",
+            "is_consistent": self.is_consistent,
+            "objective": self.objective,
+            "checked_lower_bound": self.lower_bound,
+            "gap": self.gap,
+            "checks": [{**asdict(check), "outcome": str(check.outcome)} for check in self.checks],
+        }
+
+    def __str__(self) -> str:
+        width = max(len(check.subject) for check in self.checks)
+        return "\n".join(f"{check.subject:<{width}}  {check.outcome:<7}  {check.detail}" for check in self.checks)
+
+
+def verify(result: Result, problem: Problem, *, max_steps: int = MAX_STEPS) -> Verification:
+    """Check `result` against `problem` without trusting the method that made it.
+
+    The placement is scored by a second judge, in exact arithmetic; every constraint is looked at. The bound is checked
+    by the result's certificate, else by what can be proven from scratch: the largest op, the longest path, a program
+    over ideals, and enumeration, as far as the problem is small enough. A bound that nothing here can prove is
+    "trusted", with the name of what claims it.
+
+    Parameters
+    ----------
+    result
+        The result.
+    problem
+        The problem that it is said to be of.
+    max_steps
+        Steps of the enumeration at most; 0 for none.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        An objective that has no formula here.
+
+    Examples
+    --------
+    >>> import placekit as pk
+    >>> graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")])
+    >>> costs = pk.CostTable(("cpu",), [[2.0], [1.0], [1.0]], [[0.0], [0.0]], [0, 0, 0])
+    >>> problem = pk.Problem(graph, pk.Platform.of(cpu=2), costs)
+    >>> print(verify(pk.solve(problem, method="dp"), problem)["bound"].outcome)
+    checked
+    """
+    exact = ExactProblem.of(problem)
+    checks = [_same_problem(result, problem)]
+    value: Fraction | None = None
+    if result.placement is not None:
+        found, value = _placement(exact, result)
+        checks += found
+    proved: Fraction | None = None
+    if result.lower_bound is not None:
+        check, proved = _bound(exact, result, max_steps)
+        checks.append(check)
+    if result.status is Status.INFEASIBLE:
+        checks.append(_infeasible(exact, result, max_steps))
+    gap: float | None = None
+    if value is not None and result.lower_bound is not None:
+        gap = _relative(value - Fraction(result.lower_bound), value)
+        checks.append(_status(result, value, max(gap, 0.0)))
+    elif result.status is Status.OPTIMAL:
+        checks.append(Check("status", Outcome.FAILED, "optimal, without an objective that holds and a bound"))
+    return Verification(
+        tuple(checks),
+        None if value is None else float(value),
+        None if proved is None else float(proved),
+        None if gap is None else max(gap, 0.0),
+    )
+
+
+def certifies(certificate: Certificate, bound_s: float | None, problem: Problem) -> bool:
+    """Return whether `certificate` proves that no objective is below `bound_s` seconds; None: there is no placement."""
+    try:
+        value = proven(ExactProblem.of(problem), certificate)
+        return value is NOTHING_FEASIBLE if bound_s is None else _reaches(value, Fraction(bound_s))
+    except InvalidCertificateError:
+        return False
+
+
+def _relative(difference: Fraction, value: Fraction) -> float:
+    return float(difference / abs(value)) if value else float(difference != 0)
+
+
+def _reaches(value: Bound, claimed: Fraction) -> bool:
+    return value is NOTHING_FEASIBLE or Fraction(value) * (1 + BOUND_TOLERANCE) >= claimed
+
+
+def _same_problem(result: Result, problem: Problem) -> Check:
+    mine = problem.content_hash
+    size = f"{problem.graph.num_ops} ops on {problem.platform.num_devices} devices"
+    if result.objective_name != problem.objective.name:
+        detail = f"the result is of {result.objective_name}, the problem asks for {problem.objective.name}"
+        return Check("problem", Outcome.FAILED, detail)
+    if result.problem_hash is None:
+        return Check(
+            "problem", Outcome.TRUSTED, f"{problem.name}, {size}: the result does not say which problem it is of"
+        )
+    if result.problem_hash != mine:
+        detail = f"the result is of problem {result.problem_hash}, this one is {mine}"
+        return Check("problem", Outcome.FAILED, detail)
+    return Check("problem", Outcome.CHECKED, f"{problem.name}, {size}, {mine}")
+
+
+def _placement(exact: ExactProblem, result: Result) -> tuple[list[Check], Fraction | None]:
+    placement = result.placement
+    assert placement is not None  # the caller looks first
+    ops, devices = exact.problem.graph.op_names, exact.problem.platform.device_names
+    device_of, step_of = placement.as_dict(), placement.steps_as_dict()
+    if device_of.keys() != set(ops):
+        other = sorted(device_of.keys() ^ set(ops))[0]
+        return [Check("placement", Outcome.FAILED, f"op {other!r} is not in both the result and the problem")], None
+    unknown = set(device_of.values()) - set(devices)
+    if unknown:
+        return [Check("placement", Outcome.FAILED, f"the problem has no device {min(unknown)!r}")], None
+    number = {name: d for d, name in enumerate(devices)}
+    device = [number[device_of[op]] for op in ops]
+    step = None if step_of is None else [step_of[op] for op in ops]
+    checks = [Check("placement", Outcome.CHECKED, f"every op has one of {len(devices)} devices")]
+    broken = dict(broken_constraints(exact, device, step))
+    for constraint in CONSTRAINTS:
+        if constraint in broken:
+            checks.append(Check(constraint, Outcome.FAILED, broken[constraint]))
+        elif (kept := _kept(exact, constraint)) is not None:
+            checks.append(Check(constraint, Outcome.CHECKED, kept))
+    value = None if "support" in broken else objective(exact, device, step)
+    if value is None:
+        return [*checks, Check("objective", Outcome.FAILED, "the placement cannot be executed")], None
+    claimed = result.objective
+    assert claimed is not None  # a result with a placement has one
+    off = _relative(abs(Fraction(claimed) - value), value)
+    detail = f"{float(value)!r} s; the result says {claimed!r} s, relative difference {off:.1e}"
+    outcome = Outcome.CHECKED if off <= OBJECTIVE_TOLERANCE else Outcome.FAILED
+    return [*checks, Check("objective", outcome, detail)], value
+
+
+def _kept(exact: ExactProblem, constraint: str) -> str | None:
+    """Return in words what a placement that keeps a constraint keeps; None if the problem does not ask for it."""
+    variant = exact.problem.objective
+    if constraint == "support":
+        return "every op is supported where it is"
+    if constraint == "memory":
+        limited = sum(limit is not None for limit in exact.limit)
+        return f"within the limits of {limited} of {len(exact.limit)} devices" if limited else None
+    if constraint == "pin":
+        pins = sum(pin is not None for pin in exact.pinned)
+        return f"{pins} ops are where they are pinned" if pins else None
+    if constraint == "colocation":
+        bound = exact.num_ops - (max(exact.class_of) + 1)
+        return "ops that must share a device do" if bound else None
+    if constraint == "contiguity":
+        return None if exact.problem.contiguity == "none" else f"the parts are {exact.problem.contiguity}"
+    if constraint == "order":
+        return "no device waits for itself" if isinstance(variant, Makespan | OffloadLatency) else None
+    if isinstance(variant, OffloadLatency):
+        return f"at most {variant.calls_per_device} calls per accelerator"
+    return None
+
+
+def _bound(exact: ExactProblem, result: Result, max_steps: int) -> tuple[Check, Fraction | None]:
+    """Return the check of the bound, and the bound if it was checked."""
+    assert result.lower_bound is not None  # the caller looks first
+    claimed, name = Fraction(result.lower_bound), result.bound_name or "not named"
+    said = f"{result.lower_bound!r} s ({name})"
+    if result.certificate is not None:
+        kind = result.certificate.kind
+        try:
+            value = proven(exact, result.certificate)
+        except InvalidCertificateError as error:
+            return Check("bound", Outcome.FAILED, f"{said}: certificate {kind}: {error}"), None
+        if _reaches(value, claimed):
+            return Check("bound", Outcome.CHECKED, f"{said} by certificate: {kind}"), claimed
+        detail = f"{said}: certificate {kind} proves no more than {float(value)!r} s"
+        return Check("bound", Outcome.FAILED, detail), None
+    for how, value in _from_scratch(exact):
+        if _reaches(value, claimed):
+            return Check("bound", Outcome.CHECKED, f"{said} by {how}"), claimed
+    below = claimed * (1 - BOUND_TOLERANCE)
+    reached = reaches_below(exact, below)
+    if reached is not None:
+        if reached:
+            return Check("bound", Outcome.FAILED, f"{said}: a placement below it exists (ideals)"), None
+        return Check("bound", Outcome.CHECKED, f"{said} by all ideals"), claimed
+    found = enumerate_all(exact, below, max_steps)
+    if found.device is not None:
+        better = objective(exact, found.device, found.step)
+        where = ", ".join(exact.problem.platform.device_names[d] for d in found.device[:12])
+        detail = f"{said}: the placement [{where}] takes {float(better or 0)!r} s"
+        return Check("bound", Outcome.FAILED, detail), None
+    if found.is_complete:
+        return Check("bound", Outcome.CHECKED, f"{said} by enumeration"), claimed
+    return Check("bound", Outcome.TRUSTED, f"{said}: no certificate, too large to enumerate"), None
+
+
+def _from_scratch(exact: ExactProblem) -> Iterator[tuple[str, Bound]]:
+    """Yield what can be proven quickly without a certificate."""
+    yield "no time being negative", Fraction(0)
+    if any(not devices for devices in exact.allowed):
+        yield "nothing being feasible", NOTHING_FEASIBLE
+        return
+    if isinstance(exact.problem.objective, SerialLatency):
+        yield "the fastest device for every op", with_subgraphs(exact, fastest_everywhere(exact))
+        return
+    if isinstance(exact.problem.objective, OffloadLatency | Makespan):
+        yield "the longest path", exact.seconds(longest_path(exact))
+    yield "the largest op", max(proven(exact, LargestOp(op)) for op in range(exact.num_ops))
+
+
+def _infeasible(exact: ExactProblem, result: Result, max_steps: int) -> Check:
+    if result.certificate is not None:
+        kind = result.certificate.kind
+        try:
+            if proven(exact, result.certificate) is NOTHING_FEASIBLE:
+                return Check("infeasible", Outcome.CHECKED, f"by certificate: {kind}")
+        except InvalidCertificateError as error:
+            return Check("infeasible", Outcome.FAILED, f"certificate {kind}: {error}")
+        return Check("infeasible", Outcome.FAILED, f"certificate {kind} does not prove it")
+    for ops, devices in zip(exact.groups, exact.allowed, strict=True):
+        if not devices:
+            name = exact.problem.graph.op_names[ops[0]]
+            detail = f"no device takes op {name!r} and what shares its device"
+            return Check("infeasible", Outcome.CHECKED, detail)
+    if None not in exact.limit and proven(exact, _all_bytes(exact)) is NOTHING_FEASIBLE:
+        return Check("infeasible", Outcome.CHECKED, "more bytes than all devices have")
+    found = enumerate_all(exact, None, max_steps)
+    if found.device is not None:
+        where = ", ".join(exact.problem.platform.device_names[d] for d in found.device[:12])
+        return Check("infeasible", Outcome.FAILED, f"the placement [{where}] is feasible")
+    if found.is_complete:
+        return Check("infeasible", Outcome.CHECKED, "by enumeration")
+    return Check("infeasible", Outcome.TRUSTED, f"{result.method}: no certificate, too large to enumerate")
+
+
+def _all_bytes(exact: ExactProblem) -> Prices:
+    """Return the certificate that weighs every byte the same, and nothing else."""
+    variant = exact.problem.objective.to_dict()
+    nothing = ((0.0,) * (2 if variant.get("schedule") == "gpipe" else 1),)
+    return Prices((0,) * exact.num_devices, nothing, nothing, (1.0,))
+
+
+def _status(result: Result, value: Fraction, gap: float) -> Check:
+    if _relative(value - Fraction(result.lower_bound or 0), value) < -OBJECTIVE_TOLERANCE:
+        return Check("gap", Outcome.FAILED, f"the bound {result.lower_bound!r} s is above the objective")
+    if result.status is Status.OPTIMAL and gap > OPTIMALITY_TOLERANCE + OBJECTIVE_TOLERANCE:
+        detail = f"{gap:.3e}; called optimal, which means at most {OPTIMALITY_TOLERANCE:g}"
+        return Check("gap", Outcome.FAILED, detail)
+    return Check("gap", Outcome.CHECKED, f"{gap:.4%}, {result.status}")

@@ -1,0 +1,45 @@
+"""The verifier's judge and the judge agree, on any placement, feasible or not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from strategies import MAKESPANS, TIMES_S, examples, placements, problems
+
+from placekit.evaluate import evaluate
+from placekit.objectives import Objective, OffloadLatency, SerialLatency, Throughput
+from placekit.placement import Placement
+from placekit.verification.exact import ExactProblem
+from placekit.verification.judge import broken_constraints, objective
+
+OBJECTIVES: st.SearchStrategy[Objective] = st.one_of(
+    st.builds(Throughput, overlap=st.booleans(), schedule=st.sampled_from(["1f1b", "gpipe"])),
+    st.builds(SerialLatency, subgraph_cost_s=TIMES_S),
+    st.builds(OffloadLatency, calls_per_device=st.integers(1, 3)),
+    st.sampled_from(MAKESPANS),
+)
+
+
+@given(st.data())
+@settings(parent=examples(500), phases=[Phase.generate])
+def test_judges_agree(data: st.DataObject) -> None:
+    """The objective to 1e-12, and the same set of broken constraints, with and without steps."""
+    problem = data.draw(problems(objective=OBJECTIVES))
+    placement = data.draw(placements(problem))
+    if data.draw(st.booleans()):
+        num_ops = problem.graph.num_ops
+        steps = data.draw(st.lists(st.integers(0, 3), min_size=num_ops, max_size=num_ops))
+        placement = Placement.of(problem, placement.device_of_op, steps)
+    said = evaluate(problem, placement)
+    exact = ExactProblem.of(problem)
+    steps_given = None if placement.step_of_op is None else placement.step_of_op.tolist()
+    broken = broken_constraints(exact, placement.device_of_op.tolist(), steps_given)
+    assert {constraint for constraint, _ in broken} == {violation.constraint for violation in said.violations}
+    assert max(Counter(constraint for constraint, _ in broken).values(), default=1) == 1
+    if said.objective is not None:
+        value = objective(exact, placement.device_of_op.tolist(), steps_given)
+        assert value is not None
+        assert float(value) == pytest.approx(said.objective, rel=1e-12, abs=1e-300)

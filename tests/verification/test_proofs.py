@@ -1,0 +1,229 @@
+"""No certificate proves more than is true, whatever its numbers are; proofs from scratch agree with enumeration."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import oracle
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from makespan_optimum import best_makespan
+from strategies import MAKESPANS, TIMES_S, examples, problems
+
+from placekit.errors import InvalidCertificateError
+from placekit.objectives import Makespan, Objective, OffloadLatency, SerialLatency, Throughput
+from placekit.problem import Problem
+from placekit.verification.certificates import (
+    Certificate,
+    CriticalPath,
+    LargestOp,
+    NoDevice,
+    PricedNet,
+    Prices,
+    WorkInWindow,
+)
+from placekit.verification.exact import ExactProblem
+from placekit.verification.exhaustive import enumerate_all
+from placekit.verification.ideals import reaches_below
+from placekit.verification.paths import longest_path
+from placekit.verification.proofs import NOTHING_FEASIBLE, Bound, proven
+
+OBJECTIVES: st.SearchStrategy[Objective] = st.one_of(
+    st.builds(Throughput, overlap=st.booleans(), schedule=st.sampled_from(["1f1b", "gpipe"])),
+    st.builds(SerialLatency, subgraph_cost_s=TIMES_S),
+    st.builds(OffloadLatency),
+    st.sampled_from(MAKESPANS),
+)
+GENERATED = {"phases": [Phase.generate]}  # shrinking enumerates for minutes
+
+
+def optimum(problem: Problem) -> float | None:
+    """Return the optimum by enumeration; of a makespan with contention, that without."""
+    if isinstance(problem.objective, Makespan):
+        if problem.contiguity == "none":
+            return best_makespan(problem)
+        best = best_makespan(problem.replace(contiguity="none"))
+        return best if oracle.brute_force(problem) is not None else None
+    return oracle.brute_force(problem)
+
+
+def random_prices(exact: ExactProblem, rng: np.random.Generator) -> Prices:
+    """Return weights and flows that keep the rules but for some sloppiness, so that they are sometimes refused."""
+    variant, num_devices = exact.problem.objective, exact.num_devices
+    num_passes = 2 if isinstance(variant, Throughput) and variant.schedule == "gpipe" else 1
+    one_each = rng.random() < 0.5
+    profile = list(range(num_devices)) if one_each else list(exact.kind)
+    num_profiles = max(profile) + 1
+    shape = (num_profiles, num_passes)
+    work = rng.random(shape) * (rng.random(shape) < 0.8)
+    transfer = work * rng.choice([1.0, 1.0, 0.5], shape)
+    op_weight = {}
+    if isinstance(variant, SerialLatency):
+        work, transfer = np.ones(shape), np.ones(shape)
+    else:
+        op_weight = {ops[0]: rng.random(num_passes) * 0.3 for ops in exact.groups if rng.random() < 0.3}
+        if isinstance(variant, OffloadLatency):
+            op_weight = {}
+            for d, at in enumerate(profile):
+                if exact.is_host[d]:
+                    work[at] = transfer[at] = 0
+        if isinstance(variant, Makespan):
+            transfer[:] = 0
+        both = isinstance(variant, Throughput) and variant.overlap
+        for p in range(num_passes):
+            total = sum(work[at, p] + transfer[at, p] * both for at in profile) + sum(w[p] for w in op_weight.values())
+            scale = max(total, 1e-9) * rng.choice([1.0, 1.0, 1.0, 0.9]) * (1 + 1e-12)
+            work[:, p] /= scale
+            transfer[:, p] /= scale
+            for weights in op_weight.values():
+                weights[p] /= scale
+    limits: dict[int, bool] = {}
+    for d, at in enumerate(profile):
+        limits[at] = limits.get(at, True) and exact.limit[d] is not None
+    price = [
+        float(rng.exponential() * rng.choice([0.0, 1e-3, 1.0])) * limits.get(at, False) for at in range(num_profiles)
+    ]
+    nets = []
+    for t, producer in enumerate(exact.producer):
+        groups = sorted({exact.group_of[op] for op in (producer, *exact.readers[t])})
+        prices = []
+        for at in set(profile) if len(groups) > 1 else ():
+            a, b = rng.choice(groups, 2, replace=False).tolist()
+            capacity = float(transfer[at].min()) * min(
+                float(exact.seconds(exact.transfer[t][exact.kind[d]])) for d in range(num_devices) if profile[d] == at
+            )
+            flow = capacity * float(rng.choice([1.0, 0.999, 0.5, 1.001])) * (1 - 1e-9)
+            prices += [(at, exact.groups[a][0], flow), (at, exact.groups[b][0], -flow)]
+        if prices:
+            nets.append(PricedNet((t,), tuple(prices)))
+    return Prices(
+        tuple(profile),
+        tuple(map(tuple, work.tolist())),
+        tuple(map(tuple, transfer.tolist())),
+        tuple(price),
+        tuple((op, tuple(weights.tolist())) for op, weights in op_weight.items()),
+        tuple(nets),
+    )
+
+
+def random_certificate(exact: ExactProblem, rng: np.random.Generator) -> Certificate:
+    """Return a certificate of any kind."""
+    op = int(rng.integers(exact.num_ops))
+    kind = int(rng.integers(6))
+    if kind == 0:
+        return LargestOp(op)
+    if kind == 1:
+        return NoDevice(op)
+    if kind == 2:
+        walk = [op]
+        while nexts := [v for u, v in exact.edges if u == walk[-1]]:
+            walk.append(int(rng.choice(nexts)))
+        return CriticalPath(tuple(walk))
+    if kind == 3:
+        ops = np.flatnonzero(rng.random(exact.num_ops) < 0.7).tolist() or [op]
+        return WorkInWindow(tuple(ops), tuple((rng.random(exact.num_devices) + 0.1).tolist()))
+    return random_prices(exact, rng)
+
+
+def is_true(value: Bound, best: float | None) -> bool:
+    """Return whether a bound holds for an optimum that was added up in floats."""
+    if best is None:
+        return True
+    return value is not NOTHING_FEASIBLE and float(value) <= best * (1 + 1e-12) + 1e-300
+
+
+@given(st.data())
+@settings(parent=examples(600), **GENERATED)
+def test_no_certificate_proves_too_much(data: st.DataObject) -> None:
+    """Random multipliers, paths and windows are refused or stay below the enumerated optimum."""
+    problem = data.draw(problems(max_ops=5, max_kinds=2, max_devices=3, objective=OBJECTIVES))
+    exact, best = ExactProblem.of(problem), optimum(problem)
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    for _ in range(8):
+        try:
+            assert is_true(proven(exact, random_certificate(exact, rng)), best)
+        except InvalidCertificateError:
+            continue
+
+
+@given(st.data())
+@settings(parent=examples(400), **GENERATED)
+def test_proofs_from_scratch_agree_with_enumeration(data: st.DataObject) -> None:
+    """Below the optimum the enumeration and the ideals find nothing, just above it they do; paths are never above."""
+    problem = data.draw(problems(max_ops=5, max_kinds=2, max_devices=3, objective=OBJECTIVES))
+    if isinstance(problem.objective, Makespan) and (problem.objective.contention or problem.contiguity != "none"):
+        problem = problem.replace(objective=Makespan(), contiguity="none")
+    exact, best = ExactProblem.of(problem), optimum(problem)
+    if best is None:
+        assert enumerate_all(exact, None).is_complete
+        assert enumerate_all(exact, None).device is None
+        return
+    assert enumerate_all(exact, None).device is not None
+    low, high = (
+        Fraction(best) * (1 - Fraction(1, 10**9)),
+        Fraction(best) * (1 + Fraction(1, 10**9)) + Fraction(1, 10**200),
+    )
+    below, above = enumerate_all(exact, low), enumerate_all(exact, high)
+    assert below.is_complete
+    assert below.device is None
+    assert above.device is not None
+    for value, expected in ((low, False), (high, True)):
+        assert reaches_below(exact, value) in (None, expected)
+    if isinstance(problem.objective, Makespan | OffloadLatency):
+        assert is_true(exact.seconds(longest_path(exact)), best)
+
+
+def chain(objective: Objective, memory: float | None = None) -> Problem:
+    """Return a -> b -> c of 2, 3 and 2 s on two kinds, with tensors of 1 s on the second."""
+    import placekit as pk
+
+    graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")], name="chain")
+    costs = pk.CostTable(("cpu", "gpu"), [[2.0, 1.0], [3.0, 5.0], [2.0, 1.0]], [[0.0, 1.0]] * 2, [4.0, 4.0, 4.0])
+    limits = {} if memory is None else {"cpu": memory, "gpu": memory}
+    return Problem(graph, pk.Platform.of(cpu=1, gpu=1, memory_bytes=limits), costs, objective, contiguity="none")
+
+
+def test_prices_by_hand() -> None:
+    """A minimum cut, and each way to claim more than its net bears."""
+    exact = ExactProblem.of(chain(SerialLatency()))
+    one = ((1.0,), (1.0,))
+    # everything on the cpu takes 7; a and c on the gpu 1 + 1 + 3 + 2 transfers: also 7; without flows 1 + 3 + 1
+    assert proven(exact, Prices((0, 1), one, one, (0.0, 0.0))) == 5
+
+    def with_flow(seconds: float, back: float) -> Prices:
+        nets = (
+            PricedNet((0,), ((1, 0, seconds), (1, 1, -back))),
+            PricedNet((1,), ((1, 2, seconds), (1, 1, -back))),
+        )
+        return Prices((0, 1), one, one, (0.0, 0.0), (), nets)
+
+    assert proven(exact, with_flow(1.0, 1.0)) == 7
+    with pytest.raises(InvalidCertificateError, match="more flows than they cost"):
+        proven(exact, with_flow(1.5, 1.5))
+    with pytest.raises(InvalidCertificateError, match="more flows out than in"):
+        proven(exact, with_flow(1.0, 0.5))
+    with pytest.raises(InvalidCertificateError, match="no weight may be above 1"):
+        proven(exact, Prices((0, 1), ((2.0,), (1.0,)), one, (0.0, 0.0)))
+    with pytest.raises(InvalidCertificateError, match="no limit"):
+        proven(exact, Prices((0, 1), one, one, (1.0, 0.0)))
+
+
+def test_weights_may_not_exceed_one() -> None:
+    """The largest load is at least the average, not twice the average."""
+    exact = ExactProblem.of(chain(Throughput()))
+    half = ((0.5,), (0.5,))
+    assert proven(exact, Prices((0, 1), half, half, (0.0, 0.0))) == 2.5
+    with pytest.raises(InvalidCertificateError, match=r"add up to 2\.0"):
+        proven(exact, Prices((0, 1), ((1.0,), (1.0,)), half, (0.0, 0.0)))
+
+
+def test_memory_prices_prove_infeasibility() -> None:
+    """Twelve bytes do not fit into ten; they do fit into twelve."""
+    nothing = ((0.0,), (0.0,))
+    certificate = Prices((0, 1), nothing, nothing, (1.0, 1.0))
+    assert proven(ExactProblem.of(chain(SerialLatency(), 5.0)), certificate) is NOTHING_FEASIBLE
+    assert proven(ExactProblem.of(chain(SerialLatency(), 8.0)), certificate) == 0
+    assert proven(ExactProblem.of(chain(SerialLatency(), 3.0)), NoDevice(0)) is NOTHING_FEASIBLE
+    assert proven(ExactProblem.of(chain(SerialLatency(), 5.0)), NoDevice(0)) == 0

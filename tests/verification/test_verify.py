@@ -1,0 +1,154 @@
+"""Results of methods verify; results that were tampered with do not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from strategies import examples, problems
+
+import placekit as pk
+from placekit.io.result_json import read_result, write_result
+from placekit.problem import Problem
+from placekit.result import Result, Status
+from placekit.verification.certificates import Certificate, LargestOp, Prices
+from placekit.verification.verify import Outcome, certifies, verify
+
+
+@given(st.data())
+@settings(parent=examples(150), phases=[Phase.generate])
+def test_results_of_methods_verify(data: st.DataObject) -> None:
+    """What `dp` and `bound` say of small throughput problems is consistent; bounds are checked, not trusted."""
+    problem = data.draw(problems(max_ops=5, max_kinds=2, max_devices=3, objective=st.builds(pk.Throughput)))
+    for method in ("single:" + problem.platform.device_names[0], "greedy"):
+        result = pk.solve(problem, method=method)
+        found = verify(result, problem)
+        assert found.is_consistent, str(found)
+        if result.lower_bound is not None:
+            assert found["bound"].outcome is Outcome.CHECKED
+
+
+@pytest.fixture
+def solved(machines: Problem) -> Result:
+    """Return a placement of two ops on two devices with the bound of the average load."""
+    return with_bound(pk.solve(machines, method="single:gpu.0"), machines)
+
+
+@pytest.fixture
+def machines() -> Problem:
+    """Return four ops of 1 s on two devices."""
+    graph = pk.OpGraph.from_edges(list("abcd"), [("a", "b"), ("b", "c"), ("c", "d")], name="four")
+    costs = pk.CostTable(("gpu",), [[1.0]] * 4, [[0.0]] * 3, [1.0] * 4)
+    return Problem(graph, pk.Platform.of(gpu=2, memory_bytes={"gpu": 4.0}), costs)
+
+
+def with_bound(result: Result, problem: Problem) -> Result:
+    """Return `result` with a bound of half the work, and its certificate."""
+    average = Prices((0, 0), ((0.5,),), ((0.5,),), (0.0,))
+    assert certifies(average, 2.0, problem)
+    return dataclasses.replace(
+        result, lower_bound=2.0, bound_name="average load", certificate=average, status=Status.FEASIBLE
+    )
+
+
+def test_certificate_travels_with_the_file(solved: Result, machines: Problem, tmp_path: Path) -> None:
+    """Written on demand, read back equal, and checked."""
+    path = tmp_path / "r.json"
+    write_result(solved, path)
+    assert read_result(path).certificate is None
+    write_result(solved, path, certificate=True)
+    back = read_result(path)
+    assert back == solved
+    assert back.certificate == solved.certificate
+    assert verify(back, machines)["bound"].detail == "2.0 s (average load) by certificate: prices"
+
+
+TAMPERED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "objective": (lambda d: d.update(objective=3.9), "objective"),
+    "bound": (lambda d: d.update(lower_bound=2.5), "bound"),
+    "weights": (lambda d: d["certificate"].update(work_weight=[[0.6]]), "bound"),
+    "placement": (lambda d: d["placement"].update(d="gpu.1"), "objective"),
+    "unknown op": (lambda d: d["placement"].update(e=d["placement"].pop("d")), "placement"),
+    "hash": (lambda d: d.update(problem_hash="0" * 32), "problem"),
+    "status": (lambda d: d.update(status="optimal"), "gap"),
+    "path of another kind": (
+        lambda d: d.update(certificate={"schema": "placekit/certificate/1", "kind": "critical-path", "ops": [0, 1]}),
+        "bound",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+def test_tampering_is_found(what: str, solved: Result, machines: Problem, tmp_path: Path) -> None:
+    """Each change of the file makes the check that it concerns fail, and no other file is consistent."""
+    path = tmp_path / "r.json"
+    write_result(solved, path, certificate=True)
+    document = json.loads(path.read_text())
+    change, subject = TAMPERED[what]
+    change(document)
+    path.write_text(json.dumps(document))
+    found = verify(read_result(path), machines)
+    assert not found.is_consistent
+    assert found[subject].outcome is Outcome.FAILED, str(found)
+
+
+def test_wrong_bound_without_certificate_meets_a_placement(solved: Result, machines: Problem) -> None:
+    """A bound of 3.5 s is refuted by the ideals, and by enumeration where they do not apply."""
+    claimed = dataclasses.replace(solved, certificate=None, lower_bound=3.5)
+    assert "exists (ideals)" in verify(claimed, machines)["bound"].detail
+    free = machines.replace(contiguity="none")
+    other = dataclasses.replace(claimed, problem_hash=free.content_hash)
+    assert "takes 3.0 s" in verify(other, free)["bound"].detail or "takes 2.0 s" in verify(other, free)["bound"].detail
+
+
+def test_what_is_too_large_is_trusted(solved: Result, machines: Problem) -> None:
+    """Without a certificate and without steps to spend, the claimant is named."""
+    free = machines.replace(contiguity="none")
+    claimed = dataclasses.replace(solved, certificate=None, bound_name="CP-SAT bound", problem_hash=free.content_hash)
+    found = verify(claimed, free, max_steps=3)
+    assert found["bound"].outcome is Outcome.TRUSTED
+    assert "CP-SAT bound" in found["bound"].detail
+    assert found.is_consistent
+
+
+def test_unrelated_machines_are_certified() -> None:
+    """The multipliers of the linear program, with memory prices, prove its bound."""
+    graph = pk.OpGraph.from_edges(list("abcdef"), [(a, b) for a, b in zip("abcde", "bcdef", strict=True)])
+    times = [[1.0, 3.0], [2.0, 3.0], [1.5, 4.0], [1.0, 2.0], [3.0, 4.0], [2.0, 2.5]]
+    costs = pk.CostTable(("gpu", "cpu"), times, [[0.1, 0.0]] * 5, [3.0, 2.0, 4.0, 1.0, 5.0, 2.0])
+    problem = Problem(graph, pk.Platform.of(gpu=2, cpu=1, memory_bytes={"gpu": 5.0}), costs)
+    from placekit.solvers.throughput.bounds.machines import certified_machines
+
+    found = certified_machines(problem)
+    assert found is not None
+    assert certifies(found[1], found[0], problem)
+    assert not certifies(found[1], found[0] * 1.001, problem)
+
+
+def infeasible(problem: Problem) -> tuple[Result, Certificate | None]:
+    """Return what a heuristic says of a problem without a placement."""
+    result = pk.solve(problem, method="greedy")
+    assert result.status is Status.INFEASIBLE
+    return result, result.certificate
+
+
+def test_infeasibility_is_certified(machines: Problem) -> None:
+    """Bytes in total, and an op larger than every device; a certificate of another kind proves nothing."""
+    small = machines.replace(platform=pk.Platform.of(gpu=2, memory_bytes={"gpu": 1.5}))
+    tiny = machines.replace(platform=pk.Platform.of(gpu=2, memory_bytes={"gpu": 0.5}))
+    for problem in (small, tiny):
+        result, certificate = infeasible(problem)
+        assert certificate is not None
+        assert "by certificate" in verify(result, problem)["infeasible"].detail
+        without = dataclasses.replace(result, certificate=None)
+        assert verify(without, problem)["infeasible"].outcome is Outcome.CHECKED
+    wrong = dataclasses.replace(infeasible(small)[0], certificate=LargestOp(0))
+    assert verify(wrong, small)["infeasible"].outcome is Outcome.FAILED
+    said = dataclasses.replace(wrong, certificate=None, problem_hash=machines.content_hash)
+    assert "is feasible" in verify(said, machines)["infeasible"].detail
