@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from makespan_optimum import best_makespan
 from strategies import MAKESPANS, TIMES_S, examples, problems
 
+from placekit.contiguity import Contiguity
 from placekit.errors import InvalidCertificateError
 from placekit.objectives import Makespan, Objective, OffloadLatency, SerialLatency, Throughput
 from placekit.problem import Problem
@@ -36,7 +37,7 @@ OBJECTIVES: st.SearchStrategy[Objective] = st.one_of(
     st.builds(OffloadLatency),
     st.sampled_from(MAKESPANS),
 )
-GENERATED = {"phases": [Phase.generate]}  # shrinking enumerates for minutes
+GENERATED = [Phase.generate]  # shrinking enumerates for minutes
 
 
 def optimum(problem: Problem) -> float | None:
@@ -135,7 +136,7 @@ def is_true(value: Bound, best: float | None) -> bool:
 
 
 @given(st.data())
-@settings(parent=examples(600), **GENERATED)
+@settings(parent=examples(600), phases=GENERATED)
 def test_no_certificate_proves_too_much(data: st.DataObject) -> None:
     """Random multipliers, paths and windows are refused or stay below the enumerated optimum."""
     problem = data.draw(problems(max_ops=5, max_kinds=2, max_devices=3, objective=OBJECTIVES))
@@ -149,7 +150,7 @@ def test_no_certificate_proves_too_much(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(parent=examples(400), **GENERATED)
+@settings(parent=examples(400), phases=GENERATED)
 def test_proofs_from_scratch_agree_with_enumeration(data: st.DataObject) -> None:
     """Below the optimum the enumeration and the ideals find nothing, just above it they do; paths are never above."""
     problem = data.draw(problems(max_ops=5, max_kinds=2, max_devices=3, objective=OBJECTIVES))
@@ -180,9 +181,11 @@ def chain(objective: Objective, memory: float | None = None) -> Problem:
     import placekit as pk
 
     graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")], name="chain")
-    costs = pk.CostTable(("cpu", "gpu"), [[2.0, 1.0], [3.0, 5.0], [2.0, 1.0]], [[0.0, 1.0]] * 2, [4.0, 4.0, 4.0])
+    costs = pk.CostTable(
+        ("cpu", "gpu"), np.array([[2.0, 1.0], [3.0, 5.0], [2.0, 1.0]]), np.array([[0.0, 1.0]] * 2), np.full(3, 4.0)
+    )
     limits = {} if memory is None else {"cpu": memory, "gpu": memory}
-    return Problem(graph, pk.Platform.of(cpu=1, gpu=1, memory_bytes=limits), costs, objective, contiguity="none")
+    return Problem(graph, pk.Platform.of(cpu=1, gpu=1, memory_bytes=limits), costs, objective, Contiguity.NONE)
 
 
 def test_prices_by_hand() -> None:

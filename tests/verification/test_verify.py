@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -44,7 +45,7 @@ def solved(machines: Problem) -> Result:
 def machines() -> Problem:
     """Return four ops of 1 s on two devices."""
     graph = pk.OpGraph.from_edges(list("abcd"), [("a", "b"), ("b", "c"), ("c", "d")], name="four")
-    costs = pk.CostTable(("gpu",), [[1.0]] * 4, [[0.0]] * 3, [1.0] * 4)
+    costs = pk.CostTable(("gpu",), np.ones((4, 1)), np.zeros((3, 1)), np.ones(4))
     return Problem(graph, pk.Platform.of(gpu=2, memory_bytes={"gpu": 4.0}), costs)
 
 
@@ -121,7 +122,8 @@ def test_unrelated_machines_are_certified() -> None:
     """The multipliers of the linear program, with memory prices, prove its bound."""
     graph = pk.OpGraph.from_edges(list("abcdef"), [(a, b) for a, b in zip("abcde", "bcdef", strict=True)])
     times = [[1.0, 3.0], [2.0, 3.0], [1.5, 4.0], [1.0, 2.0], [3.0, 4.0], [2.0, 2.5]]
-    costs = pk.CostTable(("gpu", "cpu"), times, [[0.1, 0.0]] * 5, [3.0, 2.0, 4.0, 1.0, 5.0, 2.0])
+    memory = np.array([3.0, 2.0, 4.0, 1.0, 5.0, 2.0])
+    costs = pk.CostTable(("gpu", "cpu"), np.array(times), np.array([[0.1, 0.0]] * 5), memory)
     problem = Problem(graph, pk.Platform.of(gpu=2, cpu=1, memory_bytes={"gpu": 5.0}), costs)
     from placekit.solvers.throughput.bounds.machines import certified_machines
 
