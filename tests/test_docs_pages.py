@@ -74,7 +74,8 @@ COMMANDS = [
 def test_commands_of_every_page_parse(page: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every printed command has a known subcommand, and all of its options exist."""
     monkeypatch.chdir(tmp_path)
-    Path("MODELS").mkdir()  # the folder that a page stands for
+    for folder in ("MODELS", "FOLDER"):  # what the pages call a folder of the reader
+        Path(folder).mkdir()
     _, name, *arguments = shlex.split(command)
     group = typer.main.get_command(app)
     group.commands[name].make_context(name, arguments)  # type: ignore[attr-defined]  # the app is a group
