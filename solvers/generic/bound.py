@@ -32,8 +32,9 @@ def recorded(run: Run) -> KeepBound:
     run.info["lower_bounds_s"] = proven
 
     def keep(bound_s: float, name: str, certificate: Certificate | None = None) -> None:
-        proven[name] = bound_s
         run.raise_bound(bound_s, name, certificate)
+        kept_s = run.bound if run.bound_name == name else None  # the run may round a bound up
+        proven[name] = bound_s if kept_s is None else max(bound_s, kept_s)
 
     return keep
 

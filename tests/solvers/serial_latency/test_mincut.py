@@ -506,9 +506,9 @@ def test_opposite_orders_on_two_devices_are_infeasible() -> None:
 
 def test_wrong_use_is_named(diamond: pk.Problem) -> None:
     """Another objective, an argument after the colon, an unknown parameter."""
-    with pytest.raises(UnsupportedProblemError, match=r"a sum of work and transfers.*the objective is throughput"):
+    with pytest.raises(UnsupportedProblemError, match="mincut serves serial-latency, not throughput"):
         pk.solve(diamond, "mincut")
-    with pytest.raises(InvalidProblemError, match="takes nothing after the colon, not '3'"):
+    with pytest.raises(InvalidProblemError, match="takes no argument; got '3'"):
         MinCut.from_params("3", {})
     with pytest.raises(InvalidProblemError, match="'mincut' has no parameter 'speed'; parameters are: fallback"):
         MinCut.from_params(None, {"speed": 1})
