@@ -133,7 +133,7 @@ __all__ = [
     "write_workload",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.4.0"
 
 _HOMES = {
     "cost_models.analytic": ("Analytic",),
