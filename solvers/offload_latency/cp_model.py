@@ -1,31 +1,34 @@
 r"""The constraint program for `OffloadLatency`: a CP-SAT model over nodes, slots and tensors.
 
 A *slot* is one call that an accelerator may make, a *place* a slot or a host. Booleans :math:`x_{vp}` (node v in place
-p), :math:`in_{us}` and :math:`out_{us}` (tensor u moves into, out of slot s); times in whole units, rounded down
-(:mod:`placekit.solvers.backends.scale`): :math:`a_o` when the output of op o is in host memory, and start and end of
-each slot.
+p), :math:`in_{us}` and :math:`out_{us}` (tensor u moves into, out of slot s), :math:`before_{rs}` (slot s waits for
+slot r); times in whole units, rounded down (:mod:`placekit.solvers.backends.scale`): :math:`a_o` when the output of op
+o is in host memory, one for all places, which is T where nobody reads it, and start and end of each slot.
 
 .. math::
 
-   \min T, \quad T \ge a_o, \quad
+   \min T, \quad T \ge end_s, \quad
    in_{us} & \ge x_{vs} - x_{us}, \quad out_{us} \ge x_{us} - x_{vs} \quad \text{for every consumer } v \text{ of } u \\
-   in_{us} & \Rightarrow start_s \ge a_u, \quad x_{vs} \Rightarrow a_o \ge end_s \quad \text{for the ops } o
-       \text{ of } v \\
+   in_{us} & \Rightarrow start_s \ge a_u, \quad x_{us} \Rightarrow a_u \ge end_s \quad \text{for every tensor } u
+       \text{ that another node reads} \\
    end_s & = start_s + \sum_v t_{vs} x_{vs} + \sum_u c_{us} (in_{us} + out_{us}), \quad
        start_{s+1} \ge end_s \text{ on one device} \\
-   a_o & \ge a_u + \sum_h t_{oh} x_{vh} \quad \text{for every tensor } u \text{ that } o \text{ reads}
+   a_o & \ge a_u + \sum_h t_{oh} x_{vh} \quad \text{for every tensor } u \text{ that } o \text{ reads} \\
+   x_{ur} & \wedge x_{vs} \Rightarrow before_{rs} \Rightarrow start_s \ge end_r \quad \text{for every consumer }
+       v \text{ of } u
 
-The last row needs no condition: in one call both outputs appear at its end, and in different ones the consumer's is
-later. So convexity follows from time by itself. Of equal accelerators the first calls start in the order of their
-indices. With several calls per device a node is a single op, and ops that share a device have equal sums of x over
-the slots of each device.
+The row of :math:`a_o` needs no condition: in one call both outputs appear at its end, and in different ones the
+consumer's is later. So convexity follows from time by itself. The last row is implied, left out where there would be
+many, and halves the time of a proof on lattices: that two calls overlap says at once that no edge joins them. Of equal
+accelerators the first calls start in the order of their indices. With several calls per device a node is a single op,
+and ops that share a device have equal sums of x over the slots of each device.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +41,10 @@ from placekit.solvers.offload_latency.flat import OffloadProblem
 from placekit.solvers.offload_latency.plans import equal_slots, node_places, ordered_slots, placement_at
 
 __all__ = ["OffloadModel"]
+
+ORDER_UP_TO = 1_500
+"""Edges times ordered pairs of slots up to which calls that depend on each other are ordered by implied rows: with many
+more of them the program grows severalfold."""
 
 
 class OffloadModel:
@@ -80,9 +87,12 @@ class OffloadModel:
         self.problem, self.flat, self.follows = problem, flat, follows or {}
         self.proto = cp_model.CpModel()
         graph = problem.graph
+        self.root = np.arange(flat.num_nodes)
+        self.root[list(self.follows)] = list(self.follows.values())
+        self.nodes = np.unique(self.root).tolist()
+        self.node_of_op = self.root[flat.contraction.class_of_op]
         self.device_of_place = flat.device_of_place
         self.num_slots = len(self.device_of_place) - len(flat.hosts)
-        self.node_of_op = flat.contraction.class_of_op
         self.scale = TimeScale.of(ceiling_s, graph.num_ops + graph.num_tensors * (self.num_slots + 1))
         self.most = math.floor(ceiling_s * (1 + 1e-12) / self.scale.unit_s) + 1
         kinds = problem.platform.kind_of_device[self.device_of_place]
@@ -94,32 +104,33 @@ class OffloadModel:
             allowed = np.where(fixed_place[:, None] < 0, allowed, stays)
         self.x = {
             (v, p): self.proto.new_bool_var(f"x_{v}_{p}")
-            for v, p in np.argwhere(allowed).tolist()
-            if v not in self.follows
+            for v in self.nodes
+            for p in np.flatnonzero(allowed[v]).tolist()
         }
-        for v, u in self.follows.items():
-            self.x |= {(v, p): self.x[u, p] for p in np.flatnonzero(allowed[u]).tolist()}
         self.into: dict[tuple[int, int], cp_model.IntVar] = {}
         self.out: dict[tuple[int, int], cp_model.IntVar] = {}
         self.start = [self.proto.new_int_var(0, self.most, f"start_{s}") for s in range(self.num_slots)]
         self.end = [self.proto.new_int_var(0, self.most, f"end_{s}") for s in range(self.num_slots)]
-        self.known = [self.proto.new_int_var(0, self.most, f"a_{op}") for op in range(graph.num_ops)]
         # the rounding down of every term may bring an optimum below the bound by as many units
         least = max(0, min(self.most, math.floor(bound_s / self.scale.unit_s) - self.scale.num_terms))
         self.latency = self.proto.new_int_var(least, self.most, "T")
+        self.ready = [
+            self.latency if is_sink else self.proto.new_int_var(0, self.most, f"a_{op}")
+            for op, is_sink in enumerate((np.bincount(graph.senders, minlength=graph.num_ops) == 0).tolist())
+        ]
         self._place_nodes()
         self._constrain_memory()
         self._move_tensors()
         self._time_calls()
         self._time_hosts()
+        self._order_dependent_calls()
         if fixed_place is None:
             self._order_equal_devices()
-        self.proto.add_max_equality(self.latency, [*self.known, *self.end])
         self.proto.minimize(self.latency)
 
     def _place_nodes(self) -> None:
         num_places = len(self.device_of_place)
-        for v in sorted({*range(self.flat.num_nodes)} - {*self.follows}):
+        for v in self.nodes:
             self.proto.add_exactly_one([self.x[v, p] for p in range(num_places) if (v, p) in self.x])
         if self.flat.calls_per_device == 1:
             return
@@ -161,42 +172,59 @@ class OffloadModel:
                     into = self.into[t, s] = self.proto.new_bool_var(f"in_{t}_{s}")
                     for there in those:
                         self.proto.add_bool_or(~there, into, *([] if here is None else [here]))
-                    self.proto.add(self.start[s] >= self.known[producer]).only_enforce_if(into)
+                    self.proto.add(self.start[s] >= self.ready[producer]).only_enforce_if(into)
                 if here is not None and readers and self._move[t, s]:
                     out = self.out[t, s] = self.proto.new_bool_var(f"out_{t}_{s}")
                     for v in readers:
                         there_or_none = self.x.get((v, s))
                         self.proto.add_bool_or(~here, out, *([] if there_or_none is None else [there_or_none]))
+                if here is not None and readers:
+                    self.proto.add(self.ready[producer] >= self.end[s]).only_enforce_if(here)
 
     def _time_calls(self) -> None:
         node_time = np.zeros((self.flat.num_nodes, self.num_slots), dtype=np.int64)
         np.add.at(node_time, self.node_of_op, self._time[:, : self.num_slots])
-        ops = [np.flatnonzero(self.node_of_op == v).tolist() for v in range(self.flat.num_nodes)]
         for s in range(self.num_slots):
-            terms = [(self.x[v, s], int(node_time[v, s])) for v in range(self.flat.num_nodes) if (v, s) in self.x]
+            terms = [(self.x[v, s], int(node_time[v, s])) for v in self.nodes if (v, s) in self.x]
             for moved in (self.into, self.out):
                 terms += [(moved[t, s], int(self._move[t, s])) for t in range(len(self._move)) if (t, s) in moved]
             variables, factors = [v for v, _ in terms], [a for _, a in terms]
             lasts = cp_model.LinearExpr.weighted_sum(variables, factors)
             self.proto.add(self.end[s] == self.start[s] + lasts)
+            self.proto.add(self.latency >= self.end[s])
             if s % self.flat.calls_per_device:
                 self.proto.add(self.start[s] >= self.end[s - 1])
-            for v in range(self.flat.num_nodes):
-                if (v, s) in self.x:
-                    for op in ops[v]:
-                        self.proto.add(self.known[op] >= self.end[s]).only_enforce_if(self.x[v, s])
 
     def _time_hosts(self) -> None:
         graph = self.problem.graph
         hosts = range(self.num_slots, len(self.device_of_place))
-        takes = []
+        inputs: list[set[int]] = [set() for _ in range(graph.num_ops)]
+        for u, op in zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True):
+            inputs[op].add(u)
         for op, v in enumerate(self.node_of_op.tolist()):
             mine = [p for p in hosts if (v, p) in self.x]
             factors = [int(self._time[op, p]) for p in mine]
-            takes.append(cp_model.LinearExpr.weighted_sum([self.x[v, p] for p in mine], factors))
-            self.proto.add(self.known[op] >= takes[op])
-        for u, op in zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True):
-            self.proto.add(self.known[op] >= self.known[u] + takes[op])
+            takes = cp_model.LinearExpr.weighted_sum([self.x[v, p] for p in mine], factors)
+            if not inputs[op]:
+                self.proto.add(self.ready[op] >= takes)
+            for u in sorted(inputs[op]):
+                self.proto.add(self.ready[op] >= self.ready[u] + takes)
+
+    def _order_dependent_calls(self) -> None:
+        graph = self.problem.graph
+        ends = self.node_of_op[np.stack([graph.senders, graph.receivers], axis=1)]
+        slots = [[s for s in range(self.num_slots) if (v, s) in self.x] for v in range(self.flat.num_nodes)]
+        before: dict[tuple[int, int], cp_model.IntVar] = {}
+        edges = sorted({(u, v) for u, v in ends.tolist() if u != v})
+        if len(edges) * self.num_slots * (self.num_slots - 1) > ORDER_UP_TO:
+            return
+        for u, v in edges:
+            for r, s in product(slots[u], slots[v]):
+                if r != s:
+                    if (r, s) not in before:
+                        before[r, s] = self.proto.new_bool_var(f"before_{r}_{s}")
+                        self.proto.add(self.start[s] >= self.end[r]).only_enforce_if(before[r, s])
+                    self.proto.add_bool_or(~self.x[u, r], ~self.x[v, s], before[r, s])
 
     def _order_equal_devices(self) -> None:
         for group in equal_slots(self.flat):
@@ -210,7 +238,7 @@ class OffloadModel:
         for (v, p), x in self.x.items():
             if solution.boolean_value(x):
                 place[v] = p
-        return placement_at(self.flat, place)
+        return placement_at(self.flat, place[self.root])
 
     def hint(self, placement: Placement, starts_s: NDArray[np.float64]) -> bool:
         """Start the search from a placement; return False if it has more calls than a device may make.
@@ -233,8 +261,7 @@ class OffloadModel:
         self.proto.clear_hints()  # type: ignore[no-untyped-call]  # OR-Tools left the annotation out
         graph, place = self.problem.graph, node_place[self.node_of_op]
         for (v, p), x in self.x.items():
-            if v not in self.follows:
-                self.proto.add_hint(x, bool(node_place[v] == p))
+            self.proto.add_hint(x, bool(node_place[v] == p))
         for moved, enters in ((self.into, True), (self.out, False)):
             for (t, s), variable in moved.items():
                 source = place[graph.tensor_producer[t]] == s
