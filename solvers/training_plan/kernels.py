@@ -36,7 +36,7 @@ def stage_edges_s(
 
     A sum above `most_s` may be cut short: it is too much anyway.
     """
-    offsets, flat = cuts
+    offsets, flat, _, _, _ = cuts
     source, target, in_s, out_s = edges
     total = 0.0
     for at in range(offsets[before], offsets[before + 1]):
@@ -256,7 +256,7 @@ def _is_refuted(
 
     For every price of a second, the least of bytes plus price times seconds over all choices must be affordable.
     """
-    row_of, prices, totals, rounding, _ = relaxed
+    row_of, prices, totals, rounding, _, _ = relaxed
     row = row_of[min(in_flight, len(row_of) - 1)]
     for q in range(prices.shape[2]):
         price = prices[ti, row, q]
@@ -296,6 +296,9 @@ def extend_chains(
     ----------
     covered
         Ideals with one layer more than each, as offsets and indices, and room for hints.
+    cuts, edges
+        Edges that leave every ideal, as offsets and indices, where they end, and their seconds at both ends; and ends
+        and seconds of every edge.
     relaxed
         As :data:`placekit.solvers.training_plan.relaxation.Relaxation`.
     degrees
@@ -328,12 +331,15 @@ def extend_chains(
     target_s, slack_s, rounding_s, memory_bytes, rounding_bytes, gradient_s = limits
     num_devices, max_replicas, is_uniform, is_optimistic, max_nodes = flags
     alive_ideal, alive_reach = alive
-    row_of, prices, _, _, shared_totals = relaxed
+    row_of, prices, _, rounding, shared_totals, lightest = relaxed
     covers_offsets, covers, hints = covered
+    cut_offsets, cut_edges, cut_ends, cut_in_s, cut_out_s = cuts
+    _, edge_target, edge_in_s, edge_out_s = edges
     num_words = bits.shape[1]
     num_degrees = len(data_degrees)
     full = len(size) - 1
     room = memory_bytes + rounding_bytes
+    lightest_room = room * (1 + 1e-11)
     stop_at = state[4] + max_pairs
     while state[0] >= 0 and state[4] < stop_at:
         if state[1] + max_replicas + 1 > len(labels):
@@ -384,21 +390,40 @@ def extend_chains(
                 continue
             begin, end = front[upto, 0], front[upto, 1]
             fewest_devices, fewest_replicas = labels[end - 1, 1], labels[begin, 0]
+            spanning = np.uint64(0)
+            for word in range(num_words):
+                spanning |= cut_ends[i, word] & ~bits[upto, word]
+            lightest_row = row_of[min(2 if fewest_replicas > 0 else 1, len(row_of) - 1)]
             for ti in range(len(tensor_degrees)):
                 t = tensor_degrees[ti]
+                row = lightest_row  # of the largest degree
+                if lightest[ti, row, upto] - lightest[ti, row, i] > lightest_room + rounding[ti, row, 0]:
+                    continue
                 seconds = time_sum[ti, upto] - time_sum[ti, i]
                 gradients = gradient_s * (gradient_sum[ti, upto] - gradient_sum[ti, i])
                 least_degree = int(np.ceil((seconds - rounding_s) / target_s * (1 - 1e-9)))
                 if least_degree >= len(first_degree):
                     continue
-                moved_s = -1.0
+                # where no edge passes the stage by, two sums are the seconds of all edges
+                least_moved_s = cut_in_s[ti, i] + cut_out_s[ti, upto]
+                moved_s = least_moved_s
+                if spanning != np.uint64(0):
+                    moved_s = -1.0
+                    least_moved_s -= 1e-12 * least_moved_s  # far more than the differences lose
+                    for at in range(cut_offsets[i], cut_offsets[i + 1]):
+                        edge = cut_edges[at]
+                        if not _holds(bits, upto, edge_target[edge]):
+                            least_moved_s -= edge_in_s[ti, edge] + edge_out_s[ti, edge]
                 for di in range(first_degree[max(least_degree, 0)], num_degrees):
                     d = data_degrees[di]
                     if fewest_replicas + d > most or fewest_devices + d * t > caps[fewest_replicas + d]:
                         break
                     budget_s = target_s * d * (1 + slack_s) + rounding_s
                     floor_s = seconds + (d - 1) * gradients
-                    if floor_s > budget_s:
+                    if floor_s + least_moved_s > budget_s:
+                        continue
+                    row = row_of[min(1 - (-fewest_replicas // d), len(row_of) - 1)]
+                    if lightest[ti, row, upto] - lightest[ti, row, i] > lightest_room + rounding[ti, row, 0]:
                         continue
                     first, last = -1, -1
                     for j in range(begin, end):

@@ -31,10 +31,16 @@ EVERY_ROW, STEP = 16, 1.2
 """Microbatches in flight up to which every number has a row, and the ratio between rows from there on."""
 
 Relaxation = tuple[
-    NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]
+    NDArray[np.int64],
+    NDArray[np.float64],
+    NDArray[np.float64],
+    NDArray[np.float64],
+    NDArray[np.float64],
+    NDArray[np.float64],
 ]
 """Row by number in flight; prices ``[T, R, Q]``; sums ``[T, R, I, Q]``; what a difference of them loses ``[T, R, Q]``;
-and ``[R, I, Q]`` sums of the least of any degree, times the degree, at the prices of the first degree."""
+``[R, I, Q]`` sums of the least of any degree, times the degree, at the prices of the first degree; and ``[T, R, I]``
+sums of the least bytes, which are those of price 0, close together."""
 
 
 def relax(tables: Tables, ideals: Ideals, most_in_flight: int) -> Relaxation:
@@ -61,7 +67,8 @@ def relax(tables: Tables, ideals: Ideals, most_in_flight: int) -> Relaxation:
             totals[ti, r] = members @ least
             least = np.minimum.reduceat(held[:, None] + prices[0, r] * time_s[:, None], first, axis=0)
             shared[r] = np.minimum(shared[r], int(tables.tensor_degrees[ti]) * least)
-    return np.maximum(row_of, 0).astype(np.int64), prices, totals, 1e-13 * totals[:, :, -1], members @ shared
+    rounding, lightest = 1e-13 * totals[:, :, -1], np.ascontiguousarray(totals[..., 0])
+    return np.maximum(row_of, 0).astype(np.int64), prices, totals, rounding, members @ shared, lightest
 
 
 def _prices(

@@ -68,7 +68,7 @@ class PlanSearch:
             tables.extra_offsets, tables.extra_other, tables.extra_s, tables.kind,
         )  # fmt: skip
         self._covered = ideals.cover_offsets, ideals.covers, np.zeros(MAX_HINTS, dtype=np.int64)
-        self._cuts = ideals.cut_offsets, ideals.cut_edges
+        self._cuts = ideals.cut_offsets, ideals.cut_edges, *_cut_sums(tables, ideals)
         self._edges = tables.edge_source, tables.edge_target, tables.edge_in_s, tables.edge_out_s
         self._ideals = (
             ideals.bits, ideals.size, ideals.time_s, ideals.gradient_bytes, ideals.memory_a, ideals.memory_b,
@@ -204,6 +204,20 @@ class PlanSearch:
                 if int(tables.extra_other[x]) not in inside:
                     total += float(tables.extra_s[x])
         return total
+
+
+def _cut_sums(tables: Tables, ideals: Ideals) -> tuple[NDArray[np.uint64], NDArray[np.float64], NDArray[np.float64]]:
+    """``[I, W]`` where the edges that leave an ideal end, and ``[T, I]`` sums of their seconds at both ends."""
+    num_ideals = len(ideals)
+    ideal = np.repeat(np.arange(num_ideals), np.diff(ideals.cut_offsets))
+    target = tables.edge_target[ideals.cut_edges]
+    ends = np.zeros_like(ideals.bits)
+    np.bitwise_or.at(ends, (ideal, target >> 6), np.uint64(1) << (target & 63).astype(np.uint64))
+    in_s, out_s = (
+        np.array([np.bincount(ideal, row[ideals.cut_edges], num_ideals) for row in seconds])
+        for seconds in (tables.edge_in_s, tables.edge_out_s)
+    )
+    return ends, in_s, out_s
 
 
 def _bit(words: NDArray[Any], v: int) -> bool:
