@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -61,7 +62,7 @@ def kind_of_document(data: Any, path: str | Path) -> FileKind:
         for kind in _SCHEMA_KINDS:
             if schema.startswith(f"placekit/{kind}/"):
                 return kind
-        raise InvalidFileError(f"{path}: unknown schema {schema!r}; known are {', '.join(_SCHEMA_KINDS)}")
+        raise InvalidFileError(f"{path}: unknown schema {reprlib.repr(schema)}; known are {', '.join(_SCHEMA_KINDS)}")
     if "mbsInBatch" in data or "maxMemoryPerDevice" in data:
         return "training-problem"
     if "maxFPGAs" in data or {"nodes", "edges"} <= data.keys():  # what it lacks, its reader says
