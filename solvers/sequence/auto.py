@@ -136,7 +136,7 @@ def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:
     whole = Stage("cpsat", f"{size} choices: the whole program may close", 0.8)
     return (
         program,
-        Stage("local-search", "anneal calls and host ops", 0.2 if size <= PROGRAM_UP_TO else 0.6),
+        Stage("local-search", "anneal calls and host ops", 0.1 if size <= PROGRAM_UP_TO else 0.6),
         *((whole,) if size <= PROGRAM_UP_TO else ()),
         Stage("lns", "neighbourhoods of the best placement, solved exactly", params={"patience": 10**9}),
     )
