@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from placekit.cli.units import format_bytes, format_count, format_share, format_time
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.result import SOLVER_TOLERANCE
 from placekit.stop import relative_gap
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _bottleneck(found: Explanation) -> list[str]:
     load, total = found.bottleneck, found.objective_s
     gap = relative_gap(total, found.bound_s)
     how_good = "no bound is known" if gap is None else f"gap {format_share(gap)} to the best bound known"
-    if gap is not None and gap <= OPTIMALITY_TOLERANCE:
+    if gap is not None and gap <= SOLVER_TOLERANCE:
         how_good = "proven to be the best possible"
     lines = [f"{found.problem_name}: {found.objective_name} {format_time(total)}, {how_good}."]
     parts = f"{format_time(load.compute_s)} of ops and {format_time(load.transfer_s)} of transfers"
@@ -118,7 +118,7 @@ def _searching_on(found: Explanation) -> list[str]:
     if now is None or now.objective_s is None:
         return ["Not asked about."]
     took = f"{now.method}, {format_time(now.time_s)}"
-    if now.objective_s < found.objective_s * (1 - OPTIMALITY_TOLERANCE):
+    if now.objective_s < found.objective_s * (1 - SOLVER_TOLERANCE):
         better = format_share(1 - now.objective_s / found.objective_s)
         return [
             f"Without any change a search from this placement finds {format_time(now.objective_s)}, {better} better "
@@ -163,7 +163,7 @@ def _answer(found: Explanation, what_if: WhatIf) -> str:
         share = format_share(gain_s / (what_if.objective_s + gain_s))
         return f"{change}: {format_time(what_if.objective_s)}, {format_time(gain_s)} ({share}) better ({took})."
     proven = relative_gap(found.objective_s, what_if.bound_s)
-    if proven is not None and proven <= OPTIMALITY_TOLERANCE:
+    if proven is not None and proven <= SOLVER_TOLERANCE:
         return f"{change}: nothing better, and there is nothing better ({took}, proven)."
     at_best = "" if what_if.bound_s is None else f"; it could not go below {format_time(what_if.bound_s)}"
     return f"{change}: nothing better was found ({took}){at_best}."

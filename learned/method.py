@@ -242,7 +242,7 @@ def _prove_bound(run: Run, time_limit_s: float) -> None:
     aside.interrupted = run.interrupted
     get_method("bound").run(aside)
     if aside.bound is not None and aside.bound_name is not None:
-        run.raise_bound(aside.bound, aside.bound_name)
+        run.raise_bound(aside.bound, aside.bound_name, tolerance=aside.tolerance)
 
 
 def seeded_learner(method: LearnedMethod, environment: Environment, seed: int) -> Learner:

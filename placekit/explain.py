@@ -26,7 +26,7 @@ from placekit.evaluate import DeviceLoad, Evaluation, evaluate
 from placekit.placement import Placement
 from placekit.platform import Platform
 from placekit.problem import UNPINNED, Problem
-from placekit.result import OPTIMALITY_TOLERANCE, Result
+from placekit.result import SOLVER_TOLERANCE, Result
 from placekit.solve import solve
 from placekit.stop import MaxRuntime
 
@@ -171,7 +171,7 @@ class Explanation:
         if self.unchanged is not None and self.unchanged.objective_s is not None:
             now = min(now, self.unchanged.objective_s)
         gain = now - what_if.objective_s
-        return gain if gain > OPTIMALITY_TOLERANCE * now else 0.0
+        return gain if gain > SOLVER_TOLERANCE * now else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON values; times in seconds."""
@@ -266,7 +266,7 @@ def _placement_of(problem: Problem, answer: Placement | Result) -> tuple[Placeme
 
 
 def _check_same(problem: Problem, objective_s: float, claimed_s: float) -> None:
-    if not np.isclose(objective_s, claimed_s, rtol=OPTIMALITY_TOLERANCE, atol=0.0):
+    if not np.isclose(objective_s, claimed_s, rtol=SOLVER_TOLERANCE, atol=0.0):
         raise InvalidProblemError(
             f"{problem.name!r}: the placement takes {objective_s!r} s here, the result says {claimed_s!r} s: "
             "it is of another problem (other costs, devices, objective or variant)"

@@ -27,7 +27,7 @@ from placekit.params import NoParams, read_params
 from placekit.patience import compiles_inline
 from placekit.placement import Placement, Violation
 from placekit.problem import Problem
-from placekit.result import OPTIMALITY_TOLERANCE, Incumbent
+from placekit.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE, Incumbent
 from placekit.stop import Progress, Stop, StopReason, relative_gap
 from placekit.time_step import round_up_to_step, time_step_s
 from placekit.verification.certificates import Certificate
@@ -98,6 +98,8 @@ class Run(Generic[O_co]):
         self.parts: dict[Any, Run[Any]] = {}
         self._stale = 0
         self._step_s = time_step_s(problem)
+        self._bound_of: dict[float, float] = {}  # the best bound of each tolerance
+        self._tolerance = OPTIMALITY_TOLERANCE  # of the best bound of all
         self._until_s = math.inf
         self._on_progress = on_progress
         self._lock = threading.RLock()
@@ -143,6 +145,19 @@ class Run(Generic[O_co]):
         return relative_gap(self.objective, self.bound)
 
     @property
+    def tolerance(self) -> float:
+        """Relative gap within which the objective counts as optimal: the least that a proof reaches, or may reach."""
+        found = dict(self._bound_of)  # another thread may add to it
+        gaps = ((tolerance, relative_gap(self.objective, bound)) for tolerance, bound in found.items())
+        reached = [tolerance for tolerance, gap in gaps if gap is not None and gap <= tolerance]
+        return min(reached, default=self._tolerance)
+
+    @property
+    def is_proven(self) -> bool:
+        """True if the objective is optimal, within `tolerance`."""
+        return self.gap is not None and self.gap <= self.tolerance
+
+    @property
     def asked_gap(self) -> float:
         """Relative gap at which the solve is to stop; 0 if none was named."""
         return (self.stop.gap if self.stop else None) or 0.0
@@ -160,7 +175,7 @@ class Run(Generic[O_co]):
         Raises
         ------
         JudgeDisagreementError
-            The objective exceeds `at_most`, or lies below a proven bound, by more than the optimality tolerance.
+            The objective exceeds `at_most`, or lies below a proven bound, by more than the tolerance.
         """
         if not isinstance(placement, Placement):
             placement = Placement.of(self.problem, placement)
@@ -168,7 +183,7 @@ class Run(Generic[O_co]):
         objective = evaluation.objective
         with self._lock:
             self.count_evaluations(1)
-            if at_most is not None and objective is not None and objective > at_most * (1 + OPTIMALITY_TOLERANCE):
+            if at_most is not None and objective is not None and objective > at_most * (1 + SOLVER_TOLERANCE):
                 raise JudgeDisagreementError(
                     f"the method promises at most {at_most!r} s, the judge says {objective!r} s"
                 )
@@ -204,11 +219,13 @@ class Run(Generic[O_co]):
             self.evaluations += count
             self._stale += count
 
-    def raise_bound(self, bound: float, name: str, certificate: Certificate | None = None) -> None:
+    def raise_bound(
+        self, bound: float, name: str, certificate: Certificate | None = None, *, tolerance: float = SOLVER_TOLERANCE
+    ) -> None:
         """Keep a proven lower bound (seconds) if it is better than the best so far.
 
-        A bound that exceeds the best objective by no more than the optimality tolerance is rounded down to it. If all
-        times are multiples of one step, so is every objective, and the bound is rounded up to such a multiple.
+        A bound that exceeds the best objective by no more than `tolerance` is rounded down to it. If all times are
+        multiples of one step, so is every objective, and the bound is rounded up to such a multiple.
 
         Parameters
         ----------
@@ -218,6 +235,10 @@ class Run(Generic[O_co]):
             How it was proven.
         certificate
             What anybody can check it by; None without one.
+        tolerance
+            Relative gap within which an objective is optimal as far as this proof can tell: `OPTIMALITY_TOLERANCE` for
+            one that loses nothing but the rounding of sums, `SOLVER_TOLERANCE` for one by a solver with tolerances or
+            units of its own.
 
         Raises
         ------
@@ -228,11 +249,13 @@ class Run(Generic[O_co]):
             if self._step_s is not None:
                 rounded = round_up_to_step(bound, self._step_s)
                 if rounded > bound:
-                    bound, certificate = rounded, None  # a certificate knows nothing of steps
+                    # a certificate knows nothing of steps
+                    bound, certificate, tolerance = rounded, None, OPTIMALITY_TOLERANCE
+            self._bound_of[tolerance] = max(bound, self._bound_of.get(tolerance, bound))
             if self.bound is not None and bound <= self.bound:
                 return
             self.bound, self.bound_name = float(bound), name  # numpy's numbers print their type
-            self.certificate = certificate
+            self.certificate, self._tolerance = certificate, tolerance
             self._check_bound()
             self._record()
 
@@ -246,7 +269,7 @@ class Run(Generic[O_co]):
         """Return why to stop now, or None to go on. Methods ask between two steps."""
         if self.interrupted.is_set():
             return StopReason.USER
-        if self.gap is not None and self.gap <= OPTIMALITY_TOLERANCE:
+        if self.is_proven:
             return StopReason.PROVED
         if self.elapsed_s >= self._until_s:
             return StopReason.TIME
@@ -257,7 +280,7 @@ class Run(Generic[O_co]):
     def _check_bound(self) -> None:
         if self.bound is None or self.objective is None or self.bound <= self.objective:
             return
-        if self.bound - self.objective > OPTIMALITY_TOLERANCE * abs(self.objective):
+        if self.bound - self.objective > self._tolerance * abs(self.objective):
             raise JudgeDisagreementError(
                 f"bound {self.bound!r} s ({self.bound_name}) lies above the achieved objective {self.objective!r} s"
             )

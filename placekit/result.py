@@ -16,17 +16,21 @@ from placekit.placement import Placement, Violation
 from placekit.stop import StopReason, relative_gap
 from placekit.verification.certificates import Certificate, certificate_from_dict
 
-__all__ = ["OPTIMALITY_TOLERANCE", "Incumbent", "Result", "Status"]
+__all__ = ["OPTIMALITY_TOLERANCE", "SOLVER_TOLERANCE", "Incumbent", "Result", "Status"]
 
-OPTIMALITY_TOLERANCE = 1e-6
-"""An objective within this relative gap of a proven bound is called optimal."""
+OPTIMALITY_TOLERANCE = 1e-9
+"""An objective within this relative gap of a bound is called optimal, if the bound lost nothing but the rounding of
+sums."""
+SOLVER_TOLERANCE = 1e-6
+"""The same for a bound of a solver that works within tolerances, or in units, of its own: it cannot tell more. Which of
+the two holds is said by every result (`Result.tolerance`)."""
 
 
 class Status(StrEnum):
     """What is known about the answer."""
 
     OPTIMAL = "optimal"
-    """Feasible, and proven within `OPTIMALITY_TOLERANCE` of the best."""
+    """Feasible, and proven within `Result.tolerance` of the best."""
     FEASIBLE = "feasible"
     """Feasible; perhaps not the best."""
     INFEASIBLE = "infeasible"
@@ -80,6 +84,9 @@ class Result:
         The seed that makes the same answer again.
     info
         What the method wants to say beside (JSON values).
+    tolerance
+        Relative gap within which the objective is called optimal: `OPTIMALITY_TOLERANCE`, or `SOLVER_TOLERANCE` where
+        the proof cannot tell more.
     compile_s
         Wall seconds of it in which kernels were compiled, or waited for: 0 but on the first runs of an installation.
     schedule
@@ -111,6 +118,7 @@ class Result:
     evaluations: int
     seed: int
     info: Mapping[str, Any] = field(default_factory=dict)
+    tolerance: float = OPTIMALITY_TOLERANCE
     compile_s: float = 0.0
     schedule: Schedule | None = field(default=None, compare=False)  # follows from the placement
     problem_hash: str | None = None
@@ -143,6 +151,7 @@ class Result:
             "status": str(self.status),
             "stop_reason": str(self.stop_reason),
             "runtime_s": self.runtime_s,
+            "tolerance": self.tolerance,
             "compile_s": self.compile_s,
             "evaluations": self.evaluations,
             "seed": self.seed,
@@ -194,6 +203,7 @@ class Result:
             evaluations=data["evaluations"],
             seed=data["seed"],
             info=data["info"],
+            tolerance=data.get("tolerance", SOLVER_TOLERANCE),  # older files had one for all
             compile_s=data.get("compile_s", 0.0),
             schedule=None if data["schedule"] is None else Schedule.from_dict(data["schedule"]),
             problem_hash=data.get("problem_hash"),

@@ -18,7 +18,7 @@ from placekit.method import Method, Run
 from placekit.patience import waiting_while
 from placekit.placement import Placement, Violation
 from placekit.problem import Problem
-from placekit.result import OPTIMALITY_TOLERANCE, Incumbent, Result, Status
+from placekit.result import Incumbent, Result, Status
 from placekit.sizes import format_bytes_exactly
 from placekit.stop import Stop, StopReason
 from placekit.verification.certificates import NoDevice, Prices
@@ -199,9 +199,8 @@ def _sign(run: Run, method: str, reason: StopReason) -> Result:
     if run.placement is not None:
         evaluation = evaluate(run.problem, run.placement)
         loads, score = evaluation.device_loads, evaluation.score
-        proved = run.gap is not None and run.gap <= OPTIMALITY_TOLERANCE
-        status = Status.OPTIMAL if proved else Status.FEASIBLE
-        reason = StopReason.PROVED if proved else reason
+        status = Status.OPTIMAL if run.is_proven else Status.FEASIBLE
+        reason = StopReason.PROVED if run.is_proven else reason
     elif run.infeasible_because is not None:
         status, violations = Status.INFEASIBLE, run.infeasible_because
     else:
@@ -221,6 +220,7 @@ def _sign(run: Run, method: str, reason: StopReason) -> Result:
         violations=violations,
         trace=tuple(run.trace),
         runtime_s=run.elapsed_s,
+        tolerance=run.tolerance,
         compile_s=run.compile_s,
         evaluations=run.evaluations,
         seed=run.seed,

@@ -11,7 +11,7 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.method import Run
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.result import SOLVER_TOLERANCE
 from placekit.time_step import common_step_s, round_up_to_step, time_step_s
 
 
@@ -34,7 +34,7 @@ def test_step_is_the_largest_common_divisor(times_s: list[float], step_s: float 
 
 
 @examples(500)
-@given(st.lists(st.integers(1, 10**5), min_size=1), st.integers(0, 6), st.floats(1 - 1e-6, 1 + OPTIMALITY_TOLERANCE))
+@given(st.lists(st.integers(1, 10**5), min_size=1), st.integers(0, 6), st.floats(1 - 1e-6, 1 + SOLVER_TOLERANCE))
 def test_bound_is_never_rounded_above_an_optimum(parts: list[int], decimals: int, off: float) -> None:
     """Whatever times add up to an objective, a bound near it, even a careless one, stays within what is off."""
     times_s = np.array([part / 10**decimals for part in parts])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from placekit.errors import JudgeDisagreementError, PlacekitError, SolverUnavailableError, UnsupportedProblemError
 from placekit.evaluate import evaluate
 from placekit.problem import Problem
-from placekit.result import OPTIMALITY_TOLERANCE, Result, Status
+from placekit.result import Result, Status
 from placekit.solve import solve
 from placekit.stop import MaxRuntime
 
@@ -83,7 +83,7 @@ def check_result(problem: Problem, optimum_s: float | None, result: Result, *, m
     if judged.objective < optimum_s * (1 - JUDGE_ROUNDING):
         return Finding("below the enumerated optimum", f"{judged.objective!r} s, enumerated {optimum_s!r} s")
     off = result.objective - optimum_s
-    if result.status is Status.OPTIMAL and off > OPTIMALITY_TOLERANCE * result.objective * (1 + 1e-3):
+    if result.status is Status.OPTIMAL and off > result.tolerance * result.objective * (1 + 1e-3):
         detail = f"{result.objective!r} s by {result.bound_name}, optimum {optimum_s!r} s"
         return Finding("called optimal, is not", detail)
     if must_prove and result.status is not Status.OPTIMAL:

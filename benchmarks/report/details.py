@@ -19,7 +19,7 @@ from placekit.plotting.canvas import figure_of
 from placekit.plotting.plot_graph import plot_graph
 from placekit.plotting.plot_loads import plot_loads
 from placekit.plotting.plot_schedule import plot_schedule
-from placekit.result import OPTIMALITY_TOLERANCE, Incumbent, Result, Status
+from placekit.result import SOLVER_TOLERANCE, Incumbent, Result, Status
 from placekit.stop import StopReason
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def best_result(group: Group, row: Row, problem: Problem) -> Result:
     placement = Placement.of(problem, np.array(row["device_of_op"]), steps)
     judged = evaluate(problem, placement)
     objective = judged.objective
-    if objective is None or not np.isclose(objective, row["objective_s"], rtol=OPTIMALITY_TOLERANCE, atol=0.0):
+    if objective is None or not np.isclose(objective, row["objective_s"], rtol=SOLVER_TOLERANCE, atol=0.0):
         raise InvalidFileError(
             f"{row['problem_file']}: the judge says {objective} s, row {row['case']} says {row['objective_s']} s"
         )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from placekit.benchmarks.statistics import Interval
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.result import SOLVER_TOLERANCE
 
 __all__ = ["NOTHING", "count", "interval", "interval_percent", "milliseconds", "percent", "score", "seconds", "spread"]
 
@@ -49,7 +49,7 @@ def percent(share: float | None) -> str:
     """
     if share is None or not math.isfinite(share):
         return NOTHING
-    if abs(share) <= OPTIMALITY_TOLERANCE:
+    if abs(share) <= SOLVER_TOLERANCE:
         return "0 %"
     return "<0.01 %" if 0 < share < 1e-4 else f"{share * 100:.3g} %"
 

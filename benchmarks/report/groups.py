@@ -13,7 +13,7 @@ from placekit.benchmarks.statistics import normalised_score
 from placekit.benchmarks.store import Row, Store
 from placekit.errors import InvalidFileError
 from placekit.objectives import get_objective
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.result import SOLVER_TOLERANCE
 from placekit.stop import relative_gap
 
 __all__ = ["Group", "group_rows", "labels_of", "objectives_of", "read_groups"]
@@ -106,7 +106,7 @@ class Group:
         if self.bound is None or self.best is None or self.best_s is None:
             return None
         bound_s, name, method = self.bound
-        if bound_s <= self.best_s * (1 + 2 * OPTIMALITY_TOLERANCE):
+        if bound_s <= self.best_s * (1 + 2 * SOLVER_TOLERANCE):
             return None
         return f"{self.title}: {method} proves {bound_s!r} s ({name}), {self.best['shown']} reaches {self.best_s!r} s"
 

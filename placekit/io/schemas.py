@@ -294,6 +294,7 @@ class ResultModel(_Strict):
     status: str
     stop_reason: str
     runtime_s: NonNegative
+    tolerance: NonNegative = 1e-6  # what older files mean
     compile_s: NonNegative = 0.0
     evaluations: Count
     seed: Label

@@ -11,7 +11,7 @@ from placekit.compile_clock import compiling_s
 from placekit.errors import JudgeDisagreementError
 from placekit.patience import compiles_inline
 from placekit.placement import Violation
-from placekit.result import OPTIMALITY_TOLERANCE, Incumbent
+from placekit.result import SOLVER_TOLERANCE, Incumbent
 from placekit.stop import Progress, Stop, StopReason, relative_gap
 from placekit.training.evaluate import PlanEvaluation, evaluate_plan
 from placekit.training.plan import TrainingPlan
@@ -122,7 +122,7 @@ class PlanRun:
         """Return why to stop now, or None to go on. Methods ask between two steps."""
         if self.interrupted.is_set():
             return StopReason.USER
-        if self.gap is not None and self.gap <= OPTIMALITY_TOLERANCE:
+        if self.gap is not None and self.gap <= SOLVER_TOLERANCE:
             return StopReason.PROVED
         if self.stop is None:
             return None
@@ -131,7 +131,7 @@ class PlanRun:
     def _check_bound(self) -> None:
         if self.bound is None or self.objective is None or self.bound <= self.objective:
             return
-        if self.bound - self.objective > OPTIMALITY_TOLERANCE * abs(self.objective):
+        if self.bound - self.objective > SOLVER_TOLERANCE * abs(self.objective):
             raise JudgeDisagreementError(
                 f"bound {self.bound!r} s ({self.bound_name}) lies above the achieved objective {self.objective!r} s"
             )

@@ -7,6 +7,7 @@ import numpy as np
 from placekit.coarsen import Contraction, contract
 from placekit.method import Run
 from placekit.objectives import O_co
+from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.infeasible import cannot_share
 from placekit.solvers.generic.baselines import offer_single_devices
@@ -24,7 +25,7 @@ def open_run(run: Run[O_co]) -> Contraction[O_co] | None:
         None if a class fits on no device: then the run holds the proof.
     """
     offer_single_devices(run)
-    run.raise_bound(*largest_op(run.problem))
+    run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
     contraction = contract(run.problem)
     nowhere = np.flatnonzero(~flatten(contraction).allowed.any(axis=1))
     if nowhere.size:

@@ -8,6 +8,7 @@ from placekit.contiguity import Contiguity
 from placekit.method import Method, Run
 from placekit.objectives import Makespan
 from placekit.problem import Problem
+from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.assignment.cpsat.solve import CpsatMethod
 from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.generic.baselines import offer_single_devices
@@ -125,7 +126,7 @@ class MakespanLocalSearch(Method):
         from placekit.solvers.makespan.search.local_search import search_makespan
 
         offer_single_devices(run)
-        run.raise_bound(*largest_op(run.problem))
+        run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
         return search_makespan(run, self.params, Mechanisms.without(self.params.without))
 
 
@@ -148,7 +149,7 @@ class MakespanLns(Method):
         from placekit.solvers.makespan.exact.lns import search_neighbourhoods
 
         offer_single_devices(run)
-        run.raise_bound(*largest_op(run.problem))
+        run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
         weights = uncertain_ops(run) if self.params.uncertainty else None
         limits = self.params.patience, self.params.effort, self.params.workers or DEFAULT_WORKERS
         return search_neighbourhoods(run, *limits, weights, Mechanisms.without(self.params.without))

@@ -6,6 +6,7 @@ from placekit.contiguity import Contiguity
 from placekit.method import Method, Run
 from placekit.objectives import OffloadLatency
 from placekit.problem import Problem
+from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.assignment.cpsat.solve import CpsatMethod
 from placekit.solvers.assignment.ilp.solve import IlpMethod
 from placekit.solvers.generic.baselines import offer_single_devices
@@ -103,7 +104,7 @@ class OffloadLatencyLocalSearch(Method):
         from placekit.solvers.offload_latency.search import search_offload
 
         offer_single_devices(run)
-        run.raise_bound(*largest_op(run.problem))
+        run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
         return search_offload(run, self.params)
 
 
@@ -126,6 +127,6 @@ class OffloadLatencyLns(Method):
         from placekit.solvers.offload_latency.lns import search_neighbourhoods
 
         offer_single_devices(run)
-        run.raise_bound(*largest_op(run.problem))
+        run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
         limits = self.params.patience, self.params.effort, self.params.workers or DEFAULT_WORKERS
         return search_neighbourhoods(run, *limits)

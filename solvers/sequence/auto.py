@@ -10,6 +10,7 @@ from types import MappingProxyType
 from placekit.contiguity import Contiguity
 from placekit.method import Method, Run
 from placekit.problem import Problem
+from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.generic.enumeration.items import items_of
 from placekit.solvers.generic.enumeration.method import Enumerate
 from placekit.solvers.makespan.mechanisms import Mechanisms
@@ -87,7 +88,7 @@ class Auto(Method):
         """Go through the plan."""
         bound = run.problem.objective.quick_bound(run.problem)
         if bound is not None:
-            run.raise_bound(*bound)
+            run.raise_bound(bound[0], bound[1], tolerance=OPTIMALITY_TOLERANCE)
         with run.limited_to(DEFAULT_TIME_LIMIT_S if run.remaining_s is None else None):
             stages = plan(run.problem)
             if self.params.without:

@@ -45,13 +45,15 @@ from numpy.typing import NDArray
 from ortools.graph.python import max_flow  # type: ignore[import-untyped]  # a compiled module without stubs
 
 from placekit.errors import SolverUnavailableError
+from placekit.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 
 __all__ = ["FLOAT_SLACK", "Cut", "CutCost", "Nets", "closure"]
 
 FLOAT_SLACK = 1e-12
 """Relative; taken off every bound for the floating-point additions, here and in the judge."""
-ROUNDING_ERROR = 1e-7
-"""What the floors should cost at most, relative: the flow is repeated with a finer unit if it is more."""
+ROUNDING_ERROR = 4e-10
+"""What the floors should cost at most, relative: the flow is repeated with a finer unit if it is more. Below
+`OPTIMALITY_TOLERANCE`; capacities of more than a million arcs have no units that fine."""
 MAX_UNITS = 2.0**50
 """Units of the best solution known, at most."""
 MAX_TOTAL_UNITS = 2.0**61
@@ -116,6 +118,12 @@ class Cut:
     is_first: NDArray[np.bool_]
     value: float
     bound: float
+
+    @property
+    def tolerance(self) -> float:
+        """Relative gap within which the cut tells that a placement is optimal: more only if its units are coarse."""
+        is_sharp = self.value - self.bound <= ROUNDING_ERROR * abs(self.value)
+        return OPTIMALITY_TOLERANCE if is_sharp else SOLVER_TOLERANCE
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ from placekit.contiguity import Contiguity
 from placekit.cores import num_usable_cpus
 from placekit.method import Method, Run
 from placekit.objectives import SerialLatency
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
@@ -42,7 +42,7 @@ from placekit.solvers.serial_latency.bound import with_subgraphs
 from placekit.solvers.serial_latency.decomposition import decomposition_bounds
 from placekit.solvers.serial_latency.descent import descend
 from placekit.solvers.serial_latency.expansion import best_labels
-from placekit.solvers.serial_latency.flow import CutCost, closure
+from placekit.solvers.serial_latency.flow import Cut, CutCost, closure
 from placekit.solvers.serial_latency.labels import Labels, labels_of
 from placekit.solvers.serial_latency.memory import priced_cuts
 from placekit.solvers.serial_latency.paths import price_paths
@@ -102,7 +102,7 @@ class MinCut(Method):
             steps += [("constraint program", search.count_levels), ("integer program", search.solve_program)]
         for name, step in steps:
             reason = run.should_stop() or step()
-            if run.gap is not None and run.gap <= OPTIMALITY_TOLERANCE:
+            if run.is_proven:
                 run.info["proven_by"] = run.info["proven_by"] or name
                 return StopReason.PROVED
             if reason is not None:
@@ -132,9 +132,9 @@ class _Search:
     def _is_told_to_stop(self) -> bool:
         return self.run.should_stop() is not None
 
-    def _raise_floor(self, bound_s: float, name: str) -> None:
+    def _raise_floor(self, bound_s: float, name: str, tolerance: float = SOLVER_TOLERANCE) -> None:
         self.floor_s = max(self.floor_s, bound_s)
-        self.run.raise_bound(with_subgraphs(self.contraction, bound_s), name)
+        self.run.raise_bound(with_subgraphs(self.contraction, bound_s), name, tolerance=tolerance)
 
     def _offer(self, device_of_class: NDArray[np.int64]) -> None:
         self.run.offer(self.contraction.expand(device_of_class))
@@ -149,8 +149,11 @@ class _Search:
     def cut(self) -> StopReason | None:
         """Minimise work and transfers alone; exact for at most two labels."""
         label, cut = best_labels(self.labels, lambda: self._is_told_to_stop)
-        bound_s = float(self.labels.time_s.min(axis=1).sum()) * (1 - 1e-12) if cut is None else cut.bound
-        self._raise_floor(bound_s, "fastest device for every op" if cut is None else "minimum cut")
+        if cut is None:
+            bound_s = float(self.labels.time_s.min(axis=1).sum()) * (1 - 1e-12)
+            self._raise_floor(bound_s, "fastest device for every op", OPTIMALITY_TOLERANCE)
+        else:
+            self._raise_floor(cut.bound, "minimum cut", cut.tolerance)
         self._offer_labels(self.labels, label)
         return None
 
@@ -160,20 +163,21 @@ class _Search:
         if contiguity is Contiguity.NONE:
             return None
         devices = self.labels.devices if self.labels.num_labels > 1 else np.arange(num_devices)
-        bounds = []
+        cuts = []
         for first, second in permutations([0, 1] if num_devices == 2 else devices.tolist(), 2):
             if self._is_told_to_stop:
                 return None  # half of the directions prove nothing
-            bounds.append(self._cut_from_to(first, second))
+            cuts.append(self._cut_from_to(first, second))
         if contiguity is Contiguity.ACYCLIC and num_devices == 2:
-            proven = [bound_s for bound_s in bounds if bound_s is not None]
+            proven = [cut for cut in cuts if cut is not None]
             if not proven:
                 return self.run.prove_infeasible(clash())
-            self._raise_floor(min(proven), "minimum cuts by direction")
+            least = min(proven, key=lambda cut: cut.bound)
+            self._raise_floor(least.bound, "minimum cuts by direction", least.tolerance)
         return None
 
-    def _cut_from_to(self, first: int, second: int) -> float | None:
-        """Offer the best placement with all transfers from `first` to `second`; return its bound if there is one."""
+    def _cut_from_to(self, first: int, second: int) -> Cut | None:
+        """Offer the best placement with all transfers from `first` to `second`; return its cut if there is one."""
         contraction, kinds = self.contraction, self.problem.platform.kind_of_device[[first, second]]
         time_s = np.where(contraction.allowed[:, [first, second]], contraction.time_s.sum(axis=2)[:, kinds], np.inf)
         # an op of the device that comes first needs all ops before it to be there, too
@@ -184,7 +188,7 @@ class _Search:
         split = self.labels.nets(contraction.net_time_s.sum(axis=2)[:, kinds].sum(axis=1))
         cut = CutCost(time_s[:, 0], time_s[:, 1], split=split, requires=requires).minimise()
         self._offer(np.where(cut.is_first, first, second))
-        return cut.bound
+        return cut
 
     def price_memory(self) -> StopReason | None:
         """Put a price on the bytes of the kind that holds too many."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 from placekit.errors import InvalidProblemError, KernelsPendingError, UnknownNameError, did_you_mean
 from placekit.patience import waiting_while
 from placekit.placement import Violation
-from placekit.result import OPTIMALITY_TOLERANCE, Incumbent, Status
+from placekit.result import SOLVER_TOLERANCE, Incumbent, Status
 from placekit.stop import Stop, StopReason
 from placekit.training.evaluate import StageLoad
 from placekit.training.problem import TrainingProblem
@@ -149,7 +149,7 @@ def _sign(run: PlanRun, method: str, reason: StopReason) -> PlanResult:
     names: tuple[str, ...] = ()
     if run.plan is not None and run.evaluation is not None:
         loads = run.evaluation.stages
-        proved = run.gap is not None and run.gap <= OPTIMALITY_TOLERANCE
+        proved = run.gap is not None and run.gap <= SOLVER_TOLERANCE
         status = Status.OPTIMAL if proved else Status.FEASIBLE
         reason = StopReason.PROVED if proved else reason
         chosen = {

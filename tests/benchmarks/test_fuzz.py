@@ -65,6 +65,9 @@ def test_wrong_claims_are_found() -> None:
 
     assert what(replace(worse, lower_bound=3.6)) == "bound above the optimum"
     assert what(replace(worse, status=pk.Status.OPTIMAL)) == "called optimal, is not"
+    unsure = replace(right, lower_bound=3.4)
+    assert what(unsure, 3.5 * (1 - 5e-7)) == "called optimal, is not"
+    assert what(replace(unsure, tolerance=1e-6), 3.5 * (1 - 5e-7)) is None
     assert what(replace(right, objective=3.6)) == "judge says otherwise"
     assert what(worse, must_prove=True) == "not proven"
     assert what(right, None) == "infeasible answer"

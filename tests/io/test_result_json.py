@@ -20,7 +20,7 @@ from placekit.io.result_json import read_result, write_result
 from placekit.objectives import Schedule
 from placekit.placement import Placement
 from placekit.problem import Problem
-from placekit.result import Incumbent, Result, Status
+from placekit.result import SOLVER_TOLERANCE, Incumbent, Result, Status
 from placekit.stop import StopReason
 
 
@@ -135,3 +135,18 @@ def test_broken_result_is_a_named_error(
     with pytest.raises(InvalidFileError, match=message) as caught:
         read_result(path)
     assert str(path) in str(caught.value)
+
+
+def test_tolerance_is_in_the_file(tmp_path: Path, diamond: Problem) -> None:
+    """What "optimal" means is read back; files from before it was written mean 1e-6."""
+    path = tmp_path / "result.json"
+    write_result(dataclasses.replace(judged(diamond, Placement.of(diamond, [0] * 4)), tolerance=1e-9), path)
+    data = json.loads(path.read_text())
+    assert data["tolerance"] == 1e-9
+    assert read_result(path).tolerance == 1e-9
+    del data["tolerance"]
+    path.write_text(json.dumps(data))
+    assert read_result(path).tolerance == SOLVER_TOLERANCE
+    path.write_text(json.dumps(data | {"tolerance": -1.0}))
+    with pytest.raises(InvalidFileError, match=r"tolerance is -1\.0"):
+        read_result(path)

@@ -10,7 +10,6 @@ import pytest
 
 import placekit as pk
 from placekit.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError, UnsupportedProblemError
-from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers import registry
 from placekit.solvers.assignment.ilp.solve import AssignmentIlp
 from placekit.solvers.registry import METHODS, MethodEntry, get_method
@@ -67,7 +66,7 @@ def test_methods_keep_their_promises(method: str, diamond: pk.Problem) -> None:
         assert result.method == method
         if result.status is pk.Status.OPTIMAL:
             assert result.gap is not None
-            assert result.gap <= OPTIMALITY_TOLERANCE
+            assert result.gap <= result.tolerance
 
 
 @pytest.mark.parametrize("method", runnable())

@@ -12,6 +12,7 @@ from placekit.method import Method, Run
 from placekit.objectives import Makespan, OffloadLatency
 from placekit.placement import Placement
 from placekit.problem import Problem
+from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.enumeration.items import Beginnings, Items, items_of
@@ -89,7 +90,7 @@ def _raise_bound(run: Run, left_s: float) -> None:
     """Raise the bound to the least score that is left, or to the best objective if that is less."""
     bound_s = min(left_s, math.inf if run.objective is None else run.objective) * (1 - 2 * ROUNDING)
     if math.isfinite(bound_s):
-        run.raise_bound(bound_s, NAME)
+        run.raise_bound(bound_s, NAME, tolerance=OPTIMALITY_TOLERANCE)
 
 
 def _most_s(run: Run) -> float:

@@ -10,7 +10,7 @@ from placekit.contiguity import Contiguity
 from placekit.method import Run
 from placekit.objectives import Throughput
 from placekit.problem import Problem
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.result import SOLVER_TOLERANCE
 from placekit.solvers.generic.bound import DEFAULT_TIME_LIMIT_S, BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.throughput.bounds.bottleneck import bottleneck_until_closed
@@ -92,7 +92,7 @@ def lower_bounds(
         most = 1
     for num_detailed in range(1, most + 1):
         best_s = max(bound_s for bound_s, _ in found)
-        if left_s() <= 0 or (upper_bound_s is not None and best_s >= upper_bound_s * (1 - OPTIMALITY_TOLERANCE)):
+        if left_s() <= 0 or (upper_bound_s is not None and best_s >= upper_bound_s * (1 - SOLVER_TOLERANCE)):
             break
         bound_s, is_closed = bottleneck_until_closed(
             problem,

@@ -16,8 +16,8 @@ __all__ = ["ChainSearch"]
 
 PAIRS_PER_CALL = 20_000_000
 """Pairs of ideals between two looks at the clock: a fraction of a second."""
-FRONT_STEP = 1e-9
-"""Step of the forward load along the front of GPipe, relative to the best objective."""
+FRONT_STEP = 1e-10
+"""Step of the forward load along the front of GPipe, relative to the best objective; or twice the rounding, if more."""
 
 
 class ChainSearch:
@@ -63,7 +63,7 @@ class ChainSearch:
                 best, chain = first + second, candidate
             least_second = second
             # a smaller step could be a rounding error of the same chain; what it skips is this much better at most
-            step = FRONT_STEP * best
+            step = max(FRONT_STEP * best, 2 * self.instance.rounding_s)
             if first <= step:
                 return best, chain
             first_limit = min(first, first_limit) - step

@@ -25,6 +25,7 @@ import numpy as np
 from placekit.coarsen import Contraction
 from placekit.method import Method, Run
 from placekit.problem import Problem
+from placekit.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.params import DpParams
@@ -40,8 +41,11 @@ __all__ = ["ThroughputDp"]
 
 MAX_NODES = 300_000_000
 """Most nodes of the search tree for ideals, some seconds."""
-IMPROVEMENT = 1e-9
-"""Relative: chains within this of the best known are not looked for; far above what sums of floats can lose."""
+IMPROVEMENT = 2e-10
+"""Relative: chains within this of the best known are not looked for. It is taken off twice: by the limit of the search,
+and off its value, for the step along the front of GPipe; both together are less than `OPTIMALITY_TOLERANCE`."""
+MOST_LOST = 7e-10
+"""Relative: what a bound may lose to its roundings beside the limit and still prove `OPTIMALITY_TOLERANCE`."""
 SAMPLED_PREFIXES = 1000
 """Prefixes of which the mean size of a cut is taken, to tell how much memory an ideal needs."""
 MANY_IDEALS = 10_000
@@ -160,7 +164,9 @@ class ThroughputDp(Method):
                 run.prove_infeasible(clash())
                 return _Attempt.STOPPED
             # the best chain below the limit is the best of all; without one, nothing is below the limit
-            run.raise_bound(value_s * (1 - IMPROVEMENT), "DP over ideals")
+            lost_s = value_s * IMPROVEMENT + 4 * instance.rounding_s
+            tolerance = OPTIMALITY_TOLERANCE if lost_s <= MOST_LOST * value_s else SOLVER_TOLERANCE
+            run.raise_bound(value_s - lost_s, "DP over ideals", tolerance=tolerance)
         return _Attempt.NONE if chain is None else _Attempt.FOUND
 
     def _found_better(self, run: Run, ideals: IdealSet) -> bool:

@@ -13,6 +13,7 @@ from placekit.graph import topological_order
 from placekit.method import Method, Run
 from placekit.objectives import Throughput
 from placekit.problem import Problem
+from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.assignment.cpsat.model import CpsatModel
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome
@@ -91,7 +92,7 @@ class ThroughputLns(Method):
     def run(self, run: Run[Throughput]) -> StopReason:
         """Search until told to stop, or until `patience` neighbourhoods in a row brought nothing."""
         offer_single_devices(run)
-        run.raise_bound(*largest_op(run.problem))
+        run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
         weights = uncertain_ops(run) if self.params.uncertainty else None
         with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
             search(run, LocalSearchParams(patience=START_PATIENCE))

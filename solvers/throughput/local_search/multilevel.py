@@ -11,6 +11,7 @@ from placekit.coarsen import Contraction, contract
 from placekit.contiguity import Contiguity, quotient_cycle
 from placekit.method import Method, Run
 from placekit.objectives import Throughput
+from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.assignment.flat import FlatProblem, flatten, with_order
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
@@ -57,7 +58,7 @@ class ThroughputLocalSearch(Method):
     def run(self, run: Run[Throughput]) -> StopReason:
         """Search until told to stop, or until `patience` cycles in a row brought nothing."""
         offer_single_devices(run)
-        run.raise_bound(*largest_op(run.problem))
+        run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
         return search(run, self.params)
 
 

@@ -17,7 +17,7 @@ from strategies import examples, problems
 import placekit as pk
 from placekit.coarsen import contract
 from placekit.errors import InvalidProblemError
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.result import SOLVER_TOLERANCE
 from placekit.solvers.assignment.cpsat.solve import build_model
 from placekit.solvers.backends.scale import TimeScale, scale_bytes
 from placekit.solvers.registry import get_method
@@ -102,7 +102,7 @@ def test_public_workload_is_proven(workloads: Path, contiguity: str, optimum_ms:
     problem = pk.read_workload(workloads / "throughput" / "operator_bert_l-3_inference.json")
     result = pk.solve(problem.replace(contiguity=contiguity), method="cpsat", stop=pk.MaxRuntime(120))
     assert result.status is pk.Status.OPTIMAL
-    assert result.objective == pytest.approx(optimum_ms / 1e3, rel=OPTIMALITY_TOLERANCE)
+    assert result.objective == pytest.approx(optimum_ms / 1e3, rel=SOLVER_TOLERANCE)
 
 
 @pytest.mark.parametrize("contiguity", ["none", "convex", "acyclic"])

@@ -13,7 +13,7 @@ from strategies import examples, problems
 import placekit as pk
 from placekit.benchmarks.families import generate
 from placekit.method import Run
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.result import SOLVER_TOLERANCE
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.makespan.bounds.quick import first_floors
 from placekit.solvers.makespan.bounds.windows import narrow
@@ -47,7 +47,7 @@ def test_cpsat_finds_the_optimum(problem: pk.Problem) -> None:
         assert result.status is pk.Status.INFEASIBLE
         return
     assert result.status is pk.Status.OPTIMAL
-    assert result.objective == pytest.approx(optimum, rel=2 * OPTIMALITY_TOLERANCE, abs=0)
+    assert result.objective == pytest.approx(optimum, rel=2 * SOLVER_TOLERANCE, abs=0)
     assert result.lower_bound is not None
     assert result.lower_bound <= optimum * (1 + 1e-9)
 
@@ -104,7 +104,7 @@ def test_adding_a_device_never_hurts_the_optimum(problem: pk.Problem) -> None:
     before, after = (pk.solve(each, method="cpsat", stop=pk.MaxRuntime(120)).objective for each in (problem, wider))
     if before is not None:
         assert after is not None
-        assert after <= before * (1 + 2 * OPTIMALITY_TOLERANCE)
+        assert after <= before * (1 + 2 * SOLVER_TOLERANCE)
 
 
 @given(
@@ -122,7 +122,7 @@ def test_the_bound_holds_with_contention(problem: pk.Problem) -> None:
         return
     assert result.objective is not None
     assert result.lower_bound is not None
-    assert result.lower_bound <= max(optimum, 0) * (1 + OPTIMALITY_TOLERANCE)
+    assert result.lower_bound <= max(optimum, 0) * (1 + SOLVER_TOLERANCE)
 
 
 @given(st.data(), SMALL)

@@ -10,7 +10,7 @@ from oracle import brute_force
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.result import SOLVER_TOLERANCE
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.free_followers import free_followers
 
@@ -29,9 +29,9 @@ def test_program_with_free_ops_matches_brute_force(problem: pk.Problem, scale: l
     if best is None:
         assert result.placement is None
         return
-    assert result.lower_bound is None or result.lower_bound <= best * (1 + OPTIMALITY_TOLERANCE)
+    assert result.lower_bound is None or result.lower_bound <= best * (1 + SOLVER_TOLERANCE)
     if result.status is pk.Status.OPTIMAL:
-        assert result.objective == pytest.approx(best, rel=1.01 * OPTIMALITY_TOLERANCE, abs=1e-300)
+        assert result.objective == pytest.approx(best, rel=1.01 * SOLVER_TOLERANCE, abs=1e-300)
 
 
 def test_constants_follow_their_reader_and_outputs_their_producer() -> None:

@@ -17,7 +17,7 @@ import placekit as pk
 from placekit.benchmarks.families import generate
 from placekit.errors import UnsupportedProblemError
 from placekit.method import Run
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.result import SOLVER_TOLERANCE
 from placekit.solvers.offload_latency.anneal import excess, latency
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.ilp_model import OffloadIlp
@@ -126,7 +126,7 @@ def test_bounds_and_methods_on_problems_along_a_spine() -> None:
         proven += series.status is pk.Status.OPTIMAL
         exact = pk.solve(problem, method="cpsat")
         assert exact.status is pk.Status.OPTIMAL
-        assert exact.objective == pytest.approx(best, rel=OPTIMALITY_TOLERANCE, abs=1e-12)
+        assert exact.objective == pytest.approx(best, rel=SOLVER_TOLERANCE, abs=1e-12)
     assert proven >= 120
 
 
@@ -161,7 +161,7 @@ def test_cpsat_matches_enumeration(problem: pk.Problem) -> None:
     if best is None:
         assert result.status is pk.Status.INFEASIBLE
     else:
-        assert result.objective == pytest.approx(best, rel=OPTIMALITY_TOLERANCE, abs=1e-12)
+        assert result.objective == pytest.approx(best, rel=SOLVER_TOLERANCE, abs=1e-12)
         assert result.status is pk.Status.OPTIMAL
 
 
@@ -174,7 +174,7 @@ def test_cpsat_matches_enumeration_with_two_calls_per_device(problem: pk.Problem
     if best is None:
         assert result.placement is None
     else:
-        assert result.objective == pytest.approx(best, rel=OPTIMALITY_TOLERANCE, abs=1e-12)
+        assert result.objective == pytest.approx(best, rel=SOLVER_TOLERANCE, abs=1e-12)
         assert result.status is pk.Status.OPTIMAL
 
 
@@ -187,7 +187,7 @@ def test_ilp_matches_enumeration(problem: pk.Problem) -> None:
     if best is None:
         assert result.placement is None
     else:
-        assert result.objective == pytest.approx(best, rel=OPTIMALITY_TOLERANCE, abs=1e-12)
+        assert result.objective == pytest.approx(best, rel=SOLVER_TOLERANCE, abs=1e-12)
         assert result.status is pk.Status.OPTIMAL
 
 
@@ -226,7 +226,7 @@ def test_lns_closes_small_problems(problem: pk.Problem) -> None:
     if best is None:
         assert result.placement is None
     elif result.objective is not None:  # it may find no first placement
-        assert result.objective == pytest.approx(best, rel=OPTIMALITY_TOLERANCE, abs=1e-12)
+        assert result.objective == pytest.approx(best, rel=SOLVER_TOLERANCE, abs=1e-12)
         assert result.status is pk.Status.OPTIMAL
 
 

@@ -15,7 +15,7 @@ from strategies import examples, problems
 import placekit as pk
 from placekit.coarsen import contract
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.result import SOLVER_TOLERANCE
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.registry import get_method
 from placekit.solvers.throughput.lns.neighbourhood import Neighbourhood, reduce_problem
@@ -120,7 +120,7 @@ def test_public_workload_is_solved(workloads: Path) -> None:
     """BERT-3 at operator granularity: the proven non-contiguous optimum."""
     problem = pk.read_workload(workloads / "throughput" / "operator_bert_l-3_inference.json")
     result = pk.solve(problem.replace(contiguity="none"), method="lns", stop=pk.MaxRuntime(30))
-    assert result.objective == pytest.approx(21.9083761057e-3, rel=OPTIMALITY_TOLERANCE)
+    assert result.objective == pytest.approx(21.9083761057e-3, rel=SOLVER_TOLERANCE)
 
 
 def test_contiguity_and_other_objectives_are_refused(diamond: pk.Problem) -> None:
