@@ -14,6 +14,7 @@ from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.generic.enumeration.items import items_of
 from placekit.solvers.generic.enumeration.method import Enumerate
 from placekit.solvers.makespan.mechanisms import Mechanisms
+from placekit.solvers.sequence.quick_bounds import raise_quick_bounds
 from placekit.solvers.sequence.stages import Stage, run_stages
 from placekit.stop import StopReason
 
@@ -91,6 +92,8 @@ class Auto(Method):
             run.raise_bound(bound[0], bound[1], tolerance=OPTIMALITY_TOLERANCE)
         with run.limited_to(DEFAULT_TIME_LIMIT_S if run.remaining_s is None else None):
             stages = plan(run.problem)
+            if not self.params.without and not _is_enumerated_first(run.problem):
+                raise_quick_bounds(run)
             if self.params.without:
                 stages = tuple(_without(stage, self.params.without) for stage in stages)
             return run_stages(run, with_enumeration(run.problem, stages))
@@ -101,8 +104,12 @@ def with_enumeration(problem: Problem, stages: tuple[Stage, ...]) -> tuple[Stage
     if Enumerate().supports(problem) is not None:
         return stages
     everything = Stage("enumerate", "few enough placements to look at all that may be better", 0.8)
-    num_first = 0 if items_of(problem).num_placements <= ENUMERATE_FIRST_UP_TO else 1
+    num_first = 0 if _is_enumerated_first(problem) else 1
     return (*stages[:num_first], everything, *stages[num_first:])
+
+
+def _is_enumerated_first(problem: Problem) -> bool:
+    return Enumerate().supports(problem) is None and items_of(problem).num_placements <= ENUMERATE_FIRST_UP_TO
 
 
 def plan(problem: Problem) -> tuple[Stage, ...]:

@@ -152,3 +152,19 @@ def test_a_stage_that_is_not_wanted_is_left_out(diamond: pk.Problem) -> None:
     assert [line["method"] for line in run.info["stages"]] == ["greedy"]
     assert seen == [run.objective]
     assert run.objective is not None
+
+
+@pytest.mark.parametrize(
+    ("objective", "contiguity"),
+    [(pk.Throughput(), "acyclic"), (pk.Throughput(), "none"), (pk.Makespan(), "none"), (pk.OffloadLatency(), "none")],
+    ids=lambda each: getattr(each, "name", each),
+)
+def test_an_early_end_reports_a_bound_that_says_something(objective: pk.objectives.Objective, contiguity: str) -> None:
+    """Stopped when the first placement is there, with 1,190 ops: the bound is far better than the largest op."""
+    problem = generate("transformer", 1190, objective=objective).replace(contiguity=contiguity)
+    stop = pk.MaxRuntime(60) | pk.MaxIterations(1)
+    result = pk.solve(problem, "auto", stop=stop)
+    largest = objective.quick_bound(problem)
+    assert largest is not None
+    assert result.lower_bound is not None
+    assert result.lower_bound > 2 * largest[0]

@@ -1,0 +1,90 @@
+"""Bounds that take a second at most, for the start of a plan: whoever stops early still gets a gap that says something.
+
+- *unrelated machines* for `Throughput` and, without transfers, for `Makespan`: the linear program that shares out the
+  work (:mod:`placekit.solvers.throughput.bounds.machines`);
+- *critical path with transfers* for `Makespan` (:mod:`placekit.solvers.makespan.bounds.windows`).
+
+The bound of `SerialLatency` at once is already better than its largest op, and the first stage for `OffloadLatency`
+begins with its critical path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from placekit.errors import KernelsPendingError, SolverUnavailableError
+from placekit.method import Run
+from placekit.objectives import Makespan, Throughput
+from placekit.patience import waiting_while
+from placekit.problem import Problem
+
+__all__ = ["raise_quick_bounds"]
+
+QUICK_S = 1.0
+"""Seconds that all of them together may take."""
+QUICK_SHARE = 0.1
+"""Share of the time left that they may take."""
+CHOICES_UP_TO = 50_000
+"""Classes times devices up to which the program is built and solved in that time."""
+EDGES_UP_TO = 50_000
+"""Tensors up to which the longest path is."""
+
+
+def raise_quick_bounds(run: Run) -> None:
+    """Raise the quick bounds of the objective of `run`, and pass over those that are not to be had in time."""
+    raise_bounds = _QUICK_BOUNDS.get(run.problem.objective.name)
+    if raise_bounds is None:
+        return
+    with run.limited_to(QUICK_S if run.remaining_s is None else min(QUICK_S, QUICK_SHARE * run.remaining_s)):
+        raise_bounds(run)
+
+
+def _of_throughput(run: Run[Throughput]) -> None:
+    _raise_shared_work(run, run.problem)
+
+
+def _of_makespan(run: Run[Makespan]) -> None:
+    _raise_longest_path(run)
+    problem: Problem = run.problem
+    costs = problem.costs.replace(transfer_time_s=np.zeros_like(problem.costs.transfer_time_s))
+    _raise_shared_work(run, problem.replace(objective=Throughput(), costs=costs))
+
+
+def _raise_longest_path(run: Run) -> None:
+    from placekit.solvers.makespan.bounds.windows import narrow
+    from placekit.solvers.makespan.schedule.tasks import make_tasks
+
+    if run.problem.graph.num_edges > EDGES_UP_TO or run.should_stop() is not None:
+        return
+    try:
+        with waiting_while(lambda: run.should_stop() is None):
+            windows = narrow(make_tasks(run.problem))
+    except KernelsPendingError:
+        return
+    if windows is not None:
+        run.raise_bound(windows.path_s * (1 - 1e-12), "critical path with transfers")
+
+
+def _raise_shared_work(run: Run, problem: Problem[Throughput]) -> None:
+    from placekit.solvers.throughput.bounds.machines import certified_machines
+
+    if problem.num_classes * problem.platform.num_devices > CHOICES_UP_TO or run.should_stop() is not None:
+        return
+    try:
+        found = certified_machines(problem, time_limit_s=run.remaining_s or 0.0)
+    except SolverUnavailableError:
+        return
+    if found is not None:
+        bound_s, certificate = found
+        is_own = problem is run.problem
+        run.raise_bound(bound_s, "unrelated machines", certificate if is_own else None)
+
+
+_QUICK_BOUNDS: Mapping[str, Callable[[Run[Any]], None]] = MappingProxyType(
+    {"throughput": _of_throughput, "makespan": _of_makespan}
+)
+"""By objective."""
