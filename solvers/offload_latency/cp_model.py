@@ -19,7 +19,7 @@ o is in host memory, one for all places, which is T where nobody reads it, and s
 
 The row of :math:`a_o` needs no condition: in one call both outputs appear at its end, and in different ones the
 consumer's is later. So convexity follows from time by itself. The last row is implied, left out where there would be
-many, and halves the time of a proof on lattices: that two calls overlap says at once that no edge joins them. Of equal
+many, and shortens proofs on lattices: that two calls overlap says at once that no edge joins them. Of equal
 accelerators the first calls start in the order of their indices. With several calls per device a node is a single op,
 and ops that share a device have equal sums of x over the slots of each device.
 """

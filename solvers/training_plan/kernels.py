@@ -409,11 +409,15 @@ def extend_chains(
                 moved_s = least_moved_s
                 if spanning != np.uint64(0):
                     moved_s = -1.0
-                    least_moved_s -= 1e-12 * least_moved_s  # far more than the differences lose
-                    for at in range(cut_offsets[i], cut_offsets[i + 1]):
-                        edge = cut_edges[at]
-                        if not _holds(bits, upto, edge_target[edge]):
-                            least_moved_s -= edge_in_s[ti, edge] + edge_out_s[ti, edge]
+                    d = data_degrees[first_degree[max(least_degree, 0)]]
+                    if seconds + (d - 1) * gradients + least_moved_s <= target_s * d and gradients <= target_s:
+                        least_moved_s = 0.0  # with the edges that pass by counted, too, no degree is refuted
+                    else:
+                        least_moved_s -= 1e-12 * least_moved_s  # far more than the differences lose
+                        for at in range(cut_offsets[i], cut_offsets[i + 1]):
+                            edge = cut_edges[at]
+                            if not _holds(bits, upto, edge_target[edge]):
+                                least_moved_s -= edge_in_s[ti, edge] + edge_out_s[ti, edge]
                 for di in range(first_degree[max(least_degree, 0)], num_degrees):
                     d = data_degrees[di]
                     if fewest_replicas + d > most or fewest_devices + d * t > caps[fewest_replicas + d]:
