@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import signal
@@ -219,10 +220,12 @@ def test_a_result_with_another_placement_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_read_only_or_garbage_cache_saves_nothing_and_harms_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What cannot be read is measured again, what cannot be written is not kept, and both are told."""
     cache = ProfileCache(tmp_path)
+    monkeypatch.setattr(logging.getLogger("placekit.cost_models.cache"), "disabled", False)  # by what others imported
+    caplog.set_level(logging.WARNING, logger="placekit")
     for garbage in (b"", b"PK\x03\x04", os.urandom(3000), b"[" * 100_000):
         cache.path("entry").parent.mkdir(exist_ok=True)
         cache.path("entry").write_bytes(garbage)

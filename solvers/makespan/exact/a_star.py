@@ -42,7 +42,7 @@ from placekit.solvers.makespan.bounds.windows import Windows
 from placekit.solvers.makespan.exact.a_star_state import Chronology, Now, chronology_of, is_ready, least_makespan_behind
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
-__all__ = ["MAX_OPS_A_STAR", "least_makespan", "search_all_schedules"]
+__all__ = ["MAX_OPS_A_STAR", "ROUNDING", "least_makespan", "search_all_schedules"]
 
 MAX_OPS_A_STAR = 64
 """Ops up to which a set of them fits into a word."""

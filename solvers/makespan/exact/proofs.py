@@ -14,7 +14,7 @@ from placekit.solvers.makespan.bounds.both_ends import MAX_OPS_ENDINGS, lost_at_
 from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, look, makespan_bounds
 from placekit.solvers.makespan.bounds.windows import Floors, Windows
 from placekit.solvers.makespan.decomposition.case_split import refute_by_cases
-from placekit.solvers.makespan.exact.a_star import MAX_OPS_A_STAR, search_all_schedules
+from placekit.solvers.makespan.exact.a_star import MAX_OPS_A_STAR, ROUNDING, search_all_schedules
 from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable, offer_timetable
@@ -89,7 +89,9 @@ class Proof:
             self._keep(min(bound_s, limit_s), "all schedules, by A*")
             if device is not None:
                 start_s = end_s - self.tasks.time_s[np.arange(self.tasks.num_ops), device]
-                offer_timetable(self.run, self.tasks, Timetable(device, start_s, end_s))
+                # in whole units of what the search may be wrong by: ops that start at once must not change places
+                start, finish = (np.rint(at_s / (ROUNDING * limit_s)) for at_s in (start_s, end_s))
+                offer_timetable(self.run, self.tasks, Timetable(device, start, finish))
 
     def by_assignment(self) -> None:
         """Solve the programs of who runs where, in a share of the time that is left."""

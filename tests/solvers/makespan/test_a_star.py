@@ -79,6 +79,19 @@ def test_what_is_offered_is_the_optimum(problem: pk.Problem) -> None:
         assert run.gap == pytest.approx(0.0, abs=1e-6)
 
 
+def test_bug_ops_that_start_at_once_changed_places() -> None:
+    """An op of no time before one of 1 s on the same device, both at 0 but for rounding: 18.099609375 s in all."""
+    graph = pk.OpGraph.from_edges(["send", "work", "read"], [("send", "work"), ("work", "read")])
+    times, supported = np.array([[0.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), np.array([[1, 1], [0, 1], [1, 0]], dtype=bool)
+    costs = pk.CostTable(("cpu", "gpu"), times, np.array([[0, 1], [0, 17.099609375]]), np.zeros(3), supported=supported)
+    problem = pk.Problem(graph, pk.Platform.of(cpu=3, gpu=1), costs, pk.Makespan())
+    run, tasks = Run(problem), make_tasks(problem)
+    run.offer(pk.Placement.of(problem, np.array([0, 3, 0])))
+    assert run.objective == 19.099609375
+    Proof(run, tasks, first_floors(tasks)).by_a_star()
+    assert run.objective == 18.099609375
+
+
 def test_bug_more_than_three_equal_devices_were_three() -> None:
     """Five ops between a source and a sink, on five equal devices: 3 s, where three devices take 4 s.
 
