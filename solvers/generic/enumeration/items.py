@@ -61,7 +61,8 @@ class Items:
     @cached_property
     def num_placements(self) -> float:
         """Number of ways to give every item a place, at most."""
-        return float(np.prod(self.allowed.sum(axis=1).astype(np.float64)))
+        with np.errstate(over="ignore"):  # infinity is an answer
+            return float(np.prod(self.allowed.sum(axis=1).astype(np.float64)))
 
     @cached_property
     def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
