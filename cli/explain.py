@@ -12,6 +12,8 @@ from placekit.cli.options import (
     DevicesOption,
     GroupsOption,
     JsonOption,
+    MemoryOption,
+    PinOption,
     PlatformOption,
     PrecisionOption,
     ShapeOption,
@@ -47,8 +49,8 @@ def explain(
     groups: GroupsOption = None,
     precision: PrecisionOption = None,
     shape: ShapeOption = None,
-    memory: Annotated[list[str] | None, typer.Option(metavar="DEVICE=8GiB", help="As for solve.")] = None,
-    pin: Annotated[list[str] | None, typer.Option(metavar="OP=DEVICE", help="As for solve.")] = None,
+    memory: MemoryOption = None,
+    pin: PinOption = None,
     time_limit: Annotated[
         float, typer.Option(metavar="SECONDS", help="For each question that needs a solve; 0: ask none.")
     ] = 2.0,

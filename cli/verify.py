@@ -13,6 +13,8 @@ from placekit.cli.options import (
     DevicesOption,
     GroupsOption,
     JsonOption,
+    MemoryOption,
+    PinOption,
     PlatformOption,
     PrecisionOption,
     ShapeOption,
@@ -46,8 +48,8 @@ def verify(
     groups: GroupsOption = None,
     precision: PrecisionOption = None,
     shape: ShapeOption = None,
-    memory: Annotated[list[str] | None, typer.Option(metavar="DEVICE=8GiB", help="As for solve.")] = None,
-    pin: Annotated[list[str] | None, typer.Option(metavar="OP=DEVICE", help="As for solve.")] = None,
+    memory: MemoryOption = None,
+    pin: PinOption = None,
     steps: Annotated[
         int, typer.Option(metavar="N", min=0, help="Steps of enumeration at most, where there is no certificate.")
     ] = 1_000_000,
