@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -50,6 +50,26 @@ class KindProfile:
         is_measured = ~np.isnan(self.group_spread)
         time_s = self.group_time_s[is_measured]
         return float((self.group_spread[is_measured] * time_s).sum() / max(time_s.sum(), np.finfo(float).tiny))
+
+    def merged(self, other: Self) -> Self:
+        """Return what two measurements of the same kind say together: of every group and tensor the sooner one.
+
+        Other load and a slower clock only ever add time, so the lower of two medians is the nearer one. The
+        circumstances are those of `self`. Measurements with other groups or tensors are not mixed: `self` stays.
+        """
+        if (
+            not np.array_equal(self.op_group, other.op_group)
+            or not np.array_equal(self.group_supported, other.group_supported)
+            or len(self.tensor_time_s) != len(other.tensor_time_s)
+        ):
+            return self
+        time_s = np.minimum(self.group_time_s, other.group_time_s)
+        return replace(
+            self,
+            group_time_s=time_s,
+            group_spread=np.where(time_s == self.group_time_s, self.group_spread, other.group_spread),
+            tensor_time_s=np.minimum(self.tensor_time_s, other.tensor_time_s),
+        )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays by name."""

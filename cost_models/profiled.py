@@ -42,8 +42,8 @@ _SCHEMA = 2
 
 _UNSTEADY_SPREAD = 0.2
 """Relative spread beyond which a measurement is unsteady: the machine changed its speed, whatever else ran on it."""
-_UNSTEADY_FOR_S = 600.0
-"""Age at which an unsteady one is worth another try."""
+_RETRY_AFTER_S = 600.0
+"""Age at which a noisy or unsteady one is worth another try; before that, all commands use the same one."""
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "method": ("auto", "counters", "submodels"),
@@ -78,14 +78,14 @@ class Profiled:
     max_foreign_load
         Share of the cores' time, 0 to 1, that other load may take before a measurement counts as noisy.
     noise_retries
-        How often a noisy measurement is repeated; the quietest one is kept.
+        How often a noisy measurement is repeated; of every group of ops the soonest one is kept.
     measure_links
         Measure every link, also those that the platform gives and those of host devices.
     seed
         Seed of the inputs.
     cache
-        Where measurements are kept; None to measure anew and keep nothing. Noisy ones are never kept, and those whose
-        repetitions differ by more than a fifth are measured again after ten minutes.
+        Where measurements are kept; None to measure anew and keep nothing. Noisy ones, and those whose repetitions
+        differ by more than a fifth, are used for ten minutes; after that they are measured again, and merged.
     core
         OpenVINO core; the shared one if None.
 
@@ -261,23 +261,39 @@ class Profiled:
         """Return the measurement from the cache, or make it and keep it."""
         from placekit.cost_models.openvino.timing_lock import measuring
 
-        stored = self.cache.load(key) if self.cache else None
+        stored = self._stored(source, key)
         if stored is not None:
-            profile = KindProfile.from_arrays(*stored, source.graph.num_ops)
-            if profile is None or not isinstance(profile.meta.get("foreign_load"), float):
-                _LOGGER.warning("cache entry %s does not fit the model and is measured again", key)
-            elif _is_outdated(profile):
-                _LOGGER.info("%r was measured while the machine changed its speed; once more", device.name)
-            elif profile.meta["foreign_load"] <= self.max_foreign_load:
-                return replace(profile, meta={**profile.meta, "noisy": False, "cached": True})
+            noisy = stored.meta["foreign_load"] > self.max_foreign_load
+            stored = replace(stored, meta={**stored.meta, "noisy": noisy, "cached": True})
+            refused = noisy and self.on_noise == "refuse"
+            if not refused and not ((noisy or stored.spread > _UNSTEADY_SPREAD) and _is_old(stored)):
+                return stored
+            _LOGGER.info("%r was measured while the machine was busy or changed its speed; once more", device.name)
         with measuring(f"model {source.name!r} on {device.name!r}"):
-            profile = self._measure(source, device, progress)
-        if self.cache and not profile.meta["noisy"]:
+            profile = self._measure(source, device, stored, progress)
+        if self.cache:
             self.cache.store(key, profile.to_arrays(), profile.meta)
         return profile
 
-    def _measure(self, source: ModelSource, device: Device, progress: Progress | None) -> KindProfile:
-        """Measure until other load leaves it alone or the retries are used up; return the quietest measurement."""
+    def _stored(self, source: ModelSource, key: str) -> KindProfile | None:
+        """Return the measurement from the cache; None without one that fits."""
+        stored = self.cache.load(key) if self.cache else None
+        if stored is None:
+            return None
+        profile = KindProfile.from_arrays(*stored, source.graph.num_ops)
+        if profile is None or not isinstance(profile.meta.get("foreign_load"), float):
+            _LOGGER.warning("cache entry %s does not fit the model and is measured again", key)
+            return None
+        return profile
+
+    def _measure(
+        self, source: ModelSource, device: Device, earlier: KindProfile | None, progress: Progress | None
+    ) -> KindProfile:
+        """Measure until other load leaves it alone or the retries are used up; return all attempts merged.
+
+        The circumstances are those of the quietest attempt. One that nothing disturbed is not merged with an earlier
+        one: it stands for itself, as it would have with an empty cache.
+        """
         from placekit.cost_models.openvino.counters import profile_counters
         from placekit.cost_models.openvino.hand_over import with_hand_over
         from placekit.cost_models.openvino.machine import running_on
@@ -286,7 +302,7 @@ class Profiled:
 
         measure = profile_counters if self._method(device) == "counters" else profile_submodels
         model = source.load()
-        best: KindProfile | None = None
+        best = earlier
         for attempt in range(1, self.noise_retries + 2):
             with running_on(device.cores), LoadMeter(device.cores) as meter:
                 profile = measure(
@@ -302,8 +318,14 @@ class Profiled:
                 if device.openvino == "CPU":
                     profile = with_hand_over(self._core(), model, source.graph, device.properties, profile)
             reading = meter.reading
-            if best is None or reading.foreign_load < best.meta["foreign_load"]:
-                best = replace(profile, meta={**profile.meta, **self._circumstances(device, reading, source)})
+            profile = replace(profile, meta={**profile.meta, **self._circumstances(device, reading, source)})
+            if reading.foreign_load <= self.max_foreign_load and profile.spread <= _UNSTEADY_SPREAD:
+                return profile
+            quietest, other = profile, best
+            if best is not None and best.meta["foreign_load"] < reading.foreign_load:
+                quietest, other = best, profile
+            best = quietest if other is None else quietest.merged(other)
+            best = replace(best, meta={**best.meta, "date": profile.meta["date"], "cached": False})
             if reading.foreign_load <= self.max_foreign_load:
                 break
             _LOGGER.warning(
@@ -347,15 +369,13 @@ class Profiled:
         return measure_link(device, self._core()), "measured"
 
 
-def _is_outdated(profile: KindProfile) -> bool:
-    """Return whether a measurement is unsteady, and old enough that the next one may be better."""
-    if profile.spread <= _UNSTEADY_SPREAD:
-        return False
+def _is_old(profile: KindProfile) -> bool:
+    """Return whether a measurement is so old that the next one may be better."""
     try:
         age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(str(profile.meta["date"]))
     except (KeyError, ValueError, TypeError):  # no date, none at all, or without its zone
         return True
-    return age.total_seconds() > _UNSTEADY_FOR_S
+    return age.total_seconds() > _RETRY_AFTER_S
 
 
 def _tensor_time_s(graph: OpGraph, profile: KindProfile) -> NDArray[np.float64]:
