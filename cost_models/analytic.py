@@ -31,7 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.base import Progress, graph_of
-from placekit.cost_models.device_table import DeviceSpec, get_spec, guess_spec, spec_from_values
+from placekit.cost_models.device_spec import DeviceSpec
+from placekit.cost_models.device_table import get_spec, guess_spec, spec_from_values
 from placekit.cost_models.op_classes import DENSE_TYPES, DEPTHWISE_TYPES, FUSABLE_TYPES, LOOKUP_TYPES, VIEW_TYPES
 from placekit.costs import CostTable
 from placekit.errors import InvalidProblemError

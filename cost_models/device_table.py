@@ -1,24 +1,26 @@
 """What devices can do, for the analytic cost model: sustained rates per class of ops, with their source.
 
-The numbers are *sustained* rates of a class of devices, to within a factor of about two: enough to compare
-placements, no replacement for measuring (:class:`placekit.cost_models.profiled.Profiled`). Every entry says where it
-comes from in `source`; "measured" refers to single-thread OpenVINO runs of convolutional and transformer models on one
-AVX-512 server core (ResNet-50: 8.2 GFLOP in 32 ms in f32, 16 ms in bf16), "data sheet" to the published peak of a
-device class times the stated efficiency. Give a device its own numbers with ``[spec.NAME]`` in a platform file.
+The numbers are *sustained* rates of a class of devices, to within a factor of about two: enough to compare placements,
+no replacement for measuring (:class:`placekit.cost_models.profiled.Profiled`). Every entry says where it comes from in
+`source`; "measured" refers to single-thread OpenVINO runs of convolutional and transformer models on one AVX-512 server
+core (ResNet-50: 8.2 GFLOP in 32 ms in f32, 16 ms in bf16), "data sheet" to the published peak of a device class times
+the stated efficiency. Named accelerators are in :mod:`placekit.cost_models.accelerators`. Give a device its own numbers
+with ``[spec.NAME]`` in a platform file.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
+from placekit.cost_models.accelerators import CARDS
+from placekit.cost_models.device_spec import DeviceSpec
 from placekit.errors import InvalidProblemError, UnknownNameError
 from placekit.platform import Device, Link, Platform
 
-__all__ = ["DEVICE_TABLE", "DeviceSpec", "get_spec", "guess_spec", "platform_of_specs", "spec_from_values"]
+__all__ = ["DEVICE_TABLE", "get_spec", "guess_spec", "platform_of_specs", "spec_from_values"]
 
 CONTROL_FLOW_TYPES = frozenset({"If", "Loop", "TensorIterator"})
 """Ops with bodies: they need a host that decides what runs next."""
@@ -31,99 +33,6 @@ DATA_DEPENDENT_TYPES = frozenset(
 STRING_TYPES = frozenset({"StringTensorPack", "StringTensorUnpack", "RegexNormalization", "BPETokenizer"})
 """Ops on strings (tokenizers)."""
 
-
-@dataclass(frozen=True)
-class DeviceSpec:
-    """The sustained rates of one class of devices.
-
-    Parameters
-    ----------
-    name
-        Name of the entry.
-    dense_flops_per_s
-        Convolutions, matrix products, attention, recurrent cells.
-    depthwise_flops_per_s
-        Depthwise and grouped convolutions, which reuse little.
-    other_flops_per_s
-        Everything else: elementwise ops, reductions, normalisation, pooling.
-    memory_bandwidth_bytes_per_s
-        Between the compute units and the device's own memory.
-    op_overhead_s
-        Fixed cost of starting one op (or one fused group of ops).
-    link
-        Default link to host memory, for platforms that give none; None for a device that works in host memory.
-    memory_bytes
-        What such a device has, for `platform_of_specs`; None for a device that works in host memory.
-    unsupported_op_types
-        Op types that the device cannot run.
-    source
-        Where the numbers come from.
-
-    Raises
-    ------
-    InvalidProblemError
-        A rate that is not positive and finite, or a negative overhead.
-    """
-
-    name: str
-    dense_flops_per_s: float
-    depthwise_flops_per_s: float
-    other_flops_per_s: float
-    memory_bandwidth_bytes_per_s: float
-    op_overhead_s: float
-    link: Link | None = None
-    memory_bytes: float | None = None
-    unsupported_op_types: frozenset[str] = frozenset()
-    source: str = "given"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "unsupported_op_types", frozenset(self.unsupported_op_types))
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name.endswith("_per_s") and not (math.isfinite(value) and value > 0):
-                raise InvalidProblemError(f"spec {self.name!r}: {field.name} is {value}; it must be finite and > 0")
-        if not (math.isfinite(self.op_overhead_s) and self.op_overhead_s >= 0):
-            raise InvalidProblemError(
-                f"spec {self.name!r}: op_overhead_s is {self.op_overhead_s}; it must be finite and >= 0"
-            )
-
-    def on_cores(self, num_cores: int) -> Self:
-        """Return this one-core spec for a group of `num_cores` cores.
-
-        Compute grows by 0.9 per added core (fork and join, shared caches), bandwidth until `SOCKET_BANDWIDTH` fills.
-        """
-        if num_cores == 1:
-            return self
-        factor = 1 + _ADDED_CORE * (num_cores - 1)
-        return replace(
-            self,
-            name=f"{self.name} x{num_cores}",
-            dense_flops_per_s=self.dense_flops_per_s * factor,
-            depthwise_flops_per_s=self.depthwise_flops_per_s * factor,
-            other_flops_per_s=self.other_flops_per_s * factor,
-            memory_bandwidth_bytes_per_s=min(self.memory_bandwidth_bytes_per_s * num_cores, SOCKET_BANDWIDTH),
-            op_overhead_s=self.op_overhead_s + _FORK_JOIN_S,
-            source=f"{self.source}; {num_cores} cores at {factor:.1f} times one",
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the spec as JSON values, for the provenance of a cost table."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["unsupported_op_types"] = sorted(self.unsupported_op_types)
-        link = self.link
-        values["link"] = link and {
-            "latency_s": link.latency_s,
-            # JSON has no infinity
-            "bandwidth_bytes_per_s": link.bandwidth_bytes_per_s if math.isfinite(link.bandwidth_bytes_per_s) else None,
-        }
-        return values
-
-
-_ADDED_CORE = 0.9
-_FORK_JOIN_S = 2e-6
-
-SOCKET_BANDWIDTH = 100e9
-"""Bytes per second of all cores together: four channels of DDR5-4800 are 154e9 by data sheet, 65 % of it sustained."""
 
 _CORE_F32 = DeviceSpec(
     name="cpu-core-f32",
@@ -187,6 +96,7 @@ DEVICE_TABLE: Mapping[str, DeviceSpec] = MappingProxyType(
                 source="data sheet of a first-generation laptop NPU (11.5 TOP/s int8, half in f16, 40 % sustained; "
                 "vector units two orders below) on memory shared with the CPU; launch: a command list per call",
             ),
+            *CARDS,
         )
     }
 )

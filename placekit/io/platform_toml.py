@@ -39,7 +39,7 @@ class PlatformFile:
     spec_of_kind
         Name of the analytic device spec by kind, for the kinds that name one.
     specs
-        The file's own specs: some fields of :class:`placekit.cost_models.device_table.DeviceSpec` by name of the spec.
+        The file's own specs: some fields of :class:`placekit.cost_models.device_spec.DeviceSpec` by name of the spec.
     """
 
     platform: Platform

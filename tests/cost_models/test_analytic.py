@@ -16,9 +16,9 @@ from strategies import graphs
 
 from placekit.cost_models.analytic import Analytic, fused_groups
 from placekit.cost_models.base import CostModel
+from placekit.cost_models.device_spec import DeviceSpec
 from placekit.cost_models.device_table import (
     DEVICE_TABLE,
-    DeviceSpec,
     get_spec,
     guess_spec,
     platform_of_specs,
@@ -244,6 +244,25 @@ def test_every_entry_of_the_device_table_is_documented_and_ordered(spec: DeviceS
     assert spec.dense_flops_per_s >= spec.depthwise_flops_per_s
     assert spec.dense_flops_per_s >= spec.other_flops_per_s
     assert spec_from_values("copy", {"base": spec.name}).dense_flops_per_s == spec.dense_flops_per_s
+
+
+def test_the_page_lists_every_entry_with_its_numbers() -> None:
+    """The table of docs/platforms.md is the device table."""
+    page = (Path(__file__).parents[2] / "docs" / "platforms.md").read_text()
+    for spec in DEVICE_TABLE.values():
+        link = "host" if spec.link is None else f"{spec.link.bandwidth_bytes_per_s / 1e9:.3g}"
+        memory = "" if spec.memory_bytes is None else f"{spec.memory_bytes / 2**30:g}"
+        rates = f"{spec.dense_flops_per_s / 1e12:.3g} | {spec.memory_bandwidth_bytes_per_s / 1e9:.4g}"
+        assert f"| `{spec.name}` | {rates} | {link} | {memory} |" in page
+
+
+def test_a_named_card_needs_no_numbers() -> None:
+    """A kind called like an entry: the newer card is faster where its data sheet says so, and knows its link."""
+    newer, older = get_spec("h100"), get_spec("a100-80gb")
+    assert newer.dense_flops_per_s / older.dense_flops_per_s == pytest.approx(989 / 312)
+    assert newer.memory_bandwidth_bytes_per_s / older.memory_bandwidth_bytes_per_s == pytest.approx(3350 / 2039)
+    chosen = Analytic().spec_of_kind(Platform((Device("a", "h100"), Device("b", "rtx4090"))))
+    assert {kind: spec.name for kind, spec in chosen.items()} == {"h100": "h100", "rtx4090": "rtx4090"}
 
 
 def test_one_core_is_near_the_measured_resnet50() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import NAMES, platforms
 
-from placekit.cost_models.device_table import DeviceSpec
+from placekit.cost_models.device_spec import DeviceSpec
 from placekit.errors import InvalidFileError, PlacekitError
 from placekit.io.detect import kind_of_file
 from placekit.io.platform_toml import PlatformFile, parse_memory, read_platform, write_platform
