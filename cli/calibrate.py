@@ -20,6 +20,7 @@ from placekit.cli.options import (
     RoundsOption,
     SeedOption,
     ShapeOption,
+    output_option,
 )
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.task import cost_table, read_source
@@ -49,7 +50,7 @@ def calibrate(
     seed: SeedOption = 0,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Costs file to write (default STEM.costs.json)."),
+        output_option("Costs file to write (default STEM.costs.json); - for stdout."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -1,5 +1,7 @@
 """Where output goes: tables and JSON to stdout, progress and errors to stderr.
 
+With ``-o -`` stdout is the file's, and tables and JSON go to stderr, too.
+
 Names come from files of strangers. Everything here shows them with `visible`, so that none of them reaches the terminal
 as an escape sequence; commands print through this module only.
 """
@@ -10,18 +12,46 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from placekit.errors import PlacekitError
-from placekit.io.atomic import is_special
+from placekit.io.atomic import STDOUT, is_special
 from placekit.io.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-__all__ = ["check_writable", "diagnostics", "one_line", "print_error", "print_json", "print_line", "show_parts"]
+__all__ = [
+    "check_writable",
+    "diagnostics",
+    "one_line",
+    "print_error",
+    "print_json",
+    "print_line",
+    "show_parts",
+    "take_stdout",
+]
+
+
+_STDOUT_IS_TAKEN: ContextVar[bool] = ContextVar("stdout is taken", default=False)
+
+
+def take_stdout(output: Path | None) -> Path | None:
+    """Return `output`; if that is `STDOUT`, what is printed for people goes to stderr until the next command."""
+    _STDOUT_IS_TAKEN.set(output == STDOUT)
+    return output
+
+
+def _for_people() -> IO[str]:
+    return sys.stderr if _STDOUT_IS_TAKEN.get() else sys.stdout
+
+
+def _width(file: IO[str]) -> int | None:
+    """Return how wide a line may be: in a pipe or a file as wide as it is, so that no name is broken; None to ask."""
+    return None if file.isatty() or "COLUMNS" in os.environ else 10_000
 
 
 def _console(to_stderr: bool) -> Console:
@@ -38,7 +68,10 @@ def _console(to_stderr: bool) -> Console:
             for segment in super().render(renderable, options):
                 yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
-    return VisibleConsole(stderr=to_stderr, highlight=False, emoji=False, markup=False)
+    if to_stderr:
+        return VisibleConsole(stderr=True, highlight=False, emoji=False, markup=False)
+    file = _for_people()
+    return VisibleConsole(file=file, width=_width(file), highlight=False, emoji=False, markup=False)
 
 
 def diagnostics() -> Console:
@@ -53,12 +86,12 @@ def show_parts(parts: Iterable[RenderableType]) -> None:
         with console.capture() as captured:
             console.print(part)
         for line in captured.get().splitlines():  # tables are padded to their full width; files need no such spaces
-            print(line.rstrip())
+            print(line.rstrip(), file=_for_people())
 
 
 def print_line(text: object = "", file: IO[str] | None = None) -> None:
     """Print text to stdout, or to `file`, and flush: whoever reads a pipe sees a line when it is there."""
-    print(visible(str(text)), file=file, flush=True)
+    print(visible(str(text)), file=file or _for_people(), flush=True)
 
 
 def one_line(text: object) -> str:
@@ -73,7 +106,7 @@ def print_error(error: object) -> None:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object to stdout."""
-    print(json.dumps(value, indent=1, allow_nan=False))
+    print(json.dumps(value, indent=1, allow_nan=False), file=_for_people())
 
 
 def check_writable(*paths: Path) -> None:
@@ -96,7 +129,7 @@ def _check_writable(path: Path) -> None:
     if path.is_dir():  # and that is what the empty path means
         raise PlacekitError(f"cannot write {path}: it is a folder")
     if is_special(path):
-        if not os.access(path, os.W_OK):
+        if path != STDOUT and not os.access(path, os.W_OK):
             raise PlacekitError(f"cannot write {path}: no permission")
         return
     folder = path.resolve().parent

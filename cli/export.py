@@ -10,6 +10,7 @@ import typer
 
 from placekit.cli.facts import model_facts
 from placekit.cli.options import (
+    DefaultDeviceOption,
     DevicesOption,
     GroupsOption,
     JsonOption,
@@ -37,6 +38,7 @@ _KINDS = {".json": "affinities", ".py": "loader", ".xml": "model", ".bin": "weig
 def export(
     model: ModelArgument,
     placement: Annotated[Path, typer.Argument(help="Placement or result (.json) of this model.", show_default=False)],
+    default_device: DefaultDeviceOption = None,
     device: DevicesOption = None,
     platform: PlatformOption = None,
     groups: GroupsOption = None,
@@ -66,7 +68,7 @@ def export(
     _refuse_overwriting(target, (model, placement))
     source = read_source(model, shape)
     devices = PlatformChoice(device, platform, groups, precision).resolve().platform
-    placed = read_placed(placement, source.graph, devices)
+    placed = read_placed(placement, source.graph, devices, default_device)
     plan = plan_stages(source, placed, devices)
     if hetero:
         written = {_KINDS[path.suffix]: str(path) for path in write_sidecar(source, placed, devices, target)}

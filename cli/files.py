@@ -25,7 +25,7 @@ class OutputFiles:
 
     The placement goes to ``-o``, by default to ``STEM.placement.json`` in the current directory, STEM being the input
     file's name without its suffixes. The result goes beside it, with ``.result.json`` in the place of
-    ``.placement.json`` (or of ``.json``). Beside a device or a pipe, such as ``/dev/stdout``, goes nothing.
+    ``.placement.json`` (or of ``.json``). Beside stdout (``-o -``), a device or a pipe goes nothing.
 
     Examples
     --------

@@ -18,6 +18,7 @@ from placekit.cli.options import (
     PrecisionOption,
     SeedOption,
     ShapeOption,
+    output_option,
     parse_params,
 )
 from placekit.cli.platforms import PlatformChoice
@@ -92,7 +93,8 @@ def learn(
         float, typer.Option("--bound", metavar="SECONDS", help="Time for a lower bound after training; 0: none.")
     ] = 10.0,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Placement file; the result goes beside it.")
+        Path | None,
+        output_option("Placement file; the result goes beside it; - for stdout."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -16,11 +16,12 @@ import typer
 
 from placekit.cli.bench import bench
 from placekit.cli.calibrate import calibrate
-from placekit.cli.console import one_line, print_error
+from placekit.cli.console import one_line, print_error, take_stdout
 from placekit.cli.devices import devices
 from placekit.cli.explain import explain
 from placekit.cli.export import export
 from placekit.cli.learn import learn
+from placekit.cli.methods import methods
 from placekit.cli.problem import problem
 from placekit.cli.profile import profile
 from placekit.cli.report import report
@@ -67,6 +68,7 @@ for command in (
     report,
     explain,
     verify,
+    methods,
     warm_up,
 ):
     app.command()(command)
@@ -82,11 +84,11 @@ def _print_version(is_wanted: bool) -> None:
 
 @app.callback()
 def _common(
-    version: Annotated[  # acts in its callback
+    version: Annotated[  # noqa: ARG001  # acts in its callback
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    take_stdout(None)
 
 
 class _OneLine(logging.Formatter):

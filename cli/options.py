@@ -9,11 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from placekit.cli.console import take_stdout
 from placekit.errors import InvalidProblemError
 
 __all__ = [
     "BurstOption",
     "CostsOption",
+    "DefaultDeviceOption",
     "DevicesOption",
     "ExecutorOption",
     "GroupsOption",
@@ -27,11 +29,16 @@ __all__ = [
     "RoundsOption",
     "SeedOption",
     "ShapeOption",
+    "output_option",
     "parse_pairs",
     "parse_params",
 ]
 
 ModelArgument = Annotated[Path, typer.Argument(help="OpenVINO IR (.xml) or ONNX file.", show_default=False)]
+DefaultDeviceOption = Annotated[
+    str | None,
+    typer.Option("--default-device", metavar="NAME", help="Device of the ops that the placement file leaves out."),
+]
 DevicesOption = Annotated[
     str | None, typer.Option("--device", "-d", metavar="CPU,GPU", help="OpenVINO devices, separated by commas.")
 ]
@@ -64,7 +71,7 @@ ExecutorOption = Annotated[
 BurstOption = Annotated[
     float, typer.Option("--burst", metavar="SECONDS", help="How long each contender streams in a round.")
 ]
-RoundsOption = Annotated[int, typer.Option("--rounds", metavar="N", help="Undisturbed rounds to measure.")]
+RoundsOption = Annotated[int, typer.Option("--rounds", metavar="N", help="Undisturbed rounds to measure, at least 3.")]
 MemoryOption = Annotated[
     list[str] | None,
     typer.Option("--memory", metavar="DEVICE=8GiB", help="Memory limit of a device, family or kind; repeatable."),
@@ -78,8 +85,16 @@ PinOption = Annotated[
     ),
 ]
 ParamOption = Annotated[
-    list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="Set a parameter; can be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--param", metavar="NAME=VALUE", help="Set a parameter of the method (`placekit methods NAME` lists them)."
+    ),
 ]
+
+
+def output_option(what: str) -> Any:
+    """Return the option ``-o`` of a command that writes one file, or several with this one first; ``-`` is stdout."""
+    return typer.Option("--output", "-o", metavar="FILE", callback=take_stdout, help=what)
 
 
 def parse_pairs(option: str, pairs: Iterable[str] | None, what: str) -> dict[str, str]:

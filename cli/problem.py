@@ -18,6 +18,7 @@ from placekit.cli.options import (
     PlatformOption,
     PrecisionOption,
     ShapeOption,
+    output_option,
 )
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.task import TaskOptions, read_task
@@ -38,7 +39,8 @@ def problem(
     memory: MemoryOption = None,
     pin: PinOption = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Problem file (default STEM.problem.json).")
+        Path | None,
+        output_option("Problem file (default STEM.problem.json); - for stdout."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -16,6 +16,7 @@ from placekit.cli.options import (
     PrecisionOption,
     SeedOption,
     ShapeOption,
+    output_option,
 )
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.task import read_source
@@ -48,7 +49,8 @@ def profile(
     ] = False,
     seed: SeedOption = 0,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Costs file (default STEM.costs.json).")
+        Path | None,
+        output_option("Costs file (default STEM.costs.json); - for stdout."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -19,12 +19,13 @@ from placekit.cli.options import (
     PrecisionOption,
     SeedOption,
     ShapeOption,
+    output_option,
     parse_params,
 )
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.task import TaskOptions, read_placed, read_task
 from placekit.cli.train_plan import TRAINING_PLAN, TrainingOptions, is_training_problem, one_size, solve_training
-from placekit.errors import InvalidProblemError
+from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.solvers.registry import METHODS
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ def solve(
     mps: Annotated[Path | None, typer.Option(metavar="FILE", help="ilp: write the program as MPS, too.")] = None,
     warm_start: Annotated[Path | None, typer.Option(metavar="FILE", help="Placement or result to start from.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Placement file; the result goes beside it.")
+        Path | None,
+        output_option("Placement file; the result goes beside it; - for stdout."),
     ] = None,
     certificate: Annotated[
         bool, typer.Option("--certificate", help="Write what the bound was proven with into the result, for verify.")
@@ -151,6 +153,7 @@ def solve(
         )  # fmt: skip
     params = parse_params(param) | ({"mps": str(mps)} if mps else {})
     get_method(method, params)  # a misspelt method should not wait for a profile
+    _refuse_unserved(method, objective or "throughput", model)
     stop = _stop(time_limit, gap)
     files = OutputFiles.of(model, output)
     choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls, order, contention)
@@ -167,6 +170,16 @@ def solve(
     else:
         show_parts(report(task, result, written))
     raise typer.Exit(exit_code(result))
+
+
+def _refuse_unserved(method: str, objective: str, path: Path) -> None:
+    """Say before minutes of measuring that a method does not serve the objective of a model."""
+    from placekit.io.model import MODEL_SUFFIXES
+    from placekit.solvers.registry import why_not_served
+
+    why_not = why_not_served(method, objective) if path.suffix.lower() in MODEL_SUFFIXES else None
+    if why_not is not None:
+        raise UnsupportedProblemError(f"method {method!r} cannot solve {path}: {why_not}")
 
 
 def _stop(time_limit_s: float, gap: float | None) -> Stop:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from placekit.cli.objectives import ObjectiveChoice
 from placekit.cli.options import parse_pairs
 from placekit.cli.platforms import PlatformChoice, limit_memory
 from placekit.errors import InvalidFileError, InvalidProblemError
+from placekit.op_patterns import matching_ops
 
 if TYPE_CHECKING:
     from placekit.costs import CostTable
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from placekit.problem import Problem
 
 __all__ = ["Task", "TaskOptions", "cost_table", "read_placed", "read_source", "read_task"]
+
+
+PIN_FORM = "OP=DEVICE or PATTERN=DEVICE"
 
 
 @dataclass(frozen=True)
@@ -111,21 +115,26 @@ def read_task(path: Path, options: TaskOptions) -> Task:
     elif kind in ("workload", "problem"):
         _refuse_model_options(path, kind, options)
         problem, facts = _from_problem_file(path, kind, options.objective)
+        if options.memory:
+            problem = problem.replace(platform=limit_memory(problem.platform, options.memory))
+        problem = problem.pin(parse_pairs("--pin", options.pins, PIN_FORM))
     else:
         raise InvalidFileError(f"{path}: a {kind} file cannot be solved; give a model, a problem or a workload")
-    if options.memory:
-        problem = problem.replace(platform=limit_memory(problem.platform, options.memory))
-    problem = problem.pin(parse_pairs("--pin", options.pins, "OP=DEVICE or PATTERN=DEVICE"))
     return Task(problem, facts | problem_facts(problem) | cost_facts(problem.costs))
 
 
 def _from_model(path: Path, options: TaskOptions) -> tuple[Problem, dict[str, str]]:
     source = read_source(path, options.shape)
+    pins = parse_pairs("--pin", options.pins, PIN_FORM)
     objective, contiguity = options.objective.objective(), options.objective.contiguity_or_none()
     chosen = {"contiguity": contiguity} | ({"objective": objective} if objective else {})
     platform = options.platform.resolve()
+    platform = replace(platform, platform=limit_memory(platform.platform, options.memory))
+    for pattern, device in pins.items():  # what is wrong is said before minutes of measuring
+        matching_ops(source.graph, pattern)
+        platform.platform.index(device)
     costs = cost_table(source, platform, options.costs)
-    return source.problem(platform.platform, costs, **chosen), model_facts(source)
+    return source.problem(platform.platform, costs, **chosen).pin(pins), model_facts(source)
 
 
 def _from_problem_file(path: Path, kind: str, choice: ObjectiveChoice) -> tuple[Problem, dict[str, str]]:
@@ -152,8 +161,10 @@ def _refuse_model_options(path: Path, kind: str, options: TaskOptions) -> None:
             raise InvalidProblemError(f"{option} go with a model; the {kind} file {path} has its own devices and costs")
 
 
-def read_placed(path: Path, graph: OpGraph, platform: Platform) -> Placement:
+def read_placed(path: Path, graph: OpGraph, platform: Platform, default_device: str | None = None) -> Placement:
     """Read a placement of `graph` on `platform`: a placement file of either shape, or a result file.
+
+    Ops that a placement file leaves out go to `default_device`, or to the file's own.
 
     Raises
     ------
@@ -168,7 +179,7 @@ def read_placed(path: Path, graph: OpGraph, platform: Platform) -> Placement:
 
     kind = kind_of_file(path)
     if kind == "placement":
-        return read_placement(path).for_model(graph, platform)
+        return read_placement(path).for_model(graph, platform, default_device)
     if kind != "result":
         raise InvalidFileError(f"{path}: a {kind} file places no ops; give a placement or a result file")
     found = read_result(path).placement

@@ -10,6 +10,7 @@ import typer
 from placekit.cli.options import (
     BurstOption,
     CostsOption,
+    DefaultDeviceOption,
     DevicesOption,
     ExecutorOption,
     GroupsOption,
@@ -49,6 +50,7 @@ def time(
     placement: Annotated[Path, typer.Argument(help="Placement or result (.json) of this model.", show_default=False)],
     executor: ExecutorOption = "threads",
     costs: CostsOption = None,
+    default_device: DefaultDeviceOption = None,
     device: DevicesOption = None,
     platform: PlatformOption = None,
     groups: GroupsOption = None,
@@ -97,7 +99,7 @@ def time(
     )
     source = read_source(model, shape)
     chosen = PlatformChoice(device, platform, groups, precision).resolve()
-    placed = read_placed(placement, source.graph, chosen.platform)
+    placed = read_placed(placement, source.graph, chosen.platform, default_device)
     problem = source.problem(chosen.platform, cost_table(source, chosen, costs))
     checked = _checked(source, placed, chosen.platform, how, seed) if check else None
     with StepBar() as bar:

@@ -26,7 +26,7 @@ from placekit.stop import StopReason
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["ANY", "METHODS", "MethodEntry", "get_method", "register_method"]
+__all__ = ["ANY", "METHODS", "MethodEntry", "get_method", "method_classes", "register_method", "why_not_served"]
 
 Target: TypeAlias = str | type[Method]
 """A class, or where it is: ``module:Class``."""
@@ -275,6 +275,14 @@ def get_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
         if len(parts) > 1:
             return Composed(parts, params or {})
     base, _, argument = name.partition(":")
+    entry = _entry(base)
+    if isinstance(entry.target, Mapping):
+        return _ByObjective(base, entry.target, argument or None, params or {})
+    return _class_of(entry.target, entry.plugin).from_params(argument or None, params or {})
+
+
+def _entry(base: str) -> MethodEntry:
+    """Return the line of the table, if what the method needs is installed."""
     if base not in METHODS:
         raise UnknownNameError(f"no method {base!r}; methods are {', '.join(METHODS)}{did_you_mean(base, METHODS)}")
     entry = METHODS[base]
@@ -285,9 +293,39 @@ def get_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
     if entry.programs and not any(map(which, entry.programs)):
         programs = " or ".join(map(repr, entry.programs))
         raise SolverUnavailableError(f"method {base!r} needs the program {programs} on the PATH")
-    if isinstance(entry.target, Mapping):
-        return _ByObjective(base, entry.target, argument or None, params or {})
-    return _class_of(entry.target, entry.plugin).from_params(argument or None, params or {})
+    return entry
+
+
+def method_classes(name: str) -> dict[str, type[Method]]:
+    """Return the class of the method called `name` by the name of the objective that it serves; `ANY` for all others.
+
+    Raises
+    ------
+    UnknownNameError, SolverUnavailableError, PluginError
+        As `get_method`.
+    """
+    entry = _entry(name)
+    targets = entry.target if isinstance(entry.target, Mapping) else {ANY: entry.target}
+    return {objective: _class_of(target, entry.plugin) for objective, target in targets.items()}
+
+
+def why_not_served(name: str, objective: str) -> str | None:
+    """Return None if the table has a class of the method `name` for `objective`, else one sentence that says so.
+
+    Whether it can work on a problem, its `Method.supports` says. Nothing is imported, and nothing said of what `name`
+    does not begin with a method, or of methods in a row.
+    """
+    base = name.partition(":")[0]
+    target = METHODS[base].target if base in METHODS else None
+    return _not_served(base, target, objective) if isinstance(target, Mapping) else None
+
+
+def _not_served(name: str, targets: Mapping[str, Target], objective: str) -> str | None:
+    if objective in targets or ANY in targets:
+        return None
+    *most, last = targets
+    served = f"{', '.join(most)} and {last}" if most else last
+    return f"{name} serves {served}, not {objective}"
 
 
 class _ByObjective(Method):
@@ -338,9 +376,7 @@ class _ByObjective(Method):
             return f"for {problem.objective.name}, {error}"
         if method is not None:
             return method.supports(problem)
-        *most, last = self._targets
-        served = f"{', '.join(most)} and {last}" if most else last
-        return f"{self.name} serves {served}, not {problem.objective.name}"
+        return _not_served(self.name, self._targets, problem.objective.name)
 
     def run(self, run: Run) -> StopReason:
         """Let the objective's class work."""

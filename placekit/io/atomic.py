@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,20 @@ from typing import IO, Any
 
 from placekit.errors import InvalidFileError, PlacekitError
 
-__all__ = ["encode_json", "is_special", "render_json", "write_bytes", "write_json", "write_text", "write_together"]
+__all__ = [
+    "STDOUT",
+    "encode_json",
+    "is_special",
+    "render_json",
+    "write_bytes",
+    "write_json",
+    "write_text",
+    "write_together",
+]
+
+STDOUT = Path("-")
+"""In place of a file that is written: what comes after this program in a pipe (``./-`` is the same, by its full name a
+file may be called so)."""
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -43,7 +57,7 @@ def write_together(files: Sequence[tuple[str | Path, bytes]]) -> None:
     A full disk or a folder that cannot be written leaves every file as it was. Between two of the renames, which take
     microseconds, nothing can be done about a power cut: files that must be told apart then say so by a hash.
 
-    What is no regular file, such as ``/dev/stdout`` or a named pipe, is written into: it is not replaced.
+    What is no regular file, such as `STDOUT`, a device or a named pipe, is written into: it is not replaced.
 
     Parameters
     ----------
@@ -59,6 +73,11 @@ def write_together(files: Sequence[tuple[str | Path, bytes]]) -> None:
     path: str | Path = ""
     try:
         for path, content in files:
+            if Path(path) == STDOUT:
+                sys.stdout.flush()
+                sys.stdout.buffer.write(content)
+                sys.stdout.buffer.flush()
+                continue
             if is_special(path):
                 with Path(path).open("wb", buffering=0) as file:
                     _write_all(file, content)
@@ -86,7 +105,9 @@ def write_together(files: Sequence[tuple[str | Path, bytes]]) -> None:
 
 
 def is_special(path: str | Path) -> bool:
-    """Return whether there is something that a rename would destroy: a device, a pipe, a socket."""
+    """Return whether there is something that a rename would destroy: `STDOUT`, a device, a pipe, a socket."""
+    if Path(path) == STDOUT:
+        return True
     try:
         mode = Path(path).stat().st_mode
     except (OSError, ValueError):

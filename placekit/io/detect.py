@@ -18,6 +18,16 @@ FileKind = Literal[
 
 _SCHEMA_KINDS: tuple[FileKind, ...] = ("problem", "costs", "placement", "result", "training-plan")
 
+_HINTS = {
+    (".pt", ".pth", ".pt2", ".bin", ".safetensors"): "From PyTorch: openvino.save_model(openvino.convert_model(module, "
+    "example_input=inputs), 'model.xml'), or torch.onnx.export(module, inputs, 'model.onnx')",
+    (".tflite", ".pb", ".pbtxt", ".pdmodel"): "OpenVINO converts it: "
+    "openvino.save_model(openvino.convert_model(path), 'model.xml')",
+    (".h5", ".keras"): "Save it as a TensorFlow SavedModel; openvino.convert_model(folder) reads that, and "
+    "openvino.save_model(model, 'model.xml') writes it",
+}
+"""How files of others become one that placekit reads, by suffix."""
+
 
 def kind_of_file(path: str | Path) -> FileKind:
     """Return what kind of file `path` is.
@@ -37,9 +47,10 @@ def kind_of_file(path: str | Path) -> FileKind:
     if suffix == ".toml":
         return "platform"
     if suffix != ".json":
+        known = f"{', '.join(MODEL_SUFFIXES)}, .json and .toml"
+        hint = next((f". {how}" for suffixes, how in _HINTS.items() if suffix in suffixes), "")
         raise InvalidFileError(
-            f"{path}: a file with suffix {suffix!r} is nothing that placekit reads; it reads "
-            f"{', '.join(MODEL_SUFFIXES)}, .json and .toml"
+            f"{path}: a file with suffix {suffix!r} is nothing that placekit reads; it reads {known}{hint}"
         )
     return kind_of_document(read_json(path), path)
 

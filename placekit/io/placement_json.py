@@ -52,8 +52,10 @@ class PlacementFile:
     model_hash: str | None = None
     steps: Mapping[str, int] | None = None
 
-    def for_problem(self, problem: Problem) -> Placement:
+    def for_problem(self, problem: Problem, default: str | None = None) -> Placement:
         """Return the placement of `problem`'s ops.
+
+        Ops that the file leaves out go to the device `default`, or to the file's own default device.
 
         A file that was made for another version of the model is accepted, with a warning in the log, as long as the
         op names agree.
@@ -64,9 +66,9 @@ class PlacementFile:
             An op that the problem does not have or that the file does not place, or a device that the platform does
             not have.
         """
-        return self.for_model(problem.graph, problem.platform)
+        return self.for_model(problem.graph, problem.platform, default)
 
-    def for_model(self, graph: OpGraph, platform: Platform) -> Placement:
+    def for_model(self, graph: OpGraph, platform: Platform, default: str | None = None) -> Placement:
         """Return the placement of `graph`'s ops on `platform`; see `for_problem`.
 
         Raises
@@ -83,7 +85,7 @@ class PlacementFile:
                 graph.content_hash,
             )
         with blaming(self.path):
-            return Placement.from_names(graph, platform, self.ops, self.default_device, self.steps)
+            return Placement.from_names(graph, platform, self.ops, default or self.default_device, self.steps)
 
 
 def write_placement(

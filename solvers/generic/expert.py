@@ -36,10 +36,13 @@ class FileParams:
         The placement or split.
     workload
         Workload file that the node ids of a split belong to; None if the ops are called by their ids.
+    default_device
+        Device of the ops that a placement file leaves out; None for the file's own.
     """
 
     path: str = ""
     workload: str | None = None
+    default_device: str | None = None
 
     def __post_init__(self) -> None:
         if not self.path:
@@ -79,7 +82,7 @@ class FilePlacement(Method):
         path = self.params.path
         data = read_json(path)
         if not (isinstance(data, dict) and isinstance(data.get("fpgas"), list)):
-            return read_placement(path).for_problem(problem)
+            return read_placement(path).for_problem(problem, self.params.default_device)
         devices = self._split(problem, data)
         with blaming(path):
             return Placement.from_mapping(problem, devices)

@@ -96,3 +96,27 @@ def test_a_closed_pipe_is_no_traceback() -> None:
     os.close(writer)
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
+
+
+def test_names_are_whole_in_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a terminal has an edge to fold at; what is piped is searched and cut by other programs."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    name = "model.decoder.layers.17.self_attn.k_proj" * 5
+    table = plain_table("op", "ms")
+    table.add_row(name, "1")
+    show_parts([table, fact_lines({"op": name})])
+    assert capsys.readouterr().out.count(name) == 2
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_file_on_stdout_is_alone_there(
+    placekit: Callable[..., subprocess.CompletedProcess[str]], diamond_file: Path, is_json: bool
+) -> None:
+    """With ``-o -`` the placement can be piped; what is told beside it goes to stderr, and there is no result file."""
+    done = placekit("solve", diamond_file, "-m", "dp", "-o", "-", *(["--json"] if is_json else []))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["schema"].startswith("placekit/placement/")
+    assert '"status": "optimal"' in done.stderr if is_json else "optimal" in done.stderr
+    assert not list(diamond_file.parent.glob("*.result.json"))
+    saved = placekit("problem", diamond_file, "-o", "-")
+    assert json.loads(saved.stdout)["schema"].startswith("placekit/problem/")

@@ -16,7 +16,7 @@ import placekit as pk
 Call = Callable[..., Any]
 
 
-def test_problem_file_solves_like_the_model(call: Call, model_file: Path, tmp_path: Path) -> None:
+def test_diamond_file_solves_like_the_model(call: Call, model_file: Path, tmp_path: Path) -> None:
     """The file holds costs, devices and limits: it gives the same objective as the model itself."""
     platform = tmp_path / "two.toml"
     platform.write_text(
@@ -72,3 +72,63 @@ def test_missing_memory_is_told_in_units_of_people(call: Call, diamond_file: Pat
     done = call("solve", diamond_file, "--memory", "GPU=1", "--memory", "CPU=1")
     assert done.returncode == 3
     assert "bytes" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("-m", "heft"), "heft serves makespan, not throughput"),
+        (("--objective", "makespan", "-m", "dpl"), "dpl serves throughput, not makespan"),
+        (("--memory", "CPU=8parsecs"), "8parsecs"),
+        (("--memory", "TPU=1GiB"), "no device or kind 'TPU'"),
+        (("--pin", "nothing.*=CPU"), "has no op 'nothing.*'"),
+        (("--pin", "type:Result=TPU"), "no device 'TPU'"),
+        (("-o", "missing/folder.json"), "there is no folder"),
+    ],
+)
+def test_what_needs_no_measuring_is_said_before(
+    call: Call, model_file: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], says: str
+) -> None:
+    """A misspelt option must not cost the minutes of a profile."""
+
+    def refuse(*arguments: Any, **more: Any) -> None:
+        raise AssertionError("it measured")
+
+    monkeypatch.setattr("placekit.cli.task.cost_table", refuse)
+    done = call("solve", model_file, *options)
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("model.pt", "From PyTorch: openvino.save_model(openvino.convert_model(module"),
+        ("model.safetensors", "torch.onnx.export"),
+        ("model.tflite", "OpenVINO converts it"),
+        ("model.keras", "SavedModel"),
+        ("model.xyz", "it reads .xml, .onnx, .json and .toml\n"),
+    ],
+)
+def test_other_files_are_refused_with_the_way_to_convert_them(call: Call, tmp_path: Path, name: str, says: str) -> None:
+    """Whoever has a checkpoint learns what to type."""
+    (tmp_path / name).touch()
+    done = call("solve", name)
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+def test_a_partial_placement_with_a_default_device(call: Call, diamond_file: Path, tmp_path: Path) -> None:
+    """Tools that write {op: device} for some ops: the others go where the user says."""
+    problem = pk.read_problem(diamond_file)
+    names = problem.platform.device_names
+    (tmp_path / "partial.json").write_text(json.dumps({problem.graph.op_names[1]: names[1]}))
+    refused = call("solve", diamond_file, "-m", "file:partial.json")
+    assert refused.returncode == 2
+    assert "no device for op" in refused.stderr
+    done = call("solve", diamond_file, "-m", "file:partial.json", "--param", f"default_device={names[0]}", "--json")
+    assert done.returncode == 0, done.stderr
+    placed = json.loads(done.stdout)["placement"]
+    assert list(placed.values()).count(names[1]) == 1
+    wrong = call("solve", diamond_file, "-m", "file:partial.json", "--param", "default_device=TPU")
+    assert "no device 'TPU'" in wrong.stderr
