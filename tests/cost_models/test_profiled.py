@@ -300,7 +300,7 @@ def test_a_noisy_measurement_is_merged_with_the_next(
     merged = model.cost_table(source, Platform((CPU,)))
     assert len(counted) == 2
     assert merged.provenance["noisy"] is True
-    kept = KindProfile.from_arrays(*(model.cache.load(path.stem) or ({}, {})), source.graph.num_ops)  # type: ignore[union-attr]
+    kept = KindProfile.from_arrays(*(model.cache.load(path.stem) or ({}, {})), source.graph.num_ops)
     assert kept is not None
     assert kept.group_time_s[0] == 0
     assert (kept.group_time_s[1:] < 1).all()
