@@ -43,7 +43,13 @@ class MakespanBoundParams:
 
 @dataclass(frozen=True, slots=True)
 class MakespanCpsatParams(CpsatParams):
-    """Parameters of `MakespanCpsat`: those of ``cpsat``, and `without` as for `MakespanBoundParams`."""
+    """Parameters of `MakespanCpsat`: those of ``cpsat``, and one more.
+
+    Parameters
+    ----------
+    without
+        As of `MakespanBoundParams`: mechanisms that are switched off, by name and with commas.
+    """
 
     without: str = ""
 
@@ -54,7 +60,13 @@ class MakespanCpsatParams(CpsatParams):
 
 @dataclass(frozen=True, slots=True)
 class MakespanLocalSearchParams(LocalSearchParams):
-    """Parameters of `MakespanLocalSearch`: those of ``local-search``, and `without` as for `MakespanBoundParams`."""
+    """Parameters of `MakespanLocalSearch`: those of ``local-search``, and one more.
+
+    Parameters
+    ----------
+    without
+        As of `MakespanBoundParams`: mechanisms that are switched off, by name and with commas.
+    """
 
     without: str = ""
 
@@ -65,7 +77,13 @@ class MakespanLocalSearchParams(LocalSearchParams):
 
 @dataclass(frozen=True, slots=True)
 class MakespanLnsParams(LnsParams):
-    """Parameters of `MakespanLns`: those of ``lns``, and `without` as for `MakespanBoundParams`."""
+    """Parameters of `MakespanLns`: those of ``lns``, and one more.
+
+    Parameters
+    ----------
+    without
+        As of `MakespanBoundParams`: mechanisms that are switched off, by name and with commas.
+    """
 
     without: str = ""
 

@@ -113,7 +113,7 @@ def test_a_file_on_stdout_is_alone_there(
     placekit: Callable[..., subprocess.CompletedProcess[str]], diamond_file: Path, is_json: bool
 ) -> None:
     """With ``-o -`` the placement can be piped; what is told beside it goes to stderr, and there is no result file."""
-    done = placekit("solve", diamond_file, "-m", "dp", "-o", "-", *(["--json"] if is_json else []))
+    done = placekit("solve", diamond_file, "-m", "ilp", "-o", "-", *(["--json"] if is_json else []))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["schema"].startswith("placekit/placement/")
     assert '"status": "optimal"' in done.stderr if is_json else "optimal" in done.stderr
