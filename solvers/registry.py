@@ -276,13 +276,16 @@ def get_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
             return Composed(parts, params or {})
     base, _, argument = name.partition(":")
     entry = _entry(base)
+    if entry.programs and not any(map(which, entry.programs)):
+        programs = " or ".join(map(repr, entry.programs))
+        raise SolverUnavailableError(f"method {base!r} needs the program {programs} on the PATH")
     if isinstance(entry.target, Mapping):
         return _ByObjective(base, entry.target, argument or None, params or {})
     return _class_of(entry.target, entry.plugin).from_params(argument or None, params or {})
 
 
 def _entry(base: str) -> MethodEntry:
-    """Return the line of the table, if what the method needs is installed."""
+    """Return the line of the table, if the packages that the method needs are installed."""
     if base not in METHODS:
         raise UnknownNameError(f"no method {base!r}; methods are {', '.join(METHODS)}{did_you_mean(base, METHODS)}")
     entry = METHODS[base]
@@ -290,9 +293,6 @@ def _entry(base: str) -> MethodEntry:
         if find_spec(package) is None:
             line = f"pip install 'placekit[{entry.extra}]'" if entry.extra else f"pip install {package}"
             raise SolverUnavailableError(f"method {base!r} needs the package {package!r}: {line}")
-    if entry.programs and not any(map(which, entry.programs)):
-        programs = " or ".join(map(repr, entry.programs))
-        raise SolverUnavailableError(f"method {base!r} needs the program {programs} on the PATH")
     return entry
 
 
