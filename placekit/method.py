@@ -66,6 +66,10 @@ class Run(Generic[O_co]):
         ``[num_ops]`` how undecided the last learned method is about the device of each op, in nats; None without one.
     parts : dict
         Runs of parts of the problem, by a key of the method's, for methods that come to the same parts again.
+    done : set of str
+        What an earlier method of a row has done, and a later one need not do again.
+    info : dict
+        What people want to know; no method asks it.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class Run(Generic[O_co]):
         self.info: dict[str, Any] = {}
         self.uncertainty: Callable[[], NDArray[np.float64]] | None = None
         self.parts: dict[Any, Run[Any]] = {}
+        self.done: set[str] = set()
         self._stale = 0
         self._step_s = time_step_s(problem)
         self._bound_of: dict[float, float] = {}  # the best bound of each tolerance

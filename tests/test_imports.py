@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -187,6 +188,19 @@ def test_no_method_asks_which_objective_it_has() -> None:
         and any(name in ast.unparse(node.args[1]) for name in names)
     ]
     assert not asking
+
+
+def test_info_is_a_report_and_never_a_control() -> None:
+    """Methods write to ``run.info``, and none reads it: what they share travels in typed fields."""
+    reads = re.compile(r"(?<!info=)\b(?:self\.)?run\.info(?!\[[^]]*\] = | \|= |\.update\()")
+    reading = [
+        f"{path.relative_to(ROOT).as_posix()}: {line.strip()}"
+        for path in source_files()
+        if path.relative_to(ROOT).parts[0] in ("placekit", "solvers", "learned")
+        for line in path.read_text().splitlines()
+        if reads.search(line) and "``run.info" not in line
+    ]
+    assert not reading
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

@@ -120,6 +120,7 @@ def solve_along_spine(
     """
     for max_ideals in MAX_IDEALS:
         series = decompose(flat, max_ideals)
+        run.done.add(SERIES_PROGRAM)
         run.info |= {"spine": len(series.spine), "ideals": series.num_ideals}
         if max_ideals == MAX_IDEALS[0] and len(series.dropped) and flat.num_nodes <= MAX_ORDER:
             line = along_order(flat)

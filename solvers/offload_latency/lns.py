@@ -13,7 +13,7 @@ from placekit.placement import Placement
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.lns.operators import Operator, adjacency, choose_operators, region, search_side_by_side
 from placekit.solvers.offload_latency.cp_model import OffloadModel
-from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
+from placekit.solvers.offload_latency.flat import OffloadProblem
 from placekit.solvers.offload_latency.opening import open_offload
 from placekit.solvers.offload_latency.plans import node_places
 from placekit.solvers.offload_latency.search import search_offload
@@ -97,7 +97,7 @@ def search_neighbourhoods(run: Run, patience: int, effort: float, workers: int) 
     workers
         Neighbourhoods that are searched side by side.
     """
-    flat = flatten_calls(run.problem) if "ideals" in run.info else open_offload(run)
+    flat = open_offload(run)
     with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
         search_offload(run, LocalSearchParams(patience=5, steps=100))
     reason = run.should_stop()

@@ -13,7 +13,13 @@ from placekit.objectives import OffloadLatency, Throughput
 from placekit.problem import Problem
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
-from placekit.solvers.offload_latency.bounds import CRITICAL_PATH, critical_path, rounded_down, solve_along_spine
+from placekit.solvers.offload_latency.bounds import (
+    CRITICAL_PATH,
+    SERIES_PROGRAM,
+    critical_path,
+    rounded_down,
+    solve_along_spine,
+)
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
 from placekit.solvers.offload_latency.plans import placement_of
 from placekit.solvers.offload_latency.search import search_offload
@@ -78,7 +84,7 @@ def bound_offload(run: Run[OffloadLatency], on_bound: Callable[[float, str], Non
 
 def search_before(run: Run[OffloadLatency]) -> StopReason | None:
     """Find the placement that a program starts from: series program, if no earlier stage has done it, and annealing."""
-    if "ideals" not in run.info:
+    if SERIES_PROGRAM not in run.done:
         reason = solve_offload(run)
         if reason is not StopReason.FINISHED:
             return reason

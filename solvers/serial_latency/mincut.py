@@ -103,7 +103,7 @@ class MinCut(Method):
         for name, step in steps:
             reason = run.should_stop() or step()
             if run.is_proven:
-                run.info["proven_by"] = run.info["proven_by"] or name
+                run.info["proven_by"] = name
                 return StopReason.PROVED
             if reason is not None:
                 return reason

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from typing import ClassVar
@@ -157,7 +158,7 @@ class DataParallel:
         ideals = some_ideals(tables, [])
         search = PlanSearch(tables, ideals, lambda: run.should_stop() is not None)
         with suppress(Stopped):
-            Sweep(inner, search, inner.problem.num_devices, is_complete=False).narrow(FINE)
+            Sweep(inner, search, inner.problem.num_devices, Counter(), is_complete=False).narrow(FINE)
         return _take(run, inner)
 
 

@@ -21,6 +21,7 @@ devices that a target leaves idle, plus one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -89,14 +90,15 @@ class TrainingDp:
         found = all_ideals(tables, self.params.max_ideals)
         devices = min(run.problem.num_devices, run.problem.num_microbatches * int(tables.tensor_degrees[-1]))
         run.info["ideals"] = self.params.max_ideals + 1 if found is None else len(found)
+        counts: Counter[str] = Counter()
         try:
             if found is None or len(found) > MANY_IDEALS:
                 orders = linear_orders(tables)
-                sweep = Sweep(run, self._search(run, tables, some_ideals(tables, orders)), devices, is_complete=False)
-                sweep.narrow(FINE_OF_SOME)
+                search = self._search(run, tables, some_ideals(tables, orders))
+                Sweep(run, search, devices, counts, is_complete=False).narrow(FINE_OF_SOME)
                 if found is None:
                     return run.should_stop() or StopReason.FINISHED
-            return Sweep(run, self._search(run, tables, found), devices, is_complete=True).narrow(FINE)
+            return Sweep(run, self._search(run, tables, found), devices, counts, is_complete=True).narrow(FINE)
         except Stopped:
             return run.should_stop() or StopReason.FINISHED
 
@@ -117,10 +119,14 @@ class Sweep:
         Devices that can be used at all.
     is_complete
         Whether the ideals are all ideals, so that a target without a plan is a bound.
+    counts
+        Counts the targets of several sweeps, and the pairs of ideals that were looked at.
     """
 
-    def __init__(self, run: PlanRun, search: PlanSearch, devices: int, *, is_complete: bool) -> None:
-        self.run, self.search, self.is_complete = run, search, is_complete
+    def __init__(
+        self, run: PlanRun, search: PlanSearch, devices: int, counts: Counter[str], *, is_complete: bool
+    ) -> None:
+        self.run, self.search, self.counts, self.is_complete = run, search, counts, is_complete
         self.low_s = float(search.ideals.work_s[-1]) / devices * (1 - 1e-12)
         self.slowest_s = search.slowest_s()
         run.raise_bound(self.low_s, FLUID)
@@ -151,9 +157,9 @@ class Sweep:
     def _try(self, target_s: float) -> StopReason | None:
         """Look for a plan below the target, and keep what that proves; return why to end, or None to go on."""
         run, search = self.run, self.search
-        run.info["targets"] = run.info.get("targets", 0) + 1
         plan, is_proof = _plan_below(search, target_s)
-        run.info["pairs"] = run.info.get("pairs", 0) + search.pairs
+        self.counts.update(targets=1, pairs=search.pairs)
+        run.info |= self.counts
         best_s = run.objective
         if plan is not None:
             run.offer(plan)

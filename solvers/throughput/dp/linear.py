@@ -85,28 +85,29 @@ def choose_prefixes(instance: Instance, max_prefixes: int) -> NDArray[np.int64]:
 def offer_chains(run: Run, contraction: Contraction, params: LinearDpParams) -> StopReason | None:
     """Offer the best chain of each order; return why to stop, or None at the end of the orders."""
 
-    def solve(order: NDArray[np.int64]) -> None:
+    def is_better(name: str, order: NDArray[np.int64]) -> bool:
+        """Offer the best chain of an order; return whether there is a better one than any before."""
         instance = Instance(contraction, order, np.inf if run.objective is None else run.objective)
         prefixes = IdealSet.prefixes(instance, choose_prefixes(instance, params.max_prefixes))
         found = ChainSearch(prefixes, lambda: run.should_stop() is not None).best()
-        if found is not None and found[1] is not None:
-            run.offer(instance.device_of_op(found[1]), at_most=found[0] * (1 + 1e-9) + instance.rounding_s)
-            run.info["order"] = name
+        if found is None or found[1] is None:
+            return False
+        run.offer(instance.device_of_op(found[1]), at_most=found[0] * (1 + 1e-9) + instance.rounding_s)
+        run.info["order"] = name
+        return True
 
-    keys = {}
+    base: NDArray[np.float64] | None = None  # random orders are near the best one
     for name, order in named_orders(contraction):
-        solve(order)
-        keys[name] = np.argsort(order).astype(np.float64)
+        if is_better(name, order) or base is None:
+            base = np.argsort(order).astype(np.float64)
         reason = run.should_stop()
         if reason is not None:
             return reason
     for _ in range(params.random_orders):
-        base = keys[run.info.get("order", "narrow")] if run.info.get("order") in keys else keys["narrow"]
-        name = "random keys"
+        assert base is not None  # there is a named order
         order = random_order(contraction, run.rng, base)
-        solve(order)
-        if run.info.get("order") == name:
-            keys["narrow"] = np.argsort(order).astype(np.float64)
+        if is_better("random keys", order):
+            base = np.argsort(order).astype(np.float64)
         reason = run.should_stop()
         if reason is not None:
             return reason
