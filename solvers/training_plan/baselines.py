@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.solvers.training_plan.dp import Sweep, TrainingDp, TrainingDpParams
-from placekit.solvers.training_plan.kernels import GREEDY
+from placekit.solvers.training_plan.knapsack import GREEDY
 from placekit.solvers.training_plan.search import PlanSearch, Stopped
 from placekit.solvers.training_plan.tables import Tables, some_ideals
 from placekit.stop import StopReason

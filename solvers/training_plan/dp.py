@@ -5,7 +5,7 @@ pipeline, because the memory of a stage depends on the replicas from it to the e
 outside an ideal is described by two numbers, the sum of its data-parallel degrees and its devices, and only chains
 that no other one undercuts in both are kept: whatever fits in front of a chain fits in front of one with less. Work
 that is left needs devices, which bounds the numbers from above; so few chains of an ideal survive where T is tight.
-Choices per layer are an exact knapsack (:func:`placekit.solvers.training_plan.kernels.choose`), asked only where the
+Choices per layer are an exact knapsack (:func:`placekit.solvers.training_plan.knapsack.choose`), asked only where the
 fastest choices do not fit, and only for stages that would improve a chain.
 
 0. Where there are many ideals, those of a few linear orders give a first plan.

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.evaluate import MEMORY_TOLERANCE
-from placekit.solvers.training_plan.kernels import FITS, choose, extend_chains, stage_edges_s
+from placekit.solvers.training_plan.chains import extend_chains, stage_edges_s
+from placekit.solvers.training_plan.knapsack import FITS, choose
 from placekit.solvers.training_plan.relaxation import relax
 from placekit.solvers.training_plan.tables import Ideals, Tables
 from placekit.training.plan import PlanStage, TrainingPlan

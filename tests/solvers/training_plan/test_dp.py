@@ -10,7 +10,7 @@ from training_plans import brute_force, random_training_problem
 
 from placekit.result import Status
 from placekit.solvers.training_plan.dp import TrainingDp
-from placekit.solvers.training_plan.kernels import choose
+from placekit.solvers.training_plan.knapsack import choose
 from placekit.stop import StopReason
 from placekit.training.problem import Restrictions, TrainingProblem
 from placekit.training.run import PlanRun
