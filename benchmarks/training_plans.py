@@ -103,7 +103,7 @@ def run_case(
         "status": str(result.status),
         "num_stages": None if result.plan is None else len(result.plan.stages),
         "runtime_s": result.runtime_s,
-        "compile_s": result.info.get("compile_s", 0.0),
+        "compile_s": result.compile_s,
         "cpu_s": after.user + after.system - before.user - before.system,
         "peak_bytes": peak_bytes(),
         "info": {name: value for name, value in result.info.items() if isinstance(value, int | float | str)},

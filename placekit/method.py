@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from time import perf_counter
-from typing import Any, ClassVar, Generic, Self
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,16 +32,45 @@ from placekit.stop import Progress, Stop, StopReason, relative_gap
 from placekit.time_step import round_up_to_step, time_step_s
 from placekit.verification.certificates import Certificate
 
-__all__ = ["MAX_SEED", "Method", "Run"]
+__all__ = ["MAX_SEED", "BaseRun", "Method", "Run"]
 
 MAX_SEED = 2**63 - 1
 """Largest seed: what result files can say."""
 
 
-class Run(Generic[O_co]):
-    """One solve in progress: the problem, the clock, the seed, the best so far.
+class Judgement(Protocol):
+    """What a judge says of an answer."""
 
-    Several threads may offer placements and raise the bound.
+    @property
+    def objective(self) -> float | None:
+        """Seconds; None if they mean nothing."""
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """Broken constraints."""
+
+    @property
+    def is_feasible(self) -> bool:
+        """True if no constraint is broken."""
+
+
+class Named(Protocol):
+    """A problem of some kind."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+
+ProblemT_co = TypeVar("ProblemT_co", bound=Named, covariant=True)
+AnswerT = TypeVar("AnswerT")
+JudgementT = TypeVar("JudgementT", bound=Judgement)
+
+
+class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
+    """One solve in progress: the problem, the clock, the seed, the best so far, whatever the answers are.
+
+    Several threads may offer answers and raise the bound.
 
     Parameters
     ----------
@@ -51,8 +80,6 @@ class Run(Generic[O_co]):
         When to stop; None for the method's own end.
     seed
         Seed of every random choice.
-    warm_start
-        A placement to start from, feasible or not.
     on_progress
         Called with the new line whenever the trace grows, possibly from another thread.
 
@@ -62,22 +89,15 @@ class Run(Generic[O_co]):
         Made once from `seed`.
     interrupted : threading.Event
         Set when the user wants the answer now (Ctrl-C).
-    uncertainty : Callable[[], NDArray[np.float64]] or None
-        ``[num_ops]`` how undecided the last learned method is about the device of each op, in nats; None without one.
-    parts : dict
-        Runs of parts of the problem, by a key of the method's, for methods that come to the same parts again.
-    done : set of str
-        What an earlier method of a row has done, and a later one need not do again.
     info : dict
         What people want to know; no method asks it.
     """
 
     def __init__(
         self,
-        problem: Problem[O_co],
+        problem: ProblemT_co,
         stop: Stop | None = None,
         seed: int = 0,
-        warm_start: Placement | None = None,
         on_progress: Callable[[Incumbent], None] | None = None,
     ) -> None:
         if not 0 <= seed <= MAX_SEED:
@@ -86,23 +106,19 @@ class Run(Generic[O_co]):
         self.stop = stop
         self.seed = seed
         self.rng = np.random.default_rng(seed)
-        self.warm_start = warm_start
         self.interrupted = threading.Event()
-        self.placement: Placement | None = None
-        self.evaluation: Evaluation | None = None
+        self.answer: AnswerT | None = None
+        self.evaluation: JudgementT | None = None
         self.bound: float | None = None
         self.bound_name: str | None = None
         self.certificate: Certificate | None = None
         self.infeasible_because: tuple[Violation, ...] | None = None
-        self.nearest: Evaluation | None = None
+        self.nearest: JudgementT | None = None
         self.evaluations = 0
         self.trace: list[Incumbent] = []
         self.info: dict[str, Any] = {}
-        self.uncertainty: Callable[[], NDArray[np.float64]] | None = None
-        self.parts: dict[Any, Run[Any]] = {}
-        self.done: set[str] = set()
         self._stale = 0
-        self._step_s = time_step_s(problem)
+        self._step_s: float | None = None  # divides every objective
         self._bound_of: dict[float, float] = {}  # the best bound of each tolerance
         self._tolerance = OPTIMALITY_TOLERANCE  # of the best bound of all
         self._until_s = math.inf
@@ -141,7 +157,7 @@ class Run(Generic[O_co]):
 
     @property
     def objective(self) -> float | None:
-        """Best objective so far in seconds; None while there is no feasible placement."""
+        """Best objective so far in seconds; None while there is no feasible answer."""
         return None if self.evaluation is None else self.evaluation.objective
 
     @property
@@ -167,24 +183,13 @@ class Run(Generic[O_co]):
         """Relative gap at which the solve is to stop; 0 if none was named."""
         return (self.stop.gap if self.stop else None) or 0.0
 
-    def offer(self, placement: Placement | ArrayLike, at_most: float | None = None) -> Evaluation:
-        """Let the judge score a placement, and keep it if it is feasible and better than the best so far.
+    @abstractmethod
+    def judge(self, answer: AnswerT) -> JudgementT:
+        """Score an answer."""
 
-        Parameters
-        ----------
-        placement
-            A placement, or ``[num_ops]`` device indices.
-        at_most
-            What the method promises that the objective does not exceed, in seconds.
-
-        Raises
-        ------
-        JudgeDisagreementError
-            The objective exceeds `at_most`, or lies below a proven bound, by more than the tolerance.
-        """
-        if not isinstance(placement, Placement):
-            placement = Placement.of(self.problem, placement)
-        evaluation = evaluate(self.problem, placement)
+    def keep(self, answer: AnswerT, at_most: float | None = None) -> JudgementT:
+        """Let the judge score an answer, and keep it if it is feasible and better than the best so far."""
+        evaluation = self.judge(answer)
         objective = evaluation.objective
         with self._lock:
             self.count_evaluations(1)
@@ -196,30 +201,30 @@ class Run(Generic[O_co]):
                 if self.nearest is None or len(evaluation.violations) < len(self.nearest.violations):
                     self.nearest = evaluation
             elif self.objective is None or objective < self.objective:
-                self.placement, self.evaluation, self._stale = placement, evaluation, 0
+                self.answer, self.evaluation, self._stale = answer, evaluation, 0
                 self._check_bound()
                 self._record()
         return evaluation
 
-    def settle_on(self, placement: Placement) -> None:
-        """Make a feasible placement the answer, though the judge may know a better one.
+    def settle_on(self, answer: AnswerT) -> None:
+        """Make a feasible answer the best, though the judge may know a better one.
 
         For methods that minimise what the judge cannot know, such as times measured on the devices.
 
         Raises
         ------
         InvalidProblemError
-            A placement that breaks a constraint.
+            An answer that breaks a constraint.
         """
-        evaluation = self.offer(placement)
+        evaluation = self.keep(answer)
         if not evaluation.is_feasible:
             raise InvalidProblemError(f"the answer to problem {self.problem.name!r} breaks: {evaluation.violations[0]}")
         if evaluation is not self.evaluation:
-            self.placement, self.evaluation = placement, evaluation
+            self.answer, self.evaluation = answer, evaluation
             self._record()
 
     def count_evaluations(self, count: int) -> None:
-        """Add `count` placements that a batched twin of the judge scored, none of them better than those offered."""
+        """Add `count` answers that a batched twin of the judge scored, none of them better than those offered."""
         with self._lock:
             self.evaluations += count
             self._stale += count
@@ -265,7 +270,7 @@ class Run(Generic[O_co]):
             self._record()
 
     def prove_infeasible(self, *violations: Violation, certificate: Certificate | None = None) -> StopReason:
-        """Record that no placement satisfies the constraints, and why; with a certificate if there is one."""
+        """Record that nothing satisfies the constraints, and why; with a certificate if there is one."""
         self.infeasible_because = violations
         self.certificate = certificate
         return StopReason.PROVED
@@ -296,6 +301,70 @@ class Run(Generic[O_co]):
         self.trace.append(line)
         if self._on_progress is not None:
             self._on_progress(line)
+
+
+class Run(BaseRun[Problem[O_co], Placement, Evaluation], Generic[O_co]):
+    """One solve of a placement problem in progress.
+
+    Parameters
+    ----------
+    problem, stop, seed, on_progress
+        As for `BaseRun`.
+    warm_start
+        A placement to start from, feasible or not.
+
+    Attributes
+    ----------
+    uncertainty : Callable[[], NDArray[np.float64]] or None
+        ``[num_ops]`` how undecided the last learned method is about the device of each op, in nats; None without one.
+    parts : dict
+        Runs of parts of the problem, by a key of the method's, for methods that come to the same parts again.
+    done : set of str
+        What an earlier method of a row has done, and a later one need not do again.
+    """
+
+    def __init__(
+        self,
+        problem: Problem[O_co],
+        stop: Stop | None = None,
+        seed: int = 0,
+        warm_start: Placement | None = None,
+        on_progress: Callable[[Incumbent], None] | None = None,
+    ) -> None:
+        super().__init__(problem, stop, seed, on_progress)
+        self.warm_start = warm_start
+        self.uncertainty: Callable[[], NDArray[np.float64]] | None = None
+        self.parts: dict[Any, Run[Any]] = {}
+        self.done: set[str] = set()
+        self._step_s = time_step_s(problem)
+
+    @property
+    def placement(self) -> Placement | None:
+        """Best placement so far."""
+        return self.answer
+
+    def judge(self, answer: Placement) -> Evaluation:
+        """Score a placement."""
+        return evaluate(self.problem, answer)
+
+    def offer(self, placement: Placement | ArrayLike, at_most: float | None = None) -> Evaluation:
+        """Let the judge score a placement, and keep it if it is feasible and better than the best so far.
+
+        Parameters
+        ----------
+        placement
+            A placement, or ``[num_ops]`` device indices.
+        at_most
+            What the method promises that the objective does not exceed, in seconds.
+
+        Raises
+        ------
+        JudgeDisagreementError
+            The objective exceeds `at_most`, or lies below a proven bound, by more than the tolerance.
+        """
+        if not isinstance(placement, Placement):
+            placement = Placement.of(self.problem, placement)
+        return self.keep(placement, at_most)
 
 
 class Method(ABC):

@@ -16,7 +16,7 @@ from placekit.placement import Placement, Violation
 from placekit.stop import StopReason, relative_gap
 from placekit.verification.certificates import Certificate, certificate_from_dict
 
-__all__ = ["OPTIMALITY_TOLERANCE", "SOLVER_TOLERANCE", "Incumbent", "Result", "Status"]
+__all__ = ["OPTIMALITY_TOLERANCE", "SOLVER_TOLERANCE", "BaseResult", "Incumbent", "Result", "Status"]
 
 OPTIMALITY_TOLERANCE = 1e-9
 """An objective within this relative gap of a bound is called optimal, if the bound lost nothing but the rounding of
@@ -56,30 +56,26 @@ class Incumbent:
     bound: float | None
 
 
-@dataclass(frozen=True)
-class Result:
-    """What `solve` returns: the best placement found, its score by the judge, and a proven bound.
+@dataclass(frozen=True, kw_only=True)
+class BaseResult:
+    """What is known of an answer, whatever it is.
 
     Parameters
     ----------
-    method, objective_name, problem_name
+    method, problem_name
         What was solved, and how.
     status, stop_reason
         What is known, and why the method returned.
-    placement
-        The best feasible placement; None if none was found.
     objective, lower_bound
-        Seconds; None where not known. No placement has an objective below `lower_bound`.
+        Seconds; None where not known. No answer has an objective below `lower_bound`.
     bound_name
         How the bound was proven.
-    device_loads
-        Load, memory and op count of every device.
     violations
-        Why there is no feasible placement, or of the placement that came closest; empty if feasible.
+        Why there is no feasible answer, or of the one that came closest; empty if feasible.
     trace
         Incumbents and bounds over time.
     runtime_s, evaluations
-        Wall seconds, and the number of placements that the judge scored.
+        Wall seconds, and the number of answers that the judge scored.
     seed
         The seed that makes the same answer again.
     info
@@ -89,6 +85,85 @@ class Result:
         the proof cannot tell more.
     compile_s
         Wall seconds of it in which kernels were compiled, or waited for: 0 but on the first runs of an installation.
+    """
+
+    method: str
+    problem_name: str
+    status: Status
+    stop_reason: StopReason
+    objective: float | None
+    lower_bound: float | None
+    bound_name: str | None
+    violations: tuple[Violation, ...]
+    trace: tuple[Incumbent, ...]
+    runtime_s: float
+    evaluations: int
+    seed: int
+    info: Mapping[str, Any] = field(default_factory=dict)
+    tolerance: float = OPTIMALITY_TOLERANCE
+    compile_s: float = 0.0
+
+    def _check(self, answer: object, what: str) -> None:
+        """Refuse parts that contradict each other."""
+        if (answer is None) != (self.objective is None):
+            raise InvalidProblemError(f"result: {what} and objective must be given together, or neither")
+        if self.objective is not None and self.lower_bound is not None and self.lower_bound > self.objective:
+            raise InvalidProblemError(f"result: lower bound {self.lower_bound} above the objective {self.objective}")
+        if (answer is not None) != (self.status in (Status.OPTIMAL, Status.FEASIBLE)):
+            raise InvalidProblemError(f"result: status {self.status} contradicts the {what}")
+
+    @property
+    def gap(self) -> float | None:
+        """Relative distance of the objective from the bound: ``(objective - bound) / objective``; None if unknown."""
+        return relative_gap(self.objective, self.lower_bound)
+
+    def _evidence(self) -> dict[str, Any]:
+        return {
+            "model": self.problem_name,
+            "method": self.method,
+            "objective": self.objective,
+            "lower_bound": self.lower_bound,
+            "bound_name": self.bound_name,
+            "gap": self.gap,
+            "status": str(self.status),
+            "stop_reason": str(self.stop_reason),
+            "runtime_s": self.runtime_s,
+            "tolerance": self.tolerance,
+            "compile_s": self.compile_s,
+            "evaluations": self.evaluations,
+            "seed": self.seed,
+            "violations": [asdict(violation) for violation in self.violations],
+            "trace": [[line.time_s, line.objective, line.bound] for line in self.trace],
+            "info": dict(self.info),
+        }
+
+    @staticmethod
+    def _evidence_of(data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields that `_evidence` wrote."""
+        same = ("method", "objective", "lower_bound", "bound_name", "runtime_s", "evaluations", "seed", "info")
+        return {name: data[name] for name in same} | {
+            "problem_name": data["model"],
+            "status": Status(data["status"]),
+            "stop_reason": StopReason(data["stop_reason"]),
+            "violations": tuple(Violation(**violation) for violation in data["violations"]),
+            "trace": tuple(Incumbent(*line) for line in data["trace"]),
+            "tolerance": data.get("tolerance", SOLVER_TOLERANCE),  # older files had one for all
+            "compile_s": data.get("compile_s", 0.0),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(BaseResult):
+    """What `solve` returns: the best placement found, its score by the judge, and a proven bound.
+
+    Parameters
+    ----------
+    objective_name
+        What was minimised.
+    placement
+        The best feasible placement; None if none was found.
+    device_loads
+        Load, memory and op count of every device.
     schedule
         When what runs where, for the execution models that have a clock.
     problem_hash
@@ -102,67 +177,27 @@ class Result:
         Parts that contradict each other, such as a bound above the objective.
     """
 
-    method: str
     objective_name: str
-    problem_name: str
-    status: Status
-    stop_reason: StopReason
     placement: Placement | None
-    objective: float | None
-    lower_bound: float | None
-    bound_name: str | None
     device_loads: tuple[DeviceLoad, ...]
-    violations: tuple[Violation, ...]
-    trace: tuple[Incumbent, ...]
-    runtime_s: float
-    evaluations: int
-    seed: int
-    info: Mapping[str, Any] = field(default_factory=dict)
-    tolerance: float = OPTIMALITY_TOLERANCE
-    compile_s: float = 0.0
     schedule: Schedule | None = field(default=None, compare=False)  # follows from the placement
     problem_hash: str | None = None
     certificate: Certificate | None = field(default=None, compare=False)  # written on demand only
 
     def __post_init__(self) -> None:
-        if (self.placement is None) != (self.objective is None):
-            raise InvalidProblemError("result: placement and objective must be given together, or neither")
-        if self.objective is not None and self.lower_bound is not None and self.lower_bound > self.objective:
-            raise InvalidProblemError(f"result: lower bound {self.lower_bound} above the objective {self.objective}")
-        if (self.placement is not None) != (self.status in (Status.OPTIMAL, Status.FEASIBLE)):
-            raise InvalidProblemError(f"result: status {self.status} contradicts the placement")
-
-    @property
-    def gap(self) -> float | None:
-        """Relative distance of the objective from the bound: ``(objective - bound) / objective``; None if unknown."""
-        return relative_gap(self.objective, self.lower_bound)
+        self._check(self.placement, "placement")
 
     def to_dict(self, *, with_certificate: bool = False) -> dict[str, Any]:
         """Return the result as JSON values; times in seconds. The certificate is left out unless it is asked for."""
         document = {
             "schema": "placekit/result/1",
-            "model": self.problem_name,
-            "method": self.method,
             "objective_name": self.objective_name,
-            "objective": self.objective,
-            "lower_bound": self.lower_bound,
-            "bound_name": self.bound_name,
-            "gap": self.gap,
-            "status": str(self.status),
-            "stop_reason": str(self.stop_reason),
-            "runtime_s": self.runtime_s,
-            "tolerance": self.tolerance,
-            "compile_s": self.compile_s,
-            "evaluations": self.evaluations,
-            "seed": self.seed,
+            **self._evidence(),
             "device_loads": {load.device: load.load_s for load in self.device_loads},
             "devices": [asdict(load) for load in self.device_loads],
             "placement": None if self.placement is None else self.placement.as_dict(),
             "steps": None if self.placement is None else self.placement.steps_as_dict(),
             "placement_hash": None if self.placement is None else self.placement.content_hash,
-            "violations": [asdict(violation) for violation in self.violations],
-            "trace": [[line.time_s, line.objective, line.bound] for line in self.trace],
-            "info": dict(self.info),
             "schedule": None if self.schedule is None else self.schedule.to_dict(),
             "problem_hash": self.problem_hash,
         }
@@ -187,24 +222,10 @@ class Result:
                 None if steps is None else np.array([steps[op] for op in ops]),
             )
         return cls(
-            method=data["method"],
+            **cls._evidence_of(data),
             objective_name=data["objective_name"],
-            problem_name=data["model"],
-            status=Status(data["status"]),
-            stop_reason=StopReason(data["stop_reason"]),
             placement=placement,
-            objective=data["objective"],
-            lower_bound=data["lower_bound"],
-            bound_name=data["bound_name"],
             device_loads=devices,
-            violations=tuple(Violation(**violation) for violation in data["violations"]),
-            trace=tuple(Incumbent(*line) for line in data["trace"]),
-            runtime_s=data["runtime_s"],
-            evaluations=data["evaluations"],
-            seed=data["seed"],
-            info=data["info"],
-            tolerance=data.get("tolerance", SOLVER_TOLERANCE),  # older files had one for all
-            compile_s=data.get("compile_s", 0.0),
             schedule=None if data["schedule"] is None else Schedule.from_dict(data["schedule"]),
             problem_hash=data.get("problem_hash"),
             certificate=certificate_from_dict(data.get("certificate")),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from placekit.errors import KernelsPendingError, UnsupportedProblemError
 from placekit.evaluate import DeviceLoad, evaluate
-from placekit.method import Method, Run
+from placekit.method import BaseRun, Method, Run
 from placekit.patience import waiting_while
 from placekit.placement import Placement, Violation
 from placekit.problem import Problem
@@ -23,7 +23,7 @@ from placekit.sizes import format_bytes_exactly
 from placekit.stop import Stop, StopReason
 from placekit.verification.certificates import NoDevice, Prices
 
-__all__ = ["solve"]
+__all__ = ["interruptible", "judged", "solve"]
 
 
 def solve(
@@ -90,7 +90,7 @@ def solve(
         raise UnsupportedProblemError(f"method {solver.name!r} cannot solve {problem!r}: {why_not}")
     start = warm_start.placement if isinstance(warm_start, Result) else warm_start
     run = Run(problem, stop, seed, start, on_progress)
-    with _interrupts(run), waiting_while(lambda: run.should_stop() is None):
+    with interruptible(run), waiting_while(lambda: run.should_stop() is None):
         reason = _find_infeasibility(run)
         if reason is None:
             if start is not None:
@@ -172,7 +172,7 @@ def _find_infeasibility(run: Run) -> StopReason | None:
 
 
 @contextmanager
-def _interrupts(run: Run) -> Iterator[None]:
+def interruptible(run: BaseRun[Any, Any, Any]) -> Iterator[None]:
     """While solving, Ctrl-C or SIGTERM asks the method for its best; a second one raises KeyboardInterrupt."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -194,38 +194,47 @@ def _interrupts(run: Run) -> Iterator[None]:
 def _sign(run: Run, method: str, reason: StopReason) -> Result:
     """Assemble the result from what the run holds; the best placement is scored once more."""
     loads: tuple[DeviceLoad, ...] = ()
-    violations: tuple[Violation, ...] = ()
     score = None
     if run.placement is not None:
         evaluation = evaluate(run.problem, run.placement)
         loads, score = evaluation.device_loads, evaluation.score
-        status = Status.OPTIMAL if run.is_proven else Status.FEASIBLE
-        reason = StopReason.PROVED if run.is_proven else reason
-    elif run.infeasible_because is not None:
-        status, violations = Status.INFEASIBLE, run.infeasible_because
-    else:
-        status = Status.UNKNOWN
-        violations = run.nearest.violations if run.nearest else ()
     return Result(
-        method=method,
+        **judged(run, method, reason),
         objective_name=run.problem.objective.name,
         problem_name=run.problem.name,
-        status=status,
-        stop_reason=reason,
         placement=run.placement,
-        objective=run.objective,
-        lower_bound=run.bound,
-        bound_name=run.bound_name,
         device_loads=loads,
-        violations=violations,
-        trace=tuple(run.trace),
-        runtime_s=run.elapsed_s,
-        tolerance=run.tolerance,
-        compile_s=run.compile_s,
-        evaluations=run.evaluations,
-        seed=run.seed,
-        info=run.info,
         schedule=None if score is None else score.schedule,
         problem_hash=run.problem.content_hash,
         certificate=run.certificate,
     )
+
+
+def judged(run: BaseRun[Any, Any, Any], method: str, reason: StopReason) -> dict[str, Any]:
+    """Return the fields of a `BaseResult` that a run holds."""
+    violations: tuple[Violation, ...] = ()
+    if run.answer is not None:
+        status = Status.OPTIMAL if run.is_proven else Status.FEASIBLE
+        reason = StopReason.PROVED if run.is_proven else reason
+    elif run.infeasible_because is not None:
+        status, violations = Status.INFEASIBLE, run.infeasible_because
+        reason = StopReason.PROVED
+    else:
+        status = Status.UNKNOWN
+        violations = run.nearest.violations if run.nearest else ()
+    return {
+        "method": method,
+        "status": status,
+        "stop_reason": reason,
+        "objective": run.objective,
+        "lower_bound": run.bound,
+        "bound_name": run.bound_name,
+        "violations": violations,
+        "trace": tuple(run.trace),
+        "runtime_s": run.elapsed_s,
+        "evaluations": run.evaluations,
+        "seed": run.seed,
+        "info": run.info,
+        "tolerance": run.tolerance,
+        "compile_s": run.compile_s,
+    }

@@ -192,7 +192,7 @@ def test_no_method_asks_which_objective_it_has() -> None:
 
 def test_info_is_a_report_and_never_a_control() -> None:
     """Methods write to ``run.info``, and none reads it: what they share travels in typed fields."""
-    reads = re.compile(r"(?<!info=)\b(?:self\.)?run\.info(?!\[[^]]*\] = | \|= |\.update\()")
+    reads = re.compile(r"(?<!info=)(?<!\"info\": )\b(?:self\.)?run\.info(?!\[[^]]*\] = | \|= |\.update\()")
     reading = [
         f"{path.relative_to(ROOT).as_posix()}: {line.strip()}"
         for path in source_files()

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from placekit.errors import InvalidFileError
 from placekit.io.atomic import write_json
 from placekit.io.reading import MAX_NAME_LENGTH, blaming, read_json, validated
-from placekit.result import Status
+from placekit.result import SOLVER_TOLERANCE, Status
 from placekit.stop import StopReason
 from placekit.training.result import PlanResult
 
@@ -83,6 +83,8 @@ class TrainingPlanModel(_Strict):
     status: _Name
     stop_reason: _Name
     runtime_s: _NonNegative
+    tolerance: _NonNegative = SOLVER_TOLERANCE  # what older files mean
+    compile_s: _NonNegative = 0.0
     evaluations: _Count
     seed: int
     num_devices: _Degree

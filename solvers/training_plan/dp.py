@@ -29,6 +29,7 @@ from typing import Any, ClassVar, Self
 
 from placekit.params import read_params
 from placekit.placement import Violation
+from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.training_plan.search import MAX_NODES, PlanSearch, Stopped
 from placekit.solvers.training_plan.tables import Ideals, Tables, all_ideals, linear_orders, some_ideals
 from placekit.stop import StopReason
@@ -37,7 +38,7 @@ from placekit.training.run import PlanRun
 
 __all__ = ["Sweep", "TrainingDp", "TrainingDpParams"]
 
-IMPROVEMENT = 1e-9
+IMPROVEMENT = 0.9 * OPTIMALITY_TOLERANCE
 """Relative: plans within this of the best known are not looked for; far above what sums of floats can lose."""
 GROWTH = (1.01, 1.03, 1.1, 1.3)
 """Factors between targets while none has a plan; then comes the largest target of all."""
@@ -129,7 +130,7 @@ class Sweep:
         self.run, self.search, self.counts, self.is_complete = run, search, counts, is_complete
         self.low_s = float(search.ideals.work_s[-1]) / devices * (1 - 1e-12)
         self.slowest_s = search.slowest_s()
-        run.raise_bound(self.low_s, FLUID)
+        run.raise_bound(self.low_s, FLUID, tolerance=OPTIMALITY_TOLERANCE)
 
     def narrow(self, fine: float) -> StopReason:
         """Go from target to target; with all ideals to a proof, else to a gap of `fine`."""
@@ -173,7 +174,7 @@ class Sweep:
             return self._no_plan() if self.is_complete else StopReason.FINISHED
         self.low_s = target_s
         if self.is_complete:
-            run.raise_bound(target_s * (1 - 2e-11), TARGETS)
+            run.raise_bound(target_s * (1 - 2e-11), TARGETS, tolerance=OPTIMALITY_TOLERANCE)
         return None
 
     def _no_plan(self) -> StopReason:

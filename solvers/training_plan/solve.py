@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
 from placekit.errors import InvalidProblemError, KernelsPendingError, UnknownNameError, did_you_mean
 from placekit.patience import waiting_while
-from placekit.placement import Violation
-from placekit.result import SOLVER_TOLERANCE, Incumbent, Status
+from placekit.result import Incumbent
+from placekit.solve import interruptible, judged
 from placekit.stop import Stop, StopReason
 from placekit.training.evaluate import StageLoad
 from placekit.training.problem import TrainingProblem
@@ -111,78 +107,37 @@ def solve_plan(
     """
     worker = plan_method(method, params)
     run = PlanRun(problem, stop, seed, on_progress)
-    with _interrupts(run), waiting_while(lambda: run.should_stop() is None):
+    with interruptible(run), waiting_while(lambda: run.should_stop() is None):
         try:
             reason = worker.run(run)
         except KernelsPendingError as error:
             run.info["kernels"] = str(error)
             reason = run.should_stop() or StopReason.TIME
-    if run.compile_s > 0:
-        run.info["compile_s"] = run.compile_s
     return _sign(run, worker.name, reason)
-
-
-@contextmanager
-def _interrupts(run: PlanRun) -> Iterator[None]:
-    """While planning, Ctrl-C asks the method to return its best; a second one raises KeyboardInterrupt."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def on_interrupt(signum: int, frame: FrameType | None) -> None:
-        if run.interrupted.is_set():
-            signal.default_int_handler(signum, frame)
-        run.interrupted.set()
-
-    previous = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def _sign(run: PlanRun, method: str, reason: StopReason) -> PlanResult:
     """Assemble the result from what the run holds."""
     problem = run.problem
     loads: tuple[StageLoad, ...] = ()
-    violations: tuple[Violation, ...] = ()
     names: tuple[str, ...] = ()
     if run.plan is not None and run.evaluation is not None:
         loads = run.evaluation.stages
-        proved = run.gap is not None and run.gap <= SOLVER_TOLERANCE
-        status = Status.OPTIMAL if proved else Status.FEASIBLE
-        reason = StopReason.PROVED if proved else reason
         chosen = {
             v: problem.layers[v].choices[stage.tensor_degree][c].name
             for stage in run.plan.stages
             for v, c in zip(stage.layers, stage.choices, strict=True)
         }
         names = tuple(chosen[v] for v in range(problem.num_layers))
-    elif run.infeasible_because is not None:
-        status, violations, reason = Status.INFEASIBLE, run.infeasible_because, StopReason.PROVED
-    else:
-        status = Status.UNKNOWN
-        violations = run.nearest.violations if run.nearest else ()
     return PlanResult(
-        method=method,
+        **judged(run, method, reason),
         problem_name=problem.name,
-        status=status,
-        stop_reason=reason,
         plan=run.plan,
-        objective=run.objective,
-        lower_bound=run.bound,
-        bound_name=run.bound_name,
         stages=loads,
-        violations=violations,
-        trace=tuple(run.trace),
-        runtime_s=run.elapsed_s,
-        evaluations=run.evaluations,
-        seed=run.seed,
         layer_names=tuple(layer.name for layer in problem.layers),
         choice_names=names,
         num_devices=problem.num_devices,
         memory_bytes=problem.memory_bytes,
         bandwidth_bytes_per_s=problem.bandwidth_bytes_per_s,
         num_microbatches=problem.num_microbatches,
-        info=run.info,
     )
