@@ -47,6 +47,8 @@ class Contraction(Generic[O_co]):
     net_time_s
         ``[num_nets, num_kinds, 2]`` seconds that a device spends on the net's forward and backward tensors if the net
         touches the device and leaves it.
+    net_of_tensor
+        ``[num_tensors]`` net of each tensor; -1 for one inside a class, and for one that costs no kind any time.
     senders, receivers
         Distinct edges of the order graph between different classes.
     """
@@ -60,6 +62,7 @@ class Contraction(Generic[O_co]):
     net_offsets: NDArray[np.int64]
     net_pins: NDArray[np.int64]
     net_time_s: NDArray[np.float64]
+    net_of_tensor: NDArray[np.int64]
     senders: NDArray[np.int64]
     receivers: NDArray[np.int64]
 
@@ -141,7 +144,7 @@ def _contract(problem: Problem[O_co], class_of_op: NDArray[np.int64], leader: ND
     for op in np.flatnonzero(problem.pinned >= 0):
         allowed[class_of_op[op], np.arange(platform.num_devices) != problem.pinned[op]] = False
 
-    offsets, pins, net_time_s = _nets(problem, class_of_op)
+    offsets, pins, net_time_s, net_of_tensor = _nets(problem, class_of_op)
     senders, receivers = class_of_op[problem.order_edges[0]], class_of_op[problem.order_edges[1]]
     keys = distinct(senders[senders != receivers] * num_classes + receivers[senders != receivers])
     senders, receivers = np.divmod(keys, num_classes)
@@ -155,6 +158,7 @@ def _contract(problem: Problem[O_co], class_of_op: NDArray[np.int64], leader: ND
         net_offsets=offsets,
         net_pins=pins,
         net_time_s=net_time_s,
+        net_of_tensor=net_of_tensor,
         senders=senders,
         receivers=receivers,
     )
@@ -175,7 +179,8 @@ def _fuse_cycles(problem: Problem, class_of_op: NDArray[np.int64]) -> NDArray[np
 
 def _nets(
     problem: Problem, class_of_op: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """Return offsets, pins and times of the nets, and the net of every tensor."""
     graph, num_kinds = problem.graph, len(problem.platform.kinds)
     weights = problem.costs.transfer_time_s
     backward = graph.is_backward[graph.tensor_producer].astype(np.int64)
@@ -198,9 +203,12 @@ def _nets(
         start = end
     total = np.zeros((len(index), num_kinds, 2))
     np.add.at(total.transpose(0, 2, 1), (net, backward[moved]), weights[moved])
+    net_of_tensor = np.full(graph.num_tensors, -1)
+    net_of_tensor[moved] = net
     sizes = [len(key) // width for key in index]
     return (
         np.cumsum([0, *sizes], dtype=np.int64),
         np.array(np.frombuffer(b"".join(index), dtype=np.int64)),  # a copy: the buffer is read-only
         total,
+        net_of_tensor,
     )

@@ -30,7 +30,7 @@ from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE, Incumbent
 from placekit.stop import Progress, Stop, StopReason, relative_gap
 from placekit.time_step import round_up_to_step, time_step_s
-from placekit.verification.certificates import Certificate
+from placekit.verification.certificates import Certificate, CertificateSource
 
 __all__ = ["MAX_SEED", "BaseRun", "Method", "Run"]
 
@@ -111,7 +111,7 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
         self.evaluation: JudgementT | None = None
         self.bound: float | None = None
         self.bound_name: str | None = None
-        self.certificate: Certificate | None = None
+        self._certificate: CertificateSource = None
         self.infeasible_because: tuple[Violation, ...] | None = None
         self.nearest: JudgementT | None = None
         self.evaluations = 0
@@ -179,6 +179,13 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
         return self.gap is not None and self.gap <= self.tolerance
 
     @property
+    def certificate(self) -> Certificate | None:
+        """What the best bound, or that there is no placement, was proven with; None without one."""
+        if self._certificate is not None and callable(self._certificate):
+            self._certificate = self._certificate()
+        return self._certificate
+
+    @property
     def asked_gap(self) -> float:
         """Relative gap at which the solve is to stop; 0 if none was named."""
         return (self.stop.gap if self.stop else None) or 0.0
@@ -230,7 +237,7 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
             self._stale += count
 
     def raise_bound(
-        self, bound: float, name: str, certificate: Certificate | None = None, *, tolerance: float = SOLVER_TOLERANCE
+        self, bound: float, name: str, certificate: CertificateSource = None, *, tolerance: float = SOLVER_TOLERANCE
     ) -> None:
         """Keep a proven lower bound (seconds) if it is better than the best so far.
 
@@ -244,7 +251,7 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
         name
             How it was proven.
         certificate
-            What anybody can check it by; None without one.
+            What anybody can check it by, or a function that makes it at the end of the run; None without one.
         tolerance
             Relative gap within which an objective is optimal as far as this proof can tell: `OPTIMALITY_TOLERANCE` for
             one that loses nothing but the rounding of sums, `SOLVER_TOLERANCE` for one by a solver with tolerances or
@@ -258,21 +265,20 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
         with self._lock:
             if self._step_s is not None:
                 rounded = round_up_to_step(bound, self._step_s)
-                if rounded > bound:
-                    # a certificate knows nothing of steps
-                    bound, certificate, tolerance = rounded, None, OPTIMALITY_TOLERANCE
+                if rounded > bound:  # whoever checks the certificate knows of steps, too
+                    bound, tolerance = rounded, OPTIMALITY_TOLERANCE
             self._bound_of[tolerance] = max(bound, self._bound_of.get(tolerance, bound))
             if self.bound is not None and bound <= self.bound:
                 return
             self.bound, self.bound_name = float(bound), name  # numpy's numbers print their type
-            self.certificate, self._tolerance = certificate, tolerance
+            self._certificate, self._tolerance = certificate, tolerance
             self._check_bound()
             self._record()
 
     def prove_infeasible(self, *violations: Violation, certificate: Certificate | None = None) -> StopReason:
         """Record that nothing satisfies the constraints, and why; with a certificate if there is one."""
         self.infeasible_because = violations
-        self.certificate = certificate
+        self._certificate = certificate
         return StopReason.PROVED
 
     def should_stop(self) -> StopReason | None:

@@ -5,7 +5,7 @@ Only the form is checked here. Whether a certificate is of the problem, and what
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -13,6 +13,7 @@ __all__ = ["CertificateModel"]
 
 _Index = Annotated[int, Field(ge=0, lt=2**63)]
 _Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _Model(BaseModel):
@@ -67,7 +68,7 @@ class NetModel(BaseModel):
     tensors: list[_Index]
     profile: list[_Index]
     op: list[_Index]
-    seconds: list[Annotated[float, Field(allow_inf_nan=False)]]
+    seconds: list[_Seconds]
 
     @model_validator(mode="after")
     def _lengths_agree(self) -> NetModel:
@@ -76,8 +77,29 @@ class NetModel(BaseModel):
         return self
 
 
-class PricesModel(_Model):
+class EdgeModel(BaseModel):
+    """An edge of a path, its weight, and columns of prices."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    sender: _Index
+    receiver: _Index
+    weight: _Weight
+    profile: list[_Index]
+    op: list[_Index]
+    seconds: list[_Seconds]
+
+    @model_validator(mode="after")
+    def _lengths_agree(self) -> EdgeModel:
+        if not len(self.profile) == len(self.op) == len(self.seconds):
+            raise ValueError("profile, op and seconds of an edge must have one length")
+        return self
+
+
+class DualsModel(BaseModel):
     """Dual multipliers."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     kind: Literal["prices"]
     profile_of_device: list[_Index]
@@ -86,14 +108,52 @@ class PricesModel(_Model):
     memory_price: list[_Weight]
     op_weight: OpWeightsModel
     nets: list[NetModel]
+    edges: list[EdgeModel] = []
 
     @model_validator(mode="after")
-    def _lengths_agree(self) -> PricesModel:
+    def _lengths_agree(self) -> Self:
         if len(self.op_weight.op) != len(self.op_weight.weights):
             raise ValueError("op and weights of op_weight must have one length")
         return self
 
 
+class PricesModel(DualsModel, _Model):
+    """Dual multipliers as a certificate of their own."""
+
+
+class OrderModel(BaseModel):
+    """Columns: edges of the order graph, and their prices."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    sender: list[_Index]
+    receiver: list[_Index]
+    seconds: list[_Seconds]
+
+    @model_validator(mode="after")
+    def _lengths_agree(self) -> OrderModel:
+        if not len(self.sender) == len(self.receiver) == len(self.seconds):
+            raise ValueError("sender, receiver and seconds of an order must have one length")
+        return self
+
+
+class OrderedPricesModel(BaseModel):
+    """Dual multipliers of one direction."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    prices: DualsModel
+    order: OrderModel
+
+
+class DirectionsModel(_Model):
+    """Dual multipliers for either order of two devices."""
+
+    kind: Literal["directions"]
+    cases: Annotated[list[OrderedPricesModel | None], Field(min_length=2, max_length=2)]
+
+
 CertificateModel = Annotated[
-    LargestOpModel | NoDeviceModel | CriticalPathModel | WorkInWindowModel | PricesModel, Field(discriminator="kind")
+    LargestOpModel | NoDeviceModel | CriticalPathModel | WorkInWindowModel | PricesModel | DirectionsModel,
+    Field(discriminator="kind"),
 ]

@@ -3,21 +3,25 @@ r"""Certificates: what a bound was proven with, small and typed, for anybody to 
 Ops, tensors and devices are positions in the problem's own lists. A *group* is what must share a device: the ops of
 one colocation label or fused group, and under acyclic contiguity the groups that lie on a common cycle of the order
 graph (no acyclic placement can separate those). A certificate names a group by any of its ops. What each kind proves,
-and why, is in :mod:`placekit.verification.proofs`; the file format is in ``docs/verify.md``.
+and why, is in :mod:`placekit.verification.proofs` and what it imports; the file format is in ``docs/verify.md``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 __all__ = [
     "CERTIFICATES",
     "Certificate",
+    "CertificateSource",
     "CriticalPath",
+    "Directions",
     "LargestOp",
     "NoDevice",
+    "OrderedPrices",
+    "PricedEdge",
     "PricedNet",
     "Prices",
     "WorkInWindow",
@@ -150,6 +154,38 @@ class PricedNet:
 
 
 @dataclass(frozen=True, slots=True)
+class PricedEdge:
+    """An edge that is a share of a path, whose device changes cost subgraphs: the two ends hand the cost out.
+
+    Parameters
+    ----------
+    sender, receiver
+        Its ops.
+    weight
+        Share of the path.
+    prices
+        As of `PricedNet`.
+    """
+
+    sender: int
+    receiver: int
+    weight: float
+    prices: tuple[tuple[int, int, float], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the edge as JSON values: the prices as columns."""
+        columns: list[list[Any]] = [list(column) for column in zip(*self.prices, strict=True)] or [[], [], []]
+        ends = {"sender": self.sender, "receiver": self.receiver, "weight": self.weight}
+        return {**ends, **dict(zip(("profile", "op", "seconds"), columns, strict=True))}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PricedEdge:
+        """Return the edge that `to_dict` wrote (the data must already be validated)."""
+        prices = tuple(zip(data["profile"], data["op"], data["seconds"], strict=True))
+        return cls(data["sender"], data["receiver"], data["weight"], prices)
+
+
+@dataclass(frozen=True, slots=True)
 class Prices:
     """Dual multipliers: weights of devices, prices of memory and flows through nets; minimum cuts are among them.
 
@@ -166,6 +202,8 @@ class Prices:
         (op, ``[num_passes]`` weights): weight of the time of the group of the op, wherever it is.
     nets
         Flows through nets.
+    edges
+        Serial latency: edges of paths along which subgraphs are counted.
     """
 
     kind: ClassVar[str] = "prices"
@@ -176,6 +214,7 @@ class Prices:
     memory_price: tuple[float, ...]
     op_weight: tuple[tuple[int, tuple[float, ...]], ...] = ()
     nets: tuple[PricedNet, ...] = ()
+    edges: tuple[PricedEdge, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the certificate as JSON values."""
@@ -190,6 +229,7 @@ class Prices:
                 "weights": [list(weights) for _, weights in self.op_weight],
             },
             "nets": [net.to_dict() for net in self.nets],
+            **({"edges": [edge.to_dict() for edge in self.edges]} if self.edges else {}),
         }
 
     @classmethod
@@ -205,13 +245,72 @@ class Prices:
                 for op, weights in zip(data["op_weight"]["op"], data["op_weight"]["weights"], strict=True)
             ),
             tuple(PricedNet.from_dict(net) for net in data["nets"]),
+            tuple(PricedEdge.from_dict(edge) for edge in data.get("edges") or ()),
         )
 
 
-Certificate = LargestOp | CriticalPath | WorkInWindow | NoDevice | Prices
+@dataclass(frozen=True, slots=True)
+class OrderedPrices:
+    """Prices for placements in which one device comes before the other.
+
+    Parameters
+    ----------
+    prices
+        The prices.
+    order
+        (sender, receiver, seconds) of edges of the order graph: what the receiver pays, and the sender receives, on the
+        device that comes first.
+    """
+
+    prices: Prices
+    order: tuple[tuple[int, int, float], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the prices as JSON values: the order as columns."""
+        columns: list[list[Any]] = [list(column) for column in zip(*self.order, strict=True)] or [[], [], []]
+        names = "sender", "receiver", "seconds"
+        return {"prices": self.prices.to_dict(), "order": dict(zip(names, columns, strict=True))}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> OrderedPrices:
+        """Return the prices that `to_dict` wrote (the data must already be validated)."""
+        order = data["order"]
+        columns = order["sender"], order["receiver"], order["seconds"]
+        return cls(Prices.from_dict(data["prices"]), tuple(zip(*columns, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Directions:
+    """Two devices under contiguity acyclic: one of them comes first, and both cases have prices.
+
+    Parameters
+    ----------
+    cases
+        Prices if device 0 comes first, and if device 1 does; None for a case without any placement.
+    """
+
+    kind: ClassVar[str] = "directions"
+
+    cases: tuple[OrderedPrices | None, OrderedPrices | None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the certificate as JSON values."""
+        return {"kind": self.kind, "cases": [None if case is None else case.to_dict() for case in self.cases]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Directions:
+        """Return the certificate that `to_dict` wrote (the data must already be validated)."""
+        first, second = (None if case is None else OrderedPrices.from_dict(case) for case in data["cases"])
+        return cls((first, second))
+
+
+Certificate: TypeAlias = LargestOp | CriticalPath | WorkInWindow | NoDevice | Prices | Directions
+
+CertificateSource: TypeAlias = Certificate | Callable[[], Certificate | None] | None
+"""A certificate, or what makes it on demand: most bounds are soon replaced by better ones. None for none."""
 
 CERTIFICATES: Mapping[str, type[Certificate]] = {
-    kind.kind: kind for kind in (LargestOp, CriticalPath, WorkInWindow, NoDevice, Prices)
+    kind.kind: kind for kind in (LargestOp, CriticalPath, WorkInWindow, NoDevice, Prices, Directions)
 }
 """Every kind by its name in files."""
 

@@ -17,7 +17,9 @@ from placekit.verification.exhaustive import MAX_STEPS, enumerate_all
 from placekit.verification.ideals import reaches_below
 from placekit.verification.judge import CONSTRAINTS, broken_constraints, objective
 from placekit.verification.paths import longest_path
-from placekit.verification.proofs import NOTHING_FEASIBLE, Bound, fastest_everywhere, proven, with_subgraphs
+from placekit.verification.prices import NOTHING_FEASIBLE, Bound, with_subgraphs
+from placekit.verification.proofs import fastest_everywhere, proven
+from placekit.verification.steps import rounded_up, step_of
 
 if TYPE_CHECKING:
     from placekit.problem import Problem
@@ -158,8 +160,9 @@ def verify(result: Result, problem: Problem, *, max_steps: int = MAX_STEPS) -> V
 def certifies(certificate: Certificate, bound_s: float | None, problem: Problem) -> bool:
     """Return whether `certificate` proves that no objective is below `bound_s` seconds; None: there is no placement."""
     try:
-        value = proven(ExactProblem.of(problem), certificate)
-        return value is NOTHING_FEASIBLE if bound_s is None else _reaches(value, Fraction(bound_s))
+        exact = ExactProblem.of(problem)
+        value = proven(exact, certificate)
+        return value is NOTHING_FEASIBLE if bound_s is None else _reaches(exact, value, Fraction(bound_s))
     except InvalidCertificateError:
         return False
 
@@ -168,8 +171,11 @@ def _relative(difference: Fraction, value: Fraction) -> float:
     return float(difference / abs(value)) if value else float(difference != 0)
 
 
-def _reaches(value: Bound, claimed: Fraction) -> bool:
-    return value is NOTHING_FEASIBLE or Fraction(value) * (1 + BOUND_TOLERANCE) >= claimed
+def _reaches(exact: ExactProblem, value: Bound, claimed: Fraction) -> bool:
+    """Return whether no objective is below `claimed` if none is below `value`."""
+    if value is NOTHING_FEASIBLE or Fraction(value) * (1 + BOUND_TOLERANCE) >= claimed:
+        return True
+    return rounded_up(Fraction(value), step_of(exact)) * (1 + BOUND_TOLERANCE) >= claimed
 
 
 def _same_problem(result: Result, problem: Problem) -> Check:
@@ -254,12 +260,12 @@ def _bound(exact: ExactProblem, result: Result, max_steps: int) -> tuple[Check, 
             value = proven(exact, result.certificate)
         except InvalidCertificateError as error:
             return Check("bound", Outcome.FAILED, f"{said}: certificate {kind}: {error}"), None
-        if _reaches(value, claimed):
+        if _reaches(exact, value, claimed):
             return Check("bound", Outcome.CHECKED, f"{said} by certificate: {kind}"), claimed
         detail = f"{said}: certificate {kind} proves no more than {float(value)!r} s"
         return Check("bound", Outcome.FAILED, detail), None
     for how, value in _from_scratch(exact):
-        if _reaches(value, claimed):
+        if _reaches(exact, value, claimed):
             return Check("bound", Outcome.CHECKED, f"{said} by {how}"), claimed
     below = claimed * (1 - BOUND_TOLERANCE)
     reached = reaches_below(exact, below)

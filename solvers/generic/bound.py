@@ -11,7 +11,7 @@ from placekit.solvers.generic.greedy import Greedy
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.pipedream import PipeDream, PipeDreamParams
 from placekit.stop import StopReason
-from placekit.verification.certificates import Certificate
+from placekit.verification.certificates import CertificateSource
 
 __all__ = ["DEFAULT_TIME_LIMIT_S", "BoundMethod", "KeepBound", "QuickBound", "recorded"]
 
@@ -22,7 +22,7 @@ DEFAULT_TIME_LIMIT_S = 60.0
 class KeepBound(Protocol):
     """Takes bounds in seconds, with their names and, where they have one, their certificates."""
 
-    def __call__(self, bound_s: float, name: str, certificate: Certificate | None = None) -> None:
+    def __call__(self, bound_s: float, name: str, certificate: CertificateSource = None) -> None:
         """Keep a bound."""
 
 
@@ -31,7 +31,7 @@ def recorded(run: Run) -> KeepBound:
     proven: dict[str, float] = {}
     run.info["lower_bounds_s"] = proven
 
-    def keep(bound_s: float, name: str, certificate: Certificate | None = None) -> None:
+    def keep(bound_s: float, name: str, certificate: CertificateSource = None) -> None:
         run.raise_bound(bound_s, name, certificate)
         kept_s = run.bound if run.bound_name == name else None  # the run may round a bound up
         proven[name] = bound_s if kept_s is None else max(bound_s, kept_s)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction, contract
 from placekit.method import Run
@@ -12,13 +14,15 @@ from placekit.objectives import SerialLatency
 from placekit.problem import Problem
 from placekit.solvers.generic.bound import DEFAULT_TIME_LIMIT_S, BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op
-from placekit.solvers.serial_latency.decomposition import decomposition_bounds
+from placekit.solvers.serial_latency.certificates import cut_prices, flow_prices
+from placekit.solvers.serial_latency.decomposition import Decomposed, decomposition_bounds
 from placekit.solvers.serial_latency.expansion import best_labels
 from placekit.solvers.serial_latency.flow import FLOAT_SLACK
 from placekit.solvers.serial_latency.labels import Labels, labels_of
 from placekit.solvers.serial_latency.paths import price_paths
 from placekit.solvers.serial_latency.subgraphs import fewest_subgraphs
 from placekit.stop import StopReason
+from placekit.verification.certificates import CertificateSource
 
 __all__ = ["SerialLatencyBound", "lower_bounds", "serial_latency_bound", "with_subgraphs"]
 
@@ -45,8 +49,8 @@ def with_subgraphs(contraction: Contraction[SerialLatency], bound_s: float) -> f
 
 def serial_latency_bound(
     problem: Problem[SerialLatency], *, max_rounds: int = 100, should_stop: Callable[[], bool] | None = None
-) -> tuple[float, str]:
-    """Prove a lower bound on the serial latency of every feasible placement, with its name.
+) -> tuple[float, str, CertificateSource]:
+    """Prove a lower bound on the serial latency of every feasible placement; return it with its name and certificate.
 
     Memory limits and contiguity are left out, and subgraphs are counted from below (`with_subgraphs`, and along paths:
     :mod:`placekit.solvers.serial_latency.paths`). Without any of the three the bound is the optimum for two kinds; for
@@ -72,40 +76,47 @@ def serial_latency_bound(
     objective = problem.objective
     contraction = contract(problem)
     if not contraction.allowed.any(axis=1).all():
-        return 0.0, "minimum cut"
+        return 0.0, "minimum cut", None
     labels = labels_of(contraction)
 
-    def proven_s(of: Labels) -> float:
-        label, cut = best_labels(of, should_stop)
-        if cut is not None:
-            return cut.bound
-        best_s = 0.0
-        for bound_s in decomposition_bounds(of, of.value_s(label), max_rounds):
-            best_s = max(best_s, bound_s)
+    def decomposed(of: Labels, label: NDArray[np.int64]) -> Decomposed | None:
+        best = None
+        for found in decomposition_bounds(of, of.value_s(label), max_rounds):
+            best = found
             if is_told_to_stop():
                 break
-        return best_s
+        return best
 
-    bound_s = with_subgraphs(contraction, proven_s(labels))
+    label, cut = best_labels(labels, should_stop)
+    floor_s = 0.0
+    proof: CertificateSource = None
+    if cut is not None:
+        floor_s, proof = cut.bound, partial(cut_prices, contraction, labels, cut)
+    elif (best := decomposed(labels, label)) is not None:
+        floor_s, proof = best.bound_s, partial(flow_prices, contraction, labels, best.flow_s)
+    bound_s = with_subgraphs(contraction, floor_s)
     name = "minimum cut" if labels.num_labels <= 2 else "minimum cut per device"
-    if objective.subgraph_cost_s and labels.num_labels > 1 and not is_told_to_stop():
-        along_s, last = 0.0, None
-        for last in price_paths(contraction, labels):
-            along_s = max(along_s, last.bound_s)
-            if is_told_to_stop():
-                break
-        if last is not None and last.cut is None:
-            along_s = last.bound_of(proven_s(last.labels))
-        if along_s > bound_s:
-            return along_s, f"{name} and changes along paths"
-    return bound_s, name
+    if not objective.subgraph_cost_s or labels.num_labels == 1 or is_told_to_stop():
+        return bound_s, name, proof
+    along: tuple[float, CertificateSource] = (0.0, None)
+    last = None
+    for last in price_paths(contraction, labels):
+        if last.bound_s > along[0]:
+            along = last.bound_s, partial(last.certificate, contraction)
+        if is_told_to_stop():
+            break
+    if last is not None and last.cut is None and (best := decomposed(last.labels, last.label)) is not None:
+        along = last.bound_of(best.bound_s), partial(last.certificate, contraction, best.flow_s)
+    if along[0] > bound_s:
+        return along[0], f"{name} and changes along paths", along[1]
+    return bound_s, name, proof
 
 
 def lower_bounds(
     problem: Problem[SerialLatency], *, should_stop: Callable[[], bool] | None = None
-) -> Iterator[tuple[float, str]]:
-    """Yield lower bounds in seconds and their names, the quick one first, until it is time to stop."""
-    yield largest_op(problem)
+) -> Iterator[tuple[float, str, CertificateSource]]:
+    """Yield lower bounds in seconds, names and certificates, the quick one first, until it is time to stop."""
+    yield (*largest_op(problem), None)
     if should_stop is None or not should_stop():
         yield serial_latency_bound(problem, should_stop=should_stop)
 
@@ -118,6 +129,6 @@ class SerialLatencyBound(BoundMethod):
         keep = recorded(run)
         self.offer_quickly(run)
         with run.limited_to(DEFAULT_TIME_LIMIT_S if run.remaining_s is None else None):
-            for bound_s, name in lower_bounds(run.problem, should_stop=lambda: run.should_stop() is not None):
-                keep(bound_s, name)
+            for found in lower_bounds(run.problem, should_stop=lambda: run.should_stop() is not None):
+                keep(*found)
             return run.should_stop() or StopReason.FINISHED

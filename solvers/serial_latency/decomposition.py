@@ -22,13 +22,15 @@ Programming 102, 2005 (submodular multiway partition); Polyak, "Minimization of 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placekit.solvers.serial_latency.flow import FLOAT_SLACK, CutCost
 from placekit.solvers.serial_latency.labels import Labels
 
-__all__ = ["decomposition_bounds"]
+__all__ = ["Decomposed", "decomposition_bounds"]
 
 PATIENCE = 3
 """Rounds without a better bound after which the steps are halved."""
@@ -36,8 +38,15 @@ SMALLEST_STEP = 0.02
 """Share of Polyak's step below which no more comes of it."""
 
 
-def decomposition_bounds(labels: Labels, target_s: float, max_rounds: int = 200) -> Iterator[float]:
-    """Yield lower bounds on work and transfers in seconds, each better than those before.
+class Decomposed(NamedTuple):
+    """A lower bound on work and transfers in seconds, and its proof: ``[pins, labels]`` flows into the nets."""
+
+    bound_s: float
+    flow_s: NDArray[np.float64]
+
+
+def decomposition_bounds(labels: Labels, target_s: float, max_rounds: int = 200) -> Iterator[Decomposed]:
+    """Yield lower bounds on work and transfers, each better than those before.
 
     Parameters
     ----------
@@ -57,17 +66,18 @@ def decomposition_bounds(labels: Labels, target_s: float, max_rounds: int = 200)
     splits = [labels.nets(labels.net_time_s[:, k]) for k in range(labels.num_labels)]
     best, share, idle = -np.inf, 1.0, 0
     for _ in range(max_rounds):
-        taken = np.zeros(len(price))
+        taken, flows = np.zeros(len(price)), []
         bound = float(price.sum()) - FLOAT_SLACK * float(np.abs(price).sum())
         for k, split in enumerate(splits):
             able = np.isfinite(labels.time_s[:, k])
             second = np.where(is_only & able, np.inf, 0.0)
             cut = CutCost(labels.time_s[:, k] - price, second, split=split).minimise()
             bound += cut.bound
+            flows.append(cut.pin_flow)
             taken += cut.is_first
         if bound > best:
             best, idle = bound, 0
-            yield bound
+            yield Decomposed(bound, np.stack(flows, axis=1))
         else:
             idle += 1
         missing = 1.0 - taken

@@ -45,6 +45,7 @@ from numpy.typing import NDArray
 from ortools.graph.python import max_flow  # type: ignore[import-untyped]  # a compiled module without stubs
 
 from placekit.errors import SolverUnavailableError
+from placekit.graph import sum_by
 from placekit.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 
 __all__ = ["FLOAT_SLACK", "Cut", "CutCost", "Nets", "closure"]
@@ -88,17 +89,17 @@ class Nets:
         return np.logical_or.reduceat(side[self.pins], self.offsets[:-1])
 
     def of_size(self, size: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """``[n, size]`` pins and ``[n]`` weights of the nets with exactly `size` pins."""
+        """``[n, size]`` places in `pins` and ``[n]`` weights of the nets with exactly `size` pins."""
         nets = np.flatnonzero(self.sizes == size)
-        return self.pins[self.offsets[nets][:, None] + np.arange(size)], self.weight[nets]
+        return self.offsets[nets][:, None] + np.arange(size), self.weight[nets]
 
     def larger_than(self, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Return the pins of the nets with more than `size` pins, the rank of the net of each, and their weights."""
+        """Return places in `pins` of the nets with more than `size` pins, the rank of each one's net, and weights."""
         is_large = self.sizes > size
         rank = np.cumsum(is_large) - 1
         net_of_pin = np.repeat(np.arange(len(self.weight)), self.sizes)
-        kept = is_large[net_of_pin]
-        return self.pins[kept], rank[net_of_pin[kept]], self.weight[is_large]
+        kept = np.flatnonzero(is_large[net_of_pin])
+        return kept, rank[net_of_pin[kept]], self.weight[is_large]
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +114,17 @@ class Cut:
         Its cost, added up in floating point.
     bound
         What no choice of sides is below; less than `value` by the rounding only.
+    pin_flow, requires_flow
+        ``[split pins]`` what flows from each pin into its split net, less what flows back, and ``[pairs]`` along each
+        requirement: the multipliers that prove `bound`. Those of a net add up to 0, the positive ones to its weight at
+        most.
     """
 
     is_first: NDArray[np.bool_]
     value: float
     bound: float
+    pin_flow: NDArray[np.float64]
+    requires_flow: NDArray[np.float64]
 
     @property
     def tolerance(self) -> float:
@@ -183,17 +190,19 @@ class CutCost:
         best = min(trials, key=self.value)
         value = self.value(best)
         network = _Network.of(self)
-        bound = constant
+        bound, flows = constant, np.zeros(network.num_flows)
         # below the first term nothing is left to gain, and a unit that hardly shrinks would change nothing
         ceiling = math.inf
         while value > constant and value - constant < ceiling / 2 and value - bound > ROUNDING_ERROR * abs(value):
             ceiling = value - constant
-            found, flow = network.solve(ceiling)
-            bound = max(bound, constant + flow)
+            found, flow, by_pin = network.solve(ceiling)
+            if constant + flow > bound:
+                bound, flows = constant + flow, by_pin
             if (reached := self.value(found)) < value:
                 best, value = found, reached
         slack = FLOAT_SLACK * (float(np.abs(either).sum()) + abs(value - constant))
-        return Cut(best, value, min(bound, value) - slack)
+        num_pins = network.num_flows - (0 if self.requires is None else len(self.requires[0]))
+        return Cut(best, value, min(bound, value) - slack, flows[:num_pins], flows[num_pins:])
 
 
 def closure(nodes: NDArray[np.bool_], needing: NDArray[np.int64], needed: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -213,12 +222,19 @@ def closure(nodes: NDArray[np.bool_], needing: NDArray[np.int64], needed: NDArra
 
 @dataclass(frozen=True, eq=False)
 class _Network:
-    """Arcs with capacities; nodes ``num_nodes`` and ``num_nodes + 1`` are source and sink, helpers follow."""
+    """Arcs with capacities; nodes ``num_nodes`` and ``num_nodes + 1`` are source and sink, helpers follow.
+
+    An arc leaves, and enters, a flow of `Cut`: that of a pin of a split net, or of a requirement, which come behind the
+    pins; ``num_flows`` stands for none.
+    """
 
     num_nodes: int
+    num_flows: int
     tail: NDArray[np.int64]
     head: NDArray[np.int64]
     capacity: NDArray[np.float64]
+    leaves: NDArray[np.int64]
+    enters: NDArray[np.int64]
     merged: NDArray[np.int64]
 
     @classmethod
@@ -231,9 +247,11 @@ class _Network:
         free = np.flatnonzero(merged == np.arange(num_nodes))
         difference = cost.first[free] - cost.second[free]
         on_first, on_second = free[difference > 0], free[difference < 0]
+        num_pins = 0 if cost.split is None else len(cost.split.pins)
+        num_flows = num_pins + (0 if cost.requires is None else len(cost.requires[0]))
         arcs = [
-            (on_first, np.full(len(on_first), sink), difference[difference > 0]),
-            (np.full(len(on_second), source), on_second, -difference[difference < 0]),
+            _between(on_first, sink, difference[difference > 0], num_flows, num_flows),
+            _between(source, on_second, -difference[difference < 0], num_flows, num_flows),
         ]
         next_node = num_nodes + 2
         for nets, kind in ((cost.split, "split"), (cost.any_first, "first"), (cost.any_second, "second")):
@@ -242,21 +260,25 @@ class _Network:
             # a pin that is merged becomes a terminal
             nets = Nets(nets.offsets, merged[nets.pins], nets.weight)  # noqa: PLW2901  # the same nets
             if kind == "split":
-                new, num_helpers = _split_arcs(nets, next_node)
+                new, num_helpers = _split_arcs(nets, next_node, num_flows)
             else:
-                new, num_helpers = _any_arcs(nets, next_node, sink if kind == "first" else source, kind == "first")
+                terminal = sink if kind == "first" else source
+                new, num_helpers = _any_arcs(nets, next_node, terminal, kind == "first", num_flows)
             arcs += new
             next_node += num_helpers
         if cost.requires is not None:
             needing, needed = cost.requires
-            arcs.append((merged[needing], merged[needed], np.full(len(needing), np.inf)))
-        tail, head, capacity = (np.concatenate([arc[i] for arc in arcs]) for i in range(3))
+            along = num_pins + np.arange(len(needing))
+            arcs.append(_between(merged[needing], merged[needed], np.full(len(needing), np.inf), along, num_flows))
+        tail, head, capacity, leaves, enters = (np.concatenate([arc[i] for arc in arcs]) for i in range(5))
         # what leaves the sink or enters the source is never cut
         useful = (tail != head) & (tail != sink) & (head != source) & (capacity > 0)
-        return cls(num_nodes, tail[useful], head[useful], capacity[useful], merged)
+        return cls(
+            num_nodes, num_flows, tail[useful], head[useful], capacity[useful], leaves[useful], enters[useful], merged
+        )
 
-    def solve(self, ceiling: float) -> tuple[NDArray[np.bool_], float]:
-        """Return sides of a minimum cut and the flow, rounded down, if a cut of at most `ceiling` is known."""
+    def solve(self, ceiling: float) -> tuple[NDArray[np.bool_], float, NDArray[np.float64]]:
+        """Return sides of a minimum cut, its flow and the flows of pins, rounded down, if `ceiling` is no less."""
         num_arcs = max(len(self.capacity), 1)
         units = min(MAX_UNITS, MAX_TOTAL_UNITS / num_arcs)
         exponent = max(math.frexp(ceiling)[1] - math.frexp(units)[1] + 1, -1074)  # 2**exponent >= ceiling / units
@@ -267,7 +289,7 @@ class _Network:
         solver.add_arcs_with_capacity(self.tail.astype(np.int32), self.head.astype(np.int32), whole)
         source, sink = self.num_nodes, self.num_nodes + 1
         if not solver.num_arcs() or max(self.tail.max(), self.head.max()) < sink:
-            return self.merged != sink, 0.0  # one of the terminals has no arc
+            return self.merged != sink, 0.0, np.zeros(self.num_flows)  # one of the terminals has no arc
         status = solver.solve(source, sink)
         if status != solver.OPTIMAL:
             raise SolverUnavailableError(f"mincut: OR-Tools ended the maximum flow with {status.name}")
@@ -276,28 +298,60 @@ class _Network:
         is_first[[source, sink]] = True, False
         padded = np.zeros(max(len(is_first), self.num_nodes + 2), dtype=bool)
         padded[: len(is_first)] = is_first
-        return padded[self.merged], math.ldexp(float(solver.optimal_flow()), exponent)
+        units = solver.flows(np.arange(num_arcs, dtype=np.int32)).astype(np.float64)  # at most `MAX_UNITS`: exact
+        left, entered = (sum_by(at, units, self.num_flows + 1) for at in (self.leaves, self.enters))
+        flow = (left - entered)[: self.num_flows]
+        unit = math.ldexp(1.0, exponent)
+        return padded[self.merged], float(solver.optimal_flow()) * unit, flow * unit
 
 
-_Arcs = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
+_Arcs = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]
 
 
-def _split_arcs(nets: Nets, next_node: int) -> tuple[list[_Arcs], int]:
+def _between(
+    tail: NDArray[np.int64] | int,
+    head: NDArray[np.int64] | int,
+    capacity: NDArray[np.float64],
+    leaves: NDArray[np.int64] | int,
+    enters: NDArray[np.int64] | int,
+) -> _Arcs:
+    """Return arcs, and which flows they leave and enter."""
+
+    def column(values: NDArray[np.int64] | int) -> NDArray[np.int64]:
+        return np.broadcast_to(np.asarray(values, dtype=np.int64), capacity.shape)
+
+    return column(tail), column(head), capacity, column(leaves), column(enters)
+
+
+def _split_arcs(nets: Nets, next_node: int, no_flow: int) -> tuple[list[_Arcs], int]:
     arcs: list[_Arcs] = []
     for size, factor, pairs in ((2, 1.0, [(0, 1)]), (3, 0.5, [(0, 1), (1, 2), (0, 2)])):
-        pins, weight = nets.of_size(size)
+        at, weight = nets.of_size(size)
         for i, j in pairs:
-            arcs += [(pins[:, i], pins[:, j], weight * factor), (pins[:, j], pins[:, i], weight * factor)]
-    pins, net, weight = nets.larger_than(3)
+            for a, b in ((at[:, i], at[:, j]), (at[:, j], at[:, i])):
+                arcs.append(_between(nets.pins[a], nets.pins[b], weight * factor, a, b))
+    at, net, weight = nets.larger_than(3)
     entry, leave = next_node + np.arange(len(weight)), next_node + len(weight) + np.arange(len(weight))
-    arcs += [(pins, entry[net], weight[net]), (entry, leave, weight), (leave[net], pins, weight[net])]
+    arcs += [
+        _between(nets.pins[at], entry[net], weight[net], at, no_flow),
+        _between(entry, leave, weight, no_flow, no_flow),
+        _between(leave[net], nets.pins[at], weight[net], no_flow, at),
+    ]
     return arcs, 2 * len(weight)
 
 
-def _any_arcs(nets: Nets, next_node: int, terminal: int, is_first: bool) -> tuple[list[_Arcs], int]:
-    pins, weight = nets.of_size(1)
-    arcs = [(pins[:, 0], np.full(len(weight), terminal), weight)]
-    pins, net, weight = nets.larger_than(1)
-    helper = next_node + np.arange(len(weight))
-    arcs += [(pins, helper[net], weight[net]), (helper, np.full(len(weight), terminal), weight)]
-    return (arcs if is_first else [(head, tail, capacity) for tail, head, capacity in arcs]), len(weight)
+def _any_arcs(nets: Nets, next_node: int, terminal: int, is_first: bool, no_flow: int) -> tuple[list[_Arcs], int]:
+    single, weight = nets.of_size(1)
+    at, net, large = nets.larger_than(1)
+    helper = next_node + np.arange(len(large))
+
+    def towards(pins: NDArray[np.int64], node: NDArray[np.int64] | int, capacity: NDArray[np.float64]) -> _Arcs:
+        ends = (pins, node) if is_first else (node, pins)
+        return _between(ends[0], ends[1], capacity, no_flow, no_flow)
+
+    arcs = [
+        towards(nets.pins[single[:, 0]], terminal, weight),
+        towards(nets.pins[at], helper[net], large[net]),
+        towards(helper, terminal, large),
+    ]
+    return arcs, len(large)

@@ -40,6 +40,8 @@ class Labels:
         The contraction's nets.
     net_time_s
         ``[num_nets, num_labels]`` seconds if the net touches the label and leaves it.
+    label_of_device
+        ``[num_devices]`` a label that dominates each device; its own for those that have one.
     """
 
     devices: NDArray[np.int64]
@@ -47,6 +49,7 @@ class Labels:
     net_offsets: NDArray[np.int64]
     net_pins: NDArray[np.int64]
     net_time_s: NDArray[np.float64]
+    label_of_device: NDArray[np.int64]
 
     @property
     def num_labels(self) -> int:
@@ -99,10 +102,15 @@ def labels_of(contraction: Contraction, *, across_kinds: bool = True) -> Labels:
         for d in range(len(kind))
         if not any(e != d and dominates(e, d) and (e < d or not dominates(d, e)) for e in range(len(kind)))
     ]
+    label_of_device = [
+        devices.index(d) if d in devices else next(k for k, e in enumerate(devices) if dominates(e, d))
+        for d in range(len(kind))
+    ]
     return Labels(
         np.array(devices, dtype=np.int64),
         time_s[:, devices],
         contraction.net_offsets,
         contraction.net_pins,
         net_time_s[:, devices],
+        np.array(label_of_device, dtype=np.int64),
     )

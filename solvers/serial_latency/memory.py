@@ -21,23 +21,33 @@ Gallo, Grigoriadis and Tarjan, "A fast parametric maximum flow algorithm", SIAM 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
 from placekit.evaluate import MEMORY_TOLERANCE
-from placekit.solvers.serial_latency.flow import FLOAT_SLACK, CutCost
+from placekit.solvers.serial_latency.flow import FLOAT_SLACK, Cut, CutCost
 from placekit.solvers.serial_latency.labels import Labels
 
-__all__ = ["priced_cuts"]
+__all__ = ["PricedCut", "priced_cuts"]
 
 MAX_CUTS = 60
 """The lines meet long before; a safeguard against rounding."""
 
 
-def priced_cuts(contraction: Contraction, labels: Labels) -> Iterator[tuple[NDArray[np.int64], float]]:
-    """Yield ``[num_classes]`` labels and a lower bound in seconds for a few prices, until the best price is reached.
+class PricedCut(NamedTuple):
+    """``[num_classes]`` labels, a lower bound in seconds, and the cut and the seconds per byte of each label for it."""
+
+    label: NDArray[np.int64]
+    bound_s: float
+    cut: Cut
+    memory_price_s: tuple[float, float]
+
+
+def priced_cuts(contraction: Contraction, labels: Labels) -> Iterator[PricedCut]:
+    """Yield a cut for a few prices, until the best price is reached.
 
     Parameters
     ----------
@@ -71,7 +81,7 @@ def priced_cuts(contraction: Contraction, labels: Labels) -> Iterator[tuple[NDAr
     is_first = least_held if tight == 0 else ~least_held
     rising = cut.value, held[tight] - most
     falling = free.value(is_first), float(size[least_held].sum()) - most
-    yield np.where(is_first, 0, 1), cut.bound
+    yield PricedCut(np.where(is_first, 0, 1), cut.bound, cut, (0.0, 0.0))
     for _ in range(MAX_CUTS):
         if rising[1] <= 0 or falling[1] >= 0:
             return  # a cut fits within rounding, or the ops that must be here do not
@@ -84,7 +94,8 @@ def priced_cuts(contraction: Contraction, labels: Labels) -> Iterator[tuple[NDAr
         cut = CutCost(time_s[:, 0], time_s[:, 1], split=split).minimise()
         on_tight = cut.is_first if tight == 0 else ~cut.is_first
         bound = cut.bound - price * most - 2 * FLOAT_SLACK * price * most
-        yield np.where(cut.is_first, 0, 1), bound
+        prices = (float(price), 0.0) if tight == 0 else (0.0, float(price))
+        yield PricedCut(np.where(cut.is_first, 0, 1), bound, cut, prices)
         line = free.value(cut.is_first), float(size[on_tight].sum()) - most
         if line[0] + price * line[1] >= height - 1e-9 * abs(height):
             return

@@ -22,8 +22,8 @@ whether an exact program was left out because of its size (``too_large_for``).
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import permutations
 
 import numpy as np
@@ -39,6 +39,7 @@ from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.serial_latency.bound import with_subgraphs
+from placekit.solvers.serial_latency.certificates import cut_prices, directed_prices, flow_prices
 from placekit.solvers.serial_latency.decomposition import decomposition_bounds
 from placekit.solvers.serial_latency.descent import descend
 from placekit.solvers.serial_latency.expansion import best_labels
@@ -48,6 +49,7 @@ from placekit.solvers.serial_latency.memory import priced_cuts
 from placekit.solvers.serial_latency.paths import price_paths
 from placekit.solvers.serial_latency.subgraphs import PRICE_SHARES, PieceSearch, priced_problem
 from placekit.stop import StopReason
+from placekit.verification.certificates import CertificateSource
 
 __all__ = ["MinCut", "MinCutParams"]
 
@@ -132,9 +134,11 @@ class _Search:
     def _is_told_to_stop(self) -> bool:
         return self.run.should_stop() is not None
 
-    def _raise_floor(self, bound_s: float, name: str, tolerance: float = SOLVER_TOLERANCE) -> None:
+    def _raise_floor(
+        self, bound_s: float, name: str, certificate: CertificateSource, tolerance: float = SOLVER_TOLERANCE
+    ) -> None:
         self.floor_s = max(self.floor_s, bound_s)
-        self.run.raise_bound(with_subgraphs(self.contraction, bound_s), name, tolerance=tolerance)
+        self.run.raise_bound(with_subgraphs(self.contraction, bound_s), name, certificate, tolerance=tolerance)
 
     def _offer(self, device_of_class: NDArray[np.int64]) -> None:
         self.run.offer(self.contraction.expand(device_of_class))
@@ -151,9 +155,10 @@ class _Search:
         label, cut = best_labels(self.labels, lambda: self._is_told_to_stop)
         if cut is None:
             bound_s = float(self.labels.time_s.min(axis=1).sum()) * (1 - 1e-12)
-            self._raise_floor(bound_s, "fastest device for every op", OPTIMALITY_TOLERANCE)
+            self._raise_floor(bound_s, "fastest device for every op", None, OPTIMALITY_TOLERANCE)
         else:
-            self._raise_floor(cut.bound, "minimum cut", cut.tolerance)
+            proof = partial(cut_prices, self.contraction, self.labels, cut)
+            self._raise_floor(cut.bound, "minimum cut", proof, cut.tolerance)
         self._offer_labels(self.labels, label)
         return None
 
@@ -173,7 +178,14 @@ class _Search:
             if not proven:
                 return self.run.prove_infeasible(clash())
             least = min(proven, key=lambda cut: cut.bound)
-            self._raise_floor(least.bound, "minimum cuts by direction", least.tolerance)
+            both = replace(
+                self.labels,
+                devices=np.arange(2),
+                net_time_s=self.contraction.net_time_s.sum(axis=2)[:, self.problem.platform.kind_of_device],
+                label_of_device=np.arange(2),
+            )
+            proof = partial(directed_prices, self.contraction, both, (cuts[0], cuts[1]))
+            self._raise_floor(least.bound, "minimum cuts by direction", proof, least.tolerance)
         return None
 
     def _cut_from_to(self, first: int, second: int) -> Cut | None:
@@ -198,10 +210,11 @@ class _Search:
         if labels.num_labels != 2:
             return None
         cuts = 0
-        for label, bound_s in priced_cuts(self.contraction, labels):
+        for found in priced_cuts(self.contraction, labels):
             cuts += 1
-            self._raise_floor(bound_s, "price on memory")
-            self._offer_labels(labels, label)
+            proof = partial(cut_prices, self.contraction, labels, found.cut, found.memory_price_s)
+            self._raise_floor(found.bound_s, "price on memory", proof)
+            self._offer_labels(labels, found.label)
             if self._is_told_to_stop:
                 break
         self.run.info["priced_cuts"] = cuts
@@ -213,13 +226,15 @@ class _Search:
             return None
         last = None
         for last in price_paths(self.contraction, self.labels):
-            self.run.raise_bound(last.bound_s, "changes along paths")
+            proof = partial(last.certificate, self.contraction)
+            self.run.raise_bound(last.bound_s, "changes along paths", proof)
             self._consider(self.labels.devices[last.label])
             if self._is_told_to_stop:
                 return None
         if last is not None and last.cut is None:
-            for floor_s in decomposition_bounds(last.labels, last.labels.value_s(last.label)):
-                self.run.raise_bound(last.bound_of(floor_s), "changes along paths, per device")
+            for floor in decomposition_bounds(last.labels, last.labels.value_s(last.label)):
+                proof = partial(last.certificate, self.contraction, floor.flow_s)
+                self.run.raise_bound(last.bound_of(floor.bound_s), "changes along paths, per device", proof)
                 if self._is_told_to_stop:
                     return None
         return None
@@ -323,8 +338,9 @@ class _Search:
         if self.labels.num_labels < 3 or self.subgraph_cost_s:
             return None
         label, _ = best_labels(self.labels, lambda: self._is_told_to_stop)
-        for bound_s in decomposition_bounds(self.labels, self.labels.value_s(label)):
-            self._raise_floor(bound_s, "minimum cut per device")
+        for floor in decomposition_bounds(self.labels, self.labels.value_s(label)):
+            proof = partial(flow_prices, self.contraction, self.labels, floor.flow_s)
+            self._raise_floor(floor.bound_s, "minimum cut per device", proof)
             if self._is_told_to_stop:
                 break
         return None

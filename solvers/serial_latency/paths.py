@@ -31,9 +31,11 @@ from numpy.typing import NDArray
 from placekit.coarsen import Contraction
 from placekit.compiled import njit
 from placekit.objectives import SerialLatency
+from placekit.solvers.serial_latency.certificates import PathWeights, cut_prices, flow_prices
 from placekit.solvers.serial_latency.expansion import best_labels
 from placekit.solvers.serial_latency.flow import FLOAT_SLACK, Cut
 from placekit.solvers.serial_latency.labels import Labels
+from placekit.verification.certificates import Prices
 
 __all__ = ["PathCut", "price_paths"]
 
@@ -55,12 +57,15 @@ class PathCut:
         The proof; None for more than two labels.
     subgraph_cost_s
         Cost of a subgraph in seconds.
+    paths
+        The weighted edges, with the net of each.
     """
 
     labels: Labels
     label: NDArray[np.int64]
     cut: Cut | None
     subgraph_cost_s: float
+    paths: PathWeights
 
     def bound_of(self, floor_s: float) -> float:
         """Return a lower bound on the serial latency from one on the cost of `labels`, in seconds."""
@@ -71,6 +76,12 @@ class PathCut:
     def bound_s(self) -> float:
         """What the cut proves, in seconds; 0 without one."""
         return 0.0 if self.cut is None else self.bound_of(self.cut.bound)
+
+    def certificate(self, contraction: Contraction, flow_s: NDArray[np.float64] | None = None) -> Prices | None:
+        """Return what proves `bound_s`, or a bound on the cost of `labels` by ``[pins, labels]`` flows."""
+        if flow_s is None:
+            return None if self.cut is None else cut_prices(contraction, self.labels, self.cut, paths=self.paths)
+        return flow_prices(contraction, self.labels, flow_s, paths=self.paths)
 
 
 def price_paths(contraction: Contraction[SerialLatency], labels: Labels) -> Iterator[PathCut]:
@@ -113,7 +124,10 @@ def price_paths(contraction: Contraction[SerialLatency], labels: Labels) -> Iter
             ),
         )
         label, cut = best_labels(with_edges)
-        yield PathCut(with_edges, label, cut, cost_s)
+        used = np.flatnonzero(weight)
+        net = np.full(len(weight), -1)
+        net[priced] = len(labels.net_time_s) + np.arange(len(priced))
+        yield PathCut(with_edges, label, cut, cost_s, (senders[used], receivers[used], weight[used], net[used]))
 
 
 @njit(cache=True, nogil=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import oracle
@@ -19,8 +20,11 @@ from placekit.problem import Problem
 from placekit.verification.certificates import (
     Certificate,
     CriticalPath,
+    Directions,
     LargestOp,
     NoDevice,
+    OrderedPrices,
+    PricedEdge,
     PricedNet,
     Prices,
     WorkInWindow,
@@ -29,7 +33,8 @@ from placekit.verification.exact import ExactProblem
 from placekit.verification.exhaustive import enumerate_all
 from placekit.verification.ideals import reaches_below
 from placekit.verification.paths import longest_path
-from placekit.verification.proofs import NOTHING_FEASIBLE, Bound, proven
+from placekit.verification.prices import NOTHING_FEASIBLE, Bound
+from placekit.verification.proofs import proven
 
 OBJECTIVES: st.SearchStrategy[Objective] = st.one_of(
     st.builds(Throughput, overlap=st.booleans(), schedule=st.sampled_from(["1f1b", "gpipe"])),
@@ -106,22 +111,63 @@ def random_prices(exact: ExactProblem, rng: np.random.Generator) -> Prices:
         tuple(price),
         tuple((op, tuple(weights.tolist())) for op, weights in op_weight.items()),
         tuple(nets),
+        random_edges(exact, sorted(set(profile)), rng) if isinstance(variant, SerialLatency) else (),
     )
+
+
+def random_walk(exact: ExactProblem, op: int, rng: np.random.Generator) -> list[int]:
+    """Return a path that goes as far as it can."""
+    walk = [op]
+    while nexts := [v for u, v in exact.edges if u == walk[-1]]:
+        walk.append(int(rng.choice(nexts)))
+    return walk
+
+
+def random_edges(exact: ExactProblem, profiles: list[int], rng: np.random.Generator) -> tuple[PricedEdge, ...]:
+    """Return edges of up to two paths, now and then more than one path in all, with flows between their ends."""
+    weight: dict[tuple[int, int], float] = {}
+    for share in rng.choice([0.0, 0.5, 0.5, 0.6], 2):
+        walk = random_walk(exact, int(rng.integers(exact.num_ops)), rng)
+        for step in pairwise(walk) if share else ():
+            weight[step] = weight.get(step, 0.0) + float(share)
+    assert isinstance(exact.problem.objective, SerialLatency)
+    cost = exact.problem.objective.subgraph_cost_s
+    edges = []
+    for (u, v), share in weight.items():
+        prices: list[tuple[int, int, float]] = []
+        for at in profiles if exact.group_of[u] != exact.group_of[v] else ():
+            a, b = rng.permutation([u, v]).tolist()
+            flow = cost / 2 * share * float(rng.choice([1.0, 0.5, 1.001])) * (1 - 1e-9)
+            prices += [(at, a, flow), (at, b, -flow)]
+        edges.append(PricedEdge(u, v, share, tuple(prices)))
+    return tuple(edges)
+
+
+def random_directions(exact: ExactProblem, rng: np.random.Generator) -> Directions:
+    """Return prices for both orders of two devices, now and then none for one, or an edge that is none."""
+    scale = float(exact.seconds(max(ticks or 0 for row in exact.time for ticks in row)))
+    cases = []
+    for _ in range(2):
+        order = [(u, v, scale * float(rng.exponential())) for u, v in exact.order_edges if rng.random() < 0.6]
+        if rng.random() < 0.05:
+            order.append((*rng.integers(exact.num_ops, size=2).tolist(), scale))
+        is_none = rng.random() < 0.1
+        cases.append(None if is_none else OrderedPrices(random_prices(exact, rng), tuple(order)))
+    return Directions((cases[0], cases[1]))
 
 
 def random_certificate(exact: ExactProblem, rng: np.random.Generator) -> Certificate:
     """Return a certificate of any kind."""
     op = int(rng.integers(exact.num_ops))
-    kind = int(rng.integers(6))
+    kind = int(rng.integers(7))
     if kind == 0:
         return LargestOp(op)
     if kind == 1:
         return NoDevice(op)
     if kind == 2:
-        walk = [op]
-        while nexts := [v for u, v in exact.edges if u == walk[-1]]:
-            walk.append(int(rng.choice(nexts)))
-        return CriticalPath(tuple(walk))
+        return CriticalPath(tuple(random_walk(exact, op, rng)))
+    if kind == 6 and exact.num_devices == 2:
+        return random_directions(exact, rng)
     if kind == 3:
         ops = np.flatnonzero(rng.random(exact.num_ops) < 0.7).tolist() or [op]
         return WorkInWindow(tuple(ops), tuple((rng.random(exact.num_devices) + 0.1).tolist()))

@@ -1,6 +1,6 @@
 r"""What an enumeration decides: items one after the other, each to one of a few places.
 
-An *item* is a class of ops that share a device, a *place* a device. For `OffloadLatency` with several calls per device
+An *item* is a class of ops that share a device, a *place* a device. Where a device may make several calls
 an item is an op and a place is a call that a device may make. Items come in topological order of their first ops. The
 devices of a group of equals are opened in the order of their indices, because every placement can be renamed so.
 
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from placekit.contiguity import Contiguity
 from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.graph import sum_by, topological_order
-from placekit.objectives import OffloadLatency
 from placekit.problem import Problem
 
 __all__ = ["Beginnings", "Items", "items_of"]
@@ -165,16 +164,23 @@ class Items:
         return senders[along], receivers[along]
 
 
-def items_of(problem: Problem) -> Items:
-    """Return the items and places of `problem`. O(ops * devices + edges log edges)."""
+def items_of(problem: Problem, calls_per_device: int = 1) -> Items:
+    """Return the items and places of `problem`. O(ops * devices + edges log edges).
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    calls_per_device
+        Calls that a device other than a host may make; with several, ops of one class are items of their own.
+    """
     graph, platform, costs = problem.graph, problem.platform, problem.costs
     num_devices = platform.num_devices
     class_allowed = np.ones((problem.num_classes, num_devices), dtype=bool)
     np.logical_and.at(class_allowed, problem.op_class, costs.supported[:, platform.kind_of_device])
     for op in np.flatnonzero(problem.pinned >= 0).tolist():
         class_allowed[problem.op_class[op], np.arange(num_devices) != problem.pinned[op]] = False
-    calls = problem.objective.calls_per_device if isinstance(problem.objective, OffloadLatency) else 1
-    calls = min(calls, graph.num_ops)
+    calls = min(calls_per_device, graph.num_ops)
     label = problem.op_class if calls == 1 else np.arange(graph.num_ops)
     # items in topological order of their first ops
     _, first_at, of_order = np.unique(label[graph.order], return_index=True, return_inverse=True)

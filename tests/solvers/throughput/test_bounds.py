@@ -160,7 +160,7 @@ def test_bounds_come_with_names_best_first(diamond: pk.Problem) -> None:
     assert sorted(seen) == sorted(name for _, name in bounds)
     assert all(value <= 4.0 for value, _ in bounds)
     serial = serial_bound.lower_bounds(diamond.replace(objective=pk.SerialLatency()))
-    assert {name for _, name in serial} == {"fastest device for every op", "minimum cut"}
+    assert {name for _, name, _ in serial} == {"fastest device for every op", "minimum cut"}
     [(value, name)] = lower_bounds(diamond, should_stop=lambda: True)
     assert value == pytest.approx(1.0)
     assert name == "largest op"

@@ -1,0 +1,163 @@
+r"""Certificates of minimum cuts: the flow through every net, handed out as prices that anybody can check.
+
+A flow x from the pins of a net through it, of which at most w flows, is a proof that a cut costs no less: whoever is on
+the first side pays his x there. For two labels the weight is :math:`w = c_0 + c_1`, so a share :math:`c_0 / w` of x is
+paid on the first one and the rest is received on the second one; as the x of a net add up to 0, the sum over all is the
+same. For more labels each has a flow of its own.
+
+The certificate (:class:`placekit.verification.certificates.Prices`) is checked exactly, so prices are rounded down to
+whole multiples of a power of two that is small for the net, which makes their sum exact and at most 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction
+from placekit.graph import sum_by
+from placekit.solvers.serial_latency.flow import Cut
+from placekit.solvers.serial_latency.labels import Labels
+from placekit.verification.certificates import Directions, OrderedPrices, PricedEdge, PricedNet, Prices
+
+__all__ = ["PathWeights", "cut_prices", "directed_prices", "flow_prices", "joint_flow"]
+
+MOST_PINS = 200_000
+"""Pins up to which a certificate is written out: about a second."""
+DIGITS = 48
+"""Bits of a price, counted from the largest of its net."""
+TRIM = 1 - 2.0**-43
+"""Share of a flow that is handed out: capacities were added up in floating point."""
+
+PathWeights = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]
+"""Senders, receivers and weights of the edges of paths, and the net of each; -1 for an edge inside a class."""
+
+
+def joint_flow(labels: Labels, pin_flow: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``[pins, 2]`` the flow of one cut between two labels, paid on the first and received on the second."""
+    weight = labels.net_time_s.sum(axis=1, keepdims=True)
+    share = np.divide(labels.net_time_s, weight, out=np.zeros_like(labels.net_time_s), where=weight > 0)
+    signs = np.array([1.0, -1.0])
+    return np.repeat(share * signs, np.diff(labels.net_offsets), axis=0) * pin_flow[:, None]
+
+
+def cut_prices(
+    contraction: Contraction,
+    labels: Labels,
+    cut: Cut,
+    memory_price_s: tuple[float, float] = (0.0, 0.0),
+    paths: PathWeights | None = None,
+) -> Prices | None:
+    """Return the prices of one cut between at most two labels; see `flow_prices`."""
+    if labels.num_labels < 2:
+        return flow_prices(contraction, labels, np.zeros((len(labels.net_pins), 1)))
+    return flow_prices(contraction, labels, joint_flow(labels, cut.pin_flow), memory_price_s, paths)
+
+
+def flow_prices(
+    contraction: Contraction,
+    labels: Labels,
+    flow_s: NDArray[np.float64],
+    memory_price_s: tuple[float, ...] = (),
+    paths: PathWeights | None = None,
+) -> Prices | None:
+    """Return flows as a certificate; None if it would be too long.
+
+    Parameters
+    ----------
+    contraction
+        The contracted problem, of which `labels` are.
+    labels
+        Its costs; its first nets are those of the contraction, the others those of `paths`.
+    flow_s
+        ``[pins, labels]`` what the class of each pin pays for its net on each label.
+    memory_price_s
+        Seconds per byte on each label; empty for none.
+    paths
+        Edges along which subgraphs are counted.
+    """
+    if len(flow_s) > MOST_PINS:
+        return None
+    num_edges = 0 if paths is None else len(paths[0])
+    loss = 0.0 if paths is None else _surplus(*paths[:3], contraction.problem.graph.num_ops)
+    price = np.stack([_rounded_down(flow, labels.net_offsets, TRIM * (1 - loss)) for flow in flow_s.T], axis=1)
+    op_of_pin = contraction.leader[labels.net_pins].tolist()
+    columns: list[list[tuple[int, int, float]]] = [[] for _ in labels.net_time_s]
+    net_of_pin = np.repeat(np.arange(len(labels.net_time_s)), np.diff(labels.net_offsets)).tolist()
+    for pin, k in zip(*(at.tolist() for at in np.nonzero(price)), strict=True):
+        columns[net_of_pin[pin]].append((k, op_of_pin[pin], float(price[pin, k])))
+    tensors: list[list[int]] = [[] for _ in range(contraction.num_nets)]
+    for t in np.flatnonzero(contraction.net_of_tensor >= 0).tolist():
+        tensors[contraction.net_of_tensor[t]].append(t)
+    nets = [PricedNet(tuple(tensors[n]), tuple(columns[n])) for n in range(len(tensors)) if columns[n]]
+    edges = []
+    if paths is not None:
+        along = zip(*(column.tolist() for column in paths), strict=True)
+        edges = [PricedEdge(u, v, w * (1 - loss), tuple(columns[n]) if n >= 0 else ()) for u, v, w, n in along]
+    one = ((1.0,),) * labels.num_labels
+    return Prices(
+        profile_of_device=tuple(labels.label_of_device.tolist()),
+        work_weight=one,
+        transfer_weight=one,
+        memory_price=memory_price_s or (0.0,) * labels.num_labels,
+        nets=tuple(nets),
+        edges=tuple(edges) if num_edges else (),
+    )
+
+
+def directed_prices(contraction: Contraction, labels: Labels, cuts: tuple[Cut | None, Cut | None]) -> Directions | None:
+    """Return the prices of cuts with every transfer from device 0 to device 1, and the other way round.
+
+    Parameters
+    ----------
+    contraction
+        The contracted problem.
+    labels
+        The two devices, in this order, each a label of its own.
+    cuts
+        The cuts with device 0, and with device 1, as the first side; None where there is none.
+    """
+    cases: list[OrderedPrices | None] = []
+    for first, cut in enumerate(cuts):
+        if cut is None:
+            cases.append(None)
+            continue
+        flow = joint_flow(labels, cut.pin_flow if first == 0 else -cut.pin_flow)
+        prices = flow_prices(contraction, labels, flow)
+        if prices is None:
+            return None
+        used = np.flatnonzero(cut.requires_flow > 0)
+        ends = _order_ops(contraction, used)
+        cases.append(OrderedPrices(prices, tuple(zip(*ends, cut.requires_flow[used].tolist(), strict=True))))
+    return Directions((cases[0], cases[1]))
+
+
+def _order_ops(contraction: Contraction, edges: NDArray[np.int64]) -> tuple[list[int], list[int]]:
+    """Return an edge between ops for each of these edges between classes."""
+    senders, receivers = contraction.problem.order_edges
+    num_classes, of = contraction.num_classes, contraction.class_of_op
+    keys, at = np.unique(of[senders] * num_classes + of[receivers], return_index=True)
+    found = at[np.searchsorted(keys, contraction.senders[edges] * num_classes + contraction.receivers[edges])]
+    return senders[found].tolist(), receivers[found].tolist()
+
+
+def _surplus(
+    senders: NDArray[np.int64], receivers: NDArray[np.int64], weight: NDArray[np.float64], num_ops: int
+) -> float:
+    """Return a share of the weights that rounding may have added to one path."""
+    supply = sum_by(senders, weight, num_ops) - sum_by(receivers, weight, num_ops)
+    return max(float(supply[supply > 0].sum()) - 1, 0.0) + 4 * np.finfo(np.float64).eps * (len(weight) + 1)
+
+
+def _rounded_down(flow: NDArray[np.float64], offsets: NDArray[np.int64], share: float) -> NDArray[np.float64]:
+    """``[pins]`` a share of the flow, in whole multiples of a unit of each net, so that its sum is at most 0."""
+    if not len(flow):
+        return flow
+    sizes = np.diff(offsets)
+    largest = np.maximum.reduceat(np.abs(flow), offsets[:-1])
+    unit = np.ldexp(1.0, np.frexp(np.where(largest > 1e-250, largest, 1.0))[1] - DIGITS)
+    units = np.floor(flow * share / np.repeat(unit, sizes))
+    units[np.repeat(largest <= 1e-250, sizes)] = 0.0
+    units[offsets[:-1]] -= np.maximum(np.add.reduceat(units, offsets[:-1]), 0.0)
+    price: NDArray[np.float64] = units * np.repeat(unit, sizes)
+    return price
