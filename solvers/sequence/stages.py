@@ -80,7 +80,8 @@ def run_stages(run: Run, stages: Iterable[Stage]) -> StopReason:
         line: dict[str, Any] = {"method": stage.method, "why": stage.why}
         account.append(line)
         try:
-            with waiting_while(_patience(run, is_last=all(was_late for _, was_late in todo))):
+            patience = _patience(run, is_last=all(was_late for _, was_late in todo))
+            with waiting_while(patience, for_kernels_only=True):
                 _run_stage(run, stage, line)
         except SolverUnavailableError as error:
             line["skipped"] = str(error)
