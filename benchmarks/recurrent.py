@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from placekit.benchmarks.families import MAX_DEVICES, MAX_OPS
 from placekit.costs import CostTable
 from placekit.errors import InvalidProblemError
 from placekit.graph import OpGraph
@@ -65,16 +66,23 @@ def recurrent_lattice(
     Raises
     ------
     InvalidProblemError
-        A size below 1.
+        A size below 1, or beyond what the families of suites may have.
 
     Examples
     --------
     >>> recurrent_lattice(2, 3, has_attention=False)
     Problem('recurrent-2x3-0': 18 ops in 18 classes on 5 devices, throughput, acyclic)
     """
-    for what, value in (("num_layers", num_layers), ("num_steps", num_steps), ("num_devices", num_devices)):
-        if value < 1:
-            raise InvalidProblemError(f"recurrent lattice: {what} is {value}; it must be >= 1")
+    num_ops = num_layers * num_steps * (1 + num_constants)
+    for what, value, least, most in (
+        ("num_layers", num_layers, 1, MAX_OPS),
+        ("num_steps", num_steps, 1, MAX_OPS),
+        ("num_constants", num_constants, 0, MAX_OPS),
+        ("number of ops", num_ops, 1, MAX_OPS),
+        ("num_devices", num_devices, 1, MAX_DEVICES),
+    ):
+        if not least <= value <= most:
+            raise InvalidProblemError(f"recurrent lattice: {what} is {value}; it must be >= {least} and <= {most}")
     rng = np.random.default_rng(seed)
     layer_work = rng.lognormal(0.0, 0.3, num_layers)
     names: list[str] = []

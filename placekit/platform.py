@@ -9,6 +9,7 @@ device that needs it reads it once over its own link; a host device without a li
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,7 +21,10 @@ from numpy.typing import NDArray
 
 from placekit.errors import InvalidProblemError, UnknownNameError
 
-__all__ = ["Device", "Link", "Platform"]
+__all__ = ["MAX_DEVICES", "Device", "Link", "Platform"]
+
+MAX_DEVICES = 8192
+"""More devices than this are taken for a mistake, not for a machine."""
 
 
 def _frozen_mapping(values: Mapping[str, str]) -> Mapping[str, str]:
@@ -147,10 +151,9 @@ class Platform:
         object.__setattr__(self, "links", MappingProxyType(dict(self.links)))
         if not self.devices:
             raise InvalidProblemError("a platform needs at least one device")
-        names = [device.name for device in self.devices]
-        for name in names:
-            if names.count(name) > 1:
-                raise InvalidProblemError(f"device name {name!r} appears {names.count(name)} times; it must be unique")
+        for name, count in Counter(device.name for device in self.devices).items():
+            if count > 1:
+                raise InvalidProblemError(f"device name {name!r} appears {count} times; it must be unique")
         first: dict[str, Device] = {}
         for device in self.devices:
             twin = first.setdefault(device.kind, device)
@@ -185,8 +188,10 @@ class Platform:
         links
             Link by kind.
         **counts
-            Number of devices of each kind.
+            Number of devices of each kind, at most `MAX_DEVICES` in all.
         """
+        if sum(counts.values()) > MAX_DEVICES:
+            raise InvalidProblemError(f"a platform of {sum(counts.values())} devices; the limit is {MAX_DEVICES}")
         hosts = {host} if isinstance(host, str) else set(host)
         memory = memory_bytes or {}
         devices = [

@@ -33,6 +33,7 @@ def test_link_time_is_latency_plus_size_over_bandwidth() -> None:
         (lambda: Platform((Device("a", "x"),), {"y": Link(0, 1)}), "unknown kind 'y'; kinds are x"),
         (lambda: Device("a", "x", 0.0), "'a' has memory_bytes 0.0"),
         (lambda: Device("", "x"), "must not be empty"),
+        (lambda: Platform.of(gpu=10**9), "a platform of 1000000000 devices; the limit is 8192"),
         (lambda: Link(-1.0, 1.0), "latency_s is -1.0"),
         (lambda: Link(0.0, 0.0), "bandwidth_bytes_per_s is 0.0"),
         (lambda: Link(float("nan"), 1.0), "latency_s is nan"),

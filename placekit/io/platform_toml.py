@@ -15,7 +15,7 @@ from placekit.errors import InvalidFileError
 from placekit.io.atomic import write_text
 from placekit.io.reading import blaming, read_text, validated
 from placekit.io.schemas import PlatformFileModel, TomlDevice
-from placekit.platform import Device, Link, Platform
+from placekit.platform import MAX_DEVICES, Device, Link, Platform
 
 __all__ = ["PlatformFile", "parse_memory", "read_platform", "write_platform"]
 
@@ -25,7 +25,6 @@ _UNITS: dict[str, float] = {"": 1.0, "B": 1.0} | {
     for suffix, base in (("B", 1000), ("iB", 1024))
 }
 _MEMORY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
-_MAX_DEVICES = 8192
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,8 @@ def read_platform(path: str | Path) -> PlatformFile:
         raise InvalidFileError(f"{path}: not readable TOML: {error}") from error
     model = validated(PlatformFileModel, data, path)
     total = sum(device.count for device in model.device)
-    if total > _MAX_DEVICES:
-        raise InvalidFileError(f"{path}: describes {total} devices; the limit is {_MAX_DEVICES}")
+    if total > MAX_DEVICES:
+        raise InvalidFileError(f"{path}: describes {total} devices; the limit is {MAX_DEVICES}")
     spec_of_kind: dict[str, str] = {}
     for at, device in enumerate(model.device):
         if device.spec is not None and spec_of_kind.setdefault(device.kind, device.spec) != device.spec:

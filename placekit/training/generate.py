@@ -10,6 +10,8 @@ from placekit.training.problem import Choice, Layer, LayerEdge, TrainingProblem
 __all__ = ["chain_problem", "recurrent_problem"]
 
 _GIB = 2.0**30
+MAX_LAYERS = 10_000
+"""Of what is generated."""
 _RECOMPUTED_SHARE = 1 / 3
 """Forward pass as a share of forward and backward: what recomputation adds."""
 
@@ -46,8 +48,11 @@ def recurrent_problem(
     >>> problem.num_layers, len(problem.edges), problem.tensor_degrees
     (6, 7, (1, 2, 4, 8))
     """
-    if num_rows < 1 or num_steps < 1:
-        raise InvalidProblemError(f"a lattice of {num_rows} rows and {num_steps} steps; both must be at least 1")
+    if num_rows < 1 or num_steps < 1 or num_rows * num_steps > MAX_LAYERS:
+        raise InvalidProblemError(
+            f"a lattice of {num_rows} rows and {num_steps} steps; both must be at least 1, their product at most "
+            f"{MAX_LAYERS}"
+        )
     rng = np.random.default_rng(seed)
     row_s, row_bytes = rng.uniform(4e-3, 12e-3, num_rows), rng.uniform(40e6, 160e6, num_rows)
     hidden_bytes = rng.uniform(4e6, 16e6, num_rows)
@@ -96,8 +101,8 @@ def chain_problem(
     seed
         Seed of the costs.
     """
-    if num_blocks < 1:
-        raise InvalidProblemError(f"a chain of {num_blocks} blocks; there must be at least 1")
+    if not 1 <= num_blocks <= MAX_LAYERS:
+        raise InvalidProblemError(f"a chain of {num_blocks} blocks; there must be at least 1 and at most {MAX_LAYERS}")
     rng = np.random.default_rng(seed)
     size = rng.uniform(30e6, 120e6, num_blocks) * np.exp(-np.linspace(0, 1.5, num_blocks))
     edges = [LayerEdge(v, v + 1, float(round(size[v]))) for v in range(num_blocks - 1)]

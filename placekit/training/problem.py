@@ -105,6 +105,12 @@ class Restrictions:
     powers_of_two: bool = False
 
 
+MAX_DEVICES = 2**17
+"""More devices than this are taken for a mistake, not for a cluster."""
+MAX_MICROBATCHES = 2**24
+"""The same for the microbatches of a batch."""
+
+
 @dataclass(frozen=True)
 class TrainingProblem:
     """What to plan. Immutable; `replace` makes a changed copy.
@@ -145,9 +151,14 @@ class TrainingProblem:
     def __post_init__(self) -> None:
         if not self.layers:
             raise InvalidProblemError(f"training problem {self.name!r} has no layers")
-        for what, count in (("num_devices", self.num_devices), ("num_microbatches", self.num_microbatches)):
-            if count < 1:
-                raise InvalidProblemError(f"training problem {self.name!r}: {what} is {count}; it must be at least 1")
+        for what, count, most in (
+            ("num_devices", self.num_devices, MAX_DEVICES),
+            ("num_microbatches", self.num_microbatches, MAX_MICROBATCHES),
+        ):
+            if not 1 <= count <= most:
+                raise InvalidProblemError(
+                    f"training problem {self.name!r}: {what} is {count}; it must be at least 1 and at most {most}"
+                )
         for what, value in (("memory", self.memory_bytes), ("bandwidth", self.bandwidth_bytes_per_s)):
             if not (math.isfinite(value) and value > 0):
                 raise InvalidProblemError(

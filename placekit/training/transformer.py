@@ -74,6 +74,12 @@ ACCELERATORS: Mapping[str, Accelerator] = {
 """Named accelerators."""
 
 
+MAX_BLOCKS = 10_000
+"""Each is a layer of the problem."""
+MAX_SIZE = 2**32
+"""Of anything else: products of these stay finite."""
+
+
 @dataclass(frozen=True)
 class Transformer:
     """A decoder: its shape, and the microbatch.
@@ -95,8 +101,11 @@ class Transformer:
 
     def __post_init__(self) -> None:
         for name in ("hidden", "blocks", "heads", "vocabulary", "tokens", "sequences"):
-            if getattr(self, name) < 1:
-                raise InvalidProblemError(f"transformer: {name} is {getattr(self, name)}; it must be at least 1")
+            most = MAX_BLOCKS if name == "blocks" else MAX_SIZE
+            if not 1 <= getattr(self, name) <= most:
+                raise InvalidProblemError(
+                    f"transformer: {name} is {getattr(self, name)}; it must be at least 1 and at most {most}"
+                )
 
     @property
     def num_parameters(self) -> int:
@@ -199,7 +208,7 @@ def _shape(text: str) -> Transformer:
     known = Transformer.__dataclass_fields__
     for part in text.removeprefix(PREFIX).split(","):
         key, _, value = part.partition("=")
-        if key not in known or not value.isdecimal():
+        if key not in known or not value.isdecimal() or len(value) > 18:
             raise InvalidProblemError(f"{text}: {part!r} should be one of {', '.join(known)}, '=' and a whole number")
         values[key] = int(value)
     for key in ("hidden", "blocks", "heads"):

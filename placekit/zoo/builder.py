@@ -13,10 +13,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from placekit import memory
 from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError, SolverUnavailableError
 from placekit.graph import DYNAMIC
 from placekit.io.model import ModelSource, read_model
 from placekit.io.openvino_graph import settle_names, short_reason
+from placekit.sizes import format_bytes
+from placekit.zoo.needs import bytes_to_build
 from placekit.zoo.registry import Value, ZooEntry, entry_of
 
 if TYPE_CHECKING:
@@ -102,7 +105,7 @@ def build(
     UnknownNameError
         No such model, or no such parameter.
     InvalidProblemError
-        A value or seed out of range.
+        A value or seed out of range, or a model for which there is not enough memory.
     InvalidFileError
         An output that is not an ``.xml`` file in a directory that exists.
     SolverUnavailableError
@@ -115,6 +118,11 @@ def build(
     """
     entry = entry_of(name)
     values = entry.settle(params)
+    needed, has = bytes_to_build(name, values), memory.available_bytes()
+    if needed > has:
+        raise InvalidProblemError(
+            f"zoo model {name!r} needs about {format_bytes(needed)} of memory to build; {format_bytes(has)} are left"
+        )
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
         raise InvalidProblemError(f"zoo model {name!r}: seed is {seed!r}; it must be an integer from 0 to 2^63 - 1")
     output = Path(output)

@@ -25,8 +25,8 @@ class ZooParameter:
         Value if it is not given; its type is the parameter's type.
     summary
         What it is, in a few words.
-    least
-        Smallest value allowed, for numbers and for each number of a tuple.
+    least, most
+        Smallest and largest value allowed, for numbers and for each number of a tuple.
     choices
         The values allowed, for a text.
     """
@@ -34,6 +34,7 @@ class ZooParameter:
     default: Value
     summary: str
     least: float = 1
+    most: float = math.inf
     choices: tuple[str, ...] = ()
 
     def check(self, value: object, what: str) -> Value:
@@ -57,14 +58,18 @@ class ZooParameter:
                 raise InvalidProblemError(f"{what} is {value!r}; it must be {len(self.default)} integers")
             return tuple(self._integer(each, what) for each in value)
         if isinstance(self.default, float):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not self.least <= value < math.inf:
-                raise InvalidProblemError(f"{what} is {value!r}; it must be a number >= {self.least}")
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not self.least <= value <= self.most:
+                raise InvalidProblemError(
+                    f"{what} is {value!r}; it must be a number >= {self.least:g} and <= {self.most:g}"
+                )
             return float(value)
         return self._integer(value, what)
 
     def _integer(self, value: object, what: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < self.least:
-            raise InvalidProblemError(f"{what} is {value!r}; it must be an integer >= {self.least:g}")
+        if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
+            raise InvalidProblemError(
+                f"{what} is {value!r}; it must be an integer >= {self.least:g} and <= {self.most:.0f}"
+            )
         return value
 
 
@@ -139,25 +144,28 @@ class ZooEntry:
         return {name: tuple(size(dim) for dim in dims) for name, dims in self.inputs.items()}
 
 
-_BATCH = ZooParameter(1, "samples in one batch")
-_CLASSES = ZooParameter(1000, "classes of the classifier", least=2)
-_WIDTH_MULTIPLIER = ZooParameter(1.0, "factor on the number of channels", least=0.0625)
+_BATCH = ZooParameter(1, "samples in one batch", most=65_536)
+_CLASSES = ZooParameter(1000, "classes of the classifier", least=2, most=1_000_000)
+_WIDTH_MULTIPLIER = ZooParameter(1.0, "factor on the number of channels", least=0.0625, most=16)
 _ATTENTION = ZooParameter("sdpa", "attention as one op, or spelled out", choices=("sdpa", "eager"))
 
 
 def _image(*, size: int, least: int) -> dict[str, ZooParameter]:
-    return {"batch": _BATCH, "image_size": ZooParameter(size, "height and width in pixels", least), "classes": _CLASSES}
+    image_size = ZooParameter(size, "height and width in pixels", least, 8192)
+    return {"batch": _BATCH, "image_size": image_size, "classes": _CLASSES}
 
 
 def _language(layers: int, width: int, heads: int, vocabulary: int, feed_forward: int) -> dict[str, ZooParameter]:
     return {
         "batch": _BATCH,
-        "sequence": ZooParameter(128, "tokens in one sample", least=2),
-        "layers": ZooParameter(layers, "transformer blocks"),
-        "width": ZooParameter(width, "size of the hidden state", least=2),
-        "heads": ZooParameter(heads, "attention heads"),
-        "vocabulary": ZooParameter(vocabulary, "tokens known", least=2),
-        "feed_forward": ZooParameter(feed_forward, "width of the feed-forward part; 0 for the usual multiple", least=0),
+        "sequence": ZooParameter(128, "tokens in one sample", least=2, most=131_072),
+        "layers": ZooParameter(layers, "transformer blocks", most=1000),
+        "width": ZooParameter(width, "size of the hidden state", least=2, most=65_536),
+        "heads": ZooParameter(heads, "attention heads", most=1024),
+        "vocabulary": ZooParameter(vocabulary, "tokens known", least=2, most=1_000_000),
+        "feed_forward": ZooParameter(
+            feed_forward, "width of the feed-forward part; 0 for the usual multiple", least=0, most=262_144
+        ),
         "attention": _ATTENTION,
     }
 
@@ -174,8 +182,10 @@ _ENTRIES = (
         _VISION("resnet"),
         _image(size=224, least=32)
         | {
-            "depths": ZooParameter((3, 4, 6, 3), "bottleneck blocks in each of the four stages"),
-            "width": ZooParameter(64, "channels of the stem; the stages have 4, 8, 16 and 32 times as many", least=4),
+            "depths": ZooParameter((3, 4, 6, 3), "bottleneck blocks in each of the four stages", most=250),
+            "width": ZooParameter(
+                64, "channels of the stem; the stages have 4, 8, 16 and 32 times as many", least=4, most=4096
+            ),
         },
         _IMAGE_INPUT,
     ),
@@ -218,7 +228,7 @@ _ENTRIES = (
         "Llama-like text decoder (Touvron et al. 2023): RMSNorm, rotary positions, SwiGLU",
         _LANGUAGE("decoder"),
         _language(layers=8, width=512, heads=8, vocabulary=32000, feed_forward=0)
-        | {"kv_heads": ZooParameter(0, "heads of keys and values; 0 for as many as heads", least=0)},
+        | {"kv_heads": ZooParameter(0, "heads of keys and values; 0 for as many as heads", least=0, most=1024)},
         {"input_ids": _TOKENS, "attention_mask": _TOKENS},
         divides=(("heads", "width"),),
     ),

@@ -21,6 +21,10 @@ def test_shape_and_seed() -> None:
     assert recurrent_lattice(2, 5, seed=2) != problem
     with pytest.raises(InvalidProblemError, match="num_steps is 0; it must be >= 1"):
         recurrent_lattice(2, 0)
+    with pytest.raises(InvalidProblemError, match="number of ops is 3000000000; it must be >= 1 and <= 1000000"):
+        recurrent_lattice(1000, 1_000_000)
+    with pytest.raises(InvalidProblemError, match="num_devices is 1000000000"):
+        recurrent_lattice(2, 2, num_devices=10**9)
 
 
 @pytest.mark.parametrize("is_training", [False, True])

@@ -17,6 +17,7 @@ from placekit.training.generate import chain_problem, recurrent_problem
 from placekit.training.piper_json import piper_to_dict, read_piper, write_piper
 from placekit.training.plan_json import read_plan, write_plan
 from placekit.training.problem import TrainingProblem
+from placekit.training.transformer import transformer_problem
 
 
 @pytest.fixture
@@ -98,6 +99,20 @@ def test_nan_and_cycles_are_refused(tmp_path: Path, document: dict[str, Any]) ->
     path.write_text(json.dumps(document))
     with pytest.raises(InvalidFileError, match=r"cycle.*'block0'"):
         read_piper(path)
+
+
+def test_sizes_are_checked_before_anything_is_built() -> None:
+    """Devices, microbatches, layers and shapes that no machine has."""
+    for make, words in (
+        (lambda: chain_problem(4, num_devices=10**9), "num_devices is 1000000000; it must be at least 1 and at most"),
+        (lambda: chain_problem(4, num_microbatches=10**12), "num_microbatches is 1000000000000"),
+        (lambda: chain_problem(10**9), "a chain of 1000000000 blocks"),
+        (lambda: recurrent_problem(10**5, 10**5), "a lattice of 100000 rows and 100000 steps"),
+        (lambda: transformer_problem("transformer:hidden=64,heads=4,blocks=1000000000"), "blocks is 1000000000"),
+        (lambda: transformer_problem(f"transformer:hidden={'9' * 5000}"), "whole number"),
+    ):
+        with pytest.raises(InvalidProblemError, match=words):
+            make()
 
 
 def test_restrictions_may_leave_nothing() -> None:

@@ -10,6 +10,7 @@ import pytest
 import placekit.zoo.builder
 from placekit.errors import InvalidFileError, InvalidProblemError, SolverUnavailableError, UnknownNameError
 from placekit.zoo import ZOO, build
+from placekit.zoo.needs import bytes_to_build
 from placekit.zoo.registry import entry_of
 
 
@@ -17,6 +18,14 @@ def test_importing_the_zoo_loads_neither_torch_nor_openvino() -> None:
     """The listing of the zoo is instant: heavy packages wait for a build."""
     code = "import placekit.zoo, sys; print({'torch', 'transformers', 'openvino'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
+
+
+@pytest.mark.parametrize("name", list(ZOO))
+def test_every_number_has_an_end(name: str) -> None:
+    """And every model an estimate of what it takes to build it, which is modest by default."""
+    for parameter in ZOO[name].parameters.values():
+        assert isinstance(parameter.default, bool | str) or parameter.most < 2**31
+    assert 1e7 < bytes_to_build(name, ZOO[name].defaults) < 3e9
 
 
 @pytest.mark.parametrize("name", list(ZOO))
@@ -33,6 +42,15 @@ def test_defaults_pass_their_own_checks(name: str) -> None:
     ("name", "params", "message"),
     [
         ("bert_base", {"layers": 0}, "zoo model 'bert_base': layers is 0; it must be an integer >= 1"),
+        ("bert_base", {"layers": 10**9}, "layers is 1000000000; it must be an integer >= 1 and <= 1000"),
+        ("resnet50", {"depths": (3, 10**9, 6, 3)}, "it must be an integer >= 1 and <= 250"),
+        ("mobilenet_v2", {"width_multiplier": 1e9}, "it must be a number >= 0.0625 and <= 16"),
+        (
+            "gpt2",
+            {"width": 65536, "layers": 1000, "heads": 8},
+            r"'gpt2' needs about \S+ TiB of memory to build; .* are left",
+        ),
+        ("inception_v3", {"batch": 65536, "image_size": 8192}, "'inception_v3' needs about"),
         ("bert_base", {"layers": 1.5}, "layers is 1.5; it must be an integer"),
         ("bert_base", {"layers": True}, "layers is True; it must be an integer"),
         ("bert_base", {"heads": 7}, "heads is 7; it must divide width, which is 768"),
