@@ -20,6 +20,7 @@ __all__ = [
     "ExecutorOption",
     "GroupsOption",
     "JsonOption",
+    "MemoryLimitOption",
     "MemoryOption",
     "ModelArgument",
     "ParamOption",
@@ -75,6 +76,12 @@ RoundsOption = Annotated[int, typer.Option("--rounds", metavar="N", help="Undist
 MemoryOption = Annotated[
     list[str] | None,
     typer.Option("--memory", metavar="DEVICE=8GiB", help="Memory limit of a device, family or kind; repeatable."),
+]
+MemoryLimitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-limit", metavar="4GiB", help="Memory that this process may hold; default: most of what is left."
+    ),
 ]
 PinOption = Annotated[
     list[str] | None,

@@ -130,16 +130,17 @@ def result_lines(result: Result) -> Iterable[RenderableType]:
     status = Text(f"{result.status}", style=_STATUS_STYLE[result.status])
     status.append(f" (stopped: {result.stop_reason})", style="default")
     evaluations = format_count(result.evaluations, "placement")
-    yield fact_lines(
-        {
-            "method": f"{result.method}, objective {result.objective_name}",
-            "objective": objective,
-            "bound": bound,
-            "gap": format_share(result.gap),
-            "status": status,
-            "time": f"{format_time(round(result.runtime_s, 3))}, {evaluations} scored, seed {result.seed}",
-        }
-    )
+    facts: dict[str, str | Text] = {
+        "method": f"{result.method}, objective {result.objective_name}",
+        "objective": objective,
+        "bound": bound,
+        "gap": format_share(result.gap),
+        "status": status,
+        "time": f"{format_time(round(result.runtime_s, 3))}, {evaluations} scored, seed {result.seed}",
+    }
+    if "skipped" in result.info:
+        facts["skipped"] = str(result.info["skipped"])
+    yield fact_lines(facts)
     stages = result.info.get("stages")
     if stages:
         yield Text("")

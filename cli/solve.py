@@ -12,6 +12,7 @@ from placekit.cli.options import (
     DevicesOption,
     GroupsOption,
     JsonOption,
+    MemoryLimitOption,
     MemoryOption,
     ParamOption,
     PinOption,
@@ -118,6 +119,7 @@ def solve(
     gap: Annotated[
         float | None, typer.Option(metavar="RATIO", help="Stop at this proven gap, for example 0.01.")
     ] = None,
+    memory_limit: MemoryLimitOption = None,
     seed: SeedOption = 0,
     param: ParamOption = None,
     mps: Annotated[Path | None, typer.Option(metavar="FILE", help="ilp: write the program as MPS, too.")] = None,
@@ -148,13 +150,13 @@ def solve(
             recomputation, powers_of_two, schedule,
         )  # fmt: skip
         solve_training(
-            model, options, method=method, stop=_stop(time_limit, gap), seed=seed, params=parse_params(param),
-            time_limit_s=time_limit, output=output, as_json=as_json,
+            model, options, method=method, stop=_stop(time_limit, gap, memory_limit), seed=seed,
+            params=parse_params(param), time_limit_s=time_limit, output=output, as_json=as_json,
         )  # fmt: skip
     params = parse_params(param) | ({"mps": str(mps)} if mps else {})
     get_method(method, params)  # a misspelt method should not wait for a profile
     _refuse_unserved(method, objective or "throughput", model)
-    stop = _stop(time_limit, gap)
+    stop = _stop(time_limit, gap, memory_limit)
     files = OutputFiles.of(model, output)
     choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls, order, contention)
     platforms = PlatformChoice(device, platform, groups, precision)
@@ -182,11 +184,16 @@ def _refuse_unserved(method: str, objective: str, path: Path) -> None:
         raise UnsupportedProblemError(f"method {method!r} cannot solve {path}: {why_not}")
 
 
-def _stop(time_limit_s: float, gap: float | None) -> Stop:
-    from placekit.stop import MaxRuntime, TargetGap
+def _stop(time_limit_s: float, gap: float | None, memory_limit: str | None) -> Stop:
+    from placekit.io.platform_toml import parse_memory
+    from placekit.stop import AnyOf, MaxMemory, MaxRuntime, TargetGap
 
-    limit = MaxRuntime(time_limit_s)
-    return limit if gap is None else limit | TargetGap(gap)
+    stop: Stop = MaxRuntime(time_limit_s)
+    if gap is not None:
+        stop = AnyOf((stop, TargetGap(gap)))
+    if memory_limit is not None:
+        stop = AnyOf((stop, MaxMemory(parse_memory(memory_limit, "--memory-limit"))))
+    return stop
 
 
 def exit_code(result: Result) -> int:

@@ -45,6 +45,7 @@ from placekit.result import Result as Result
 from placekit.result import Status as Status
 from placekit.solve import solve as solve
 from placekit.stop import MaxIterations as MaxIterations
+from placekit.stop import MaxMemory as MaxMemory
 from placekit.stop import MaxRuntime as MaxRuntime
 from placekit.stop import NoImprovement as NoImprovement
 from placekit.stop import StopReason as StopReason
@@ -85,6 +86,7 @@ __all__ = [
     "Loads",
     "Makespan",
     "MaxIterations",
+    "MaxMemory",
     "MaxRuntime",
     "Method",
     "ModelSource",

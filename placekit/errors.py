@@ -62,6 +62,17 @@ class KernelsPendingError(PlacekitError, RuntimeError):
     """There is no time left to wait for a kernel that another process compiles; a later call finds it on disk."""
 
 
+class ProgramTooLargeError(PlacekitError, RuntimeError):
+    """A program that there is no time left to build, or no memory; the message says how large it is and what is left.
+
+    Raised inside of solves only, which go on with what fits, or end with what they have.
+    """
+
+    def __init__(self, message: str, *, lacks_memory: bool) -> None:
+        super().__init__(message)
+        self.lacks_memory = lacks_memory
+
+
 class JudgeDisagreementError(PlacekitError, RuntimeError):
     """A method's own objective or bound contradicts the judge: a bug in placekit, please report it."""
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from placekit import memory
 from placekit.compile_clock import compiling_s
 from placekit.errors import InvalidProblemError, JudgeDisagreementError
 from placekit.evaluate import Evaluation, evaluate
@@ -289,6 +290,8 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
             return StopReason.PROVED
         if self.elapsed_s >= self._until_s:
             return StopReason.TIME
+        if memory.is_exhausted():
+            return StopReason.MEMORY
         if self.stop is None:
             return None
         return self.stop(Progress(self.elapsed_s, self.evaluations, self._stale, self.objective, self.bound))

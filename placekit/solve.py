@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import KernelsPendingError, UnsupportedProblemError
+from placekit import memory
+from placekit.errors import InvalidProblemError, KernelsPendingError, ProgramTooLargeError, UnsupportedProblemError
 from placekit.evaluate import DeviceLoad, evaluate
 from placekit.method import BaseRun, Method, Run
 from placekit.patience import waiting_while
@@ -46,7 +47,8 @@ def solve(
         A name from the registry (``"auto"``, ``"ilp"``, ``"single:GPU"``, ...) or a method object. ``"auto"`` picks the
         strongest sequence for the problem, and takes at most a minute unless `stop` says otherwise.
     stop
-        When to stop, for example ``MaxRuntime(60) | TargetGap(0.01)``; by default when the method is done.
+        When to stop, for example ``MaxRuntime(60) | TargetGap(0.01)``; by default when the method is done. Memory is
+        limited by `MaxMemory`, or else by most of what the machine has left.
     seed
         Seed of every random choice: same seed, same answer.
     params
@@ -70,6 +72,8 @@ def solve(
         The method needs a package that is not installed.
     UnsupportedProblemError
         The method cannot work on this problem.
+    InvalidProblemError
+        A memory limit that this process exceeds already.
     JudgeDisagreementError
         The method contradicts the judge: a bug.
 
@@ -90,7 +94,7 @@ def solve(
         raise UnsupportedProblemError(f"method {solver.name!r} cannot solve {problem!r}: {why_not}")
     start = warm_start.placement if isinstance(warm_start, Result) else warm_start
     run = Run(problem, stop, seed, start, on_progress)
-    with interruptible(run), waiting_while(lambda: run.should_stop() is None):
+    with interruptible(run), waiting_while(lambda: run.should_stop() is None), memory.limited_to(_memory_limit(stop)):
         reason = _find_infeasibility(run)
         if reason is None:
             if start is not None:
@@ -99,6 +103,10 @@ def solve(
                 reason = solver.run(run)
             except KernelsPendingError as error:
                 reason = _without_kernels(run, error)
+            except ProgramTooLargeError as error:
+                run.info["skipped"] = str(error)
+                too_little = StopReason.MEMORY if error.lacks_memory else StopReason.TIME
+                reason = run.should_stop() or too_little
         return _sign(run, method if isinstance(method, str) else solver.name, reason)
 
 
@@ -109,6 +117,19 @@ def _without_kernels(run: Run, error: KernelsPendingError) -> StopReason:
         pinned = run.problem.pinned
         run.offer(np.where(pinned >= 0, pinned, device)[_leader(run.problem)])
     return run.should_stop() or StopReason.TIME
+
+
+def _memory_limit(stop: Stop | None) -> float:
+    """Return the bytes that this process may hold: those of `stop`, or most of what the machine has left."""
+    limit: float | None = getattr(stop, "memory_limit_bytes", None)
+    if limit is None:
+        return memory.default_limit_bytes()
+    if limit <= memory.resident_bytes():
+        raise InvalidProblemError(
+            f"memory limit is {format_bytes_exactly(limit)}; this process holds "
+            f"{format_bytes_exactly(memory.resident_bytes())} before it begins"
+        )
+    return limit
 
 
 def _leader(problem: Problem) -> NDArray[np.int64]:

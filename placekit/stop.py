@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from placekit import memory
 from placekit.errors import InvalidProblemError
 
 __all__ = [
     "AnyOf",
     "MaxIterations",
+    "MaxMemory",
     "MaxRuntime",
     "NoImprovement",
     "Progress",
@@ -45,6 +47,8 @@ class StopReason(StrEnum):
     """A heuristic came to its own end."""
     TIME = "time"
     """The time limit."""
+    MEMORY = "memory"
+    """The memory limit, or a program that would need more than it leaves."""
     ITERATIONS = "iterations"
     """The limit on iterations or evaluations, or too many without improvement."""
     USER = "user"
@@ -82,7 +86,7 @@ class Progress:
 
 
 class Stop(Protocol):
-    """A stopping criterion."""
+    """A stopping criterion. One that has no `memory_limit_bytes` limits no memory."""
 
     @property
     def time_limit_s(self) -> float | None:
@@ -114,6 +118,11 @@ class _Combinable:
         """Relative gap at which this criterion stops; None for none."""
         return None
 
+    @property
+    def memory_limit_bytes(self) -> float | None:
+        """Bytes that the process may hold; None for no limit."""
+        return None
+
     def __or__(self: Stop, other: Stop) -> AnyOf:
         return AnyOf((self, other))
 
@@ -140,6 +149,28 @@ class MaxRuntime(_Combinable):
     def __call__(self, progress: Progress) -> StopReason | None:
         """Return `StopReason.TIME` once the time is up."""
         return StopReason.TIME if progress.elapsed_s >= self.seconds else None
+
+
+@dataclass(frozen=True)
+class MaxMemory(_Combinable):
+    """Stop when this process holds `num_bytes` of memory; programs that would need more than is left are not built.
+
+    Without it a solve may take most of what the machine has left: :func:`placekit.memory.default_limit_bytes`.
+    """
+
+    num_bytes: float
+
+    def __post_init__(self) -> None:
+        _require("memory limit in bytes", self.num_bytes, 1)
+
+    @property
+    def memory_limit_bytes(self) -> float | None:
+        """The limit."""
+        return float(self.num_bytes)
+
+    def __call__(self, progress: Progress) -> StopReason | None:  # noqa: ARG002  # all solves share the memory
+        """Return `StopReason.MEMORY` once the process holds as much."""
+        return StopReason.MEMORY if memory.resident_bytes() >= self.num_bytes else None
 
 
 @dataclass(frozen=True)
@@ -205,6 +236,12 @@ class AnyOf(_Combinable):
     def gap(self) -> float | None:
         """The loosest gap: it is reached first."""
         return max((c.gap for c in self.criteria if c.gap is not None), default=None)
+
+    @property
+    def memory_limit_bytes(self) -> float | None:
+        """The tightest limit on memory."""
+        limits = (getattr(c, "memory_limit_bytes", None) for c in self.criteria)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def __call__(self, progress: Progress) -> StopReason | None:
         """Return the first reason that a criterion gives."""

@@ -14,13 +14,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ortools.sat.python import cp_model
 
 from placekit.errors import SolverUnavailableError
+from placekit.solvers.backends.building import no_step
 
-__all__ = ["CpsatLimits", "Outcome", "Readable", "search"]
+__all__ = ["CpsatLimits", "Outcome", "Readable", "WatchedCpModel", "search"]
 
 Answer_co = TypeVar("Answer_co", covariant=True)
 
@@ -81,11 +82,43 @@ class CpsatLimits:
 class Readable(Protocol[Answer_co]):
     """A model whose solutions can be read."""
 
-    proto: cp_model.CpModel
+    @property
+    def proto(self) -> cp_model.CpModel:
+        """The model."""
+        ...
 
     def read(self, solution: cp_model.CpSolverSolutionCallback) -> Answer_co:
         """Return the answer that CP-SAT has just found."""
         ...
+
+
+class WatchedCpModel(cp_model.CpModel):
+    """A CP-SAT model that says when it gets a variable or a constraint of the kinds that make it large.
+
+    Parameters
+    ----------
+    step
+        Called each time.
+    """
+
+    def __init__(self, step: Callable[[], None] = no_step) -> None:
+        super().__init__()
+        self._step = step
+
+    def new_bool_var(self, name: str) -> cp_model.IntVar:
+        """Add a Boolean."""
+        self._step()
+        return super().new_bool_var(name)
+
+    def add(self, ct: Any) -> cp_model.Constraint:
+        """Add a linear constraint."""
+        self._step()
+        return super().add(ct)
+
+    def add_bool_or(self, *literals: Any) -> cp_model.Constraint:
+        """Add a clause."""
+        self._step()
+        return super().add_bool_or(*literals)
 
 
 class _OnSolution(cp_model.CpSolverSolutionCallback):

@@ -17,6 +17,7 @@ from placekit.cores import num_usable_cpus
 from placekit.errors import SolverUnavailableError
 from placekit.patience import is_wanted
 from placekit.solvers.backends.beside import run_beside
+from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.certified import MAX_INTEGERS, Arrays, branch_and_bound, weak_bound
 
 __all__ = [
@@ -79,9 +80,16 @@ class Outcome:
 
 
 class Program:
-    """A program ``min cost . x`` with ``low <= A x <= high`` on every row, built row by row."""
+    """A program ``min cost . x`` with ``low <= A x <= high`` on every row, built row by row.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    step
+        Called with every row.
+    """
+
+    def __init__(self, step: Callable[[], None] = no_step) -> None:
+        self._step = step
         self._cost: list[float] = []
         self._low: list[float] = []
         self._high: list[float] = []
@@ -114,6 +122,7 @@ class Program:
 
     def row(self, terms: dict[int, float], low: float = -math.inf, high: float = math.inf) -> int:
         """Add a row, variable -> coefficient, and return its index."""
+        self._step()
         for column, coefficient in terms.items():
             if coefficient:
                 self._index.append(column)

@@ -1,8 +1,9 @@
 """PuLP's HiGHS solver, made anytime: warm start, incumbents, bound, interrupt.
 
-PuLP builds the HiGHS model and reads the answer; this adds what an anytime method needs and PuLP does not pass
-through: a MIP start, every improving solution, the dual bound, and a way to stop from outside. HiGHS runs in a thread
-of its own, so that the main thread keeps seeing signals (Ctrl-C).
+PuLP holds the model; this hands it to HiGHS as arrays, at once instead of row by row, and adds what an anytime method
+needs and PuLP does not pass through: a MIP start, every improving solution, the dual bound, and a way to stop from
+outside. HiGHS runs in a thread of its own, so that the main thread keeps seeing signals (Ctrl-C). Values go to the
+callbacks and nowhere else: those of PuLP's variables stay as they were.
 
 A program of few integers is proven once more when HiGHS has ended, by
 :mod:`placekit.solvers.backends.certified`: only that bound counts then, and a better solution of its is passed on.
@@ -11,7 +12,7 @@ A program of few integers is proven once more when HiGHS has ended, by
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import highspy
@@ -19,15 +20,43 @@ import numpy as np
 import pulp
 from numpy.typing import NDArray
 
+from placekit.errors import SolverUnavailableError
 from placekit.solvers.backends.beside import run_beside
+from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.certified import MAX_INTEGERS, Arrays, branch_and_bound
 from placekit.solvers.backends.highs import SOUND_OPTIONS, too_wide
 
-__all__ = ["AnytimeHiGHS"]
+__all__ = ["AnytimeHiGHS", "WatchedLp"]
 
 _EVENTS = highspy.cb.HighsCallbackType
 _OF_INTEGERS = (_EVENTS.kCallbackMipImprovingSolution, _EVENTS.kCallbackMipInterrupt)
 """What knows a dual bound of the integer program."""
+
+
+class WatchedLp(pulp.LpProblem):  # type: ignore[misc]  # PuLP is not typed
+    """A PuLP model that says when it gets a row or a column.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    step
+        Called each time.
+    """
+
+    def __init__(self, name: str, step: Callable[[], None] = no_step) -> None:
+        super().__init__(name, pulp.LpMinimize)
+        self._step = step
+
+    def add_variable(self, *args: Any, **kwargs: Any) -> pulp.LpVariable:
+        """Add a column."""
+        self._step()
+        return super().add_variable(*args, **kwargs)
+
+    def addConstraint(self, *args: Any, **kwargs: Any) -> None:  # noqa: N802  # PuLP's name
+        """Add a row."""
+        self._step()
+        super().addConstraint(*args, **kwargs)
 
 
 class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
@@ -36,12 +65,14 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
     Parameters
     ----------
     on_solution
-        Called with ``[num_variables]`` values, in the order of ``lp.variables()``, and the objective of every
-        improving solution; from HiGHS's thread.
+        Called with ``[num_variables]`` values, in the order of `variables`, and the objective of every improving
+        solution; from HiGHS's thread.
     on_bound
         Called with every dual bound, and whether it is proven whatever HiGHS did; mostly from HiGHS's thread.
     should_stop
         Asked often; True ends the solve.
+    variables
+        ``lp.variables()`` of the model to solve, which is slow to ask for again.
     start
         Values of all variables to start from; None for a cold start.
     **options
@@ -66,6 +97,7 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
         on_solution: Callable[[NDArray[np.float64], float], None],
         on_bound: Callable[[float, bool], None],
         should_stop: Callable[[], bool],
+        variables: Sequence[pulp.LpVariable],
         start: Mapping[pulp.LpVariable, float] | None = None,
         **options: Any,
     ) -> None:
@@ -82,6 +114,7 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
             **options,
         )
         self._on_solution, self._on_bound, self._should_stop, self._start = on_solution, on_bound, should_stop, start
+        self._variables = variables
         self._error: BaseException | None = None
         self.status: Any = None
         self.bound: float | None = None
@@ -116,17 +149,56 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
         self._objective = min(self._objective, objective)
         self._on_solution(values, objective)
 
-    def callSolver(self, lp: pulp.LpProblem) -> None:  # noqa: N802  # PuLP's name
-        """Run HiGHS on the model that PuLP built."""
+    def actualSolve(self, lp: pulp.LpProblem) -> int:  # noqa: N802  # PuLP's name
+        """Run HiGHS on the model; PuLP's own status says nothing."""
+        self.createAndConfigureSolver(lp)
         highs = lp.solverModel
-        highs.changeObjectiveOffset(lp.objective.constant)  # which PuLP leaves out
+        if highs.passModel(self._as_highs(lp)) == highspy.HighsStatus.kError:
+            raise SolverUnavailableError(
+                f"ilp: HiGHS refuses a program of {len(self._variables)} columns and {lp.numConstraints()} rows"
+            )
         if self._start is not None:
             solution = highspy.HighsSolution()
-            solution.col_value = [self._start[variable] for variable in lp.variables()]
+            solution.col_value = [self._start[variable] for variable in self._variables]
             highs.setSolution(solution)
-        self.is_certified = sum(variable.cat == pulp.LpInteger for variable in lp.variables()) <= MAX_INTEGERS
+        self.is_certified = sum(variable.cat == pulp.LpInteger for variable in self._variables) <= MAX_INTEGERS
         if not self.is_certified:
             self.refusal = too_wide(np.array(highs.getLp().a_matrix_.value_))
+        self._solve(highs)
+        return int(pulp.LpStatusNotSolved)
+
+    def _as_highs(self, lp: pulp.LpProblem) -> highspy.HighsLp:
+        column = {variable: at for at, variable in enumerate(self._variables)}
+        starts, index, value = [0], [], []
+        low, high = [], []
+        for row in lp.constraints():
+            for variable, coefficient in row.items():
+                if coefficient:
+                    index.append(column[variable])
+                    value.append(coefficient)
+            starts.append(len(index))
+            low.append(-math.inf if row.sense == pulp.LpConstraintLE else -row.constant)
+            high.append(math.inf if row.sense == pulp.LpConstraintGE else -row.constant)
+        program = highspy.HighsLp()
+        program.num_col_, program.num_row_ = len(column), len(low)
+        cost = [lp.objective.get(variable, 0.0) for variable in self._variables]
+        program.col_cost_ = np.array(cost, dtype=np.float64)
+        program.col_lower_ = np.array([_or_infinite(each.lowBound, -1) for each in self._variables], dtype=np.float64)
+        program.col_upper_ = np.array([_or_infinite(each.upBound, 1) for each in self._variables], dtype=np.float64)
+        program.row_lower_, program.row_upper_ = np.array(low, dtype=np.float64), np.array(high, dtype=np.float64)
+        program.offset_ = float(lp.objective.constant)
+        program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        program.a_matrix_.num_col_, program.a_matrix_.num_row_ = len(column), len(low)
+        program.a_matrix_.start_ = np.array(starts, dtype=np.int32)
+        program.a_matrix_.index_ = np.array(index, dtype=np.int32)
+        program.a_matrix_.value_ = np.array(value, dtype=np.float64)
+        kinds = highspy.HighsVarType
+        program.integrality_ = [
+            kinds.kInteger if each.cat == pulp.LpInteger else kinds.kContinuous for each in self._variables
+        ]
+        return program
+
+    def _solve(self, highs: Any) -> None:
         self.is_abandoned = not run_beside(lambda: self._run(highs), self._should_stop, "highs")
         if self._error is not None:
             raise self._error
@@ -153,12 +225,6 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
         if math.isfinite(proof.bound):
             self._on_bound(proof.bound + offset, True)
 
-    def findSolutionValues(self, lp: pulp.LpProblem) -> Any:  # noqa: N802  # PuLP's name
-        """Let PuLP read the answer, unless HiGHS is still at work on it."""
-        if self.is_abandoned:
-            return pulp.LpStatusNotSolved, pulp.LpSolutionNoSolutionFound
-        return super().findSolutionValues(lp)
-
     def _run(self, highs: Any) -> None:
         try:
             highs.run()
@@ -166,3 +232,7 @@ class AnytimeHiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP is not typed
             self._error = error
         finally:
             highs.setCallback(None, None)  # HiGHS holds this object, which holds HiGHS, where no collector sees it
+
+
+def _or_infinite(limit: float | None, sign: int) -> float:
+    return sign * math.inf if limit is None else limit

@@ -10,8 +10,9 @@ from placekit.method import Run
 from placekit.objectives import OffloadLatency
 from placekit.placement import Placement
 from placekit.solvers.assignment.infeasible import clash
+from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
-from placekit.solvers.offload_latency.cp_model import OffloadModel
+from placekit.solvers.offload_latency.cp_model import OffloadModel, count_literals
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.free_followers import free_followers, memory_is_moot
 from placekit.solvers.offload_latency.opening import longest_latency, search_before
@@ -37,7 +38,8 @@ def solve_offload_program(run: Run[OffloadLatency], workers: Callable[[int], int
     while True:
         ceiling_s = run.objective
         longest = longest_latency(run.problem) if ceiling_s is None else ceiling_s
-        model = OffloadModel(run.problem, flat, longest, run.bound or 0.0, follows=follows)
+        step = Building("constraint program", count_literals(run.problem, flat), CPSAT, lambda: time_left(run))
+        model = OffloadModel(run.problem, flat, longest, run.bound or 0.0, follows=follows, step=step)
         reason = _solve(run, model, workers)
         if reason is StopReason.FINISHED and follows and not memory_is_moot(flat):
             follows = {}  # the relaxation is solved, and its placements need too much memory: all nodes on their own

@@ -27,7 +27,7 @@ and ops that share a device have equal sums of x over the slots of each device.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise, product
 
 import numpy as np
@@ -36,11 +36,13 @@ from ortools.sat.python import cp_model
 
 from placekit.placement import Placement
 from placekit.problem import Problem
+from placekit.solvers.backends.building import no_step
+from placekit.solvers.backends.cpsat import WatchedCpModel
 from placekit.solvers.backends.scale import TimeScale, scale_bytes
 from placekit.solvers.offload_latency.flat import OffloadProblem
 from placekit.solvers.offload_latency.plans import equal_slots, node_places, ordered_slots, placement_at
 
-__all__ = ["OffloadModel"]
+__all__ = ["OffloadModel", "count_literals"]
 
 ORDER_UP_TO = 1_500
 """Edges times ordered pairs of slots up to which calls that depend on each other are ordered by implied rows: with many
@@ -66,6 +68,8 @@ class OffloadModel:
     fixed_place
         ``[N]`` place where a node stays, -1 where it may move: a neighbourhood. None for the whole problem, in which
         equal accelerators are ordered by their first calls.
+    step
+        Called whenever the program grows.
 
     Attributes
     ----------
@@ -83,9 +87,10 @@ class OffloadModel:
         bound_s: float,
         fixed_place: NDArray[np.int64] | None = None,
         follows: Mapping[int, int] | None = None,
+        step: Callable[[], None] = no_step,
     ) -> None:
         self.problem, self.flat, self.follows = problem, flat, follows or {}
-        self.proto = cp_model.CpModel()
+        self.proto = WatchedCpModel(step)
         graph = problem.graph
         self.root = np.arange(flat.num_nodes)
         self.root[list(self.follows)] = list(self.follows.values())
@@ -268,3 +273,11 @@ class OffloadModel:
                 targets = place[graph.consumers_of(t)] == s
                 moves = not source and targets.any() if enters else source and not targets.all()
                 self.proto.add_hint(variable, bool(moves))
+
+
+def count_literals(problem: Problem, flat: OffloadProblem) -> float:
+    """Return about how many literals and terms the program of the whole problem has."""
+    graph, num_places = problem.graph, len(flat.device_of_place)
+    num_slots = num_places - len(flat.hosts)
+    moved = num_slots * (12.0 * graph.num_tensors + 6.0 * graph.num_edges)
+    return moved + 3.0 * num_places * flat.num_nodes + graph.num_edges * (2.0 + len(flat.hosts))

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from placekit.method import Run
 from placekit.objectives import OffloadLatency
+from placekit.solvers.backends.building import PULP, Building, time_left
 from placekit.solvers.offload_latency.flat import flatten_calls
-from placekit.solvers.offload_latency.ilp_model import OffloadIlp
+from placekit.solvers.offload_latency.ilp_model import OffloadIlp, count_coefficients
 from placekit.solvers.offload_latency.opening import longest_latency, search_before
 from placekit.stop import StopReason
 
@@ -29,7 +30,8 @@ def solve_offload_ilp(run: Run[OffloadLatency], solve: Callable[[Run, OffloadIlp
     flat = flatten_calls(run.problem)
     while True:
         ceiling_s = run.objective
-        reason = solve(run, OffloadIlp(run.problem, flat, ceiling_s or longest_latency(run.problem)))
+        step = Building("integer program", count_coefficients(run.problem, flat), PULP, lambda: time_left(run))
+        reason = solve(run, OffloadIlp(run.problem, flat, ceiling_s or longest_latency(run.problem), step))
         improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
         if reason is not StopReason.FINISHED or not improved:
             return reason

@@ -37,6 +37,7 @@ program; paths, spine and floors are ours.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -46,12 +47,14 @@ from numpy.typing import NDArray
 from placekit.placement import Placement
 from placekit.problem import Problem
 from placekit.solvers.assignment.ilp.model import CEILING
+from placekit.solvers.backends.building import no_step
+from placekit.solvers.backends.pulp_highs import WatchedLp
 from placekit.solvers.offload_latency.bounds import earliest_ends
 from placekit.solvers.offload_latency.flat import OffloadProblem
 from placekit.solvers.offload_latency.plans import equal_slots, node_places, ordered_slots, placement_at
 from placekit.solvers.offload_latency.series import decompose
 
-__all__ = ["OffloadIlp"]
+__all__ = ["OffloadIlp", "count_coefficients"]
 
 SPINE_IDEALS = 1_000
 """Ideals of the decomposition of which only the spine is read."""
@@ -70,6 +73,8 @@ class OffloadIlp:
         Its flat form.
     ceiling_s
         Latency of a feasible placement, or one that none exceeds, in seconds.
+    step
+        Called whenever the program grows.
 
     Attributes
     ----------
@@ -84,11 +89,13 @@ class OffloadIlp:
     is_exact = True
     """The optimum of the program is that of the problem."""
 
-    def __init__(self, problem: Problem, flat: OffloadProblem, ceiling_s: float) -> None:
+    def __init__(
+        self, problem: Problem, flat: OffloadProblem, ceiling_s: float, step: Callable[[], None] = no_step
+    ) -> None:
         self.problem, self.flat = problem, flat
         self.covers: set[tuple[int, ...]] = set()
         self.unit_s = max(ceiling_s / CEILING, 1e-290)
-        self.lp = pulp.LpProblem("offload", pulp.LpMinimize)
+        self.lp = WatchedLp("offload", step)
         graph, self.device_of_place = problem.graph, flat.device_of_place
         self.num_slots = len(self.device_of_place) - len(flat.hosts)
         self.node_of_op = flat.contraction.class_of_op
@@ -344,6 +351,15 @@ class OffloadIlp:
         values |= dict(zip(self.known, known.tolist(), strict=True))
         values[self.latency] = float(known.max())
         return values
+
+
+def count_coefficients(problem: Problem, flat: OffloadProblem) -> float:
+    """Return about how many coefficients the program has."""
+    graph, num_places = problem.graph, len(flat.device_of_place)
+    num_slots = num_places - len(flat.hosts)
+    placed = num_places * (3.0 * graph.num_ops + 2.0 * flat.num_nodes) + 7.0 * num_slots * graph.num_ops
+    moved = num_slots * (4.0 * graph.num_tensors + 14.0 * graph.num_edges)
+    return placed + moved + graph.num_edges * (num_places + 6.0)
 
 
 def _edges(problem: Problem) -> list[tuple[int, int]]:

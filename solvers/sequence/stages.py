@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from placekit.contiguity import Contiguity
-from placekit.errors import KernelsPendingError, SolverUnavailableError
+from placekit.errors import KernelsPendingError, ProgramTooLargeError, SolverUnavailableError
 from placekit.method import Method, Run
 from placekit.patience import waiting_while
 from placekit.solvers.generic.within import Within
@@ -63,8 +63,9 @@ class Stage:
 def run_stages(run: Run, stages: Iterable[Stage]) -> StopReason:
     """Let each stage work on `run` until the solve is to stop; ``run.info["stages"]`` tells what each one brought.
 
-    A stage whose packages are not installed is passed over, which the account says. One whose kernels are still being
-    compiled has its turn again after the next one.
+    A stage whose packages are not installed, or whose program is too large for the time or the memory that is left, is
+    passed over, which the account says. One whose kernels are still being compiled has its turn again after the next
+    one.
     """
     account: list[dict[str, Any]] = []
     run.info["stages"] = account
@@ -86,6 +87,8 @@ def run_stages(run: Run, stages: Iterable[Stage]) -> StopReason:
         except SolverUnavailableError as error:
             line["skipped"] = str(error)
             continue
+        except ProgramTooLargeError as error:
+            line["skipped"] = str(error)
         except KernelsPendingError as error:
             line["skipped"] = str(error)
             todo.insert(

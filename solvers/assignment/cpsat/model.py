@@ -24,17 +24,21 @@ loads are no larger than its true ones.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from placekit.solvers.assignment.cpsat.membership import ByDevice, BySlot, Membership, Values
+from placekit.solvers.assignment.cpsat.membership import ByDevice, BySlot, Membership, Values, interchangeable
 from placekit.solvers.assignment.flat import FlatProblem
+from placekit.solvers.assignment.ilp.slots import slot_chain
+from placekit.solvers.backends.building import no_step
+from placekit.solvers.backends.cpsat import WatchedCpModel
 from placekit.solvers.backends.scale import TimeScale, scale_bytes
 
-__all__ = ["Convexity", "CpsatModel"]
+__all__ = ["Convexity", "CpsatModel", "count_literals"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ class CpsatModel:
         How often the slot cost is paid, at most; None for once per slot.
     convexity
         The order graph of the ops, if the parts must be convex; `flat` should not be ordered then.
+    step
+        Called whenever the program grows.
 
     Attributes
     ----------
@@ -92,9 +98,10 @@ class CpsatModel:
         slot_cost_s: float = 0.0,
         times_paid: int | None = None,
         convexity: Convexity | None = None,
+        step: Callable[[], None] = no_step,
     ) -> None:
         self.flat = flat = _narrow(flat, ceiling_s)
-        self.proto = cp_model.CpModel()
+        self.proto = WatchedCpModel(step)
         self.membership: Membership = (BySlot if flat.is_ordered else ByDevice)(self.proto, flat)
         self.num_classes, self.num_slots = len(flat.memory_bytes), len(self.membership.device_of_slot)
         times_paid = self.num_slots if times_paid is None else times_paid
@@ -276,6 +283,22 @@ class CpsatModel:
         for index, value in (values or {}).items():
             self.proto.add_hint(self.proto.get_int_var_from_proto_index(index), value)
         return values is not None
+
+
+def count_literals(flat: FlatProblem, convexity: Convexity | None = None) -> float:
+    """Return about how many literals and terms the program of a flat problem has."""
+    groups, num_classes = interchangeable(flat), len(flat.memory_bytes)
+    devices = range(len(flat.kind))
+    slots = [groups[g][0] for g in slot_chain([len(group) for group in groups])] if flat.is_ordered else [*devices]
+    pays = (flat.net_time_s > 0).max(axis=2)[:, flat.kind[slots]]
+    others = np.diff(flat.net_offsets) - 1
+    cuts = 6.0 * float((others[:, None] * pays).sum()) + float(pays.sum())
+    if flat.is_ordered:
+        return cuts + len(slots) * (13.0 * num_classes + 2.0 * len(flat.next_classes))
+    places = 3.0 * num_classes * len(slots) + 5.0 * num_classes * (len(slots) - len(groups))
+    if convexity is None:
+        return cuts + places
+    return cuts + places + len(slots) * (3.0 * len(convexity.order) + 5.0 * len(convexity.senders))
 
 
 def _narrow(flat: FlatProblem, ceiling_s: float | None) -> FlatProblem:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,10 +14,11 @@ from placekit.cores import num_usable_cpus
 from placekit.graph import topological_order
 from placekit.method import Method, Run
 from placekit.objectives import Loads
-from placekit.solvers.assignment.cpsat.model import Convexity, CpsatModel
+from placekit.solvers.assignment.cpsat.model import Convexity, CpsatModel, count_literals
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
+from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.params import CpsatParams
 from placekit.stop import StopReason
@@ -59,7 +63,7 @@ class AssignmentCpsat(CpsatMethod):
         reason = run.should_stop()
         while reason is None:
             ceiling_s = run.objective
-            reason = self._solve(run, contraction, build_model(contraction, ceiling_s))
+            reason = self._solve(run, contraction, build_model(contraction, ceiling_s, lambda: time_left(run)))
             improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
             if reason is StopReason.FINISHED and improved:
                 reason = run.should_stop()
@@ -105,8 +109,16 @@ class AssignmentCpsat(CpsatMethod):
                 return StopReason.FINISHED
 
 
-def build_model(contraction: Contraction, ceiling_s: float | None) -> CpsatModel:
-    """Return the model of a contraction; `ceiling_s` is the objective of a feasible placement, if one is known."""
+def build_model(
+    contraction: Contraction, ceiling_s: float | None, left_s: Callable[[], float] = lambda: math.inf
+) -> CpsatModel:
+    """Return the model of a contraction; `ceiling_s` is the objective of a feasible placement, if one is known.
+
+    Raises
+    ------
+    ProgramTooLargeError
+        There is no memory for it, or no time: `left_s` returns the seconds left.
+    """
     problem = contraction.problem
     flat = flatten(contraction)
     loads = problem.objective.loads(problem) or Loads()
@@ -122,4 +134,5 @@ def build_model(contraction: Contraction, ceiling_s: float | None) -> CpsatModel
         is_total=loads.is_total,
         slot_cost_s=loads.subgraph_cost_s,
         convexity=convexity,
+        step=Building("constraint program", count_literals(flat, convexity), CPSAT, left_s),
     )

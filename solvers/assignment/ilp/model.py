@@ -25,6 +25,7 @@ ordered form is ours.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -43,8 +44,11 @@ from placekit.solvers.assignment.ilp.membership import (
     OrderedMembership,
     linear_row,
 )
+from placekit.solvers.assignment.ilp.slots import slot_chain
+from placekit.solvers.backends.building import no_step
+from placekit.solvers.backends.pulp_highs import WatchedLp
 
-__all__ = ["CEILING", "IlpModel"]
+__all__ = ["CEILING", "IlpModel", "count_coefficients"]
 
 CEILING = 100.0
 """Times are divided so that the best objective known is this much: solver tolerances are absolute."""
@@ -63,6 +67,9 @@ class IlpModel:
         ceiling. That keeps every coefficient of the program between 0 and about `CEILING`: solvers work with absolute
         tolerances, and are wrong where coefficients differ by more than their precision.
 
+    step
+        Called whenever the program grows.
+
     Attributes
     ----------
     lp : pulp.LpProblem
@@ -71,7 +78,7 @@ class IlpModel:
         Seconds per unit of the model's objective. Dividing by it is exact to one rounding (relative 1.1e-16).
     """
 
-    def __init__(self, contraction: Contraction, ceiling_s: float | None) -> None:
+    def __init__(self, contraction: Contraction, ceiling_s: float | None, step: Callable[[], None] = no_step) -> None:
         self.contraction = contraction = _narrow(contraction, ceiling_s)
         problem = contraction.problem
         loads = problem.objective.loads(problem) or Loads()
@@ -79,7 +86,7 @@ class IlpModel:
             ceiling_s = float(contraction.time_s.max(axis=1).sum() + contraction.net_time_s.sum())
             ceiling_s += loads.subgraph_cost_s * problem.platform.num_devices
         self.unit_s = max(ceiling_s / CEILING, 1e-290)
-        self.lp = pulp.LpProblem("placement", pulp.LpMinimize)
+        self.lp = WatchedLp("placement", step)
         self.membership: Membership = (
             OrderedMembership(self.lp, contraction)
             if problem.contiguity is Contiguity.ACYCLIC
@@ -248,6 +255,24 @@ class IlpModel:
     def decode(self, values: dict[pulp.LpVariable, float]) -> NDArray[np.int64]:
         """Return ``[num_ops]`` devices from the values of the variables."""
         return self.contraction.expand(self.membership.decode(values))
+
+
+def count_coefficients(contraction: Contraction) -> float:
+    """Return about how many coefficients the program of a contraction has."""
+    problem = contraction.problem
+    groups, num_classes = contraction.interchangeable, contraction.num_classes
+    is_chain = problem.contiguity is Contiguity.ACYCLIC
+    slots = slot_chain([len(group) for group in groups]) if is_chain else list(range(problem.platform.num_devices))
+    kinds = problem.platform.kind_of_device[[groups[g][0] for g in slots] if is_chain else slots]
+    readers = np.diff(contraction.net_offsets) - 1
+    pays = (contraction.net_time_s > 0).max(axis=2)[:, kinds]
+    cuts = 2.0 * float((readers[:, None] * pays).sum()) * (5 if is_chain else 3) + float(pays.sum())
+    if is_chain:
+        return cuts + len(slots) * (7.0 * num_classes + 2.0 * len(contraction.senders))
+    places = 2.0 * num_classes * len(slots) + 5.0 * num_classes * (len(slots) - len(groups))
+    if problem.contiguity is not Contiguity.CONVEX:
+        return cuts + places
+    return cuts + places + len(slots) * (2.0 * problem.graph.num_ops + 5.0 * len(problem.order_edges[0]))
 
 
 def _narrow(contraction: Contraction, ceiling_s: float | None) -> Contraction:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -17,9 +17,10 @@ from placekit.cores import num_usable_cpus
 from placekit.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError
 from placekit.method import Method, Run
 from placekit.placement import Placement
-from placekit.solvers.assignment.ilp.model import CEILING, IlpModel
+from placekit.solvers.assignment.ilp.model import CEILING, IlpModel, count_coefficients
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
+from placekit.solvers.backends.building import PULP, Building, time_left
 from placekit.solvers.backends.highs import ABSOLUTE_SLACK, RELATIVE_SLACK, ROUNDING
 from placekit.solvers.backends.pulp_highs import AnytimeHiGHS
 from placekit.solvers.params import IlpParams
@@ -80,13 +81,14 @@ class IlpMethod(Method):
         """Solve a model, from the best placement known; again as long as its answers have to be closed."""
         if self.params.mps is not None:
             self._write_mps(model.lp, Path(self.params.mps))
-        run.info |= {"variables": len(model.lp.variables()), "constraints": model.lp.numConstraints()}
         while True:
+            variables = model.lp.variables()  # slow to ask for
+            run.info |= {"variables": len(variables), "constraints": model.lp.numConstraints()}
             num_covers = len(model.covers)
-            refused: list[Answer] = []  # rows may join the program only when the solver has been read
+            refused: list[Answer] = []  # rows may join the program only when the solver has ended
             if self.params.solver == "HiGHS":
                 start = None if run.placement is None else encode(run.placement)
-                reason = self._solve_with_highs(run, model, start, refused)
+                reason = self._solve_with_highs(run, model, variables, start, refused)
             else:
                 reason = self._solve_with_pulp(run, model, refused)
             for answer in refused:
@@ -115,10 +117,13 @@ class IlpMethod(Method):
             refused.append(answer)
 
     def _solve_with_highs(
-        self, run: Run, model: Program[Answer], start: Values | None, refused: list[Answer]
+        self,
+        run: Run,
+        model: Program[Answer],
+        variables: Sequence[pulp.LpVariable],
+        start: Values | None,
+        refused: list[Answer],
     ) -> StopReason:
-        variables = model.lp.variables()
-
         def offer(values: NDArray[np.float64], objective: float) -> None:
             self._offer(run, model, dict(zip(variables, values.tolist(), strict=True)), objective, refused)
 
@@ -128,6 +133,7 @@ class IlpMethod(Method):
                 certified_s(bound, model.unit_s) if is_certified else claimed_s(bound, model.unit_s), "ILP dual bound"
             ),
             lambda: run.should_stop() is not None,
+            variables,
             start,
             timeLimit=None if run.remaining_s is None else SOLVER_SHARE * run.remaining_s,
             threads=self._threads,
@@ -193,7 +199,8 @@ class AssignmentIlp(IlpMethod):
         reason = run.should_stop()
         while reason is None:
             ceiling_s = run.objective
-            model = IlpModel(contraction, ceiling_s)
+            step = Building("integer program", count_coefficients(contraction), PULP, lambda: time_left(run))
+            model = IlpModel(contraction, ceiling_s, step)
             reason = self.solve(run, model, partial(_encode, model))
             improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
             if reason is StopReason.FINISHED and improved:

@@ -20,12 +20,13 @@ from placekit.objectives import Makespan
 from placekit.problem import Problem
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
+from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, first_floors, look
 from placekit.solvers.makespan.bounds.windows import SLACK, Windows, narrow
 from placekit.solvers.makespan.decomposition.segments import LARGE
-from placekit.solvers.makespan.exact.cp_model import MakespanModel
+from placekit.solvers.makespan.exact.cp_model import MakespanModel, count_literals
 from placekit.solvers.makespan.exact.proofs import A_STAR_SHARE, QUICK_SHARE, Proof
 from placekit.solvers.makespan.exact.series import solve_in_series
 from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
@@ -112,7 +113,10 @@ def solve_makespan(
                 return run.prove_infeasible(clash())
             run.raise_bound(ceiling_s, "windows")
             continue
-        model = MakespanModel(tasks, windows, ceiling_s, run.bound or 0.0, proof.floors.between_s, decides=refutes)
+        step = Building("constraint program", count_literals(tasks), CPSAT, lambda: time_left(run))
+        model = MakespanModel(
+            tasks, windows, ceiling_s, run.bound or 0.0, proof.floors.between_s, decides=refutes, step=step
+        )
         if run.placement is not None and run.evaluation is not None and not refutes:
             model.hint(timetable_of(run.placement, run.evaluation, tasks))
         outcome, was_cut_short = _search(run, tasks, model, workers, ceiling_s)

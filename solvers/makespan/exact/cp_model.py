@@ -33,7 +33,7 @@ so the bound holds, and the judge says what the schedule costs with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -41,6 +41,8 @@ from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
 from placekit.graph import sum_by
+from placekit.solvers.backends.building import no_step
+from placekit.solvers.backends.cpsat import WatchedCpModel
 from placekit.solvers.backends.scale import TimeScale, scale_bytes
 from placekit.solvers.makespan.bounds.between import useful_pairs
 from placekit.solvers.makespan.bounds.windows import Windows
@@ -48,7 +50,7 @@ from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable
 from placekit.time_step import common_step_s
 
-__all__ = ["MakespanModel"]
+__all__ = ["MakespanModel", "count_literals"]
 
 
 class MakespanModel:
@@ -72,6 +74,8 @@ class MakespanModel:
     decides
         True to ask only whether there is a schedule up to the ceiling: no objective, and no cumulative, of which the
         refutation makes little use.
+    step
+        Called whenever the program grows.
 
     Attributes
     ----------
@@ -91,9 +95,10 @@ class MakespanModel:
         orders: Sequence[tuple[int, int]] = (),
         *,
         decides: bool = False,
+        step: Callable[[], None] = no_step,
     ) -> None:
         self.tasks, self.windows, self.decides = tasks, windows, decides
-        self.proto = cp_model.CpModel()
+        self.proto = WatchedCpModel(step)
         step_s = common_step_s(tasks.time_s[np.isfinite(tasks.time_s)], tasks.delay_s.ravel())
         self.scale = TimeScale.of(ceiling_s, 2 * tasks.num_ops, step_s)
         self.horizon = self.scale.horizon(ceiling_s)
@@ -316,3 +321,10 @@ class MakespanModel:
         for index, value in values.items():
             self.proto.add_hint(self.proto.get_int_var_from_proto_index(index), value)
         return True
+
+
+def count_literals(tasks: Tasks) -> float:
+    """Return about how many literals and terms the program has, but for what keeps ops apart."""
+    num_kinds, num_devices = len(np.unique(tasks.kind)), tasks.num_devices
+    of_ops = tasks.num_ops * (8.0 * num_devices + 8.0) + 5.0 * tasks.num_classes * num_devices
+    return of_ops + len(tasks.senders) * (9.0 * num_devices + 5.0 * num_kinds**2)

@@ -42,6 +42,7 @@ arXiv 2311.03703.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from itertools import pairwise
@@ -50,11 +51,15 @@ from time import perf_counter
 import numpy as np
 
 from placekit.contiguity import Contiguity
+from placekit.errors import ProgramTooLargeError
 from placekit.problem import Problem
+from placekit.solvers.backends.building import ARRAYS, Building, no_step, time_until
 from placekit.solvers.backends.highs import Program
 from placekit.solvers.throughput.bounds.groups import Machines, machines_of
 
-__all__ = ["BottleneckProgram", "bottleneck", "bottleneck_until_closed"]
+__all__ = ["BottleneckProgram", "bottleneck", "bottleneck_until_closed", "count_coefficients"]
+
+logger = logging.getLogger(__name__)
 
 CEILING = 100.0
 """The program is scaled so that the best objective known is this much: solver tolerances are absolute."""
@@ -121,8 +126,16 @@ def bottleneck_until_closed(
         left_s = (deadline - perf_counter()) / (len(groups) - at)
         if left_s <= 0 or (should_stop is not None and should_stop()):
             return best, False
-        program = BottleneckProgram(machines, group, upper_bound_s, num_detailed)
-        outcome = program.rows.solve(left_s, should_stop)
+        end_s = perf_counter() + left_s
+        try:
+            coefficients = count_coefficients(machines, group, num_detailed)
+            step = Building("integer program", coefficients, ARRAYS, time_until(end_s))
+            program = BottleneckProgram(machines, group, upper_bound_s, num_detailed, step)
+        except ProgramTooLargeError as error:
+            logger.info("%s", error)
+            is_closed = False
+            continue
+        outcome = program.rows.solve(end_s - perf_counter(), should_stop)
         is_closed &= outcome.status != "stopped"
         found = program.rows.proven_s(outcome, program.unit_s)
         if found is not None and upper_bound_s is not None:
@@ -145,6 +158,8 @@ class BottleneckProgram:
         Objective of a feasible placement, in seconds; None if none is known.
     num_detailed
         Devices in full detail, at most.
+    step
+        Called whenever the program grows.
 
     Attributes
     ----------
@@ -154,7 +169,14 @@ class BottleneckProgram:
         Seconds per unit.
     """
 
-    def __init__(self, machines: Machines, group: int, upper_bound_s: float | None, num_detailed: int = 1) -> None:
+    def __init__(
+        self,
+        machines: Machines,
+        group: int,
+        upper_bound_s: float | None,
+        num_detailed: int = 1,
+        step: Callable[[], None] = no_step,
+    ) -> None:
         self.machines, self.group, self.upper_bound_s = machines, group, upper_bound_s
         ceiling_s = upper_bound_s
         if ceiling_s is None:
@@ -167,7 +189,7 @@ class BottleneckProgram:
         chain = machines.contraction.problem.contiguity is Contiguity.ACYCLIC
         self.num_detailed = 1 if chain else min(num_detailed, int(machines.count[group]))
         self.others[group] -= self.num_detailed
-        self.rows = Program()
+        self.rows = Program(step)
         top = CEILING * (1 + 1e-6)  # without an upper bound the ceiling is what no placement exceeds
         self.level = [self.rows.column(0.0, top, cost=1.0) for _ in machines.passes]
         if upper_bound_s is not None:
@@ -317,6 +339,20 @@ class BottleneckProgram:
                 rows.row(_sum((difference, 1.0), ({column: 1.0}, -1.0)), high=0.0)
                 rows.row(_sum((difference, -1.0), ({column: 1.0}, -1.0)), high=0.0)
         return columns
+
+
+def count_coefficients(machines: Machines, group: int, num_detailed: int) -> float:
+    """Return about how many coefficients the program of a group has."""
+    contraction = machines.contraction
+    contiguity, edges = contraction.problem.contiguity, 0.0
+    per_member, num_sides = 1 if contiguity is Contiguity.NONE else 2, 2 if contiguity is Contiguity.ACYCLIC else 1
+    if contiguity is not Contiguity.NONE:
+        edges = 4.0 * len(contraction.problem.order_edges[0]) + 2.0 * contraction.problem.graph.num_ops
+    readers = np.diff(contraction.net_offsets) - 1
+    ends = 2.0 * readers @ (machines.net_time_s > 0).max(axis=2)
+    of_sets = edges + ends[group] * (2 * per_member + 1) + 5.0 * per_member * machines.num_classes
+    of_crowds = 3.0 * float(ends.sum()) + 5.0 * machines.num_groups * machines.num_classes
+    return float(num_detailed * of_sets + num_sides * of_crowds)
 
 
 def _sum(*parts: tuple[Linear, float]) -> Linear:

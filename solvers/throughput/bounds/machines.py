@@ -32,18 +32,26 @@ Lenstra, Shmoys, Tardos, "Approximation algorithms for scheduling unrelated para
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.errors import ProgramTooLargeError
 from placekit.problem import Problem
+from placekit.solvers.backends.building import ARRAYS, Building, no_step, time_until
 from placekit.solvers.backends.highs import Program, round_down
 from placekit.solvers.throughput.bounds.groups import Machines, machines_of
 from placekit.verification.certificates import Prices
 
 __all__ = ["MachineProgram", "certified_machines", "unrelated_machines"]
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +75,9 @@ class MachineProgram:
     """Row of a group that has a limit."""
 
     @classmethod
-    def of(cls, machines: Machines, least_s: float = 0.0) -> MachineProgram:
-        """Build the program; `least_s` is a time that its unit must be able to express."""
-        program = Program()
+    def of(cls, machines: Machines, least_s: float = 0.0, step: Callable[[], None] = no_step) -> MachineProgram:
+        """Build the program; `least_s` is a time that its unit must be able to express, `step` is called with rows."""
+        program = Program(step)
         # the sum of the largest times is at least the optimum of the relaxation and of the same order of magnitude
         unit_s = max(float(machines.time_s.max(axis=1).sum()), least_s, 1e-290) / 100
         # no optimum needs more: all work, and what every device may have to pay beside it; bounds need finite boxes
@@ -128,8 +136,15 @@ def certified_machines(problem: Problem, *, time_limit_s: float = math.inf) -> t
     machines = machines_of(problem)
     if not machines.has_home:
         return None
-    program = MachineProgram.of(machines)
-    outcome = program.program.solve(time_limit_s)
+    deadline = perf_counter() + time_limit_s
+    coefficients = float(machines.allowed.sum()) * (2 + 2 * len(machines.passes))
+    try:
+        step = Building("linear program", coefficients, ARRAYS, time_until(deadline))
+        program = MachineProgram.of(machines, step=step)
+    except ProgramTooLargeError as error:
+        logger.info("%s", error)
+        return None
+    outcome = program.program.solve(deadline - perf_counter())
     if outcome.row_dual is None:
         return None
     return _by_duality(machines, program, outcome.row_dual)

@@ -1,0 +1,180 @@
+"""Whoever names a limit gets an answer within it, whatever the method, the size and the state of the kernels.
+
+What each case took is logged: ``pytest -m slow --log-cli-level=INFO``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import placekit as pk
+from placekit.benchmarks.families import FAMILIES, generate
+from placekit.patience import MODE
+from placekit.solvers.registry import METHODS, get_method
+
+logger = logging.getLogger(__name__)
+
+OBJECTIVES = (pk.Throughput(), pk.SerialLatency(), pk.OffloadLatency(), pk.Makespan())
+NEEDS_MORE = ("policy", "file", "scotch")
+"""Methods that need a file, or a program that may not be there."""
+LIMIT_S = 2.0
+
+
+def allowed_s(limit_s: float) -> float:
+    """Return the seconds within which a solve with a limit has to end."""
+    return 1.1 * limit_s + 1.0
+
+
+def problems(count: int) -> Iterator[pk.Problem]:
+    """Yield problems of 50 to 2,000 ops, of every family and objective."""
+    rng = np.random.default_rng(28)
+    families = sorted(FAMILIES)
+    for number in range(count):
+        objective = OBJECTIVES[number % len(OBJECTIVES)]
+        num_ops = int(np.exp(rng.uniform(np.log(50), np.log(2000)))) if number % 5 else 2000
+        made = generate(
+            families[number % len(families)],
+            num_ops,
+            seed=number,
+            num_devices=int(rng.integers(2, 9)),
+            equal=bool(rng.random() < 0.6),
+            memory_factor=2.0 if rng.random() < 0.5 else None,
+            objective=objective,
+        )
+        if isinstance(objective, pk.Throughput):
+            made = made.replace(contiguity=pk.Contiguity(("acyclic", "none", "convex")[number // 4 % 3]))
+        yield made
+
+
+def methods(problem: pk.Problem) -> Iterator[str]:
+    """Yield the methods that can work on a problem."""
+    for name in METHODS:
+        if name in NEEDS_MORE:
+            continue
+        try:
+            if get_method(name).supports(problem) is None:
+                yield name
+        except pk.PlacekitError:
+            continue  # a package that is not installed
+
+
+def overruns(cases: Iterator[tuple[pk.Problem, str]], limit_s: float) -> list[str]:
+    """Solve, log the time of every case, and return those that took too long."""
+    late = []
+    for problem, method in cases:
+        begin = perf_counter()
+        result = pk.solve(problem, method, stop=pk.MaxRuntime(limit_s), seed=1)
+        took_s = perf_counter() - begin
+        line = f"{problem.objective.name} {problem.contiguity} {problem.name} x{problem.platform.num_devices} {method}"
+        skipped = f" [{result.info['skipped']}]" if "skipped" in result.info else ""
+        logger.info("%6.2f s %s %s%s", took_s, result.status, line, skipped)
+        if took_s > allowed_s(limit_s):
+            late.append(f"{took_s:.2f} s: {line}")
+    return late
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * 3600)
+def test_every_method_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """30 problems, all methods of their objectives, limits of 2 s."""
+    monkeypatch.setenv(MODE, "background")
+    assert overruns(((problem, method) for problem in problems(30) for method in methods(problem)), LIMIT_S) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda objective: objective.name)
+def test_every_method_ends_in_time_without_kernels(objective: pk.Objective, tmp_path: Path) -> None:
+    """The first solve of a process whose cache of kernels is empty."""
+    problem = generate("layered", 300, seed=1, num_devices=4, equal=False, objective=objective)
+    pk.write_problem(problem, tmp_path / "p.json")
+    late = []
+    for number, method in enumerate(methods(problem)):
+        took_s = _in_a_process(tmp_path / "p.json", method, LIMIT_S, tmp_path / f"cache{number}")["took_s"]
+        logger.info("%6.2f s %s %s", took_s, objective.name, method)
+        if took_s > allowed_s(LIMIT_S):
+            late.append(f"{took_s:.2f} s: {method}")
+    assert late == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("limit_s", [30.0])
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda objective: objective.name)
+def test_a_hundred_thousand_ops_end_in_time_and_in_four_gigabytes(
+    objective: pk.Objective, limit_s: float, tmp_path: Path
+) -> None:
+    """By ``auto``, in a process of its own whose memory is looked at."""
+    problem = generate("layered", 100_000, seed=1, num_devices=4, objective=objective)
+    pk.write_problem(problem, tmp_path / "p.json", arrays="npz")
+    told = _in_a_process(tmp_path / "p.json", "auto", limit_s, None)
+    logger.info("%s: %s", objective.name, told)
+    assert told["took_s"] <= allowed_s(limit_s)
+    assert told["peak_bytes"] < 4e9
+    assert told["objective"] is not None
+
+
+SOLVE = """
+import json, resource, sys
+from time import perf_counter
+import placekit as pk
+problem = pk.read_problem(sys.argv[1])
+begin = perf_counter()
+result = pk.solve(problem, sys.argv[2], stop=pk.MaxRuntime(float(sys.argv[3])))
+took_s = perf_counter() - begin
+peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps({"took_s": took_s, "peak_bytes": peak, "objective": result.objective, "bound": result.lower_bound}))
+"""
+
+
+def _in_a_process(path: Path, method: str, limit_s: float, cache: Path | None) -> dict[str, Any]:
+    environment = os.environ | {MODE: "background"} | ({} if cache is None else {"NUMBA_CACHE_DIR": str(cache)})
+    command = [sys.executable, "-c", SOLVE, str(path), method, str(limit_s)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+LEAKS = """
+import sys
+import numpy as np, placekit as pk
+from placekit import memory
+from placekit.benchmarks.families import generate
+objectives = (pk.Throughput(), pk.SerialLatency(), pk.OffloadLatency(), pk.Makespan())
+methods = ("ilp", "auto", "cpsat", "local-search", "bound", "lns")
+cases = []
+for objective in objectives:
+    problem = generate("layered", 30, seed=1, num_devices=2, objective=objective)
+    for method in methods:
+        from placekit.solvers.registry import get_method
+        if get_method(method).supports(problem) is None:
+            cases.append((problem, method))
+for number in range(int(sys.argv[1])):
+    problem, method = cases[number % len(cases)]
+    pk.solve(problem, method, stop=pk.MaxRuntime(0.3), seed=number)
+    print(number, memory.resident_bytes() / 2**20, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_memory_stays_flat_over_400_solves() -> None:
+    """Of all methods with programs, in one process: the last hundred need no more than the second hundred did."""
+    command = [sys.executable, "-c", LEAKS, "400"]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {MODE: "background"}, check=False)
+    assert done.returncode == 0, done.stderr
+    held = np.array([float(line.split()[1]) for line in done.stdout.splitlines()])
+    logger.info("MiB after 25, 100, 200, 300 and 400 solves: %s", held[[24, 99, 199, 299, 399]])
+    assert np.median(held[300:]) - np.median(held[100:200]) < 20, held[::20]
