@@ -12,6 +12,7 @@ stored in CSR form: tensor ``t`` is consumed by ``consumers[consumer_offsets[t]:
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -64,9 +65,19 @@ def number_by_first(labels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
 
 
 def topological_order(
-    num_nodes: int, senders: NDArray[np.int64], receivers: NDArray[np.int64]
+    num_nodes: int, senders: NDArray[np.int64], receivers: NDArray[np.int64], *, depth_first: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Order the nodes so that every edge goes forward; ties by lowest index of arrival (Kahn's algorithm).
+    """Order the nodes so that every edge goes forward (Kahn's algorithm).
+
+    Parameters
+    ----------
+    num_nodes
+        Number of nodes.
+    senders, receivers
+        ``[num_edges]`` ends of the edges.
+    depth_first
+        True to take the node that was ready last, so that each branch is followed to its end before the next; False
+        for the one that was ready first. Ties by lowest index.
 
     Returns
     -------
@@ -81,12 +92,20 @@ def topological_order(
     offsets = np.searchsorted(senders[by_sender], np.arange(num_nodes + 1)).tolist()
     targets = receivers[by_sender].tolist()
     waiting = np.bincount(receivers, minlength=num_nodes).tolist()
-    order = [node for node in range(num_nodes) if waiting[node] == 0]
-    for node in order:  # the list grows while it is read: it is Kahn's queue
+    ready = deque(node for node in range(num_nodes) if waiting[node] == 0)
+    order = []
+    while ready:
+        node = ready.popleft()
+        order.append(node)
+        found = []
         for target in targets[offsets[node] : offsets[node + 1]]:
             waiting[target] -= 1
             if waiting[target] == 0:
-                order.append(target)
+                found.append(target)
+        if depth_first:
+            ready.extendleft(reversed(found))
+        else:
+            ready.extend(found)
     stuck = [node for node in range(num_nodes) if waiting[node] > 0]
     return np.array(order, dtype=np.int64), np.array(stuck, dtype=np.int64)
 

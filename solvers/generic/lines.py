@@ -28,25 +28,10 @@ def class_order(contraction: Contraction) -> NDArray[np.int64]:
     -----
     O(classes + edges).
     """
-    num_classes = contraction.num_classes
-    readers: list[list[int]] = [[] for _ in range(num_classes)]
-    waiting = [0] * num_classes
-    for u, v in zip(contraction.senders.tolist(), contraction.receivers.tolist(), strict=True):
-        readers[u].append(v)
-        waiting[v] += 1
-    order: list[int] = []
-    stack = [c for c in reversed(range(num_classes)) if waiting[c] == 0]
-    while stack:
-        c = stack.pop()
-        order.append(c)
-        for reader in reversed(readers[c]):
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                stack.append(reader)
-    if len(order) < num_classes:
-        _, stuck = topological_order(num_classes, contraction.senders, contraction.receivers)
-        order += stuck.tolist()
-    return np.array(order, dtype=np.int64)
+    order, stuck = topological_order(
+        contraction.num_classes, contraction.senders, contraction.receivers, depth_first=True
+    )
+    return np.concatenate([order, stuck])
 
 
 def total_time_s(contraction: Contraction) -> NDArray[np.float64]:

@@ -139,22 +139,10 @@ def along_order(flat: OffloadProblem) -> Series:
     The order follows branches to their end (depth first), which keeps few nets open. Its placements are placements of
     the problem, no later than computed; it bounds nothing.
     """
-    waiting = np.bincount(flat.receivers, minlength=flat.num_nodes).tolist()
-    readers: list[list[int]] = [[] for _ in range(flat.num_nodes)]
-    for u, v in zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True):
-        readers[u].append(v)
-    stack = [v for v in range(flat.num_nodes - 1, -1, -1) if waiting[v] == 0]
-    order: list[int] = []
-    while stack:
-        u = stack.pop()
-        order.append(u)
-        for v in reversed(readers[u]):
-            waiting[v] -= 1
-            if waiting[v] == 0:
-                stack.append(v)
+    order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers, depth_first=True)
     nothing = np.zeros(flat.num_nodes + 1, dtype=np.int64)
     return Series(
-        spine=np.array(order, dtype=np.int64),
+        spine=order,
         gap_offsets=np.zeros(flat.num_nodes + 2, dtype=np.int64),
         gap_nodes=np.zeros(0, dtype=np.int64),
         dropped=np.zeros(0, dtype=np.int64),

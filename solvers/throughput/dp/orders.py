@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
+from placekit.graph import topological_order
 
 __all__ = ["named_orders", "order_by_key", "random_order"]
 
@@ -42,7 +43,7 @@ def named_orders(contraction: Contraction) -> Iterator[tuple[str, NDArray[np.int
     num_classes = contraction.num_classes
     yield "narrow", _narrow(contraction)
     yield "bfs", order_by_key(contraction, _depth(contraction, np.ones(num_classes)))
-    yield "dfs", _depth_first(contraction)
+    yield "dfs", topological_order(num_classes, contraction.senders, contraction.receivers, depth_first=True)[0]
     seconds = contraction.time_s.sum(axis=2).min(axis=1)
     yield "critical path", order_by_key(contraction, -_height(contraction, seconds))
     yield "earliest finish", order_by_key(contraction, _depth(contraction, seconds))
@@ -68,8 +69,6 @@ def _height(contraction: Contraction, weight: NDArray[np.float64]) -> NDArray[np
 def _longest(
     senders: NDArray[np.int64], receivers: NDArray[np.int64], weight: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    from placekit.graph import topological_order
-
     order, _ = topological_order(len(weight), senders, receivers)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
@@ -79,22 +78,6 @@ def _longest(
     for u, v in zip(senders[along].tolist(), receivers[along].tolist(), strict=True):
         longest[v] = max(longest[v], longest[u] + own[v])
     return np.array(longest)
-
-
-def _depth_first(contraction: Contraction) -> NDArray[np.int64]:
-    """Follow each branch to its end before the next: the ready class that became ready last comes first."""
-    successors, waiting = _successors(contraction)
-    open_predecessors = waiting.tolist()
-    stack = np.flatnonzero(waiting == 0).tolist()[::-1]
-    order = []
-    while stack:
-        c = stack.pop()
-        order.append(c)
-        for s in reversed(successors[c]):
-            open_predecessors[s] -= 1
-            if open_predecessors[s] == 0:
-                stack.append(s)
-    return np.array(order, dtype=np.int64)
 
 
 def _narrow(contraction: Contraction) -> NDArray[np.int64]:
