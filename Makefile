@@ -14,7 +14,7 @@ INSTALL := $(PIP) install --quiet -c constraints.txt
 # the order of `test` matters: the tests come last
 .NOTPARALLEL:
 
-.PHONY: help venv demo docs test test-slow lint format types tests smoke bench scaling makespan clean
+.PHONY: help venv demo docs test test-slow lint format types tests smoke bench scaling makespan kernels clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -82,6 +82,9 @@ makespan: venv  ## measure list schedulers, searches and exact methods for makes
 
 fuzz: venv  ## solve random problems by every method for MINUTES=10 from SEED=0, against enumeration; findings go to fuzz/
 	$(BIN)/python -m placekit.benchmarks.fuzz --minutes $(MINUTES) --seed $(SEED)
+
+kernels: venv  ## list the kernels that auto needs, so that they are compiled side by side: placekit/kernels.json
+	$(BIN)/python tests/list_kernels.py
 
 clean:  ## remove what was built; .venv stays
 	rm -rf build dist $(DEMO) *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

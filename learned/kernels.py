@@ -8,14 +8,15 @@ on a machine that does other work.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.compiled import njit, part
 
 __all__ = ["batch_infeasibility"]
 
 
-@njit(cache=True, nogil=True)
-def _has_cycle(between):  # type: ignore[no-untyped-def]  # compiled
+@part
+def _has_cycle(between: NDArray[np.int64]) -> bool:
     """Return whether the graph of the nonzero entries ``[D, D]`` has a cycle: take away devices nobody waits for."""
     num_devices = len(between)
     left = np.ones(num_devices, dtype=np.bool_)
@@ -26,11 +27,11 @@ def _has_cycle(between):  # type: ignore[no-untyped-def]  # compiled
                 waits |= left[other] and between[other, d] > 0
             if left[d] and not waits:
                 left[d] = False
-    return left.any()
+    return bool(left.any())
 
 
-@njit(cache=True, nogil=True)
-def _escaping_ops(senders, receivers, device, d):  # type: ignore[no-untyped-def]  # compiled
+@part
+def _escaping_ops(senders: NDArray[np.int64], receivers: NDArray[np.int64], device: NDArray[np.int64], d: int) -> int:
     """Count the ops outside device `d` on a path that leaves it and returns; edges in topological order."""
     inside = device == d
     behind, before = inside.copy(), inside.copy()
@@ -38,7 +39,7 @@ def _escaping_ops(senders, receivers, device, d):  # type: ignore[no-untyped-def
         behind[receivers[e]] |= behind[senders[e]]
     for e in range(len(senders) - 1, -1, -1):
         before[senders[e]] |= before[receivers[e]]
-    return (~inside & behind & before).sum()
+    return int((~inside & behind & before).sum())
 
 
 @njit(cache=True, nogil=True)

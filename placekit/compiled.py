@@ -4,9 +4,11 @@ Kernels are compiled on first use and cached on disk. Three things differ from n
 
 - A literal argument makes no specialisation of its own (``settle(walk, 0)`` and ``settle(walk, first)`` are one).
   Inlined code is specialised by LLVM anyhow, and without this every kernel of the makespan is compiled twice.
-- During a solve, kernels are compiled by a process of their own (:mod:`placekit.compile_queue`), and the caller waits
+- What mostly other kernels call is linked into them as it is (:mod:`placekit.kernel_parts`), and optimised there only.
+- During a solve, kernels are compiled by processes of their own (:mod:`placekit.compile_queue`), and the caller waits
   for them only as long as :mod:`placekit.patience` says; see `KernelsPendingError`.
 - A kernel that the judge needs is run by the Python interpreter, slowly, when the time for waiting is over.
+- A cache that cannot be read, as after an upgrade that renamed a class of tuples, is an empty one.
 """
 
 from __future__ import annotations
@@ -21,20 +23,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from numba import njit as numba_njit
 from numba import prange
-from numba.core import event, types
+from numba.core import event
 
 from placekit.compile_clock import compiling_begins, compiling_ends
 from placekit.compile_queue import compile_elsewhere
 from placekit.errors import KernelsPendingError
+from placekit.kernel_parts import make_part, without_literals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["inlined", "judge_kernel", "kernel", "njit", "prange"]
+__all__ = ["inlined", "judge_kernel", "kernel", "njit", "part", "prange", "used"]
 
 logger = logging.getLogger(__name__)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+used: dict[tuple[Callable[..., Any], tuple[Any, ...]], None] = {}
+"""Every kernel that Python has called so far, with the types of its arguments, in the order of the first calls."""
 
 _said = threading.Event()
 _here = threading.local()
@@ -87,31 +93,33 @@ def _compiled(
         True to run it in the Python interpreter where there is no time to wait for its compilation, instead of raising
         `KernelsPendingError`.
     is_part
-        True for what mostly other kernels call: they get a twin without the code that takes Python's tuples of arrays
-        apart, which is a third of the compile time.
+        True for what mostly other kernels call.
     **options
         Numba's.
     """
     options["no_cfunc_wrapper"] = True  # for functions as values, which no kernel is
     dispatcher: Any = numba_njit(**options)(function)
+    disk = getattr(dispatcher._cache, "_cache_file", None)  # a NullCache has none
+    if disk is not None:
+        disk._load_index, disk.load = _or_nothing(disk._load_index, dict), _or_nothing(disk.load, None)
     compile_here = dispatcher.compile
     if is_part:
-        part: Any = numba_njit(**options | {"cache": False, "no_cpython_wrapper": True})(function)
-        compile_part = part.compile
-        part.compile = lambda signature: compile_part(_without_literals(signature))
-        dispatcher.get_call_template, dispatcher.get_overload = part.get_call_template, part.get_overload
+        linked = make_part(function, **options)
+        dispatcher.get_call_template, dispatcher.get_overload = linked.get_call_template, linked.get_overload
 
     def compile_soon(signature: Any) -> Any:
         if not isinstance(signature, tuple):
             return compile_here(signature)
-        arguments = _without_literals(signature)
-        if not getattr(_here, "is_compiling", False) and not _is_compiled(dispatcher, arguments):
-            try:
-                compile_elsewhere(dispatcher.py_func, arguments, _say)
-            except KernelsPendingError:
-                if not is_interpretable:
-                    raise
-                return _interpreted(dispatcher)
+        arguments = without_literals(signature)
+        if not getattr(_here, "is_compiling", False):
+            used[function, arguments] = None
+            if not _is_compiled(dispatcher, arguments):
+                try:
+                    compile_elsewhere(dispatcher.py_func, arguments, _say)
+                except KernelsPendingError:
+                    if not is_interpretable:
+                        raise
+                    return _interpreted(dispatcher)
         with _compiling():
             return compile_here(arguments)
 
@@ -144,8 +152,23 @@ def inlined(function: Function) -> Function:
     return compiled
 
 
-def _without_literals(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(types.unliteral(each) for each in arguments)  # type: ignore[no-untyped-call]
+def part(function: Function) -> Function:
+    """Compile a function that mostly other kernels call, without a wish to be inlined."""
+    compiled: Function = _compiled(function, cache=True, nogil=True, is_part=True)
+    return compiled
+
+
+def _or_nothing(read: Callable[..., Any], nothing: Callable[[], Any] | None) -> Callable[..., Any]:
+    """Return a function that reads a file of the cache, and finds nothing in one that cannot be read."""
+
+    def read_or_not(*key: Any) -> Any:
+        try:
+            return read(*key)
+        except Exception as error:  # pickle raises whatever the classes behind it do
+            logger.debug("a file of the cache of kernels cannot be read, and is passed over: %r", error)
+            return nothing and nothing()
+
+    return read_or_not
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from placekit.patience import MODE
 
 KERNELS = """
 import os, sys, time
+from pathlib import Path
+CACHE = Path(os.environ["NUMBA_CACHE_DIR"])
 from placekit.compiled import judge_kernel, njit
 if "placekit.compile_worker" in " ".join(sys.orig_argv):
     time.sleep(float(os.environ.get("SLOW_S", "0")))  # a kernel that takes long to compile
@@ -51,6 +53,20 @@ def test_another_process_compiles_what_a_solve_waits_for(tmp_path: Path) -> None
     )
     assert _run(tmp_path, code).split()[:3] == ["2.5", "3.5", "0"]
     assert _run(tmp_path, code).split()[:3] == ["2.5", "3.5", "0"]
+
+
+def test_expected_kernels_are_compiled_beside_the_first_that_is_missing(tmp_path: Path) -> None:
+    """Nobody has called the other one yet; without a missing kernel nothing is done, and unknown names do no harm."""
+    code = (
+        "from placekit.compile_queue import expect\n"
+        "expect([['kernels', 'no_such', ['float64']], ['no.such', 'one', []], ['kernels', 'two', ['float64']]])\n"
+        "print(len(list(kernels.CACHE.glob('**/*.nbi'))))\n"
+        "with waiting_while(lambda: True):\n"
+        "    kernels.one(3.0)\n"
+        "while not list(kernels.CACHE.glob('**/*two*.nbc')): time.sleep(0.01)\n"
+        "print('compiled')"
+    )
+    assert _run(tmp_path, code).split() == ["0", "compiled"]
 
 
 def test_waiting_ends_when_it_is_not_worth_it(tmp_path: Path) -> None:

@@ -25,3 +25,26 @@ def test_compiling_is_announced_once_and_a_cached_kernel_is_not(tmp_path: Path) 
     assert first.stdout == second.stdout == "5.0\n"
     assert first.stderr.count("compiling kernels") == 1
     assert "compiling" not in second.stderr
+
+
+def test_a_cache_that_names_what_is_gone_is_an_empty_one(tmp_path: Path) -> None:
+    """An upgrade that renames a class of tuples, or a damaged file, costs a compilation and no error."""
+    module = tmp_path / "kernels.py"
+    module.write_text(
+        "from placekit.compiled import njit\nimport shapes\n"
+        "@njit(cache=True)\ndef area(shape):\n    return shape[0] * shape[1]\n"
+        "print(area(shapes.shape))\n"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", "import kernels"]
+    for name in ("Rectangle", "Rectangular", "garbage"):
+        if name == "garbage":
+            for path in (tmp_path / "cache").rglob("*.nb?"):
+                path.write_bytes(path.read_bytes()[:50])
+            name = "Rectangular"  # noqa: PLW2901
+        (tmp_path / "shapes.py").write_text(
+            f"from collections import namedtuple\n{name} = namedtuple('{name}', 'a b')\nshape = {name}(2.0, 3.0)\n"
+        )
+        run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        assert run.stdout == "6.0\n"
+        assert "compiling" in run.stderr

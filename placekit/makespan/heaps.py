@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from placekit.compiled import njit
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.compiled import inlined
 
 __all__ = ["pop", "push"]
 
 
-@njit(cache=True, nogil=True, inline="always")
-def push(keys, places, base, size, key, place):  # type: ignore[no-untyped-def]  # compiled
+@inlined
+def push(keys: NDArray[np.float64], places: NDArray[np.int64], base: int, size: int, key: float, place: int) -> None:
     """Add (key, place) to the heap that starts at `base` and has `size` entries; O(log size)."""
     at = size
     while at > 0:
@@ -23,8 +26,8 @@ def push(keys, places, base, size, key, place):  # type: ignore[no-untyped-def] 
     places[base + at] = place
 
 
-@njit(cache=True, nogil=True, inline="always")
-def pop(keys, places, base, size):  # type: ignore[no-untyped-def]  # compiled
+@inlined
+def pop(keys: NDArray[np.float64], places: NDArray[np.int64], base: int, size: int) -> None:
     """Remove the first entry, which the caller has read at `base`, leaving `size` others; O(log size)."""
     key, place = keys[base + size], places[base + size]
     at, child = 0, 1

@@ -8,9 +8,11 @@ sums, never a sum over a set. The kernels are compiled on the first call on a ma
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from placekit.compiled import judge_kernel, njit, prange
+from placekit.compiled import inlined, judge_kernel, njit, prange
 from placekit.makespan.heaps import pop, push
+from placekit.makespan.instance import MakespanInstance
 
 __all__ = ["BY_PRIORITY", "FIFO", "dispatch", "list_transfers", "makespan_batch", "run_in_order"]
 
@@ -20,8 +22,8 @@ BY_PRIORITY = 1
 """Dispatch rule: smallest (priority, topological position) first."""
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _push_event(times, codes, size, time, code):  # type: ignore[no-untyped-def]  # compiled
+@inlined
+def _push_event(times: NDArray[np.float64], codes: NDArray[np.int64], size: int, time: float, code: int) -> int:
     """Add an event to the binary heap of times; O(log size)."""
     at = size
     while at > 0:
@@ -36,8 +38,8 @@ def _push_event(times, codes, size, time, code):  # type: ignore[no-untyped-def]
     return size + 1
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _pop_event(times, codes, size):  # type: ignore[no-untyped-def]  # compiled
+@inlined
+def _pop_event(times: NDArray[np.float64], codes: NDArray[np.int64], size: int) -> int:
     """Remove the earliest event, which the caller has read at index 0; O(log size)."""
     size -= 1
     time, code = times[size], codes[size]
@@ -60,8 +62,14 @@ def _pop_event(times, codes, size):  # type: ignore[no-untyped-def]  # compiled
     return size
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _sorted_receivers(instance, device, tensor, stamp, found):  # type: ignore[no-untyped-def]  # compiled
+@inlined
+def _sorted_receivers(
+    instance: MakespanInstance,
+    device: NDArray[np.int64],
+    tensor: int,
+    stamp: NDArray[np.int64],
+    found: NDArray[np.int64],
+) -> int:
     """Write the devices that receive `tensor`, ascending, into `found`; return how many. `stamp[d] == tensor`: seen."""
     source = device[instance.producer[tensor]]
     count = 0
@@ -78,8 +86,17 @@ def _sorted_receivers(instance, device, tensor, stamp, found):  # type: ignore[n
     return count
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _send(instance, device, tensor, now, bus_free, arrival, stamp, receivers):  # type: ignore[no-untyped-def]
+@inlined
+def _send(
+    instance: MakespanInstance,
+    device: NDArray[np.int64],
+    tensor: int,
+    now: float,
+    bus_free: NDArray[np.float64],
+    arrival: NDArray[np.float64],
+    stamp: NDArray[np.int64],
+    receivers: NDArray[np.int64],
+) -> None:
     """Queue the transfers of `tensor`, produced `now`, on its device's bus; write when each one arrives."""
     source = device[instance.producer[tensor]]
     own = instance.transfer_s[tensor, instance.kind[source]]

@@ -66,7 +66,7 @@ def upward_rank(
     O(V + E).
     """
     rank = np.zeros(instance.num_ops)
-    _upward(instance, time_s, transfer_s, rank)
+    _upward(instance.order, *_edges(instance), time_s, transfer_s, rank)
     return rank
 
 
@@ -80,23 +80,27 @@ def downward_rank(
 ) -> NDArray[np.float64]:
     """``[V]`` seconds of the longest path that ends at the start of each op; arguments and cost as `upward_rank`."""
     rank = np.zeros(instance.num_ops)
-    _downward(instance, time_s, transfer_s, rank)
+    _downward(instance.order, *_edges(instance), time_s, transfer_s, rank)
     return rank
 
 
+def _edges(instance: MakespanInstance) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    return instance.edge_offsets, instance.edge_readers, instance.edge_tensors
+
+
 @judge_kernel
-def _upward(instance, time_s, transfer_s, rank):  # type: ignore[no-untyped-def]  # compiled
+def _upward(order, edge_offsets, edge_readers, edge_tensors, time_s, transfer_s, rank):  # type: ignore[no-untyped-def]
     for i in range(len(rank) - 1, -1, -1):
-        op = instance.order[i]
+        op = order[i]
         longest = 0.0
-        for j in range(instance.edge_offsets[op], instance.edge_offsets[op + 1]):
-            longest = max(longest, transfer_s[instance.edge_tensors[j]] + rank[instance.edge_readers[j]])
+        for j in range(edge_offsets[op], edge_offsets[op + 1]):
+            longest = max(longest, transfer_s[edge_tensors[j]] + rank[edge_readers[j]])
         rank[op] = time_s[op] + longest
 
 
 @judge_kernel
-def _downward(instance, time_s, transfer_s, rank):  # type: ignore[no-untyped-def]  # compiled
-    for op in instance.order:
-        for j in range(instance.edge_offsets[op], instance.edge_offsets[op + 1]):
-            reader = instance.edge_readers[j]
-            rank[reader] = max(rank[reader], rank[op] + time_s[op] + transfer_s[instance.edge_tensors[j]])
+def _downward(order, edge_offsets, edge_readers, edge_tensors, time_s, transfer_s, rank):  # type: ignore[no-untyped-def]
+    for op in order:
+        for j in range(edge_offsets[op], edge_offsets[op + 1]):
+            reader = edge_readers[j]
+            rank[reader] = max(rank[reader], rank[op] + time_s[op] + transfer_s[edge_tensors[j]])

@@ -8,12 +8,13 @@ device in the order of their steps, then the hosts.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.compiled import inlined, njit, part
 
 __all__ = ["Places", "anneal", "excess", "latency"]
 
@@ -83,7 +84,7 @@ class Places(NamedTuple):
     host_place: Ints
 
 
-@njit(cache=True, nogil=True)
+@part
 def latency(p: Places, place: Ints) -> float:
     """Return the latency of the nodes' places in seconds; infinity if calls wait for each other.
 
@@ -105,7 +106,7 @@ def latency(p: Places, place: Ints) -> float:
     for s in range(num_slots):
         members[s + 1] += members[s]
     ops_of_slot = np.empty(max(members[num_slots], 1), dtype=np.int64)
-    fill = members[:num_slots].copy()
+    fill = members.copy()
     for op in range(num_ops):
         if unit[op] < num_slots:
             ops_of_slot[fill[unit[op]]] = op
@@ -170,10 +171,13 @@ def latency(p: Places, place: Ints) -> float:
     return longest if head == number else np.inf
 
 
-@njit(cache=True, nogil=True)
+@part
 def excess(p: Places, place: Ints) -> float:
     """Return the bytes above the limits of all devices together. O(nodes + places)."""
-    used = np.zeros(p.device.max() + 1)
+    num_devices = 0
+    for at in range(len(p.device)):
+        num_devices = max(num_devices, p.device[at] + 1)
+    used = np.zeros(num_devices)
     for v in range(len(place)):
         used[p.device[place[v]]] += p.num_bytes[v]
     limit = np.full(len(used), np.inf)
@@ -185,7 +189,7 @@ def excess(p: Places, place: Ints) -> float:
     return over
 
 
-@njit(cache=True, nogil=True)
+@part
 def _put(p: Places, place: Ints, v: int, target: int, changed: Ints, old: Ints, count: int) -> int:
     """Move node v to `target` and note what it was; return the new number of notes, -1 if refused."""
     if count < 0 or not p.allowed[v, target]:
@@ -195,7 +199,7 @@ def _put(p: Places, place: Ints, v: int, target: int, changed: Ints, old: Ints, 
     return count + 1
 
 
-@njit(cache=True, nogil=True)
+@part
 def _spread(p: Places, place: Ints, v: int, target: int, forward: bool, most: int, changed: Ints, old: Ints) -> int:
     """Move v and up to `most` nodes of its place that are reached from it, forward or backward, to `target`."""
     home = place[v]
@@ -214,16 +218,22 @@ def _spread(p: Places, place: Ints, v: int, target: int, forward: bool, most: in
     return count
 
 
-@njit(cache=True, nogil=True)
+@inlined
+def _below(count: int, rng: np.random.Generator) -> int:
+    """Return a random index below `count`; Numba takes longer to compile `integers`."""
+    return min(int(rng.random() * count), count - 1)
+
+
+@part
 def _propose(p: Places, place: Ints, changed: Ints, old: Ints, rng: np.random.Generator) -> int:
     """Change `place` at random; return how many nodes changed, -1 if the draw is to be taken back."""
     num_nodes, num_places = len(place), len(p.device)
-    v = int(rng.integers(0, num_nodes))
-    target = int(rng.integers(0, num_places))
+    v = _below(num_nodes, rng)
+    target = _below(num_places, rng)
     near = p.near_offsets[v + 1] - p.near_offsets[v]
     draw = rng.random()
     if near and draw < 0.8:
-        w = p.near_nodes[p.near_offsets[v] + int(rng.integers(0, near))]
+        w = p.near_nodes[p.near_offsets[v] + _below(near, rng)]
         target = place[w]
     if target == place[v]:
         if p.host_place[v] < 0 or target == p.host_place[v]:
@@ -233,7 +243,7 @@ def _propose(p: Places, place: Ints, changed: Ints, old: Ints, rng: np.random.Ge
     if kind < 0.5:
         return _put(p, place, v, target, changed, old, 0)
     if kind < 0.9:
-        size = 1 << int(rng.integers(1, 9))
+        size = 2 << _below(8, rng)
         return _spread(p, place, v, target, rng.random() < 0.5, min(size, num_nodes), changed, old)
     # a whole call to another place, or two calls exchanged
     home, count = place[v], 0
@@ -275,6 +285,7 @@ def anneal(
     changed, old = np.empty(num_nodes, dtype=np.int64), np.empty(num_nodes, dtype=np.int64)
     over, value = excess(p, place), latency(p, place)
     best, best_over, best_value = place.copy(), over, value
+    new_over, new_value = over, value
     scale = value
     for step in range(steps):
         temperature = scale * hot * (cold / hot) ** (step / steps)
@@ -289,11 +300,13 @@ def anneal(
                         keep = True
                     elif new_value < np.inf:
                         worse = new_value - value
-                        keep = worse <= 0 or rng.random() < np.exp(-worse / max(temperature, 1e-300))
+                        keep = worse <= 0 or rng.random() < math.exp(-worse / max(temperature, 1e-300))
             if keep:
                 over, value = new_over, new_value
                 if over < best_over or (over == best_over and value < best_value):
-                    best[:], best_over, best_value = place, over, value
+                    best_over, best_value = over, value
+                    for v in range(num_nodes):
+                        best[v] = place[v]
             else:
                 for i in range(abs(count) if count > 0 else 0):
                     place[changed[i]] = old[i]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
+from placekit.compile_ahead import expect_kernels
 from placekit.contiguity import Contiguity
 from placekit.method import Method, Run
 from placekit.problem import Problem
@@ -87,6 +88,7 @@ class Auto(Method):
 
     def run(self, run: Run) -> StopReason:
         """Go through the plan."""
+        expect_kernels(run.problem.objective.name)
         bound = run.problem.objective.quick_bound(run.problem)
         if bound is not None:
             run.raise_bound(bound[0], bound[1], tolerance=OPTIMALITY_TOLERANCE)

@@ -8,9 +8,11 @@ up at the top.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.compiled import inlined, njit
 from placekit.makespan.heaps import pop, push
+from placekit.makespan.instance import MakespanInstance
 
 __all__ = ["schedule_earliest_start"]
 
@@ -164,18 +166,31 @@ def schedule_earliest_start(instance, place_of_op, favourite, wait_s):  # type: 
     return device, start, finish, fits_all
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _may_take(op, d, state):  # type: ignore[no-untyped-def]
+@inlined
+def _may_take(
+    op: int,
+    d: int,
+    state: tuple[
+        MakespanInstance,
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.float64],
+        NDArray[np.float64],
+        NDArray[np.float64],
+    ],
+) -> bool:
     """Return True if `op` still waits for a device and `d` may be it."""
     instance, device, class_device, class_bytes, used, limit = state
     c = instance.class_of_op[op]
     if device[op] >= 0 or not instance.allowed[op, d]:
         return False
-    return class_device[c] == d or (class_device[c] < 0 and used[d] + class_bytes[c] <= limit[d])
+    return bool(class_device[c] == d) or bool(class_device[c] < 0 and used[d] + class_bytes[c] <= limit[d])
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _ready(instance, op, d, device, finish):  # type: ignore[no-untyped-def]  # compiled
+@inlined
+def _ready(
+    instance: MakespanInstance, op: int, d: int, device: NDArray[np.int64], finish: NDArray[np.float64]
+) -> float:
     """Return when the inputs of `op`, all of them produced, have arrived on device `d`."""
     ready = 0.0
     for i in range(instance.in_offsets[op], instance.in_offsets[op + 1]):

@@ -9,8 +9,10 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
+from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.compiled import inlined, njit
+from placekit.makespan.instance import MakespanInstance
 
 __all__ = ["schedule_by_priority"]
 
@@ -120,10 +122,18 @@ def schedule_by_priority(instance, priority, lookahead_s, wanted, by_start, has_
     return device, start, finish, fits_all
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _earliest(  # type: ignore[no-untyped-def]  # compiled
-    instance, op, d, device, finish, gap_begin, gap_end, before, has_insertion
-):
+@inlined
+def _earliest(
+    instance: MakespanInstance,
+    op: int,
+    d: int,
+    device: NDArray[np.int64],
+    finish: NDArray[np.float64],
+    gap_begin: NDArray[np.float64],
+    gap_end: NDArray[np.float64],
+    before: NDArray[np.int64],
+    has_insertion: bool,
+) -> tuple[int, float]:
     """Return the earliest gap of device `d` that holds `op` after its inputs, and when it would start there."""
     kind = instance.kind[d]
     ready = 0.0
@@ -146,8 +156,17 @@ def _earliest(  # type: ignore[no-untyped-def]  # compiled
     return gap, begin
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _fill(gap, begin, end, gap_begin, gap_end, before, after, num_gaps):  # type: ignore[no-untyped-def]
+@inlined
+def _fill(
+    gap: int,
+    begin: float,
+    end: float,
+    gap_begin: NDArray[np.float64],
+    gap_end: NDArray[np.float64],
+    before: NDArray[np.int64],
+    after: NDArray[np.int64],
+    num_gaps: int,
+) -> int:
     """Take the time from `begin` to `end` out of a gap; return the number of gaps ever made."""
     left, right = begin > gap_begin[gap], end < gap_end[gap]
     if left and right:  # the new gap is the left part, so that the endless one stays the last

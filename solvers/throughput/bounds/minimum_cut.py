@@ -59,9 +59,8 @@ def _minimum_cut(
     tail = np.arange(num_nodes)
     alive = np.arange(num_nodes)
     best = np.inf
-    key = np.zeros(num_nodes)
     for left in range(num_nodes, 1, -1):
-        key[:] = 0.0
+        key = np.zeros(num_nodes)
         ordered = np.zeros(num_nodes, dtype=np.bool_)
         touched = np.zeros(len(weight), dtype=np.bool_)
         stamp = np.full(num_nodes, -1)

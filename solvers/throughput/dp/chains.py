@@ -29,10 +29,13 @@ class ChainSearch:
         The ideals at which blocks may end.
     should_stop
         Asked about once a second.
+    floor_s
+        A lower bound of the objective: chains at or below it are as good as each other.
     """
 
-    def __init__(self, ideals: IdealSet, should_stop: Callable[[], bool]) -> None:
+    def __init__(self, ideals: IdealSet, should_stop: Callable[[], bool], floor_s: float = 0.0) -> None:
         self.ideals = ideals
+        self.floor_s = floor_s if ideals.instance.num_passes == 1 else 0.0
         self.instance = ideals.instance
         self.should_stop = should_stop
 
@@ -153,6 +156,7 @@ class ChainSearch:
                 instance.memory_limits[group],
                 first_limit,
                 limit_s,
+                self.floor_s,
                 instance.overlap,
                 lower_value,
                 value,

@@ -152,7 +152,8 @@ class ThroughputDp(Method):
         if len(ideals.bits) > MANY_IDEALS and self._found_better(run, ideals):
             return _Attempt.BETTER
         run.info["ideals"] = len(ideals.bits)
-        found = ChainSearch(ideals, lambda: run.should_stop() is not None).best()
+        floor_s = max(run.bound or 0.0, instance.least_s)
+        found = ChainSearch(ideals, lambda: run.should_stop() is not None, floor_s).best()
         if found is None:
             return _Attempt.STOPPED
         value_s, chain = found

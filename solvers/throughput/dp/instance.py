@@ -119,6 +119,17 @@ class Instance:
             total += float((seconds - (spent[whole - 1] if whole else 0.0)) / times[c] * work[c])
         return total
 
+    @cached_property
+    def least_s(self) -> float:
+        """Seconds that no objective is below: the devices could not do all of the work in less."""
+        total = float(self.work.sum()) * (1 - 1e-9)
+        low_s, high_s = 0.0, float(self.total_times.max(initial=0.0)) * self.num_classes
+        for _ in range(30):
+            middle_s = (low_s + high_s) / 2
+            done = sum(self.most_work(g, count * middle_s) for g, count in enumerate(self.counts))
+            low_s, high_s = (low_s, middle_s) if done >= total else (middle_s, high_s)
+        return low_s
+
     def states(self) -> Iterator[tuple[int, ...]]:
         """Yield how many devices of each group are used, by rising total."""
         return iter(sorted(itertools.product(*(range(count + 1) for count in self.counts)), key=sum))

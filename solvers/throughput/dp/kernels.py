@@ -66,7 +66,8 @@ def enumerate_ideals(  # type: ignore[no-untyped-def]  # compiled: the argument 
             if inside:
                 if count == len(bits):
                     break
-                bits[count] = row
+                for w in range(len(row)):
+                    bits[count, w] = row[w]
                 count += 1
             c -= 1
             continue
@@ -137,7 +138,8 @@ def describe_ideals(bits, class_values, net_offsets, net_pins, values, cut_offse
     one = np.uint64(1)
     for i in range(len(bits)):
         if only_count:
-            values[i, :] = 0.0
+            for v in range(class_values.shape[1]):
+                values[i, v] = 0.0
             for c in range(len(class_values)):
                 if (bits[i, c >> 6] >> np.uint64(c & 63)) & one:
                     for v in range(class_values.shape[1]):
@@ -175,9 +177,15 @@ def cut_of_prefixes(ends, net_offsets, net_pins, cut_offsets, cut_nets, cut_coun
     """
     only_count = len(cut_nets) == 0
     filled = np.zeros(len(ends), dtype=np.int64)
+    prefix_of = np.empty(ends[len(ends) - 1] + 1, dtype=np.int64)  # the first prefix with more classes
+    at = 0
+    for c in range(len(prefix_of)):
+        while at < len(ends) and ends[at] <= c:
+            at += 1
+        prefix_of[c] = at
     for n in range(len(net_offsets) - 1):
         p, last = net_offsets[n], net_offsets[n + 1] - 1
-        for i in range(np.searchsorted(ends, net_pins[p] + 1), np.searchsorted(ends, net_pins[last] + 1)):
+        for i in range(prefix_of[net_pins[p]], prefix_of[net_pins[last]]):
             if not only_count:
                 while net_pins[p] < ends[i]:
                     p += 1
@@ -185,7 +193,8 @@ def cut_of_prefixes(ends, net_offsets, net_pins, cut_offsets, cut_nets, cut_coun
                 cut_counts[cut_offsets[i] + filled[i]] = p - net_offsets[n]
             filled[i] += 1
     if only_count:
-        cut_offsets[1:] = np.cumsum(filled)
+        for i in range(len(ends)):
+            cut_offsets[i + 1] = cut_offsets[i] + filled[i]
 
 
 @njit(cache=True)
@@ -206,6 +215,7 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
     memory_limit,
     first_limit,
     limit,
+    floor,
     overlap,
     lower_value,
     value,
@@ -219,8 +229,12 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
         - sum of w over nets cut by both with as many pins inside I as inside J   (they do not meet the block)
         + sum of w over nets cut by J and inside I                                (they meet J and the block)
 
-    which takes O(cut(J) + cut(I)) by merging two sorted lists. With two passes (GPipe) the load of the first must stay
-    within `first_limit`, and the second is minimised.
+    which takes O(cut(J) + cut(I)) by merging two sorted lists. The transfers are no less than the difference of the two
+    cuts, which takes one look. With two passes (GPipe) the load of the first must stay within `first_limit`, and the
+    second is minimised.
+
+    Blocks of half the largest work come first: they are often good enough, and larger or smaller ones need not be
+    looked at.
 
     Parameters
     ----------
@@ -242,8 +256,9 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
         Seconds of each net on this device, per pass.
     cut_times : float64[num_passes, num_ideals]
         Sum of `net_times` over each ideal's cut.
-    memory_limit, first_limit, limit : float
-        Most bytes of a block; most seconds of the first of two passes; only values below `limit` are kept.
+    memory_limit, first_limit, limit, floor : float
+        Most bytes of a block; most seconds of the first of two passes; only values below `limit` are kept; no value at
+        or below `floor` is improved.
     overlap : bool
         True for the maximum of time and transfers instead of their sum.
     lower_value : float64[num_ideals]
@@ -258,19 +273,27 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
     """
     num_passes, num_words = len(times), bits.shape[1]
     last = num_passes - 1
-    looked, start = 0, 0
+    looked, start, middle, stop = 0, 0, 0, 0
     for a in range(len(upper)):
         i = upper[a]
         while start < len(lower) and work[lower[start]] < work[i] - most_work:
             start += 1
+        while middle < len(lower) and work[lower[middle]] < work[i] - most_work / 2:
+            middle += 1
+        while stop < len(lower) and work[lower[stop]] <= work[i]:
+            stop += 1
         best = min(limit, value[i])
         found = -1
-        for b in range(start, len(lower)):
-            j = lower[b]
-            if work[j] > work[i]:
+        for b in range(start, stop):
+            if best <= floor:
                 break
+            # from the middle to the end, then from there to the start
+            j = lower[b + middle - start] if b + middle - start < stop else lower[start + stop - 1 - b]
             looked += 1
-            if lower_value[j] >= best or times[last, i] - times[last, j] >= best:
+            least = times[last, i] - times[last, j]
+            if not overlap:
+                least += abs(cut_times[last, i] - cut_times[last, j])
+            if lower_value[j] >= best or least >= best:
                 continue
             if closed[i] != closed[j] or memory[i] - memory[j] > memory_limit or i == j:
                 continue

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from placekit.compiled import inlined, njit
 from placekit.solvers.assignment.flat import FlatProblem
+from placekit.solvers.throughput.local_search.draws import below
 from placekit.solvers.throughput.local_search.state import (
     State,
     is_acyclic_after,
@@ -51,8 +52,9 @@ def _penalty(work: float, moved: float, scale: float, squarings: int, has_overla
 
 @inlined
 def _potential_of(flat: FlatProblem, state: State, d: int, scale: NDArray[np.float64], squarings: int) -> float:
-    total = scale.sum()
-    value = 0.0
+    total = value = 0.0
+    for p in range(len(scale)):
+        total += scale[p]
     for p in range(len(scale)):
         part = _penalty(state.work_s[d, p], state.moved_s[d, p], scale[p], squarings, flat.has_overlap)
         value += scale[p] / total * part
@@ -74,8 +76,9 @@ def _potential_after(
     squarings: int,
 ) -> float:
     """Return the potential of device `d` once class `c` came (`sign` 1) or left (`sign` -1)."""
-    total = scale.sum()
-    value = 0.0
+    total = value = 0.0
+    for p in range(len(scale)):
+        total += scale[p]
     for p in range(len(scale)):
         work = state.work_s[d, p] + sign * flat.time_s[c, flat.kind[d], p]
         moved = state.moved_s[d, p] + change_s[p]
@@ -87,19 +90,13 @@ def _potential_after(
 
 
 @inlined
-def _below(count: int) -> int:
-    """Return a random index below `count`."""
-    return min(int(np.random.random() * count), count - 1)  # noqa: NPY002  # numba has only the old generators
-
-
-@inlined
 def _neighbour(flat: FlatProblem, c: int) -> int:
     """Return a random class that shares a random net with `c`, possibly `c` itself."""
     num_nets = flat.class_offsets[c + 1] - flat.class_offsets[c]
     if num_nets == 0:
         return c
-    n = flat.class_nets[flat.class_offsets[c] + _below(num_nets)]
-    return int(flat.net_pins[flat.net_offsets[n] + _below(flat.net_offsets[n + 1] - flat.net_offsets[n])])
+    n = flat.class_nets[flat.class_offsets[c] + below(num_nets)]
+    return int(flat.net_pins[flat.net_offsets[n] + below(flat.net_offsets[n + 1] - flat.net_offsets[n])])
 
 
 @njit(cache=True, nogil=True)
@@ -159,20 +156,21 @@ def anneal(
     num_moved = num_classes + 1
     if overflow(flat, state) == 0 and objective(flat, state) < best_s:
         best_s = objective(flat, state)
-        best_device[:] = state.device
+        for c in range(num_classes):
+            best_device[c] = state.device[c]
         num_moved = 0
     temperature = hot
     cooling = (cold / hot) ** (1.0 / max(1, num_steps // 64))
     for step in range(num_steps):
         if step % 64 == 63:
             temperature *= cooling
-        c = _below(num_classes)
+        c = below(num_classes)
         a = state.device[c]
         e = -1
         is_near = np.random.random() < NEIGHBOUR_SHARE  # noqa: NPY002
-        b = state.device[_neighbour(flat, c)] if is_near else _below(num_devices)
+        b = state.device[_neighbour(flat, c)] if is_near else below(num_devices)
         if np.random.random() < SWAP_SHARE:  # noqa: NPY002
-            e = _below(num_classes)
+            e = below(num_classes)
             b = state.device[e]
             if not flat.allowed[e, a]:
                 continue
@@ -199,7 +197,8 @@ def anneal(
                 continue
             move(flat, state, e, a, out_s, in_s)
         potential[a], potential[b] = at_a, at_b
-        for m in (c, e):
+        for k in range(2):
+            m = c if k == 0 else e
             if m >= 0:
                 if num_moved < num_classes:
                     moved[num_moved] = m
@@ -211,7 +210,8 @@ def anneal(
                 for i in range(num_moved):
                     best_device[moved[i]] = state.device[moved[i]]
             else:
-                best_device[:] = state.device
+                for m in range(num_classes):
+                    best_device[m] = state.device[m]
             num_moved = 0
     return best_s
 

@@ -76,6 +76,7 @@ def fill_chain(
     The load of a growing stretch falls again when a net closes inside it, so each device scans on until its work alone
     exceeds the target. O(devices * pins) at worst.
     """
+    num_passes = flat.time_s.shape[2]
     count = np.zeros(len(flat.net_offsets) - 1, dtype=np.int64)
     start = 0
     for d in chain:
@@ -85,7 +86,8 @@ def fill_chain(
         at = start
         while at < len(order):
             c = order[at]
-            work += flat.time_s[c, kind].sum()
+            for p in range(num_passes):
+                work += flat.time_s[c, kind, p]
             used += flat.memory_bytes[c]
             if not flat.allowed[c, d] or used > flat.limit_bytes[d] or work > target_s:
                 break
@@ -93,10 +95,9 @@ def fill_chain(
                 n = flat.class_nets[i]
                 size = flat.net_offsets[n + 1] - flat.net_offsets[n]
                 count[n] += 1
-                if count[n] == 1:
-                    moved += flat.net_time_s[n, kind].sum()
-                if count[n] == size:
-                    moved -= flat.net_time_s[n, kind].sum()
+                sign = (1 if count[n] == 1 else 0) - (1 if count[n] == size else 0)
+                for p in range(num_passes if sign else 0):
+                    moved += sign * flat.net_time_s[n, kind, p]
             at += 1
             if (max(work, moved) if flat.has_overlap else work + moved) <= target_s:
                 end = at

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from placekit.compiled import njit
 from placekit.graph import sum_by
 from placekit.solvers.assignment.flat import FlatProblem, invert, with_order
+from placekit.solvers.throughput.local_search.draws import shuffled
+from placekit.solvers.throughput.local_search.sorting import sort
 
 __all__ = ["coarsen", "find_clusters"]
 
@@ -20,7 +22,6 @@ MAX_PINS = 64
 """Larger nets say little about which classes belong together, and cost their square."""
 
 
-@njit(cache=True, nogil=True)
 def find_clusters(
     flat: FlatProblem, device: NDArray[np.int64], most_s: float, seed: int
 ) -> tuple[NDArray[np.int64], int]:
@@ -47,30 +48,45 @@ def find_clusters(
     -----
     O(sum over nets of the square of the pins, at most `MAX_PINS` each).
     """
+    work = flat.time_s.sum(axis=2).min(axis=1)
+    weight = flat.net_time_s.sum(axis=2).max(axis=1) / (np.diff(flat.net_offsets) - 1)
+    nets = flat.net_offsets, flat.net_pins, flat.class_offsets, flat.class_nets
+    leader = np.full(len(work), -1, dtype=np.int64)
+    _find_leaders(*nets, work, weight, flat.allowed.copy(), device, most_s, seed, leader)
+    cluster: NDArray[np.int64]
+    leaders, cluster = np.unique(leader, return_inverse=True)
+    return cluster, len(leaders)
+
+
+@njit(cache=True, nogil=True)
+def _find_leaders(
+    net_offsets: NDArray[np.int64],
+    net_pins: NDArray[np.int64],
+    class_offsets: NDArray[np.int64],
+    class_nets: NDArray[np.int64],
+    work: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    allowed: NDArray[np.bool_],
+    device: NDArray[np.int64],
+    most_s: float,
+    seed: int,
+    leader: NDArray[np.int64],
+) -> None:
+    """Write the class that each class joins into `leader`, all -1 before; `work` and `allowed` become the clusters'."""
     np.random.seed(seed)  # noqa: NPY002  # numba's own generator
-    num_classes, num_devices = flat.allowed.shape
-    work = np.empty(num_classes)
-    for c in range(num_classes):
-        work[c] = flat.time_s[c].sum(axis=1).min()
-    weight = np.empty(len(flat.net_offsets) - 1)
-    for n in range(len(weight)):
-        size = flat.net_offsets[n + 1] - flat.net_offsets[n]
-        weight[n] = flat.net_time_s[n].sum(axis=1).max() / (size - 1)
-    order = np.random.permutation(num_classes)  # noqa: NPY002
-    leader = np.full(num_classes, -1, dtype=np.int64)
+    num_classes, num_devices = allowed.shape
     rating = np.zeros(num_classes)
     touched = np.empty(num_classes, dtype=np.int64)
-    allowed = flat.allowed.copy()
-    for c in order:
+    for c in shuffled(num_classes):
         if leader[c] >= 0:
             continue
         num_touched = 0
-        for i in range(flat.class_offsets[c], flat.class_offsets[c + 1]):
-            n = flat.class_nets[i]
-            if flat.net_offsets[n + 1] - flat.net_offsets[n] > MAX_PINS:
+        for i in range(class_offsets[c], class_offsets[c + 1]):
+            n = class_nets[i]
+            if net_offsets[n + 1] - net_offsets[n] > MAX_PINS:
                 continue
-            for j in range(flat.net_offsets[n], flat.net_offsets[n + 1]):
-                e = flat.net_pins[j]
+            for j in range(net_offsets[n], net_offsets[n + 1]):
+                e = net_pins[j]
                 root = leader[e] if leader[e] >= 0 else e
                 if root == c or device[root] != device[c]:
                     continue
@@ -100,57 +116,77 @@ def find_clusters(
         work[chosen] += work[c]
         for d in range(num_devices):
             allowed[chosen, d] = allowed[chosen, d] and allowed[c, d]
-    label = np.full(num_classes, -1, dtype=np.int64)
-    num_clusters = 0
-    for c in range(num_classes):
-        if label[leader[c]] < 0:
-            label[leader[c]] = num_clusters
-            num_clusters += 1
-    return label[leader], num_clusters
 
 
-@njit(cache=True, nogil=True)
 def _coarse_nets(
     flat: FlatProblem, cluster: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Relabel the pins; nets inside one cluster go, nets with the same pins become one."""
     num_nets = len(flat.net_offsets) - 1
     offsets = np.zeros(num_nets + 1, dtype=np.int64)
-    pins = np.empty(len(flat.net_pins), dtype=np.int64)
-    key = np.empty(num_nets, dtype=np.uint64)
-    origin = np.empty(num_nets, dtype=np.int64)
-    kept = 0
-    for n in range(num_nets):
-        distinct = np.unique(cluster[flat.net_pins[flat.net_offsets[n] : flat.net_offsets[n + 1]]])
-        if len(distinct) < 2:
-            continue
-        mixed = np.uint64(1469598103934665603)
-        for i in range(len(distinct)):
-            pins[offsets[kept] + i] = distinct[i]
-            mixed = (mixed ^ np.uint64(distinct[i])) * np.uint64(1099511628211)
-        offsets[kept + 1] = offsets[kept] + len(distinct)
-        key[kept], origin[kept] = mixed, n
-        kept += 1
-    by_key = np.argsort(key[:kept], kind="mergesort")
-    new_offsets = np.zeros(kept + 1, dtype=np.int64)
-    new_pins = np.empty(offsets[kept], dtype=np.int64)
-    new_time = np.zeros((kept, flat.net_time_s.shape[1], flat.net_time_s.shape[2]))
-    num_new = 0
-    for i in range(kept):
-        m = by_key[i]
-        size = offsets[m + 1] - offsets[m]
-        same = False
-        if num_new > 0 and key[by_key[i - 1]] == key[m]:
-            start = new_offsets[num_new - 1]
-            same = new_offsets[num_new] - start == size  # equal hashes may still be of different nets
-            for j in range(size):
-                same = same and new_pins[start + j] == pins[offsets[m] + j]
+    pins, key = np.empty(len(flat.net_pins), dtype=np.int64), np.empty(num_nets, dtype=np.int64)
+    _relabel(flat.net_offsets, flat.net_pins, cluster, np.full(int(cluster.max()) + 1, -1), offsets, pins, key)
+    sizes = np.diff(offsets)
+    by_key = np.flatnonzero(sizes)[np.argsort(key[sizes > 0], kind="stable")]
+    new = np.empty(len(by_key), dtype=np.int64)
+    num_new = _number(offsets, pins, key, by_key, new)
+    first = by_key[np.unique(new, return_index=True)[1]]
+    new_offsets = np.concatenate([[0], np.cumsum(sizes[first])])
+    new_time = np.zeros((num_new, *flat.net_time_s.shape[1:]))
+    np.add.at(new_time, new, flat.net_time_s[by_key])
+    within = np.arange(new_offsets[-1]) - np.repeat(new_offsets[:-1], sizes[first])
+    return new_offsets, pins[np.repeat(offsets[first], sizes[first]) + within], new_time
+
+
+@njit(cache=True, nogil=True)
+def _relabel(
+    net_offsets: NDArray[np.int64],
+    net_pins: NDArray[np.int64],
+    cluster: NDArray[np.int64],
+    stamp: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    pins: NDArray[np.int64],
+    key: NDArray[np.int64],
+) -> None:
+    """Write the distinct clusters of each net, ascending, and a hash of them; none for a net inside one cluster."""
+    for n in range(len(net_offsets) - 1):
+        begin = end = offsets[n]
+        for i in range(net_offsets[n], net_offsets[n + 1]):
+            c = cluster[net_pins[i]]
+            if stamp[c] != n:
+                stamp[c] = n
+                pins[end] = c
+                end += 1
+        if end - begin < 2:
+            end = begin
+        sort(pins, begin, end)
+        mixed = 1469598103934665603
+        for i in range(begin, end):
+            mixed = (mixed ^ pins[i]) * 1099511628211
+        offsets[n + 1], key[n] = end, mixed
+
+
+@njit(cache=True, nogil=True)
+def _number(
+    offsets: NDArray[np.int64],
+    pins: NDArray[np.int64],
+    key: NDArray[np.int64],
+    by_key: NDArray[np.int64],
+    new: NDArray[np.int64],
+) -> int:
+    """Give nets with the same pins the same number, in the order of their hashes; return how many there are."""
+    number, first = -1, -1
+    for i in range(len(by_key)):
+        n = by_key[i]
+        size = offsets[n + 1] - offsets[n]
+        # equal hashes may still be of different nets
+        same = first >= 0 and key[first] == key[n] and offsets[first + 1] - offsets[first] == size
+        for j in range(size):
+            same = same and pins[offsets[first] + j] == pins[offsets[n] + j]
         if not same:
-            new_pins[new_offsets[num_new] : new_offsets[num_new] + size] = pins[offsets[m] : offsets[m] + size]
-            new_offsets[num_new + 1] = new_offsets[num_new] + size
-            num_new += 1
-        new_time[num_new - 1] += flat.net_time_s[origin[m]]
-    return new_offsets[: num_new + 1], new_pins[: new_offsets[num_new]], new_time[:num_new].copy()
+            number, first = number + 1, n
+        new[i] = number
+    return number + 1
 
 
 def coarsen(flat: FlatProblem, cluster: NDArray[np.int64], num_clusters: int) -> FlatProblem:

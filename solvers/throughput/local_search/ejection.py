@@ -12,8 +12,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.compiled import njit, part
 from placekit.solvers.assignment.flat import FlatProblem
+from placekit.solvers.throughput.local_search.draws import below, shuffled
+from placekit.solvers.throughput.local_search.sorting import sort
 from placekit.solvers.throughput.local_search.state import State, is_acyclic_after, move, transfer_change
 
 __all__ = ["descend", "eject", "is_below", "profile_of"]
@@ -24,17 +26,22 @@ SAMPLE = 64
 """Classes of a device that a link of a chain looks at, at random, where there are more."""
 
 
-@njit(cache=True, nogil=True)
+@part
 def profile_of(work_s: NDArray[np.float64], moved_s: NDArray[np.float64], has_overlap: bool) -> NDArray[np.float64]:
     """``[D]`` load profile of ``[D, P]`` seconds of work and of transfers."""
-    profile = np.zeros(len(work_s))
+    num_devices = len(work_s)
+    profile, load = np.zeros(num_devices), np.empty(num_devices)
     for p in range(work_s.shape[1]):
-        load = np.maximum(work_s[:, p], moved_s[:, p]) if has_overlap else work_s[:, p] + moved_s[:, p]
-        profile += np.sort(load)[::-1]
+        for d in range(num_devices):
+            work, moved = work_s[d, p], moved_s[d, p]
+            load[d] = max(work, moved) if has_overlap else work + moved
+        sort(load, 0, num_devices)
+        for d in range(num_devices):
+            profile[d] += load[num_devices - 1 - d]
     return profile
 
 
-@njit(cache=True, nogil=True)
+@part
 def is_below(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
     """Return True if profile `a` is lexicographically below `b`, by more than rounding."""
     tolerance = TOLERANCE * max(b[0], a[0])
@@ -46,7 +53,7 @@ def is_below(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True)
+@part
 def _profile_after(
     flat: FlatProblem, state: State, c: int, target: int, out_s: NDArray[np.float64], in_s: NDArray[np.float64]
 ) -> NDArray[np.float64]:
@@ -62,7 +69,7 @@ def _profile_after(
     return profile_of(work_s, moved_s, flat.has_overlap)
 
 
-@njit(cache=True, nogil=True)
+@part
 def _can_move(flat: FlatProblem, state: State, c: int, target: int) -> bool:
     if state.device[c] == target or not flat.allowed[c, target]:
         return False
@@ -89,7 +96,7 @@ def descend(flat: FlatProblem, state: State, seed: int) -> bool:
     out_s, in_s = np.zeros(num_passes), np.zeros(num_passes)
     current = profile_of(state.work_s, state.moved_s, flat.has_overlap)
     improved = False
-    for c in np.random.permutation(len(state.device)):  # noqa: NPY002
+    for c in shuffled(len(state.device)):
         best, chosen = current, -1
         for target in range(num_devices):
             if state.device[c] == target or not flat.allowed[c, target]:
@@ -105,7 +112,7 @@ def descend(flat: FlatProblem, state: State, seed: int) -> bool:
     return improved
 
 
-@njit(cache=True, nogil=True)
+@part
 def _fullest(flat: FlatProblem, state: State) -> int:
     best, chosen = -1.0, 0
     for d in range(len(state.work_s)):
@@ -168,7 +175,7 @@ def eject(flat: FlatProblem, state: State, depth: int, num_chains: int, seed: in
             # the first link is drawn at random, or every chain would be the same
             looks = min(num_members, SAMPLE if length > 0 else max(1, SAMPLE // 8))
             for i in range(looks):
-                j = i + min(int(np.random.random() * (num_members - i)), num_members - i - 1)  # noqa: NPY002
+                j = i + below(num_members - i)
                 members[i], members[j] = members[j], members[i]
                 c = members[i]
                 for target in range(num_devices):

@@ -64,15 +64,18 @@ def empty_state(flat: FlatProblem) -> State:
 @inlined
 def load_state(flat: FlatProblem, state: State, device: NDArray[np.int64]) -> None:
     """Set `state` to the placement ``[C]`` `device`, computed from scratch. O(pins + nets * devices)."""
-    state.device[:] = device
-    state.work_s[:] = 0.0
-    state.moved_s[:] = 0.0
-    state.used_bytes[:] = 0.0
-    state.pins_on[:] = 0
-    state.quotient[:] = 0
     num_devices, num_passes = state.work_s.shape
+    for d in range(num_devices):
+        state.used_bytes[d] = 0.0
+        for p in range(num_passes):
+            state.work_s[d, p] = state.moved_s[d, p] = 0.0
+        for n in range(len(state.pins_on)):
+            state.pins_on[n, d] = 0
+        for other in range(num_devices):
+            state.quotient[d, other] = 0
     for c in range(len(device)):
         d = device[c]
+        state.device[c] = d
         state.used_bytes[d] += flat.memory_bytes[c]
         for p in range(num_passes):
             state.work_s[d, p] += flat.time_s[c, flat.kind[d], p]
@@ -95,8 +98,8 @@ def transfer_change(
     """Write to ``[P]`` `source_s` and `target_s` how the transfers of the two devices change if `c` moves."""
     source = state.device[c]
     source_kind, target_kind = flat.kind[source], flat.kind[target]
-    source_s[:] = 0.0
-    target_s[:] = 0.0
+    for p in range(len(source_s)):
+        source_s[p] = target_s[p] = 0.0
     for i in range(flat.class_offsets[c], flat.class_offsets[c + 1]):
         n = flat.class_nets[i]
         size = flat.net_offsets[n + 1] - flat.net_offsets[n]
