@@ -209,6 +209,9 @@ _OWN = {
     "file": MethodEntry("placekit.solvers.generic.expert:FilePlacement", "baseline", argument="PATH"),
 }
 
+_COMPLETE = ("dp", "ilp", "cpsat")
+"""Methods that are exact, but for what their programs leave out or their solvers cannot tell."""
+
 METHODS: OpenTable[MethodEntry] = OpenTable("method", _OWN, lambda point: MethodEntry(point.value, plugin=point))
 """Every method by its name: placekit's own, those of plugins, those that were registered."""
 
@@ -383,7 +386,23 @@ class _ByObjective(Method):
         method = self._serving(run.problem)
         if method is None:
             raise UnsupportedProblemError(f"method {self.name!r}: {self.supports(run.problem)}")
-        return method.run(run)
+        reason = method.run(run)
+        if self.name in _COMPLETE and reason is StopReason.FINISHED and run.infeasible_because is None:
+            return _close(run)
+        return reason
+
+
+def _close(run: Run) -> StopReason:
+    """Enumerate what an exact method left open at its own end, if it is small.
+
+    Its program may be a relaxation, and its solver may have tolerances; neither is a reason to leave a gap where all
+    placements can be looked at.
+    """
+    enumeration = get_method("enumerate")
+    reason = run.should_stop()
+    if reason is None and enumeration.supports(run.problem) is None:
+        reason = enumeration.run(run)
+    return reason or StopReason.FINISHED
 
 
 def _class_of(target: Target, plugin: EntryPoint | None = None) -> type[Method]:

@@ -74,7 +74,7 @@ def test_cuts_by_direction_are_certified(data: st.DataObject) -> None:
 
 @pytest.mark.slow
 @given(st.data())
-@settings(parent=examples(4000), phases=[Phase.generate])
+@settings(parent=examples(1500), phases=[Phase.generate])
 def test_minimum_cuts_are_certified_at_length(data: st.DataObject) -> None:
     """Thousands of the same."""
     check(data.draw(problems(max_ops=6, max_kinds=3, max_devices=4, objective=SERIAL)))
@@ -82,7 +82,7 @@ def test_minimum_cuts_are_certified_at_length(data: st.DataObject) -> None:
 
 @pytest.mark.slow
 @given(st.data())
-@settings(parent=examples(2000), phases=[Phase.generate])
+@settings(parent=examples(1000), phases=[Phase.generate])
 def test_cuts_by_direction_are_certified_at_length(data: st.DataObject) -> None:
     """Thousands of the same."""
     acyclic = st.just(Contiguity.ACYCLIC)
