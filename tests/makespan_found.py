@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 from makespan_optimum import best_makespan
+from numpy.typing import NDArray
 from oracle import is_feasible
 
 import placekit as pk
 from placekit.solvers.makespan.schedule.sequence import decode, empty_timeline
 from placekit.solvers.makespan.search.incumbent import Best
 
-__all__ = ["check_at_least_optimum", "check_found"]
+__all__ = ["check_at_least_optimum", "check_found", "random_order"]
 
 
 def check_found(problem: pk.Problem, best: Best | None, again: Best | None) -> None:
@@ -34,3 +36,16 @@ def check_at_least_optimum(problem: pk.Problem, best: Best | None) -> None:
         optimum = best_makespan(problem)
         assert optimum is not None
         assert best.value_s >= optimum * (1 - 1e-12)
+
+
+def random_order(problem: pk.Problem, rng: np.random.Generator) -> NDArray[np.int64]:
+    """``[V]`` a topological order at random."""
+    graph = problem.graph
+    missing = np.bincount(graph.receivers, minlength=graph.num_ops)
+    order: list[int] = []
+    while len(order) < graph.num_ops:
+        ready = np.setdiff1d(np.flatnonzero(missing == 0), order)
+        op = int(rng.choice(ready))
+        np.subtract.at(missing, graph.receivers[graph.senders == op], 1)
+        order.append(op)
+    return np.array(order)

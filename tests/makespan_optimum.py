@@ -15,6 +15,8 @@ import placekit as pk
 from placekit.contiguity import Contiguity
 from placekit.objectives import Makespan
 from placekit.problem import Problem
+from placekit.solvers.makespan.bounds.quick import look
+from placekit.solvers.makespan.bounds.windows import HeadsTails
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
 SMALL = problems(
@@ -142,3 +144,14 @@ def random_schedule(
     start, finish = np.zeros(len(device)), np.zeros(len(device))
     start[schedule.op[ops]], finish[schedule.op[ops]] = schedule.start_s[ops], schedule.finish_s[ops]
     return device[tasks.op], start[tasks.op], finish[tasks.op]
+
+
+def refute(tasks: Tasks, heads_tails: HeadsTails, low_s: float, high_s: float) -> float:
+    """Return a limit between `low_s` and `high_s` below which no schedule stays, by bisection."""
+    while high_s - low_s > 1e-4 * high_s:
+        limit_s = (low_s + high_s) / 2
+        if look(tasks, limit_s, heads_tails) is None:
+            low_s = limit_s
+        else:
+            high_s = limit_s
+    return low_s

@@ -150,8 +150,6 @@ ASIDE = {
     ("generic", "assignment"),
     # one call a device: the best split for throughput is a start
     ("offload_latency", "throughput"),
-    # work alone, without transfers and order, is a throughput problem: its bounds hold
-    ("makespan", "throughput"),
 }
 
 

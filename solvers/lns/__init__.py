@@ -1,1 +1,1 @@
-"""Large-neighbourhood search: which neighbourhoods compete, and what a learned policy frees."""
+"""Large-neighbourhood search: the loop, which neighbourhoods compete in it, and what a learned policy frees."""

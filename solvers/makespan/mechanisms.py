@@ -11,7 +11,7 @@ from typing import Self
 
 from placekit.errors import InvalidProblemError
 
-__all__ = ["ALL", "Mechanisms"]
+__all__ = ["ALL", "Mechanisms", "Without"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,40 +25,19 @@ class Mechanisms:
         (:mod:`placekit.solvers.makespan.search.beam`).
     prices
         Annealing pays for ops on the wrong device; dear proposals are not tried
-        (:mod:`placekit.solvers.makespan.search.prices`). Without them there is no beam, and no perturbation.
-    perturbation
-        Where work is nearly all that counts, a few classes move at once, and a cold annealing follows
-        (:mod:`placekit.solvers.makespan.search.perturbation`). Without it there is no successive halving either.
-    successive_halving
-        Many schedules are perturbed, and the better half gets more time
-        (:mod:`placekit.solvers.makespan.search.successive_halving`); without it only the best is.
-    tempering
-        Every other long cycle goes on with parallel tempering
-        (:mod:`placekit.solvers.makespan.search.parallel_tempering`).
+        (:mod:`placekit.solvers.makespan.search.prices`). Without them there is no beam.
     stretches
         Stretches of the best schedule are annealed one after the other
         (:mod:`placekit.solvers.makespan.decomposition.stretch`).
-    cuts
-        Most cycles anneal what is between the ops that separate the graph.
     between
         Bounds know the work between two ops (:mod:`placekit.solvers.makespan.bounds.between`).
-    energy
-        And the work in windows (:mod:`placekit.solvers.makespan.bounds.energy`).
     shared_work
         And how it can be shared out over unequal devices (:mod:`placekit.solvers.makespan.bounds.shared_work`).
-    loads
-        And the loads of a pipeline without transfers, memory included.
-    bisection
-        Limits on the makespan are refuted by windows, by bisection (:mod:`placekit.solvers.makespan.bounds.quick`).
     series
         Segments between the ops that separate the graph are solved one by one
         (:mod:`placekit.solvers.makespan.exact.series`).
     a_star
         All schedules of a few ops are searched (:mod:`placekit.solvers.makespan.exact.a_star`).
-    assignment
-        Programs say who runs where, and when (:mod:`placekit.solvers.makespan.bounds.assignment_programs`).
-    both_ends
-        What any schedule loses at its ends is searched for (:mod:`placekit.solvers.makespan.bounds.both_ends`).
     case_split
         Limits are refuted case by case (:mod:`placekit.solvers.makespan.decomposition.case_split`).
     rising_limits
@@ -67,20 +46,11 @@ class Mechanisms:
 
     beam: bool = True
     prices: bool = True
-    perturbation: bool = True
-    successive_halving: bool = True
-    tempering: bool = True
     stretches: bool = True
-    cuts: bool = True
     between: bool = True
-    energy: bool = True
     shared_work: bool = True
-    loads: bool = True
-    bisection: bool = True
     series: bool = True
     a_star: bool = True
-    assignment: bool = True
-    both_ends: bool = True
     case_split: bool = True
     rising_limits: bool = True
 
@@ -112,3 +82,25 @@ class Mechanisms:
 
 ALL = Mechanisms()
 """Everything, as it is by default."""
+
+
+@dataclass(frozen=True)
+class Without:
+    """The parameter of all methods of the makespan.
+
+    Parameters
+    ----------
+    without
+        Mechanisms that are switched off, by name and with commas: see `Mechanisms`.
+    """
+
+    without: str = ""
+
+    def __post_init__(self) -> None:
+        Mechanisms.without(self.without)
+        getattr(super(), "__post_init__", lambda: None)()  # of the parameters that it is added to
+
+    @property
+    def mechanisms(self) -> Mechanisms:
+        """What is used."""
+        return Mechanisms.without(self.without)

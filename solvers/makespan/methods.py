@@ -14,95 +14,44 @@ from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bound import BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op
-from placekit.solvers.lns.uncertain import uncertain_ops
-from placekit.solvers.makespan.mechanisms import Mechanisms
+from placekit.solvers.makespan.mechanisms import Without
 from placekit.solvers.params import CpsatParams, LnsParams, LocalSearchParams
 from placekit.stop import StopReason
 
 __all__ = ["MakespanBound", "MakespanCpsat", "MakespanLns", "MakespanLocalSearch"]
 
-DEFAULT_WORKERS = 2
-"""Neighbourhoods that are searched side by side."""
+
+@dataclass(frozen=True)
+class MakespanCpsatParams(Without, CpsatParams):
+    """Parameters of `MakespanCpsat`: those of ``cpsat``, and `without`."""
 
 
-@dataclass(frozen=True, slots=True)
-class MakespanBoundParams:
-    """Parameters of `MakespanBound`.
-
-    Parameters
-    ----------
-    without
-        Mechanisms that are switched off, by name and with commas: see `Mechanisms`.
-    """
-
-    without: str = ""
-
-    def __post_init__(self) -> None:
-        Mechanisms.without(self.without)
+@dataclass(frozen=True)
+class MakespanLocalSearchParams(Without, LocalSearchParams):
+    """Parameters of `MakespanLocalSearch`: those of ``local-search``, and `without`."""
 
 
-@dataclass(frozen=True, slots=True)
-class MakespanCpsatParams(CpsatParams):
-    """Parameters of `MakespanCpsat`: those of ``cpsat``, and one more.
-
-    Parameters
-    ----------
-    without
-        As of `MakespanBoundParams`: mechanisms that are switched off, by name and with commas.
-    """
-
-    without: str = ""
-
-    def __post_init__(self) -> None:
-        CpsatParams.__post_init__(self)
-        Mechanisms.without(self.without)
+@dataclass(frozen=True)
+class MakespanLnsParams(Without, LnsParams):
+    """Parameters of `MakespanLns`: those of ``lns``, and `without`."""
 
 
-@dataclass(frozen=True, slots=True)
-class MakespanLocalSearchParams(LocalSearchParams):
-    """Parameters of `MakespanLocalSearch`: those of ``local-search``, and one more.
-
-    Parameters
-    ----------
-    without
-        As of `MakespanBoundParams`: mechanisms that are switched off, by name and with commas.
-    """
-
-    without: str = ""
-
-    def __post_init__(self) -> None:
-        LocalSearchParams.__post_init__(self)
-        Mechanisms.without(self.without)
-
-
-@dataclass(frozen=True, slots=True)
-class MakespanLnsParams(LnsParams):
-    """Parameters of `MakespanLns`: those of ``lns``, and one more.
-
-    Parameters
-    ----------
-    without
-        As of `MakespanBoundParams`: mechanisms that are switched off, by name and with commas.
-    """
-
-    without: str = ""
-
-    def __post_init__(self) -> None:
-        LnsParams.__post_init__(self)
-        Mechanisms.without(self.without)
+def _begin(run: Run[Makespan]) -> None:
+    offer_single_devices(run)
+    run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
 
 
 class MakespanBound(BoundMethod):
     """Bounds without the constraint program of the whole problem, under any contiguity."""
 
-    params_type = MakespanBoundParams
-    params: MakespanBoundParams
+    params_type = Without
+    params: Without
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Raise every bound."""
         from placekit.solvers.makespan.exact.cp_method import bound_makespan
 
-        return bound_makespan(run, recorded(run), Mechanisms.without(self.params.without))
+        return bound_makespan(run, recorded(run), self.params.mechanisms)
 
 
 class MakespanCpsat(CpsatMethod):
@@ -113,9 +62,8 @@ class MakespanCpsat(CpsatMethod):
 
     def supports(self, problem: Problem[Makespan]) -> str | None:
         """Return None without contiguity."""
-        from placekit.solvers.makespan.exact.cp_method import why_not
-
-        return why_not(problem)
+        is_free = problem.contiguity is Contiguity.NONE
+        return None if is_free else f"its makespan model does not keep parts {problem.contiguity}; use contiguity none"
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Refute limits below the best makespan."""
@@ -123,7 +71,7 @@ class MakespanCpsat(CpsatMethod):
 
         if open_run(run) is None:
             return StopReason.PROVED
-        return solve_makespan(run, self.workers, Mechanisms.without(self.params.without))
+        return solve_makespan(run, self.workers, self.params.mechanisms)
 
 
 class MakespanLocalSearch(Method):
@@ -143,9 +91,8 @@ class MakespanLocalSearch(Method):
         """Search until told to stop, or until `patience` cycles in a row brought nothing."""
         from placekit.solvers.makespan.search.local_search import search_makespan
 
-        offer_single_devices(run)
-        run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
-        return search_makespan(run, self.params, Mechanisms.without(self.params.without))
+        _begin(run)
+        return search_makespan(run, self.params, self.params.mechanisms)
 
 
 class MakespanLns(Method):
@@ -158,16 +105,12 @@ class MakespanLns(Method):
 
     def supports(self, problem: Problem[Makespan]) -> str | None:
         """Return None without contiguity."""
-        if problem.contiguity is not Contiguity.NONE:
-            return f"its neighbourhoods do not keep parts {problem.contiguity}; use contiguity none"
-        return None
+        is_free = problem.contiguity is Contiguity.NONE
+        return None if is_free else f"its neighbourhoods do not keep parts {problem.contiguity}; use contiguity none"
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Search until told to stop, or until `patience` neighbourhoods in a row brought nothing."""
         from placekit.solvers.makespan.exact.lns import search_neighbourhoods
 
-        offer_single_devices(run)
-        run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
-        weights = uncertain_ops(run) if self.params.uncertainty else None
-        limits = self.params.patience, self.params.effort, self.params.workers or DEFAULT_WORKERS
-        return search_neighbourhoods(run, *limits, weights, Mechanisms.without(self.params.without))
+        _begin(run)
+        return search_neighbourhoods(run, self.params, self.params.mechanisms)

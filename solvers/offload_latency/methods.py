@@ -24,9 +24,6 @@ __all__ = [
     "OffloadLatencyLocalSearch",
 ]
 
-DEFAULT_WORKERS = 2
-"""Neighbourhoods that are searched side by side."""
-
 
 def _needs_freedom(problem: Problem[OffloadLatency]) -> str | None:
     """Return why a method that searches by calls cannot work on a problem, or None."""
@@ -128,5 +125,4 @@ class OffloadLatencyLns(Method):
 
         offer_single_devices(run)
         run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
-        limits = self.params.patience, self.params.effort, self.params.workers or DEFAULT_WORKERS
-        return search_neighbourhoods(run, *limits)
+        return search_neighbourhoods(run, self.params)

@@ -99,9 +99,9 @@ def test_neighbourhoods_of_doubt_are_searched(objective: pk.Objective, monkeypat
     """With nothing but them, the search improves a placement that it begins with."""
     problem = generate("layered", 40, seed=3, num_devices=3, objective=objective).replace(contiguity="none")
     monkeypatch.setattr("placekit.solvers.throughput.lns.search.OPERATORS", ())
-    monkeypatch.setattr("placekit.solvers.makespan.exact.lns._OPERATORS", ())
+    monkeypatch.setattr("placekit.solvers.makespan.exact.lns.OPERATORS", ())
     monkeypatch.setattr("placekit.solvers.throughput.lns.search.search", lambda *_: None)
-    monkeypatch.setattr("placekit.solvers.makespan.exact.lns.search_locally", lambda *_, **__: None)
+    monkeypatch.setattr("placekit.solvers.makespan.exact.lns.Proof.anneal", lambda *_: None)
     run = Run(problem, pk.MaxRuntime(4))
     run.offer(np.arange(problem.graph.num_ops) % 3)
     before = run.objective

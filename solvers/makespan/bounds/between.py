@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from placekit.compiled import njit
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
-__all__ = ["insert_smallest", "least_between", "reachable", "useful_pairs", "waits_between", "weights_of"]
+__all__ = ["least_between", "reachable", "useful_pairs"]
 
 
 def reachable(tasks: Tasks) -> NDArray[np.bool_]:
@@ -44,7 +44,7 @@ def reachable(tasks: Tasks) -> NDArray[np.bool_]:
     return behind
 
 
-def weights_of(tasks: Tasks) -> list[NDArray[np.float64]]:
+def _weights_of(tasks: Tasks) -> list[NDArray[np.float64]]:
     """Return vectors of weights ``[groups]`` that are worth trying, each with largest weight one.
 
     Equal weights, and weights that rise with the speed of the groups: were every op as much slower on one group as
@@ -69,10 +69,10 @@ def least_between(tasks: Tasks) -> NDArray[np.float64]:
     least_s = time_s.min(axis=1)
     num_ops = tasks.num_ops
     dist = _distances(num_ops, tasks.senders, tasks.receivers, least_s)
-    wait, wait_back = waits_between(tasks, dist)
+    wait, wait_back = _waits_between(tasks, dist)
     inside = behind.astype(np.float64)
     least = dist.copy()
-    for y in weights_of(tasks):
+    for y in _weights_of(tasks):
         weighted = (time_s * y).min(axis=1)
         weighted[np.isinf(weighted)] = 0.0  # an op without a device, in a segment: others find it infeasible
         # rounding: sums of V positive terms, each off by V parts in 1e16 at most
@@ -82,22 +82,8 @@ def least_between(tasks: Tasks) -> NDArray[np.float64]:
     return least
 
 
-def waits_between(tasks: Tasks, between_s: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return what an op v that is the first behind s on another device waits for, and the same read backwards.
-
-    Parameters
-    ----------
-    tasks
-        The tasks.
-    between_s
-        ``[V, V]`` least seconds from the end of one op to the start of another, negative where the second is not
-        behind the first.
-
-    Returns
-    -------
-    tuple[NDArray[np.float64], NDArray[np.float64]]
-        rho of the module docstring, ``[V, V]`` by s, then by v; and ``[V, V]`` by v, then by t. O(ops * edges).
-    """
+def _waits_between(tasks: Tasks, between_s: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """``[V, V]`` rho of the module docstring, by s, then by v; and the same read backwards, by v, then by t."""
     num_ops, senders, receivers = tasks.num_ops, tasks.senders, tasks.receivers
     least_s, delay_s = tasks.time_s.min(axis=1), _least_delay(tasks)
     wait = _waits(num_ops, senders, receivers, delay_s, least_s, between_s)
@@ -176,8 +162,8 @@ def _spread(
             for v in range(s + 1, t):
                 if behind[s, v] and behind[v, t]:
                     count += 1
-                    insert_smallest(early, wait[s, v])
-                    insert_smallest(late, wait_back[v, t])
+                    _insert_smallest(early, wait[s, v])
+                    _insert_smallest(late, wait_back[v, t])
             idle, best = 0.0, np.inf
             for k in range(1, min(most, count) + 1):
                 if k > 1:
@@ -188,7 +174,7 @@ def _spread(
 
 
 @njit(cache=True, nogil=True)
-def insert_smallest(smallest: NDArray[np.float64], value: float) -> None:
+def _insert_smallest(smallest: NDArray[np.float64], value: float) -> None:
     """Keep the smallest values in rising order."""
     i = len(smallest) - 1
     if value >= smallest[i]:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
 
-from placekit.objectives import Throughput
-from placekit.problem import Problem
 from placekit.solvers.makespan.bounds.between import least_between
-from placekit.solvers.makespan.bounds.energy import window_work
-from placekit.solvers.makespan.bounds.shared_work import shared_work
-from placekit.solvers.makespan.bounds.windows import SLACK, Floors, Windows, narrow
+from placekit.solvers.makespan.bounds.shared_work import MAX_OPS_SHARED, shared_work, shared_work_of_all
+from placekit.solvers.makespan.bounds.windows import SLACK, HeadsTails, Windows, narrow
 from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.tasks import Tasks, representatives
 
-__all__ = ["Look", "first_floors", "look", "makespan_bounds", "refute"]
+__all__ = ["MAX_OPS_REFUTE", "Look", "first_heads_tails", "look", "quick_bounds"]
 
 MAX_OPS_BETWEEN = 700
 """Ops up to which every pair is looked at."""
@@ -27,8 +22,6 @@ MAX_OPS_REFUTE = 2000
 """Ops up to which limits are refuted one after the other."""
 MAX_LOOKS = 4
 """Rounds of narrowing and sharing out, at most."""
-REFUTE_STEP = 1e-4
-"""Relative distance between refuted and unrefuted limits at which the bisection ends."""
 
 
 class Look(NamedTuple):
@@ -50,78 +43,44 @@ class Look(NamedTuple):
     least_s: float
 
 
-def first_floors(tasks: Tasks, mechanisms: Mechanisms = ALL) -> Floors:
+def first_heads_tails(tasks: Tasks, mechanisms: Mechanisms = ALL) -> HeadsTails:
     """Return what is known of the time between ops; nothing for very large graphs. O(ops**3)."""
     nothing = np.zeros_like(tasks.time_s)
     if tasks.num_ops > MAX_OPS_BETWEEN or not mechanisms.between:
-        return Floors(nothing, nothing)
-    return Floors(nothing, nothing, least_between(representatives(tasks)))
+        return HeadsTails(nothing, nothing)
+    return HeadsTails(nothing, nothing, least_between(representatives(tasks)))
 
 
-def makespan_bounds(
-    problem: Problem,
-    tasks: Tasks,
-    floors: Floors,
-    *,
-    upper_bound_s: float | None = None,
-    time_limit_s: float = math.inf,
-    mechanisms: Mechanisms = ALL,
+def quick_bounds(
+    tasks: Tasks, heads_tails: HeadsTails, limit_s: float | None = None, mechanisms: Mechanisms = ALL
 ) -> Iterator[tuple[float, str]]:
     """Yield lower bounds in seconds with their names.
 
     1. *critical path with transfers*: head, time and tail of an op (:mod:`placekit.solvers.makespan.bounds.windows`),
-       with the work between ops (:mod:`placekit.solvers.makespan.bounds.between`) where `floors` hold it;
-    2. *work in windows*: :mod:`placekit.solvers.makespan.bounds.energy`;
-    3. *unrelated machines*, *memory-forced work*: no device is done before it has done its ops, so what bounds the
-       largest load of a pipeline without transfers bounds the makespan;
-    4. *refuted limit*: the largest limit that the windows refute, with the work in them and how it can be shared out
-       (:mod:`placekit.solvers.makespan.bounds.shared_work`).
+       with the work between ops (:mod:`placekit.solvers.makespan.bounds.between`) where `heads_tails` hold it;
+    2. *shared work*: what the seconds of all devices are worth (:mod:`placekit.solvers.makespan.bounds.shared_work`).
 
     Parameters
     ----------
-    problem, tasks
-        The problem.
-    floors
-        See :func:`first_floors`.
-    upper_bound_s
-        Makespan of a schedule that is known; without one there is nothing to refute.
-    time_limit_s
-        Time for all of them.
+    tasks, heads_tails
+        The problem; see :func:`first_heads_tails`.
+    limit_s
+        Makespan of a schedule that is known, for scale.
     mechanisms
         Those of them that are used.
     """
-    from placekit.solvers.throughput.bounds.forced_work import memory_forced_work
-    from placekit.solvers.throughput.bounds.machines import unrelated_machines
-
-    deadline = perf_counter() + time_limit_s
-    windows = narrow(tasks, floors=floors)
+    windows = narrow(tasks, heads_tails=heads_tails)
     if windows is None:
         return
-    best_s = windows.path_s * (1 - 1e-12)
-    yield best_s, "critical path with transfers"
-    if mechanisms.energy:
-        found = window_work(windows)
-        best_s = max(best_s, found)
-        yield found, "work in windows"
-    if perf_counter() >= deadline:
-        return
-    if mechanisms.loads and ((np.isfinite(tasks.limit_bytes)).any() or len(tasks.group_size) > 1):
-        costs = problem.costs.replace(transfer_time_s=np.zeros_like(problem.costs.transfer_time_s))
-        pipeline = problem.replace(objective=Throughput(), costs=costs)
-        for bound_s, name in (
-            (unrelated_machines(pipeline, time_limit_s=deadline - perf_counter()), "unrelated machines"),
-            (memory_forced_work(pipeline, time_limit_s=max(deadline - perf_counter(), 0.0) / 4), "memory-forced work"),
-        ):
-            if bound_s is not None:
-                best_s = max(best_s, bound_s)
-                yield bound_s, name
-    if mechanisms.bisection and upper_bound_s is not None and tasks.num_ops <= MAX_OPS_REFUTE:
-        refuted = refute(tasks, floors, best_s, upper_bound_s, lambda: perf_counter() >= deadline, mechanisms)
-        if refuted > best_s:
-            yield refuted, "refuted limit"
+    path_s = windows.path_s * (1 - 1e-12)
+    yield path_s, "critical path with transfers"
+    if mechanisms.shared_work and tasks.num_ops <= MAX_OPS_SHARED:
+        bound_s = shared_work_of_all(windows, path_s, limit_s or path_s)
+        if bound_s is not None:
+            yield bound_s, "shared work"
 
 
-def look(tasks: Tasks, limit_s: float, floors: Floors, mechanisms: Mechanisms = ALL) -> Look | None:
+def look(tasks: Tasks, limit_s: float, heads_tails: HeadsTails, mechanisms: Mechanisms = ALL) -> Look | None:
     """Return what holds under a limit on the makespan; None if no schedule keeps it.
 
     Where sharing out the work says that a class is too dear for a device, the device is closed for it, which narrows
@@ -129,12 +88,11 @@ def look(tasks: Tasks, limit_s: float, floors: Floors, mechanisms: Mechanisms = 
     """
     most_s, looks_left = limit_s * (1 + SLACK), MAX_LOOKS
     while True:
-        windows = narrow(tasks, limit_s, floors)
+        windows = narrow(tasks, limit_s, heads_tails)
         if windows is None:
             return None
-        least_s = window_work(windows) if mechanisms.energy else windows.path_s
-        shares = shared_work(windows, limit_s) if mechanisms.shared_work and least_s <= most_s else None
-        least_s = max(least_s, 0.0 if shares is None else shares.bound_s)
+        shares = shared_work(windows, limit_s) if mechanisms.shared_work else None
+        least_s = max(windows.path_s, 0.0 if shares is None else shares.bound_s)
         if least_s > most_s:
             return None
         looks_left -= 1
@@ -145,25 +103,3 @@ def look(tasks: Tasks, limit_s: float, floors: Floors, mechanisms: Mechanisms = 
         if not (is_dear[:, inner.group] & np.isfinite(inner.time_s)).any():
             return Look(tasks, windows, least_s)
         tasks = replace(tasks, time_s=np.where(is_dear[:, tasks.group], np.inf, tasks.time_s))
-
-
-def refute(
-    tasks: Tasks,
-    floors: Floors,
-    low_s: float,
-    high_s: float,
-    should_stop: Callable[[], bool] = lambda: False,
-    mechanisms: Mechanisms = ALL,
-) -> float:
-    """Return a limit between `low_s` and `high_s` below which no schedule stays, by bisection.
-
-    A limit is refuted if its windows are empty, or if the work in them does not fit. What the windows can refute is
-    not always monotone in the limit, so the bisection need not find the largest.
-    """
-    while high_s - low_s > REFUTE_STEP * high_s and not should_stop():
-        limit_s = (low_s + high_s) / 2
-        if look(tasks, limit_s, floors, mechanisms) is None:
-            low_s = limit_s
-        else:
-            high_s = limit_s
-    return low_s

@@ -24,7 +24,8 @@ time lost on the wrong devices. Annealing needs to know, since most such moves l
 References
 ----------
 Lenstra, Shmoys, Tardos, "Approximation algorithms for scheduling unrelated parallel machines", Mathematical Programming
-46, 1990, the program of the loads; heads and tails as in :mod:`placekit.solvers.makespan.bounds.energy`.
+46, 1990, the program of the loads. Carlier, "Scheduling jobs with release dates and tails on identical machines to
+minimize the makespan", EJOR 29, 1987, for heads and tails on several machines.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ from numpy.typing import NDArray
 
 from placekit.solvers.makespan.bounds.windows import Windows
 
-__all__ = ["Shares", "Weights", "share_out", "shared_work", "weigh_devices"]
+__all__ = ["MAX_OPS_SHARED", "Shares", "share_out", "shared_work", "shared_work_of_all"]
 
+MAX_OPS_SHARED = 20_000
+"""Ops up to which the program is worth its time: a second, there."""
 MAX_THRESHOLDS = 16
 """Heads and tails that are tried as a and b, the denser the smaller: large sets are what binds."""
 MAX_COEFFICIENTS = 400_000
@@ -119,58 +122,28 @@ def share_out(
     return Shares(found.bound * limit_s, found.share, found.price * limit_s, surcharge * limit_s)
 
 
-class Weights(NamedTuple):
-    """What a second of every device is worth: 1 in all while all rates hold, less near the beginning and the end.
-
-    Parameters
-    ----------
-    bound_s
-        What no makespan is below, if the windows hold.
-    price_s
-        ``[V, G]`` price of an op: never more than its seconds are worth, wherever in its window they are; infinity
-        where it cannot be.
-    rate, early_s, late_s
-        ``[G, R]``: a device of the group is worth the sum of the rates that hold, each from `early_s` after the start
-        of the schedule until `late_s` before its end. Unused ones are 0.
-    """
-
-    bound_s: float
-    price_s: NDArray[np.float64]
-    rate: NDArray[np.float64]
-    early_s: NDArray[np.float64]
-    late_s: NDArray[np.float64]
-
-
-def weigh_devices(windows: Windows, low_s: float, limit_s: float) -> Weights | None:
-    r"""Return the weights that prove most of `windows`, made by `limit_s`; None if nothing is known.
+def shared_work_of_all(windows: Windows, low_s: float, unit_s: float) -> float | None:
+    r"""Return a bound on the makespan in seconds from the windows of all schedules; None if nothing is known.
 
     A row of the module docstring holds with the smallest head and the smallest tail of J for every device of the group
-    as well, as long as no makespan is less than both, which `low_s` tells. It says then of every device by itself that
-    its ops of J are between them. The bound is
+    as well, as long as no makespan is less than both, which the known bound `low_s` tells. It says then of every device
+    by itself that its ops of J are between them. With any multipliers the bound is
 
-    .. math:: \sum_i y_i n_i \bigl( \min_J r + \min_J q \bigr) + \sum_c \min_g \sum_{v \in c} \pi_{vg} .
+    .. math:: \sum_i y_i n_i \bigl( \min_J r + \min_J q \bigr) + \sum_c \min_g \sum_{v \in c} \pi_{vg} ,
+
+    whatever the limit, so `unit_s`, about a makespan, is a unit of time only.
     """
     tasks = windows.tasks
-    found = _priced(*windows.by_group(), tasks.class_of_op, tasks.group_size, limit_s, low_s=low_s)
-    if found is None:
-        return None
-    num_rows = max(int((y > 0).sum()) for y in found.multipliers)
-    rate, early, late = np.zeros((3, len(found.rows), num_rows))
-    for g, (y, part) in enumerate(zip(found.multipliers, found.rows, strict=True)):
-        used = np.flatnonzero(y > 0)
-        rate[g, : len(used)] = y[used]
-        early[g, : len(used)], late[g, : len(used)] = part.early[used], part.late[used]
-    return Weights(found.bound * limit_s, found.price * limit_s, rate, early * limit_s, late * limit_s)
+    found = _priced(*windows.by_group(), tasks.class_of_op, tasks.group_size, unit_s, low_s=low_s)
+    return None if found is None else found.bound * unit_s
 
 
 class _Priced(NamedTuple):
-    """Bound, shares and prices of the program, in units of the limit, with its rows and their multipliers."""
+    """Bound, shares and prices of the program, in units of the limit."""
 
     bound: float
     share: NDArray[np.float64]
     price: NDArray[np.float64]
-    rows: list[_Rows]
-    multipliers: list[NDArray[np.float64]]
 
 
 def _priced(
@@ -209,7 +182,7 @@ def _priced(
         bound += float(y @ part.idle)
     by_class = np.stack([np.bincount(class_of_op, weights=price[:, g]) for g in range(num_groups)], axis=1)
     bound += float(by_class.min(axis=1).sum())
-    return _Priced(bound * (1 - ROUNDING), share, price, rows, multipliers)
+    return _Priced(bound * (1 - ROUNDING), share, price)
 
 
 class _Rows(NamedTuple):
@@ -226,8 +199,6 @@ class _Rows(NamedTuple):
     devices, idle
         ``[R]`` the k with the largest right-hand side, and the heads and tails in it; or all devices, each with the
         smallest ones, in rows that hold of every device.
-    early, late
-        ``[R]`` the smallest head and the smallest tail of J.
     """
 
     ops: NDArray[np.int64]
@@ -235,8 +206,6 @@ class _Rows(NamedTuple):
     is_in: NDArray[np.bool_]
     devices: NDArray[np.float64]
     idle: NDArray[np.float64]
-    early: NDArray[np.float64]
-    late: NDArray[np.float64]
 
     @classmethod
     def of(
@@ -255,20 +224,18 @@ class _Rows(NamedTuple):
         is_in = is_in[is_in.any(axis=1)]
         most = min(size, len(ops))
         if most == 0:
-            return cls(ops, time, is_in, *np.zeros((4, 0)))
-        early, late = (np.where(is_in, times, np.inf).min(axis=1) for times in (head, tail))
+            return cls(ops, time, is_in, *np.zeros((2, 0)))
         if low is not None:
-            # a device that runs none of J may be idle for less than both
-            fits = early + late <= low
-            is_in, early, late = is_in[fits], early[fits], late[fits]
-            return cls(ops, time, is_in, np.full(len(is_in), float(size)), size * (early + late), early, late)
+            both = sum(np.where(is_in, times, np.inf).min(axis=1) for times in (head, tail))
+            fits = both <= low  # a device that runs none of J may be idle for less than both
+            return cls(ops, time, is_in[fits], np.full(int(fits.sum()), float(size)), size * both[fits])
         idle = np.zeros((len(is_in), most))
         for times in (head, tail):
             smallest = np.sort(np.where(is_in, times, np.inf), axis=1)[:, :most]
             idle += np.cumsum(smallest, axis=1)
         best = np.argmax(np.arange(1, most + 1) - idle, axis=1)
         chosen = np.take_along_axis(idle, best[:, None], axis=1)[:, 0]
-        return cls(ops, time, is_in, best + 1.0, chosen, early, late)
+        return cls(ops, time, is_in, best + 1.0, chosen)
 
 
 def _solve(

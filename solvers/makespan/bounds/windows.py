@@ -49,7 +49,7 @@ from placekit.compiled import njit
 from placekit.graph import number_by_first
 from placekit.solvers.makespan.schedule.tasks import Tasks, chosen_devices, representatives
 
-__all__ = ["MAX_ANCESTORS", "Floors", "Windows", "narrow"]
+__all__ = ["MAX_ANCESTORS", "HeadsTails", "Windows", "narrow"]
 
 MAX_ANCESTORS = 400
 """Ancestors of an op that its head looks at, nearest first."""
@@ -60,7 +60,7 @@ SLACK = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Floors:
+class HeadsTails:
     """Least times before and after ops.
 
     Parameters
@@ -97,18 +97,6 @@ class Windows:
     tail_s: NDArray[np.float64]
 
     @property
-    def first_s(self) -> NDArray[np.float64]:
-        """``[V]`` least start over the devices."""
-        least: NDArray[np.float64] = self.head_s.min(axis=1)
-        return least
-
-    @property
-    def last_s(self) -> NDArray[np.float64]:
-        """``[V]`` least time after the end over the devices."""
-        least: NDArray[np.float64] = self.tail_s.min(axis=1)
-        return least
-
-    @property
     def path_s(self) -> float:
         """Longest ``head + time + tail``, each op on its best device: no makespan is shorter."""
         through = self.head_s + self.tasks.time_s + self.tail_s
@@ -124,7 +112,7 @@ class Windows:
         return time_s, head_s, tail_s
 
 
-def narrow(tasks: Tasks, limit_s: float = np.inf, floors: Floors | None = None) -> Windows | None:
+def narrow(tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None = None) -> Windows | None:
     """Propagate a limit on the makespan until nothing changes.
 
     Parameters
@@ -133,7 +121,7 @@ def narrow(tasks: Tasks, limit_s: float = np.inf, floors: Floors | None = None) 
         The tasks, with all devices or with representatives.
     limit_s
         Makespan T; infinity for the windows of all schedules.
-    floors
+    heads_tails
         Least times before and after some ops that are known from elsewhere.
 
     Returns
@@ -145,9 +133,9 @@ def narrow(tasks: Tasks, limit_s: float = np.inf, floors: Floors | None = None) 
     tasks = representatives(tasks)
     before = after = np.zeros_like(tasks.time_s)
     between = np.zeros((0, 0))
-    if floors is not None:
-        before, after = (np.ascontiguousarray(floor[:, kept]) for floor in (floors.head_s, floors.tail_s))
-        between = between if floors.between_s is None else floors.between_s
+    if heads_tails is not None:
+        before, after = (np.ascontiguousarray(least[:, kept]) for least in (heads_tails.head_s, heads_tails.tail_s))
+        between = between if heads_tails.between_s is None else heads_tails.between_s
     most_s = limit_s * (1 + SLACK)
     delay = tasks.pair_delay_s()
     along = _Lists.of(tasks.senders, tasks.receivers, delay, tasks.num_ops)
@@ -287,7 +275,7 @@ def _heads(
     between_s: NDArray[np.float64],
     time_s: NDArray[np.float64],
     label: NDArray[np.int64],
-    floor_s: NDArray[np.float64],
+    given_s: NDArray[np.float64],
     tail_s: NDArray[np.float64],
     most_s: float,
     parent: NDArray[np.int64],
@@ -383,7 +371,7 @@ def _heads(
                     serial_low = remote[by_remote[k]]
                     low = k + 1
             split = serial_high if low == 0 else min(serial_low, serial_high)
-            head[v, d] = max(path, split, floor_s[v, d], known)
+            head[v, d] = max(path, split, given_s[v, d], known)
             end[v] = min(end[v], head[v, d] + time_s[v, d])
             rest = time_s[v, d] + tail_s[v, d]
             if head[v, d] + rest <= most_s:

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from placekit.solvers.makespan.bounds.quick import Look, look
-from placekit.solvers.makespan.bounds.windows import Floors
+from placekit.solvers.makespan.bounds.windows import HeadsTails
 from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
@@ -35,7 +35,7 @@ LEAST_STEP = 0.0005
 
 def refute_by_cases(
     tasks: Tasks,
-    floors: Floors,
+    heads_tails: HeadsTails,
     low_s: float,
     high_s: float,
     rng: np.random.Generator,
@@ -47,7 +47,7 @@ def refute_by_cases(
 
     Parameters
     ----------
-    tasks, floors
+    tasks, heads_tails
         The tasks with all devices, and what is known of the time before, between and after them.
     low_s, high_s
         A limit that is refuted, and a makespan that is known.
@@ -64,7 +64,7 @@ def refute_by_cases(
     -----
     A case costs the windows and the linear program of its tasks: hundredths of a second for 100 ops, a tenth for 250.
     """
-    tree = _Tree(tasks, floors, rng, should_stop, mechanisms)
+    tree = _Tree(tasks, heads_tails, rng, should_stop, mechanisms)
     step, nodes = FIRST_STEP, FIRST_NODES
     while low_s < high_s and rounds != 0 and not should_stop():
         limit_s = min(low_s * (1 + step), high_s)
@@ -86,13 +86,13 @@ class _Tree:
     def __init__(
         self,
         tasks: Tasks,
-        floors: Floors,
+        heads_tails: HeadsTails,
         rng: np.random.Generator,
         should_stop: Callable[[], bool],
         mechanisms: Mechanisms,
     ) -> None:
         self.tasks = tasks
-        self.floors = floors
+        self.heads_tails = heads_tails
         self.rng = rng
         self.should_stop = should_stop
         self.mechanisms = mechanisms
@@ -114,7 +114,7 @@ class _Tree:
     def _look(self, tasks: Tasks, limit_s: float) -> Look | None:
         """Look at a case; None if it is refuted."""
         self.nodes_left -= 1
-        return look(tasks, limit_s, self.floors, self.mechanisms)
+        return look(tasks, limit_s, self.heads_tails, self.mechanisms)
 
     def _splits(self, parent: Look, limit_s: float) -> bool:
         """Return True if some class makes cases that are all refuted."""

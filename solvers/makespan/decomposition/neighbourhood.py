@@ -18,11 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.graph import number_by_first
-from placekit.solvers.makespan.bounds.windows import Floors
+from placekit.placement import Placement
+from placekit.problem import Problem
+from placekit.solvers.makespan.bounds.windows import HeadsTails
 from placekit.solvers.makespan.decomposition.stretch import borders_of, time_to_ends
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 from placekit.solvers.makespan.schedule.tasks import Tasks
-from placekit.solvers.makespan.schedule.timetable import Timetable, by_start
+from placekit.solvers.makespan.schedule.timetable import Timetable, by_start, placement_of
 
 __all__ = ["Neighbourhood", "critical_ops", "cut_out", "put_back"]
 
@@ -33,11 +35,13 @@ class Neighbourhood:
 
     Parameters
     ----------
+    low, high
+        Its first op by start, and the one behind its last.
     ops
-        ``[W]`` positions (in the order of the tasks) of the ops of the window, in topological order.
+        ``[W]`` positions (in the order of the tasks) of its ops, in topological order.
     tasks
         Its tasks, every device a group of its own.
-    floors
+    heads_tails
         Heads and tails from outside.
     orders
         Pairs of ops of the window that keep their order.
@@ -45,9 +49,11 @@ class Neighbourhood:
         True if all ops are inside and free.
     """
 
+    low: int
+    high: int
     ops: NDArray[np.int64]
     tasks: Tasks
-    floors: Floors
+    heads_tails: HeadsTails
     orders: list[tuple[int, int]]
     is_everything: bool
 
@@ -114,17 +120,14 @@ def cut_out(
         for d in devices.tolist()
         for u, v in pairwise([v for v in fixed if timetable.device[v] == d])
     ]
-    return Neighbourhood(ops, part, Floors(head_s[by_op], tail_s[by_op]), orders, bool(movable.all()))
+    return Neighbourhood(low, high, ops, part, HeadsTails(head_s[by_op], tail_s[by_op]), orders, bool(movable.all()))
 
 
 def put_back(
-    timetable: Timetable, neighbourhood: Neighbourhood, answer: Timetable, low: int, high: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return ``[V]`` devices and ``[V]`` steps of the schedule with the window replaced by `answer`."""
-    order = by_start(timetable)
-    order[low:high] = neighbourhood.ops[by_start(answer)]
-    device = timetable.device.copy()
-    device[neighbourhood.ops] = answer.device
-    step = np.empty_like(order)
-    step[order] = np.arange(len(order))
-    return device, step
+    problem: Problem, tasks: Tasks, timetable: Timetable, window: Neighbourhood, answer: Timetable
+) -> Placement:
+    """Return the schedule with the window replaced by `answer`."""
+    order, device = by_start(timetable), timetable.device.copy()
+    order[window.low : window.high] = window.ops[by_start(answer)]
+    device[window.ops] = answer.device
+    return placement_of(problem, tasks, device, order)

@@ -11,7 +11,7 @@ its own, the **segment**. The ops of a segment keep their relative times and dev
 a shortest path over the kinds of the cuts. What it leaves out: the delay of edges that jump over a cut, memory, and
 classes with ops in several segments. Where there are none of these it is exact: a permutation of equal devices fits
 the best schedule of a segment to that of the one before. Lower bounds of the L give a lower bound just the same, and
-the partial sums are floors for the windows of :mod:`placekit.solvers.makespan.bounds.windows`.
+the partial sums are heads_tails for the windows of :mod:`placekit.solvers.makespan.bounds.windows`.
 
 Cuts over which no edge jumps come first; a segment that is still large is also divided at its other cuts.
 Transformers and networks of Inception blocks fall into small pieces like this. Finding the cuts takes
@@ -37,10 +37,10 @@ from placekit.graph import OpGraph
 from placekit.platform import Platform
 from placekit.problem import Problem
 from placekit.solvers.makespan.bounds.between import reachable
-from placekit.solvers.makespan.bounds.windows import Floors
+from placekit.solvers.makespan.bounds.windows import HeadsTails
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
-__all__ = ["LARGE", "Case", "Segment", "cut_ops", "cut_segments", "floors_of", "segment_problem"]
+__all__ = ["LARGE", "Case", "Segment", "cut_segments", "heads_tails_of", "segment_problem"]
 
 LARGE = 60
 """Ops from which a segment is divided at cuts over which edges jump, and at near cuts."""
@@ -83,11 +83,6 @@ def cut_segments(tasks: Tasks) -> list[Segment]:
         return segments
     behind = reachable(tasks)
     return [part for segment in segments for part in _divided(segment, behind)]
-
-
-def cut_ops(tasks: Tasks) -> NDArray[np.int64]:
-    """Return the indices in the graph of the ops at which :func:`cut_segments` divides it."""
-    return tasks.op[[segment.last for segment in cut_segments(tasks) if segment.last is not None]]
 
 
 def _exact_cuts(tasks: Tasks) -> list[int]:
@@ -197,10 +192,10 @@ def segment_problem(
     )
 
 
-def floors_of(
+def heads_tails_of(
     tasks: Tasks, segments: list[Segment], least_s: dict[Case, float]
-) -> tuple[float, Floors, list[tuple[int | None, int | None]]]:
-    """Return the least makespan that the segments prove, their floors, and a best path: the kinds at their ends.
+) -> tuple[float, HeadsTails, list[tuple[int | None, int | None]]]:
+    """Return the least makespan that the segments prove, their heads_tails, and a best path: the kinds at their ends.
 
     Parameters
     ----------
@@ -250,4 +245,4 @@ def floors_of(
     for i in range(len(segments) - 1, -1, -1):
         path.append((origin[i, kind], kind))
         kind = origin[i, kind]
-    return ahead[end, last_kind], Floors(head_s, tail_s), path[::-1]
+    return ahead[end, last_kind], HeadsTails(head_s, tail_s), path[::-1]

@@ -37,7 +37,6 @@ from numpy.typing import NDArray
 
 from placekit.compiled import inlined, njit
 from placekit.makespan.heaps import pop, push
-from placekit.solvers.makespan.bounds.both_ends_search import EXACT, is_like_an_earlier_one
 from placekit.solvers.makespan.bounds.windows import Windows
 from placekit.solvers.makespan.exact.a_star_state import Chronology, Now, chronology_of, is_ready, least_makespan_behind
 from placekit.solvers.makespan.schedule.tasks import Tasks
@@ -52,6 +51,8 @@ ROUNDING = 1e-9
 """Of the limit: more than the search may be wrong by where it takes times for the same."""
 FIRST_STATES, MOST_STATES = 16_384, 1_048_576
 """States of a search: four times as many in each, which takes hundredths of a second at first, and seconds at last."""
+EXACT = 1e-12
+"""Times that differ by less are the same, in units of the limit."""
 TIMES_PER_STATE = 24
 """Times that may be remembered, for each state."""
 
@@ -178,7 +179,7 @@ def least_makespan(
             if now.is_done[v] or not is_ready(chronology, now, v):
                 continue
             for d in range(num_devices):
-                if chronology.time[v, d] == np.inf or is_like_an_earlier_one(
+                if chronology.time[v, d] == np.inf or _is_like_an_earlier_one(
                     chronology.group, now.has_run, search.free[x], d
                 ):
                     continue
@@ -223,6 +224,18 @@ def _room(num_states: int, num_devices: int) -> tuple[_Search, _Known]:
         np.full(num_places, -1),
     )
     return search, known
+
+
+@inlined
+def _is_like_an_earlier_one(
+    group: NDArray[np.int64], has_run: NDArray[np.bool_], free: NDArray[np.float64], d: int
+) -> bool:
+    """Return True if neither `d` nor an equal device of a lower number has run anything."""
+    if not has_run[d]:
+        for e in range(d):
+            if group[e] == group[d] and not has_run[e] and free[e] == free[d]:
+                return True
+    return False
 
 
 @inlined

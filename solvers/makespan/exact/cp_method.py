@@ -17,63 +17,36 @@ import numpy as np
 from placekit.contiguity import Contiguity
 from placekit.method import Run
 from placekit.objectives import Makespan
-from placekit.problem import Problem
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.generic.largest_op import largest_op
-from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, first_floors, look
+from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, look
 from placekit.solvers.makespan.bounds.windows import SLACK, Windows, narrow
 from placekit.solvers.makespan.decomposition.segments import LARGE
 from placekit.solvers.makespan.exact.cp_model import MakespanModel, count_literals
-from placekit.solvers.makespan.exact.proofs import A_STAR_SHARE, QUICK_SHARE, Proof
+from placekit.solvers.makespan.exact.proofs import A_STAR, Proof
 from placekit.solvers.makespan.exact.series import solve_in_series
 from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
-from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks
+from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable, offer_timetable, timetable_of
-from placekit.solvers.makespan.search.local_search import search_makespan
-from placekit.solvers.params import LocalSearchParams
 from placekit.stop import StopReason
 
-__all__ = ["bound_makespan", "limit_to_refute", "search_locally", "solve_makespan", "why_not"]
+__all__ = ["bound_makespan", "limit_to_refute", "solve_makespan"]
 
-START_SHARE = 0.15
-"""Share of the time limit that the annealing before may take."""
-START_PATIENCE = 5
-"""Cycles without improvement after which it hands over."""
-SEGMENT_PATIENCE = 2
-"""The same for a segment, which the constraint program solves in milliseconds."""
-START_STEPS = 1000
-"""Proposals per op in its longest cycles."""
 SEGMENT_SHARE = 0.5
 """Share of the time of a large segment for annealing, and of the rest for limits; no program models all its orders. Of
 that of a small one for A*."""
-SEGMENT_STALE = 10
-"""Cycles without improvement after which it ends all the same."""
-SEGMENT_STEPS = 50_000
-"""Proposals per op in its longest cycles."""
-SERIES_SHARE = 0.6
-"""Share of the rest of the time for the segments between cuts, if there are any."""
-SERIES_AGAIN_SHARE = 0.2
-"""The same if another method of the plan has worked on them before."""
-DEFAULT_SERIES_S = 60.0
-"""The same without a time limit."""
-RESTART_GAIN = 0.005
-"""Relative gain since the model was built that is worth building it anew, with narrower windows."""
-GAP_DIVISOR = 3.0
-"""What is left of the gap if the next limit is refuted: a part of this."""
-LEAST_GAP = 0.002
-"""Gap that would be left below which the next limit is the best makespan itself."""
-RESTART_AFTER_S = 3.0
-"""Seconds that every model gets at least."""
-
-
-def why_not(problem: Problem) -> str | None:
-    """Return why the constraint program cannot model a makespan problem, or None."""
-    if problem.contiguity is not Contiguity.NONE:
-        return f"its makespan model does not keep parts {problem.contiguity}; use contiguity none"
-    return None
+SERIES_SHARE, SERIES_AGAIN_SHARE = 0.6, 0.2
+"""Shares of the rest of the time for the segments between cuts; the second if another method of the plan has worked on
+them before."""
+RESTART_GAIN, RESTART_AFTER_S = 0.005, 3.0
+"""Relative gain since the model was built that is worth building it anew, with narrower windows; and seconds that every
+model gets at least."""
+GAP_DIVISOR, LEAST_GAP = 3.0, 0.002
+"""What is left of the gap if the next limit is refuted: a part of this, and at least so much; below, the next limit is
+the best makespan itself."""
 
 
 def solve_makespan(
@@ -92,15 +65,13 @@ def solve_makespan(
     in_series
         False for a segment, which is not divided again.
     """
-    problem = run.problem
-    tasks = make_tasks(problem)
-    proof = Proof(run, tasks, first_floors(tasks, mechanisms), mechanisms)
+    proof = Proof(run, mechanisms)
+    tasks = proof.tasks
     proof.quickly()
-    search_locally(run, START_SHARE, START_PATIENCE if in_series else SEGMENT_PATIENCE, mechanisms=mechanisms)
+    proof.anneal(patience=5 if in_series else 2)  # a segment the program solves in milliseconds
     if in_series:
         _solve_segments(proof, workers)
-    proof.quickly()
-    proof.by_a_star(A_STAR_SHARE if in_series else SEGMENT_SHARE)
+    proof.by_a_star(A_STAR if in_series else SEGMENT_SHARE)
     while (reason := run.should_stop()) is None:
         known = run.objective, run.bound
         ceiling_s = _worst_s(tasks) if run.objective is None else run.objective
@@ -115,7 +86,7 @@ def solve_makespan(
             continue
         step = Building("constraint program", count_literals(tasks), CPSAT, lambda: time_left(run))
         model = MakespanModel(
-            tasks, windows, ceiling_s, run.bound or 0.0, proof.floors.between_s, decides=refutes, step=step
+            tasks, windows, ceiling_s, run.bound or 0.0, proof.heads_tails.between_s, decides=refutes, step=step
         )
         if run.placement is not None and run.evaluation is not None and not refutes:
             model.hint(timetable_of(run.placement, run.evaluation, tasks))
@@ -151,8 +122,8 @@ def limit_to_refute(run: Run) -> float:
 def _windows(proof: Proof, limit_s: float) -> Windows | None:
     """Return the windows of schedules up to a limit, without devices that are too dear; None if there are none."""
     if proof.tasks.num_ops > MAX_OPS_REFUTE:
-        return narrow(proof.tasks, limit_s, proof.floors)
-    found = look(proof.tasks, limit_s, proof.floors, proof.mechanisms)
+        return narrow(proof.tasks, limit_s, proof.heads_tails)
+    found = look(proof.tasks, limit_s, proof.heads_tails, proof.mechanisms)
     return None if found is None else found.windows
 
 
@@ -176,20 +147,16 @@ def bound_makespan(
     if open_run(run) is None:
         return StopReason.PROVED
     keep(*largest_op(run.problem))
-    tasks = make_tasks(run.problem)
-    proof = Proof(run, tasks, first_floors(tasks, mechanisms), mechanisms, keep)
-    proof.quickly(QUICK_SHARE if in_series else SEGMENT_SHARE)
-    if why_not(run.problem) is None:
+    proof = Proof(run, mechanisms, keep)
+    proof.quickly()
+    if run.problem.contiguity is Contiguity.NONE:
         if not was_searched:
-            search_locally(run, START_SHARE, mechanisms=mechanisms)
+            proof.anneal()
         if in_series:
             _solve_segments(proof, lambda _: 1)
             if run.bound is not None and run.bound_name is not None:
                 keep(run.bound, run.bound_name)
-            proof.quickly()
         proof.by_a_star()
-        proof.by_assignment()
-        proof.by_ends()
         proof.by_cases()
     return run.should_stop() or StopReason.FINISHED
 
@@ -199,30 +166,17 @@ def _solve_segments(proof: Proof, workers: Callable[[int], int]) -> None:
     run, mechanisms = proof.run, proof.mechanisms
     if not mechanisms.series or run.should_stop() is not None:
         return
-    share = SERIES_AGAIN_SHARE if run.parts else SERIES_SHARE
-    time_s = DEFAULT_SERIES_S if run.remaining_s is None else share * run.remaining_s
 
     def solve(part: Run) -> StopReason:
         if part.problem.graph.num_ops < LARGE:
             return solve_makespan(part, workers, mechanisms, in_series=False)
-        search_locally(part, SEGMENT_SHARE, SEGMENT_STALE, SEGMENT_STEPS, mechanisms)
+        Proof(part, mechanisms).anneal(SEGMENT_SHARE, patience=10, steps=50_000)
         return bound_makespan(part, part.raise_bound, mechanisms, in_series=False)
 
-    found = solve_in_series(run, proof.tasks, solve, time_s)
+    found = solve_in_series(run, proof.tasks, solve, proof.seconds(SERIES_AGAIN_SHARE if run.parts else SERIES_SHARE))
     if found is not None:
-        proof.floors = replace(found, between_s=proof.floors.between_s)
-
-
-def search_locally(
-    run: Run[Makespan],
-    share: float,
-    patience: int = START_PATIENCE,
-    steps: int = START_STEPS,
-    mechanisms: Mechanisms = ALL,
-) -> None:
-    """Anneal for a moment: the better the best schedule, the narrower the windows."""
-    with run.limited_to(None if run.remaining_s is None else share * run.remaining_s):
-        search_makespan(run, LocalSearchParams(patience=patience, steps=steps), mechanisms)
+        proof.heads_tails = replace(found, between_s=proof.heads_tails.between_s)
+        proof.quickly()
 
 
 def _search(

@@ -64,7 +64,7 @@ class MakespanModel:
         What :func:`~placekit.solvers.makespan.bounds.windows.narrow` says of schedules of makespan at most `ceiling_s`.
     ceiling_s
         Makespan of a schedule that is known, in seconds.
-    floor_s
+    low_s
         A proven lower bound in seconds.
     between_s
         ``[V, V]`` least seconds from the end of one op to the start of another
@@ -90,7 +90,7 @@ class MakespanModel:
         tasks: Tasks,
         windows: Windows,
         ceiling_s: float,
-        floor_s: float = 0.0,
+        low_s: float = 0.0,
         between_s: NDArray[np.float64] | None = None,
         orders: Sequence[tuple[int, int]] = (),
         *,
@@ -112,7 +112,7 @@ class MakespanModel:
         self.open = np.isfinite(narrow.time_s[:, column])
         self.delay = self.scale.floor(tasks.delay_s, self.horizon + 1)
         self._place()
-        self._time_ops(floor_s)
+        self._time_ops(low_s)
         self._order_edges()
         if between_s is not None:
             self._keep_apart(between_s)
@@ -152,10 +152,10 @@ class MakespanModel:
                     self.proto.add_bool_or(*previous, self.x[c, before], ~opened)
                     previous = [opened]
 
-    def _time_ops(self, floor_s: float) -> None:
+    def _time_ops(self, low_s: float) -> None:
         """Make starts, ends and the makespan, inside their windows."""
         devices = range(self.tasks.num_devices)
-        self.low = int(self.scale.least(np.array([floor_s]), self.horizon)[0])
+        self.low = int(self.scale.least(np.array([low_s]), self.horizon)[0])
         self.end = self.proto.new_int_var(self.low, self.horizon, "makespan")
         self.start: list[cp_model.IntVar] = []
         self.finish: list[cp_model.LinearExprT] = []

@@ -1,4 +1,4 @@
-"""Segments solved one by one: a bound, floors for the windows, and a schedule put together from theirs.
+"""Segments solved one by one: a bound, heads_tails for the windows, and a schedule put together from theirs.
 
 Every segment is solved for every pair of kinds of its two cuts. Small ones are done after that; large ones get a first
 look, and then the rest of the time goes to those that the bound of the whole hangs on, until nothing changes. A later
@@ -14,13 +14,13 @@ import numpy as np
 from placekit.method import Run
 from placekit.placement import Placement
 from placekit.solvers.generic.within import Within
-from placekit.solvers.makespan.bounds.windows import Floors
+from placekit.solvers.makespan.bounds.windows import HeadsTails
 from placekit.solvers.makespan.decomposition.segments import (
     LARGE,
     Case,
     Segment,
     cut_segments,
-    floors_of,
+    heads_tails_of,
     segment_problem,
 )
 from placekit.solvers.makespan.schedule.tasks import Tasks
@@ -36,7 +36,7 @@ FIRST_LOOK = 0.2
 """Share of its time that a large segment gets before those are known that the bound hangs on."""
 
 
-def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], time_s: float) -> Floors | None:
+def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], time_s: float) -> HeadsTails | None:
     """Solve every segment by `solve`, raise the bound of `run`, and offer the schedule put together.
 
     Parameters
@@ -52,7 +52,7 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
 
     Returns
     -------
-    Floors | None
+    HeadsTails | None
         None if the graph has no cuts, or if time ran out before every segment was looked at.
     """
     segments = cut_segments(tasks)
@@ -100,9 +100,9 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
         work_on(case, (until_s - run.elapsed_s) * share * (FIRST_LOOK if len(segments[case[0]].ops) >= LARGE else 1.0))
     settled: set[Case] = set()
     while True:
-        bound_s, floors, path = floors_of(tasks, segments, least_s)
+        bound_s, heads_tails, path = heads_tails_of(tasks, segments, least_s)
         if not np.isfinite(bound_s):
-            return floors
+            return heads_tails
         run.raise_bound(
             min(bound_s * (1 - 1e-12), np.inf if run.objective is None else run.objective * (1 + 1e-12)),
             "segments in series",
@@ -112,7 +112,7 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
         left_s = until_s - run.elapsed_s
         unsettled = [case for case in chain if len(segments[case[0]].ops) >= LARGE and case not in settled]
         if not unsettled or left_s < LEAST_S or run.should_stop() is not None:
-            return floors
+            return heads_tails
         case = max(unsettled, key=lambda case: work[case] / max(worked_s[case], LEAST_S))
         before = least_s[case], runs[case].objective
         work_on(case, left_s / 2)

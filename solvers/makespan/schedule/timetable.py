@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from placekit.evaluate import Evaluation
 from placekit.method import Run
 from placekit.placement import Placement
+from placekit.problem import Problem
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
-__all__ = ["Timetable", "by_start", "offer_timetable", "run_times", "timetable_of"]
+__all__ = ["Timetable", "by_start", "offer_timetable", "placement_of", "run_times", "timetable_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,13 @@ def timetable_of(placement: Placement, evaluation: Evaluation, tasks: Tasks) -> 
     return Timetable(placement.device_of_op[tasks.op], start[tasks.op], finish[tasks.op])
 
 
+def placement_of(problem: Problem, tasks: Tasks, device: NDArray[np.int64], order: NDArray[np.int64]) -> Placement:
+    """Return the placement of ``[V]`` devices and a ``[V]`` topological order, both of tasks."""
+    device_of_op, step_of_op = np.empty_like(device), np.empty_like(order)
+    device_of_op[tasks.op], step_of_op[tasks.op[order]] = device, np.arange(tasks.num_ops)
+    return Placement.of(problem, device_of_op, step_of_op)
+
+
 def offer_timetable(run: Run, tasks: Tasks, timetable: Timetable, at_most: float | None = None) -> None:
     """Offer the devices and the order of a timetable; the judge starts every op as early as this order allows."""
-    device = np.empty(tasks.num_ops, dtype=np.int64)
-    step = np.empty(tasks.num_ops, dtype=np.int64)
-    device[tasks.op] = timetable.device
-    step[tasks.op[by_start(timetable)]] = np.arange(tasks.num_ops)
-    run.offer(Placement.of(run.problem, device, step), at_most=at_most)
+    run.offer(placement_of(run.problem, tasks, timetable.device, by_start(timetable)), at_most=at_most)

@@ -1,9 +1,8 @@
 """Better schedules. In: a run, with what it knows. Out: schedules, offered to the run.
 
 - `local_search`: which search has its turn
-- `starts`, `construct`, `beam`: where searches begin; `prices`: what an op costs on a device beside its time
+- `starts`, `beam`: where searches begin; `prices`: what an op costs on a device beside its time
 - `incumbent`: the best schedule, and cycles and sweeps of annealing over it
 - `anneal`, `proposals`, `moves`, `trial`, `walk`: one annealing, from what it proposes to how it is taken back
-- `parallel_tempering`, `perturbation`, `successive_halving`: many annealings together
 - `completion`: a schedule of some of the ops, made one of all
 """

@@ -35,7 +35,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.compiled import inlined, njit
-from placekit.method import Run
 from placekit.solvers.makespan.schedule.partial_schedule import (
     NOTHING,
     WAIT,
@@ -136,12 +135,6 @@ class Beam:
         if not is_found:
             return None
         return device, np.lexsort((self.flat.instance.rank, start_s))
-
-    def start_in_time(self, best_s: float, run: Run) -> Start | None:
-        """Return the same, or None if `run`, which has the seed, has too little time left."""
-        if run.remaining_s is not None and run.remaining_s < BEAM_S:
-            return None
-        return self.start(best_s, run.rng)
 
 
 def _weights(price_s: NDArray[np.float64], time_s: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from placekit.method import Run
 from placekit.placement import Placement
 from placekit.solvers.makespan.decomposition.stretch import cut_stretch
-from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 from placekit.solvers.makespan.search.anneal import anneal, sort_by_start
-from placekit.solvers.makespan.search.starts import Start
 from placekit.solvers.makespan.search.walk import Walk, empty_walk, load
 
-__all__ = ["COLD", "HOT", "MEAN_WEIGHT", "STRETCHES", "STRETCH_STEPS", "Best", "annealed", "cycle", "polish", "sweep"]
+__all__ = ["HOT", "STRETCHES", "STRETCH_STEPS", "Best", "cycle", "sweep"]
 
 HOT = (0.001, 0.002, 0.003, 0.003, 0.01, 0.03)
 """First temperatures of a cycle, in units of the best makespan, from which one is drawn.
@@ -27,10 +25,6 @@ it is hot, most proposals are kept, and each of these costs a schedule.
 """
 MEAN_WEIGHT = 0.2
 """What a later mean finish costs; see :mod:`placekit.solvers.makespan.search.anneal`."""
-AFTER_BEAM = 8e-4
-"""First temperature of a cycle after a beam search: its schedules are good on the whole, and poor in detail."""
-SWEEPS_AFTER_BEAM = 5
-"""Sweeps after that: a tenth of its time, and a tenth of its gain. More of them bring nothing."""
 COLD = 2e-4
 """Last temperature of a cycle, in the same unit."""
 STRETCHES = (60, 120, 240, 480)
@@ -44,19 +38,16 @@ CHUNK = 2_000_000
 
 
 class Best:
-    """The best schedule so far, in the arrays that the kernels overwrite; offered once it is below `offered_s`."""
+    """The best schedule so far, in the arrays that the kernels overwrite."""
 
-    def __init__(
-        self, run: Run, flat: SequenceProblem, offered_s: float = np.inf, mechanisms: Mechanisms = ALL
-    ) -> None:
+    def __init__(self, run: Run, flat: SequenceProblem) -> None:
         self.run = run
         self.flat = flat
-        self.mechanisms = mechanisms
         self.walk = empty_walk(flat)
         self.device: NDArray[np.int64] = np.zeros(flat.instance.num_ops, dtype=np.int64)
         self.sequence = self.device.copy()
         self.value_s = np.inf
-        self._offered_s = offered_s
+        self._offered_s = np.inf
 
     def consider(self, device: NDArray[np.int64], sequence: NDArray[np.int64]) -> float:
         """Load a schedule into the walk, keep it if it is better, and return its makespan."""
@@ -80,12 +71,12 @@ def cycle(best: Best, flat: SequenceProblem, hot: float, num_steps: int) -> None
     seeds = np.random.default_rng(best.run.rng.integers(2**63))
     schedule = best.device, best.sequence, best.value_s
     cooling = hot * best.value_s, COLD * best.value_s
-    for value_s in annealed(best.run, flat, best.walk, schedule, cooling, num_steps, seeds):
+    for value_s in _annealed(best.run, flat, best.walk, schedule, cooling, num_steps, seeds):
         best.value_s = value_s
         best.offer()
 
 
-def annealed(
+def _annealed(
     run: Run,
     flat: SequenceProblem,
     walk: Walk,
@@ -128,25 +119,16 @@ def annealed(
         yield value_s
 
 
-def sweep(best: Best, flat: SequenceProblem, num_steps: int, cuts: NDArray[np.int64] | None = None) -> None:
-    """Anneal one stretch of the best schedule after the other, `num_steps` proposals per op, until told to stop.
-
-    The stretches are those between the ops `cuts`, or of a random width.
-    """
-    if cuts is None and not best.mechanisms.stretches:
-        return
+def sweep(best: Best, flat: SequenceProblem, num_steps: int) -> None:
+    """Anneal one stretch of the best schedule after the other, `num_steps` proposals per op, until told to stop."""
     run, walk = best.run, best.walk
     seeds = np.random.default_rng(run.rng.integers(2**63))
     num_ops = flat.instance.num_ops
     load(flat, walk, best.device, best.sequence)
     sort_by_start(walk)
-    if cuts is None:
-        width = int(seeds.choice([each for each in STRETCHES if each <= max(num_ops // 2, STRETCHES[0])]))
-        hot = float(seeds.choice(STRETCH_HOT))
-        bounds = [0, *range(width - int(seeds.integers(width)), num_ops, width), num_ops]
-    else:
-        hot = float(seeds.choice(HOT))
-        bounds = [0, *np.sort(walk.position[cuts]).tolist(), num_ops]
+    width = int(seeds.choice([each for each in STRETCHES if each <= max(num_ops // 2, STRETCHES[0])]))
+    hot = float(seeds.choice(STRETCH_HOT))
+    bounds = [0, *range(width - int(seeds.integers(width)), num_ops, width), num_ops]
     # a schedule of its own: the walk, which is loaded anew whenever a stretch became better
     device, sequence = walk.device.copy(), walk.sequence.copy()
     load(flat, walk, device, sequence)
@@ -164,16 +146,8 @@ def sweep(best: Best, flat: SequenceProblem, num_steps: int, cuts: NDArray[np.in
         if part_s <= 0:
             continue  # ops of no time
         schedule, cooling = (part_device, part_sequence, value), (hot * part_s, COLD * part_s)
-        if min(annealed(run, part.flat, inner, schedule, cooling, num_steps * len(part.ops), seeds)) < value:
+        if min(_annealed(run, part.flat, inner, schedule, cooling, num_steps * len(part.ops), seeds)) < value:
             device[part.ops], sequence[begin:end] = part_device, part.ops[part_sequence]
             best.consider(device, sequence)
             best.offer()
     best.offer()
-
-
-def polish(found: Best, flat: SequenceProblem, start: Start, num_steps: int) -> None:
-    """Anneal a schedule of a beam search, and sweep over it."""
-    found.consider(*start)
-    cycle(found, flat, AFTER_BEAM, num_steps)
-    for _ in range(SWEEPS_AFTER_BEAM):
-        sweep(found, flat, STRETCH_STEPS)

@@ -8,15 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.makespan.ranks import downward_rank
-from placekit.solvers.makespan.bounds.shared_work import share_out
+from placekit.solvers.makespan.bounds.shared_work import MAX_OPS_SHARED, share_out
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 
 __all__ = ["Prices", "price"]
 
 BINDING = 0.75
 """Prices count where their program reaches this share of the makespan; elsewhere paths bind, and not work."""
-MAX_OPS = 20_000
-"""Ops up to which the linear program is worth its time: a second, there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +41,13 @@ def price(flat: SequenceProblem, limit_s: float) -> Prices | None:
     -------
     Prices | None
         None where prices say nothing, or take too long: all devices are alike, work is not what binds, or there are
-        more than `MAX_OPS` ops.
+        more than `MAX_OPS_SHARED` ops.
     """
     instance = flat.instance
     time_s = np.where(flat.allowed[instance.class_of_op], flat.time_s, np.inf)
     columns, group = np.unique(time_s, axis=1, return_inverse=True)
     group = group.ravel()
-    if columns.shape[1] == 1 or len(time_s) > MAX_OPS or not limit_s > 0:
+    if columns.shape[1] == 1 or len(time_s) > MAX_OPS_SHARED or not limit_s > 0:
         return None
     fastest_s = columns.min(axis=1)
     head_s = downward_rank(instance, fastest_s, np.zeros(len(instance.producer)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +16,16 @@ from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.assignment.cpsat.model import CpsatModel
 from placekit.solvers.assignment.flat import flatten
-from placekit.solvers.backends.cpsat import CpsatLimits, Outcome
-from placekit.solvers.backends.cpsat import search as solve_model
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
-from placekit.solvers.lns.operators import Operator, choose_operators, search_side_by_side
+from placekit.solvers.lns.driver import Drawn, NeighbourhoodSearch
+from placekit.solvers.lns.operators import Operator
 from placekit.solvers.lns.uncertain import UNCERTAIN, uncertain_ops
 from placekit.solvers.params import LnsParams, LocalSearchParams
 from placekit.solvers.throughput.lns.neighbourhood import (
     FIRST_SIZE,
     OPERATORS,
     SMALLEST_SIZE,
-    Neighbourhood,
     Position,
     draw,
     reduce_problem,
@@ -45,23 +43,6 @@ START_PATIENCE = 10
 """V-cycles without improvement after which the local search hands over."""
 START_SHARE = 0.25
 """Share of the time limit after which it hands over in any case."""
-RESTART_AFTER = 25
-"""Rounds without a better load profile after which the search goes on from another placement."""
-DEFAULT_WORKERS = 2
-
-
-@dataclass(slots=True)
-class _Search(Position):
-    """Where the search stands."""
-
-    run: Run[Throughput]
-    contraction: Contraction
-    params: LnsParams
-    operators: list[Operator] = field(init=False)
-
-    def __post_init__(self) -> None:
-        names = OPERATORS if self.weights is None else (*OPERATORS, UNCERTAIN)
-        self.operators = [Operator(name, FIRST_SIZE, SMALLEST_SIZE) for name in names]
 
 
 class ThroughputLns(Method):
@@ -106,119 +87,77 @@ class ThroughputLns(Method):
         rank[np.concatenate([order, stuck])] = np.arange(contraction.num_classes)
         device = contraction.restrict(run.placement.device_of_op)
         weights = None if weights is None else weights[contraction.leader]
-        it = _Search(flat, empty_state(flat), rank, device, run.rng, weights, run, contraction, self.params)
-        return _iterate(it)
+        position = Position(flat, empty_state(flat), rank, device, run.rng, weights)
+        return _Search(run, self.params, contraction, position).search()
 
 
-def _iterate(it: _Search) -> StopReason:
-    run = it.run
-    stale = idle = 0
-    while (reason := run.should_stop()) is None:
-        if stale >= it.params.patience:
-            return StopReason.FINISHED
-        if idle >= RESTART_AFTER:
-            it.device = _another_start(it)
-            idle = 0
-            continue
-        before = run.objective
-        improved, closed_all = _round(it)
-        if closed_all:
-            return run.should_stop() or StopReason.FINISHED
-        better = run.objective is not None and before is not None and run.objective < before * (1 - 1e-9)
-        stale, idle = 0 if better else stale + 1, 0 if improved else idle + 1
-    return reason
+class _Search(NeighbourhoodSearch[NDArray[np.int64]]):
+    """Where the search stands: `at`; answers are ``[C]`` devices."""
 
+    restart_after = 25
 
-def _round(it: _Search) -> tuple[bool, bool]:
-    """Search some neighbourhoods side by side and take the best answer.
+    def __init__(
+        self, run: Run[Throughput], params: LnsParams, contraction: Contraction[Throughput], at: Position
+    ) -> None:
+        names = OPERATORS if at.weights is None else (*OPERATORS, UNCERTAIN)
+        super().__init__(run, params, [Operator(name, FIRST_SIZE, SMALLEST_SIZE) for name in names], len(at.device))
+        self.contraction, self.at = contraction, at
 
-    Returns
-    -------
-    tuple[bool, bool]
-        Whether the load profile fell, and whether a neighbourhood that is the whole problem was closed.
-    """
-    run, num_workers = it.run, it.params.workers or DEFAULT_WORKERS
-    profile = _profile(it, it.device)
-    operators = choose_operators(run.rng, it.operators, num_workers)
-    tasks = [(draw(it, operator), int(run.rng.integers(2**31))) for operator in operators]
-    models = [_model(it, neighbourhood) for neighbourhood, _ in tasks]
-    work = [(model, neighbourhood, seed) for (neighbourhood, seed), (model, _) in zip(tasks, models, strict=True)]
-    futures = search_side_by_side(lambda part: _search(it, *part), work, num_workers)
-    best, improved, closed_all = profile, False, False
-    for operator, (neighbourhood, _), (_, cluster), future in zip(operators, tasks, models, futures, strict=True):
-        outcome, answers = future.result()
-        fell = False
-        for answer in answers:
-            device = answer[cluster]
-            after = _profile(it, device)
-            if overflow(it.flat, it.state) > 0:
-                continue  # by less than the rounding of the sizes
-            fell = fell or is_below(after, profile)
-            if is_below(after, best):
-                best, it.device, improved = after, device, True
-        operator.learn(succeeded=fell, was_closed=outcome is Outcome.OPTIMAL, largest=len(it.device))
-        closed_all |= neighbourhood.is_everything and outcome is Outcome.OPTIMAL
-    value, _ = score(it.flat, it.state, it.device)
-    if improved and (run.objective is None or value < run.objective):
-        run.offer(it.contraction.expand(it.device), at_most=value)
-    return improved, closed_all
+    def draw(self, operator: Operator) -> Drawn[NDArray[np.int64]]:
+        """Return a neighbourhood around a fullest device."""
+        flat, state, device = self.at.flat, self.at.state, self.at.device
+        neighbourhood = draw(self.at, operator)
+        score(flat, state, device)
+        inside = neighbourhood.devices
+        profile = profile_of(state.work_s[inside], state.moved_s[inside], flat.has_overlap)
+        reduced, cluster = reduce_problem(flat, device, neighbourhood)
+        model = CpsatModel(reduced, float(profile[0]))
+        start = np.zeros(len(reduced.memory_bytes), dtype=np.int64)
+        start[cluster] = device
+        model.hint(start)
+        return Drawn(model, lambda answer: answer[cluster], neighbourhood.is_everything)
 
+    def take(self, found: Sequence[Sequence[NDArray[np.int64]]]) -> list[bool]:
+        """Take the answer with the lowest load profile, and offer it if it is the best."""
+        profile = best = self._profile(self.at.device)
+        improved, taken = [], self.at.device
+        for answers in found:
+            fell = False
+            for device in answers:
+                after = self._profile(device)
+                if overflow(self.at.flat, self.at.state) > 0:
+                    continue  # by less than the rounding of the sizes
+                fell = fell or is_below(after, profile)
+                if is_below(after, best):
+                    best, taken = after, device
+            improved.append(fell)
+        self.at.device = taken
+        value, _ = score(self.at.flat, self.at.state, taken)
+        if any(improved) and (self.run.objective is None or value < self.run.objective):
+            self.run.offer(self.contraction.expand(taken), at_most=value)
+        return improved
 
-def _profile(it: _Search, device: NDArray[np.int64]) -> NDArray[np.float64]:
-    score(it.flat, it.state, device)
-    return profile_of(it.state.work_s, it.state.moved_s, it.flat.has_overlap)
+    def _profile(self, device: NDArray[np.int64]) -> NDArray[np.float64]:
+        score(self.at.flat, self.at.state, device)
+        return profile_of(self.at.state.work_s, self.at.state.moved_s, self.at.flat.has_overlap)
 
+    def restart(self) -> None:
+        """Go on from a new placement: annealed from a random one, then crossed with the best."""
+        run, flat = self.run, self.at.flat
+        best = self.contraction.restrict(run.placement.device_of_op) if run.placement is not None else self.at.device
+        value, _ = score(flat, self.at.state, best)
 
-def _model(it: _Search, neighbourhood: Neighbourhood) -> tuple[CpsatModel, NDArray[np.int64]]:
-    """Return the model of a neighbourhood, started at the current placement, and its class of every class."""
-    score(it.flat, it.state, it.device)
-    inside = neighbourhood.devices
-    profile = profile_of(it.state.work_s[inside], it.state.moved_s[inside], it.flat.has_overlap)
-    reduced, cluster = reduce_problem(it.flat, it.device, neighbourhood)
-    model = CpsatModel(reduced, float(profile[0]))
-    start = np.zeros(len(reduced.memory_bytes), dtype=np.int64)
-    start[cluster] = it.device
-    model.hint(start)
-    return model, cluster
+        def should_stop() -> bool:
+            return run.should_stop() is not None
 
-
-def _search(
-    it: _Search, model: CpsatModel, neighbourhood: Neighbourhood, seed: int
-) -> tuple[Outcome, list[NDArray[np.int64]]]:
-    """Let CP-SAT re-optimise a neighbourhood; return its word, and its incumbents, the best first."""
-    run = it.run
-    answers: list[NDArray[np.int64]] = []
-
-    def see_bound(bound: float) -> None:
-        run.raise_bound(model.scale.bound_s(bound), "CP-SAT bound")
-
-    limits = CpsatLimits(workers=1, seed=seed, time_s=run.remaining_s, deterministic_time=it.params.effort)
-    outcome = solve_model(
-        model,
-        limits,
-        lambda found, _: answers.append(found),
-        see_bound if neighbourhood.is_everything else None,
-        lambda: run.should_stop() is not None,
-    )
-    return outcome, answers[::-1]
-
-
-def _another_start(it: _Search) -> NDArray[np.int64]:
-    """Return a new placement: annealed from a random one, then crossed with the best."""
-    run, flat = it.run, it.flat
-    best = it.contraction.restrict(run.placement.device_of_op) if run.placement is not None else it.device
-    value, _ = score(flat, it.state, best)
-
-    def should_stop() -> bool:
-        return run.should_stop() is not None
-
-    few = max(6 * len(flat.kind), 20)
-    bold = Cycle(hot=0.3, num_clusters=few, steps_per_class=200, shuffle=True)
-    fresh = run_cycle(flat, Solution(best, value), None, value, bold, run.rng, should_stop)
-    if not np.isfinite(fresh.objective_s):
-        return best
-    cross = Cycle(hot=0.1, num_clusters=few, steps_per_class=200)
-    crossed = run_cycle(flat, fresh, best, value, cross, run.rng, should_stop)
-    if crossed.objective_s < value:
-        run.offer(it.contraction.expand(crossed.device), at_most=crossed.objective_s)
-    return crossed.device
+        few = max(6 * len(flat.kind), 20)
+        bold = Cycle(hot=0.3, num_clusters=few, steps_per_class=200, shuffle=True)
+        fresh = run_cycle(flat, Solution(best, value), None, value, bold, run.rng, should_stop)
+        self.at.device = best
+        if not np.isfinite(fresh.objective_s):
+            return
+        cross = Cycle(hot=0.1, num_clusters=few, steps_per_class=200)
+        crossed = run_cycle(flat, fresh, best, value, cross, run.rng, should_stop)
+        if crossed.objective_s < value:
+            run.offer(self.contraction.expand(crossed.device), at_most=crossed.objective_s)
+        self.at.device = crossed.device

@@ -14,7 +14,7 @@ from strategies import examples
 import placekit as pk
 from placekit.benchmarks.families import generate
 from placekit.method import Run
-from placekit.solvers.makespan.bounds.quick import first_floors
+from placekit.solvers.makespan.bounds.quick import first_heads_tails
 from placekit.solvers.makespan.bounds.windows import Windows, narrow
 from placekit.solvers.makespan.exact.a_star import MAX_OPS_A_STAR, least_makespan, search_all_schedules
 from placekit.solvers.makespan.exact.a_star_state import chronology_of
@@ -27,7 +27,7 @@ EPS = 2e-9
 def windows_of(problem: pk.Problem, limit_s: float) -> Windows:
     """Return the windows under a limit that some schedule keeps."""
     tasks = make_tasks(problem)
-    windows = narrow(tasks, limit_s, first_floors(tasks))
+    windows = narrow(tasks, limit_s, first_heads_tails(tasks))
     assert windows is not None
     return windows
 
@@ -71,8 +71,7 @@ def test_what_is_offered_is_the_optimum(problem: pk.Problem) -> None:
     assert placement is not None
     run.offer(placement)
     assume(run.objective is not None)
-    tasks = make_tasks(problem)
-    Proof(run, tasks, first_floors(tasks)).by_a_star()
+    Proof(run).by_a_star()
     assert run.bound is None or run.bound <= optimum * (1 + EPS)
     if is_free(problem):
         assert run.objective == pytest.approx(optimum, rel=1e-6)
@@ -85,10 +84,10 @@ def test_bug_ops_that_start_at_once_changed_places() -> None:
     times, supported = np.array([[0.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), np.array([[1, 1], [0, 1], [1, 0]], dtype=bool)
     costs = pk.CostTable(("cpu", "gpu"), times, np.array([[0, 1], [0, 17.099609375]]), np.zeros(3), supported=supported)
     problem = pk.Problem(graph, pk.Platform.of(cpu=3, gpu=1), costs, pk.Makespan())
-    run, tasks = Run(problem), make_tasks(problem)
+    run = Run(problem)
     run.offer(pk.Placement.of(problem, np.array([0, 3, 0])))
     assert run.objective == 19.099609375
-    Proof(run, tasks, first_floors(tasks)).by_a_star()
+    Proof(run).by_a_star()
     assert run.objective == 18.099609375
 
 
@@ -101,10 +100,10 @@ def test_bug_more_than_three_equal_devices_were_three() -> None:
     graph = pk.OpGraph.from_edges(names, [("source", name) for name in "abcde"] + [(name, "sink") for name in "abcde"])
     costs = pk.CostTable(("gpu",), np.ones((7, 1)), np.zeros((graph.num_tensors, 1)), np.zeros(7))
     problem = pk.Problem(graph, pk.Platform.of(gpu=5), costs, pk.Makespan())
-    run, tasks = Run(problem), make_tasks(problem)
+    run = Run(problem)
     run.offer(pk.Placement.of(problem, np.array([0, 0, 0, 0, 1, 1, 0])))
     assert run.objective == 5.0
-    Proof(run, tasks, first_floors(tasks)).by_a_star()
+    Proof(run).by_a_star()
     assert run.objective == 3.0
     assert run.bound == pytest.approx(3.0, rel=1e-6)
 
@@ -124,9 +123,9 @@ def test_as_the_program_on_many_devices(seed: int, num_equal: int, num_others: i
     exact = pk.solve(problem, "cpsat", params={"without": "a-star"}, stop=pk.MaxRuntime(60))
     assert exact.status is pk.Status.OPTIMAL
     assert exact.objective is not None
-    run, tasks = Run(problem), make_tasks(problem)
+    run = Run(problem)
     run.offer(np.full(num_ops, problem.platform.num_devices - 1))
-    Proof(run, tasks, first_floors(tasks)).by_a_star()
+    Proof(run).by_a_star()
     assert run.objective == pytest.approx(exact.objective, rel=1e-6)
     assert run.bound is not None
     assert run.bound <= exact.objective * (1 + EPS)
@@ -164,10 +163,10 @@ def test_ops_that_take_no_time() -> None:
     graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("a", "c")], name="no time")
     costs = pk.CostTable(("gpu",), np.zeros((3, 1)), np.zeros((graph.num_tensors, 1)), np.zeros(3))
     problem = pk.Problem(graph, pk.Platform.of(gpu=2), costs, pk.Makespan())
-    run, tasks = Run(problem), make_tasks(problem)
+    run = Run(problem)
     run.offer(np.zeros(3, dtype=np.int64))
     with np.errstate(all="raise"):
-        Proof(run, tasks, first_floors(tasks)).by_a_star()
+        Proof(run).by_a_star()
     assert run.objective == 0.0
     assert run.bound is None
     assert pk.solve(problem, "cpsat").status is pk.Status.OPTIMAL

@@ -11,13 +11,12 @@ import oracle
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from makespan_optimum import SMALL, fork, known_optimum, random_schedule
+from makespan_optimum import SMALL, fork, known_optimum, random_schedule, refute
 from strategies import examples, problems
 
 import placekit as pk
 from placekit.solvers.makespan.bounds.between import least_between, reachable, useful_pairs
-from placekit.solvers.makespan.bounds.energy import window_work
-from placekit.solvers.makespan.bounds.quick import first_floors, makespan_bounds, refute
+from placekit.solvers.makespan.bounds.quick import first_heads_tails, quick_bounds
 from placekit.solvers.makespan.bounds.windows import _one_machine, narrow
 from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks, representatives
 
@@ -31,8 +30,8 @@ def test_every_schedule_keeps_heads_tails_and_distances(data: st.DataObject, pro
     tasks = make_tasks(problem)
     device, start, finish = random_schedule(data, problem, tasks)
     end = float(finish.max())
-    floors = first_floors(tasks)
-    windows = narrow(tasks, end, floors)
+    heads_tails = first_heads_tails(tasks)
+    windows = narrow(tasks, end, heads_tails)
     assert windows is not None
     slack = EPS * max(end, 1e-300)
     for v, d in enumerate(device.tolist()):
@@ -41,11 +40,10 @@ def test_every_schedule_keeps_heads_tails_and_distances(data: st.DataObject, pro
         assert windows.tail_s[v, column] <= end - finish[v] + slack
     for c in range(windows.tasks.num_classes):
         assert len(set(device[windows.tasks.class_of_op == c].tolist())) == 1
-    assert floors.between_s is not None
-    for s, t in np.argwhere(floors.between_s > 0).tolist():
-        assert floors.between_s[s, t] <= start[t] - finish[s] + slack
-    assert window_work(windows) <= end + slack
-    for bound_s, name in makespan_bounds(problem, tasks, floors, upper_bound_s=end):
+    assert heads_tails.between_s is not None
+    for s, t in np.argwhere(heads_tails.between_s > 0).tolist():
+        assert heads_tails.between_s[s, t] <= start[t] - finish[s] + slack
+    for bound_s, name in quick_bounds(tasks, heads_tails, end):
         assert bound_s <= end + slack, name
 
 
@@ -55,12 +53,12 @@ def test_bounds_are_not_above_the_optimum(problem: pk.Problem) -> None:
     """Every bound, with and without a limit, against enumeration of placements and orders."""
     optimum = known_optimum(problem)
     tasks = make_tasks(problem)
-    floors = first_floors(tasks)
+    heads_tails = first_heads_tails(tasks)
     for upper_s in (None, optimum, 2 * optimum):
-        for bound_s, name in makespan_bounds(problem, tasks, floors, upper_bound_s=upper_s):
+        for bound_s, name in quick_bounds(tasks, heads_tails, upper_s):
             assert bound_s <= optimum * (1 + EPS), name
-    assert narrow(tasks, optimum, floors) is not None
-    assert refute(tasks, floors, 0.0, 3 * optimum) <= optimum * (1 + EPS)
+    assert narrow(tasks, optimum, heads_tails) is not None
+    assert refute(tasks, heads_tails, 0.0, 3 * optimum) <= optimum * (1 + EPS)
     result = pk.solve(problem, method="bound", stop=pk.MaxRuntime(120))
     assert result.lower_bound is not None
     assert result.lower_bound <= optimum * (1 + 2e-6)
@@ -205,7 +203,7 @@ def test_work_between_two_ops_pays_for_its_spread() -> None:
     least = least_between(representatives(tasks))
     assert least[0, -1] == pytest.approx(6.0)
     assert np.argwhere(useful_pairs(least, tasks.time_s.min(axis=1))).tolist() == [[0, 13]]
-    windows = narrow(tasks, floors=first_floors(tasks))
+    windows = narrow(tasks, heads_tails=first_heads_tails(tasks))
     assert windows is not None
     assert windows.path_s == pytest.approx(8.0)
 
@@ -217,7 +215,7 @@ def test_slow_transfers_keep_ops_together() -> None:
     assert windows is not None
     assert windows.tasks.num_classes == 1
     assert narrow(tasks, 13.9) is None
-    assert refute(tasks, first_floors(tasks), 0.0, 14.0) == pytest.approx(14.0, rel=2e-4)
+    assert refute(tasks, first_heads_tails(tasks), 0.0, 14.0) == pytest.approx(14.0, rel=2e-4)
 
 
 def test_joins_wait_for_all_their_inputs_but_one() -> None:

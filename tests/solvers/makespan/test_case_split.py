@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from makespan_optimum import SMALL, known_optimum
+from makespan_optimum import SMALL, known_optimum, refute
 from strategies import examples
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.solvers.makespan.bounds.between import weights_of
-from placekit.solvers.makespan.bounds.energy import window_work
-from placekit.solvers.makespan.bounds.quick import first_floors, look, refute
+from placekit.solvers.makespan.bounds.between import _weights_of
+from placekit.solvers.makespan.bounds.quick import first_heads_tails, look
 from placekit.solvers.makespan.bounds.shared_work import share_out, shared_work
 from placekit.solvers.makespan.bounds.windows import narrow
 from placekit.solvers.makespan.decomposition import case_split as cases
@@ -40,15 +39,15 @@ def test_no_limit_above_the_optimum_is_refuted(problem: pk.Problem) -> None:
     optimum = known_optimum(problem)
     assume(optimum > 0)
     tasks = make_tasks(problem)
-    floors = first_floors(tasks)
+    heads_tails = first_heads_tails(tasks)
     for limit_s in (optimum, 1.3 * optimum, 3 * optimum):
-        windows = narrow(tasks, limit_s, floors)
+        windows = narrow(tasks, limit_s, heads_tails)
         assert windows is not None
         shares = shared_work(windows, limit_s)
         assert shares is None or shares.bound_s <= limit_s * (1 + EPS)
-        assert look(tasks, limit_s, floors) is not None
+        assert look(tasks, limit_s, heads_tails) is not None
     rng = np.random.default_rng(0)
-    refuted = list(refute_by_cases(tasks, floors, 0.3 * optimum, 2 * optimum, rng, never, rounds=1))
+    refuted = list(refute_by_cases(tasks, heads_tails, 0.3 * optimum, 2 * optimum, rng, never, rounds=1))
     assert refuted == sorted(refuted)
     assert all(limit_s <= optimum * (1 + EPS) for limit_s in refuted)
 
@@ -62,7 +61,7 @@ def test_what_is_closed_for_a_limit_no_schedule_within_it_uses(problem: pk.Probl
     assert result.placement is not None
     assert result.objective is not None
     tasks = make_tasks(problem)
-    found = look(tasks, result.objective, first_floors(tasks))
+    found = look(tasks, result.objective, first_heads_tails(tasks))
     assert found is not None
     assert found.least_s <= result.objective * (1 + EPS)
     device = result.placement.device_of_op[tasks.op]
@@ -126,12 +125,12 @@ def test_the_device_of_the_source_decides() -> None:
     """One scatter feeds all: where it runs, the others wait for its tensor, which no single window can know."""
     problem = generate("feed-forward-shards", 40, num_devices=3, transfer_ratio=2.0, objective=pk.Makespan())
     tasks = make_tasks(problem)
-    floors = first_floors(tasks)
+    heads_tails = first_heads_tails(tasks)
     best = pk.solve(problem, "local-search", stop=pk.MaxIterations(20_000)).objective
     assert best is not None
-    alone = refute(tasks, floors, best / 10, best)
+    alone = refute(tasks, heads_tails, best / 10, best)
     rng = np.random.default_rng(0)
-    by_cases = max(refute_by_cases(tasks, floors, alone, best, rng, never, rounds=1))
+    by_cases = max(refute_by_cases(tasks, heads_tails, alone, best, rng, never, rounds=1))
     assert alone * 1.01 < by_cases <= best * (1 + EPS)
 
 
@@ -147,7 +146,7 @@ def test_proof_by_cases_stops_when_told(monkeypatch: pytest.MonkeyPatch) -> None
         return asked > 5
 
     monkeypatch.setattr(cases, "FIRST_NODES", 10**6)
-    list(refute_by_cases(tasks, first_floors(tasks), 0.015, 1.0, np.random.default_rng(0), stop))
+    list(refute_by_cases(tasks, first_heads_tails(tasks), 0.015, 1.0, np.random.default_rng(0), stop))
     assert asked < 20
 
 
@@ -169,9 +168,8 @@ def test_bounds_hold_where_times_differ_by_hundreds_of_digits() -> None:
     op_time_s = problem.costs.op_time_s * np.array([1e-310, 1.0])
     problem = problem.replace(costs=problem.costs.replace(op_time_s=op_time_s))
     tasks = make_tasks(problem)
-    assert all((y > 0).all() and y.max() == 1.0 for y in weights_of(tasks))
+    assert all((y > 0).all() and y.max() == 1.0 for y in _weights_of(tasks))
     best = pk.solve(problem, "local-search", stop=pk.MaxIterations(2000)).objective
     assert best is not None
-    floors = first_floors(tasks)
-    assert np.isfinite(window_work(narrow(tasks, np.inf, floors) or pytest.fail("no windows")))
-    assert look(tasks, best, floors) is not None
+    heads_tails = first_heads_tails(tasks)
+    assert look(tasks, best, heads_tails) is not None

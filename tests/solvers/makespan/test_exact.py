@@ -15,7 +15,7 @@ from placekit.benchmarks.families import generate
 from placekit.method import Run
 from placekit.result import SOLVER_TOLERANCE
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
-from placekit.solvers.makespan.bounds.quick import first_floors
+from placekit.solvers.makespan.bounds.quick import first_heads_tails
 from placekit.solvers.makespan.bounds.windows import narrow
 from placekit.solvers.makespan.decomposition.neighbourhood import critical_ops, cut_out, put_back
 from placekit.solvers.makespan.exact.cp_method import limit_to_refute
@@ -60,13 +60,13 @@ def test_a_limit_is_refuted_below_the_optimum_only(problem: pk.Problem) -> None:
     assume(optimum is not None and optimum > 0)
     assert optimum is not None
     tasks = make_tasks(problem)
-    floors = first_floors(tasks)
+    heads_tails = first_heads_tails(tasks)
 
     def decide(limit_s: float) -> Outcome:
-        windows = narrow(tasks, limit_s, floors)
+        windows = narrow(tasks, limit_s, heads_tails)
         if windows is None:
             return Outcome.INFEASIBLE
-        model = MakespanModel(tasks, windows, limit_s, 0.0, floors.between_s, decides=True)
+        model = MakespanModel(tasks, windows, limit_s, 0.0, heads_tails.between_s, decides=True)
         return search(model, CpsatLimits(refutes=True), lambda *_: None, None, lambda: False)
 
     assert decide(optimum * (1 + 1e-9)) is Outcome.OPTIMAL
@@ -135,10 +135,10 @@ def test_every_schedule_rounds_to_a_solution(data: st.DataObject, problem: pk.Pr
     assert run.objective is not None
     tasks = make_tasks(problem)
     plan = timetable_of(run.placement, pk.evaluate(problem, run.placement), tasks)
-    floors = first_floors(tasks)
-    windows = narrow(tasks, run.objective, floors)
+    heads_tails = first_heads_tails(tasks)
+    windows = narrow(tasks, run.objective, heads_tails)
     assert windows is not None
-    model = MakespanModel(tasks, windows, run.objective, between_s=floors.between_s)
+    model = MakespanModel(tasks, windows, run.objective, between_s=heads_tails.between_s)
     assert model.hint(plan)
     solver = cp_model.CpSolver()
     solver.parameters.fix_variables_to_their_hinted_value = True
@@ -161,17 +161,14 @@ def test_a_window_put_back_is_the_schedule(family: str, equal: bool) -> None:
         high = low + int(rng.integers(5, 20))
         part = cut_out(flat, tasks, plan, low, high, rng.random(tasks.num_ops) < 0.5)
         inside = Timetable(plan.device[part.ops], plan.start[part.ops], plan.finish[part.ops])
-        device, step = put_back(plan, part, inside, low, high)
-        device_of_op, step_of_op = np.empty_like(device), np.empty_like(step)
-        device_of_op[tasks.op], step_of_op[tasks.op] = device, step
-        assert (device_of_op == placement.device_of_op).all()
-        again = pk.evaluate(problem, pk.Placement.of(problem, device_of_op, step_of_op))
-        assert again.objective == pytest.approx(value_s, rel=1e-12)
+        again = put_back(problem, tasks, plan, part, inside)
+        assert (again.device_of_op == placement.device_of_op).all()
+        assert pk.evaluate(problem, again).objective == pytest.approx(value_s, rel=1e-12)
         own = np.arange(len(part.ops)), inside.device
-        assert (part.floors.head_s[own] <= inside.start * (1 + 1e-9)).all()
-        assert (inside.finish + part.floors.tail_s[own] <= value_s * (1 + 1e-9)).all()
+        assert (part.heads_tails.head_s[own] <= inside.start * (1 + 1e-9)).all()
+        assert (inside.finish + part.heads_tails.tail_s[own] <= value_s * (1 + 1e-9)).all()
         assert all(inside.finish[u] <= inside.start[v] * (1 + 1e-9) for u, v in part.orders)
-        windows = narrow(part.tasks, value_s, part.floors)
+        windows = narrow(part.tasks, value_s, part.heads_tails)
         assert windows is not None
         assert MakespanModel(part.tasks, windows, value_s, orders=part.orders).hint(inside)
 
@@ -190,7 +187,7 @@ def test_a_better_window_is_a_better_schedule() -> None:
     assert part.is_everything
     part = cut_out(flat, tasks, plan, 10, 50, everything)
     assert not part.is_everything
-    windows = narrow(part.tasks, evaluation.objective, part.floors)
+    windows = narrow(part.tasks, evaluation.objective, part.heads_tails)
     assert windows is not None
     model = MakespanModel(part.tasks, windows, evaluation.objective, orders=part.orders)
     solver = cp_model.CpSolver()
@@ -206,10 +203,7 @@ def test_a_better_window_is_a_better_schedule() -> None:
             plans.append(model.read(self))
 
     assert solver.solve(model.proto, Read()) in (cp_model.OPTIMAL, cp_model.FEASIBLE)
-    device, step = put_back(plan, part, plans[-1], 10, 50)
-    device_of_op, step_of_op = np.empty_like(device), np.empty_like(step)
-    device_of_op[tasks.op], step_of_op[tasks.op] = device, step
-    after = pk.evaluate(problem, pk.Placement.of(problem, device_of_op, step_of_op)).objective
+    after = pk.evaluate(problem, put_back(problem, tasks, plan, part, plans[-1])).objective
     assert after is not None
     assert after < evaluation.objective
     assert after <= model.scale.at_most_s(solver.objective_value) * (1 + 1e-6)

@@ -23,19 +23,10 @@ ROOM = "placekit.solvers.makespan"
 DOORS: dict[str, tuple[str, str]] = {
     "beam": (f"{ROOM}.search.beam.Beam", "start"),
     "prices": (f"{ROOM}.search.local_search", "price"),
-    "perturbation": (f"{ROOM}.search.perturbation.Perturbation", "walk"),
-    "successive-halving": (f"{ROOM}.search.successive_halving", "polish"),
-    "tempering": (f"{ROOM}.search.parallel_tempering.Tempering", "walk"),
-    "cuts": (f"{ROOM}.search.local_search", "cut_ops"),
     "between": (f"{ROOM}.bounds.quick", "least_between"),
-    "energy": (f"{ROOM}.bounds.quick", "window_work"),
     "shared-work": (f"{ROOM}.bounds.quick", "shared_work"),
-    "loads": ("placekit.solvers.throughput.bounds.forced_work", "memory_forced_work"),
-    "bisection": (f"{ROOM}.bounds.quick", "refute"),
     "series": (f"{ROOM}.exact.series", "segment_problem"),
     "a-star": (f"{ROOM}.exact.proofs", "search_all_schedules"),
-    "assignment": (f"{ROOM}.exact.proofs", "assigned_work"),
-    "both-ends": (f"{ROOM}.exact.proofs", "lost_at_ends"),
     "case-split": (f"{ROOM}.exact.proofs", "refute_by_cases"),
     "rising-limits": (f"{ROOM}.exact.cp_method", "limit_to_refute"),
 }
@@ -76,11 +67,9 @@ SEARCH: How = ("local-search", {"max_cycles": 8, "steps": 40}, 60.0)
 LONG: How = ("local-search", {"max_cycles": 14, "steps": 300}, 60.0)
 PROOF: How = ("bound", {}, 1.0)
 HOW: dict[str, tuple[pk.Problem, How]] = {
-    **dict.fromkeys(("beam", "prices", "perturbation", "successive-halving"), (products(), SEARCH)),
-    "tempering": (generate("layered", 40, 1, num_devices=3, objective=pk.Makespan()), LONG),
-    "cuts": (chain_of_blocks(), SEARCH),
-    **dict.fromkeys(("between", "energy", "shared-work", "loads", "bisection"), (products(), PROOF)),
-    **dict.fromkeys(("assignment", "both-ends", "case-split"), (products(), PROOF)),
+    **dict.fromkeys(("beam", "prices"), (products(), SEARCH)),
+    **dict.fromkeys(("between", "shared-work"), (products(), PROOF)),
+    **dict.fromkeys(("case-split"), (products(), PROOF)),
     "series": (chain_of_blocks(), PROOF),
     "a-star": (products(), PROOF),
     "rising-limits": (products(), ("cpsat", {}, 1.0)),

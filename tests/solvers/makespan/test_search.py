@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from limits import SOON_S
+from makespan_found import random_order
 from numpy.typing import NDArray
 from oracle import is_feasible
 from strategies import examples, problems
@@ -23,11 +24,10 @@ from placekit.objectives import Makespan
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, decode, empty_timeline, sequence_problem
 from placekit.solvers.makespan.search import walk as walks
 from placekit.solvers.makespan.search.anneal import anneal, sort_by_start
-from placekit.solvers.makespan.search.construct import construct, dispatch_order
 from placekit.solvers.makespan.search.incumbent import HOT
 from placekit.solvers.makespan.search.local_search import MILD
 from placekit.solvers.makespan.search.proposals import propose
-from placekit.solvers.makespan.search.starts import mean_rank_s, scattered
+from placekit.solvers.makespan.search.starts import list_schedule
 from placekit.solvers.makespan.search.trial import keeps, restore
 
 MAKESPAN = st.builds(Makespan, order=st.sampled_from(["fifo", "upward-rank"]), contention=st.booleans())
@@ -40,12 +40,14 @@ def flat_of(problem: pk.Problem) -> SequenceProblem:
     return sequence_problem(problem, has_contention=problem.objective.contention)
 
 
-def some_start(flat: SequenceProblem, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+def some_start(
+    problem: pk.Problem, flat: SequenceProblem, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     """Return a random feasible placement and a random topological order; None if none was found."""
     if not flat.allowed.any(axis=1).all():
         return None
-    start = scattered(flat, mean_rank_s(flat), 0.5, rng)
-    return None if start is None else (start[0], dispatch_order(flat, rng.random(flat.instance.num_ops)))
+    start = list_schedule(flat, 0.5, rng)
+    return None if start is None else (start[0], random_order(problem, rng))
 
 
 def layered(num_ops: int, *, seed: int = 0, num_devices: int = 4, transfer: float = 1.0) -> pk.Problem:
@@ -86,7 +88,7 @@ def optimum(problem: pk.Problem) -> float | None:
 def test_sequence_is_scheduled_as_the_judge_runs_its_steps(problem: pk.Problem, seed: int) -> None:
     """Start and finish of every op equal the strict run with the positions as steps, bit by bit; also in parts."""
     flat, rng = flat_of(problem), np.random.default_rng(seed)
-    start = some_start(flat, rng)
+    start = some_start(problem, flat, rng)
     if start is None:
         return
     device, sequence = start
@@ -106,7 +108,7 @@ def test_sequence_is_scheduled_as_the_judge_runs_its_steps(problem: pk.Problem, 
 def test_moves_keep_every_constraint_and_can_be_taken_back(problem: pk.Problem, seed: int) -> None:
     """Proposals keep topological order, classes, pins, support and memory; trials are exact; undo restores all."""
     flat, rng = flat_of(problem), np.random.default_rng(seed)
-    start = some_start(flat, rng)
+    start = some_start(problem, flat, rng)
     if start is None:
         return
     walk = walks.empty_walk(flat)
@@ -173,7 +175,7 @@ def seed_numba(seed: int) -> None:
 def test_a_trial_above_its_limit_is_given_up_early(problem: pk.Problem, seed: int) -> None:
     """What must follow the ops shows below the makespan that not all of them need to be scheduled."""
     flat, rng = flat_of(problem), np.random.default_rng(seed)
-    start = some_start(flat, rng)
+    start = some_start(problem, flat, rng)
     if start is None:
         return
     walk = walks.empty_walk(flat)
@@ -187,15 +189,19 @@ def test_a_trial_above_its_limit_is_given_up_early(problem: pk.Problem, seed: in
 @examples(100)
 @given(problems(objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
 def test_list_schedules_respect_what_they_must(problem: pk.Problem, seed: int) -> None:
-    """A construction that says that it fits is feasible, whatever the noise."""
+    """With any noise, and on some devices only, they are feasible schedules."""
     flat, rng = flat_of(problem), np.random.default_rng(seed)
     if not flat.allowed.any(axis=1).all():
         return
-    sequence = dispatch_order(flat, rng.random(flat.instance.num_ops))
-    patience = rng.random(flat.instance.num_ops)
-    wanted = rng.integers(-1, problem.platform.num_devices, len(flat.class_bytes))
-    device, fits = construct(flat, sequence, wanted, patience)
-    assert fits == is_feasible(problem, tuple(device.tolist()))
+    some = flat.allowed & (rng.random(flat.allowed.shape) < 0.7)
+    for allowed in (None, some if some.any(axis=1).all() else flat.allowed):
+        start = list_schedule(flat, rng.choice([0.0, 0.3, 2.0]), rng, allowed)
+        if start is not None:
+            device, sequence = start
+            assert is_feasible(problem, tuple(device.tolist()))
+            place = np.argsort(sequence)
+            assert (place[problem.graph.senders] < place[problem.graph.receivers]).all()
+            assert allowed is None or allowed[flat.instance.class_of_op, device].all()
 
 
 SMALL: dict[str, Any] = {"patience": 3, "steps": 20}
@@ -261,7 +267,7 @@ def test_search_beats_list_scheduling(contention: bool) -> None:
     """Where transfers cost more than ops, annealing gains at least a tenth on the list schedule it starts from."""
     problem = layered(120, transfer=4.0).replace(objective=Makespan(contention=contention))
     flat = flat_of(problem)
-    start = scattered(flat, mean_rank_s(flat), 0.0, np.random.default_rng(0))
+    start = list_schedule(flat, 0.0, np.random.default_rng(0))
     assert start is not None
     listed = walks.load(flat, walks.empty_walk(flat), *start)
     result = pk.solve(problem, "local-search", params={"max_cycles": 6}, seed=0)
@@ -272,7 +278,7 @@ def test_search_beats_list_scheduling(contention: bool) -> None:
 def test_mild_cycles_stay_near_where_they_start() -> None:
     """A walk from below `MILD` ends with far more ops where they were than one from above."""
     flat = flat_of(layered(120, transfer=0.5))
-    start = scattered(flat, mean_rank_s(flat), 0.0, np.random.default_rng(0))
+    start = list_schedule(flat, 0.0, np.random.default_rng(0))
     assert start is not None
     walk, device, sequence = walks.empty_walk(flat), start[0].copy(), start[1].copy()
     num_steps = 300 * len(device)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from makespan_found import random_order
 from strategies import examples, problems
 
 import placekit as pk
@@ -14,9 +15,8 @@ from placekit.contiguity import Contiguity
 from placekit.solvers.makespan.decomposition.stretch import cut_stretch
 from placekit.solvers.makespan.schedule.sequence import decode, empty_timeline, sequence_problem, time_to_end
 from placekit.solvers.makespan.search import walk as walks
-from placekit.solvers.makespan.search.construct import dispatch_order
 from placekit.solvers.makespan.search.proposals import propose
-from placekit.solvers.makespan.search.starts import mean_rank_s, scattered
+from placekit.solvers.makespan.search.starts import list_schedule
 
 
 @examples(150)
@@ -25,10 +25,10 @@ def test_a_stretch_says_what_the_whole_schedule_costs(problem: pk.Problem, seed:
     """Whatever changes inside, the whole makespan is that of the stretch, or of a path beside it, which stays."""
     flat, rng = sequence_problem(problem, has_contention=False), np.random.default_rng(seed)
     num_ops = flat.instance.num_ops
-    start = scattered(flat, mean_rank_s(flat), 0.5, rng) if flat.allowed.any(axis=1).all() else None
+    start = list_schedule(flat, 0.5, rng) if flat.allowed.any(axis=1).all() else None
     if start is None:
         return
-    device, sequence = start[0], dispatch_order(flat, rng.random(num_ops))
+    device, sequence = start[0], random_order(problem, rng)
     timeline = empty_timeline(flat)
     whole_s = decode(flat, device, sequence, timeline, 0)
     low, high = sorted(rng.choice(num_ops + 1, 2, replace=False).tolist())
@@ -59,7 +59,7 @@ def test_what_follows_the_first_starts_is_the_makespan(problem: pk.Problem, seed
     """The longest time from a start to the end, over ops that start at zero, is the makespan."""
     flat, rng = sequence_problem(problem, has_contention=False), np.random.default_rng(seed)
     device = rng.integers(flat.time_s.shape[1], size=flat.instance.num_ops)
-    sequence = dispatch_order(flat, rng.random(flat.instance.num_ops))
+    sequence = random_order(problem, rng)
     timeline = empty_timeline(flat)
     whole_s = decode(flat, device, sequence, timeline, 0)
     to_end_s, then_s = np.zeros(len(device)), np.zeros(flat.time_s.shape[1])
