@@ -7,7 +7,8 @@ run that does not get there counts with its limit), and the final gap. The gap o
 best makespan of any run and its own bound. Intervals are of a paired bootstrap over instances and seeds; a mechanism
 *shows* where one of them lies above zero, and *harms* where one lies below and none above.
 
-``python -m placekit.benchmarks.ablation_makespan results/rows.jsonl``
+``python -m placekit.benchmarks.ablation_makespan`` makes the table of the rows that came with placekit, with the name of
+a file that of others.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from placekit.benchmarks.circumstances import ROOT
 from placekit.benchmarks.markdown import markdown_line
 from placekit.benchmarks.rows import read_lines
 from placekit.benchmarks.statistics import Interval, paired_interval
@@ -30,6 +32,7 @@ __all__ = ["Effect", "effects", "main", "markdown_table", "proof_s", "read_rows"
 Row = dict[str, Any]
 
 SUITE = "ablation-makespan"
+ROWS = ROOT / "benchmarks" / "rows" / "ablation_makespan.jsonl"
 SOONEST_S = 0.01
 """Times below count as this: what is done at once is noise."""
 
@@ -179,7 +182,7 @@ def _cell(interval: Interval, form: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table of the rows that are there."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rows", type=Path, help="rows.jsonl in the folder of results")
+    parser.add_argument("rows", type=Path, nargs="?", default=ROWS, help="rows.jsonl in the folder of results")
     options = parser.parse_args(arguments)
     print(markdown_table(effects(read_rows(options.rows))) or "no pairs")
 

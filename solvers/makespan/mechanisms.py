@@ -1,7 +1,7 @@
 """What the searches and the bounds of the makespan can do without: each mechanism, by its name, can be switched off.
 
-``--param without=beam,both-ends`` of ``auto``, ``local-search``, ``lns``, ``cpsat`` and ``bound``; in a suite
-``params = { without = "beam,both-ends" }``. The suite ``ablation-makespan`` measures what each of them brings.
+``--param without=beam,case-split`` of ``auto``, ``local-search``, ``lns``, ``cpsat`` and ``bound``; in a suite
+``params = { without = "beam,case-split" }``. The suite ``ablation-makespan`` measures what each of them brings.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Mechanisms:
 
         Examples
         --------
-        >>> Mechanisms.without("beam, both-ends").both_ends
+        >>> Mechanisms.without("beam, case-split").case_split
         False
         """
         off = [name.strip() for name in names.split(",") if name.strip()]

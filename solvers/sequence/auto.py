@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
@@ -14,12 +14,12 @@ from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.generic.enumeration.items import items_of
 from placekit.solvers.generic.enumeration.method import Enumerate
-from placekit.solvers.makespan.mechanisms import Mechanisms
+from placekit.solvers.makespan.mechanisms import Without
 from placekit.solvers.sequence.quick_bounds import raise_quick_bounds
 from placekit.solvers.sequence.stages import Stage, run_stages
 from placekit.stop import StopReason
 
-__all__ = ["Auto", "AutoParams", "plan"]
+__all__ = ["Auto", "plan"]
 
 DEFAULT_TIME_LIMIT_S = 60.0
 """Without a time limit of the caller's."""
@@ -48,23 +48,6 @@ FAST_STEPS, SLOW_STEPS = 20_000, 200_000
 """Proposals per op of an annealing with many starts, and of one with few. Which ends lower depends on the problem."""
 
 
-@dataclass(frozen=True, slots=True)
-class AutoParams:
-    """Parameters of `Auto`.
-
-    Parameters
-    ----------
-    without
-        Mechanisms of the makespan that are switched off, by name and with commas: see
-        :class:`placekit.solvers.makespan.mechanisms.Mechanisms`.
-    """
-
-    without: str = ""
-
-    def __post_init__(self) -> None:
-        Mechanisms.without(self.without)
-
-
 class Auto(Method):
     """The strongest sequence of methods that placekit knows for a problem, with one trace.
 
@@ -75,8 +58,8 @@ class Auto(Method):
     """
 
     name = "auto"
-    params_type = AutoParams
-    params: AutoParams
+    params_type = Without
+    params: Without
 
     def supports(self, problem: Problem) -> str | None:
         """Return None if there is a plan; only the makespan has none, under a contiguity."""
@@ -94,7 +77,7 @@ class Auto(Method):
             run.raise_bound(bound[0], bound[1], tolerance=OPTIMALITY_TOLERANCE)
         with run.limited_to(DEFAULT_TIME_LIMIT_S if run.remaining_s is None else None):
             stages = plan(run.problem)
-            if not self.params.without and not _is_enumerated_first(run.problem):
+            if not _is_enumerated_first(run.problem):
                 raise_quick_bounds(run)
             if self.params.without:
                 stages = tuple(_without(stage, self.params.without) for stage in stages)

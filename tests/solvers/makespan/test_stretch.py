@@ -68,11 +68,11 @@ def test_what_follows_the_first_starts_is_the_makespan(problem: pk.Problem, seed
 
 
 def test_sweeps_improve_a_long_schedule() -> None:
-    """Three thousand ops, a few sweeps: at least five percent below HEFT, the same for the same seed."""
+    """Three thousand ops, a few sweeps: at least three percent below HEFT, the same for the same seed."""
     problem = generate("layered", 3000, num_devices=4, equal=False, objective=pk.Makespan())
     listed = pk.solve(problem, "heft").objective
     found = [pk.solve(problem, "local-search", params={"max_cycles": 4}, seed=1) for _ in range(2)]
     assert listed is not None
     assert found[0].objective is not None
-    assert found[0].objective < 0.95 * listed
+    assert found[0].objective < 0.97 * listed
     assert found[0].placement == found[1].placement
