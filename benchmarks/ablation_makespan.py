@@ -7,8 +7,8 @@ run that does not get there counts with its limit), and the final gap. The gap o
 best makespan of any run and its own bound. Intervals are of a paired bootstrap over instances and seeds; a mechanism
 *shows* where one of them lies above zero, and *harms* where one lies below and none above.
 
-``python -m placekit.benchmarks.ablation_makespan`` makes the table of the rows that came with placekit, with the name of
-a file that of others.
+``python -m placekit.benchmarks.ablation_makespan`` makes the table of the rows that came with placekit, or of those of
+a file that is named.
 """
 
 from __future__ import annotations
