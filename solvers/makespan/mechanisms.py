@@ -38,6 +38,8 @@ class Mechanisms:
         (:mod:`placekit.solvers.makespan.exact.series`).
     a_star
         All schedules of a few ops are searched (:mod:`placekit.solvers.makespan.exact.a_star`).
+    assignment
+        Programs say who runs where, and when (:mod:`placekit.solvers.makespan.bounds.assignment_programs`).
     case_split
         Limits are refuted case by case (:mod:`placekit.solvers.makespan.decomposition.case_split`).
     rising_limits
@@ -51,6 +53,7 @@ class Mechanisms:
     shared_work: bool = True
     series: bool = True
     a_star: bool = True
+    assignment: bool = True
     case_split: bool = True
     rising_limits: bool = True
 
