@@ -65,7 +65,6 @@ def chain_of_blocks() -> pk.Problem:
 
 How = tuple[str, dict[str, Any], float]
 SEARCH: How = ("local-search", {"max_cycles": 8, "steps": 40}, 60.0)
-LONG: How = ("local-search", {"max_cycles": 14, "steps": 300}, 60.0)
 PROOF: How = ("bound", {}, 1.0)
 HOW: dict[str, tuple[pk.Problem, How]] = {
     **dict.fromkeys(("beam", "prices"), (products(), SEARCH)),
