@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.problem import Problem
 
-__all__ = ["MakespanInstance", "csr_offsets", "instance_of", "make_instance"]
+__all__ = ["MakespanInstance", "csr_offsets", "frozen", "instance_of", "make_instance"]
 
 
 _KEPT = "_makespan_instance"
@@ -130,6 +130,11 @@ def make_instance(problem: Problem) -> MakespanInstance:
         edge_tensors=tensors[by_sender],
         transfer_s=costs.transfer_time_s,
     )
+    return frozen(instance)
+
+
+def frozen(instance: MakespanInstance) -> MakespanInstance:
+    """Return an instance of read-only arrays: with others every kernel would be compiled once more."""
     return MakespanInstance(*map(_kernel_array, instance))
 
 

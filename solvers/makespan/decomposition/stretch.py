@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from placekit.compiled import njit
 from placekit.graph import number_by_first, sum_by
-from placekit.makespan.instance import csr_offsets
+from placekit.makespan.instance import csr_offsets, frozen
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, link, time_to_end
 
 __all__ = ["Borders", "Stretch", "borders_of", "cut_stretch", "time_to_ends"]
@@ -148,21 +148,23 @@ def cut_stretch(
     return Stretch(
         ops,
         SequenceProblem(
-            instance=instance._replace(
-                op_time_s=instance.op_time_s[ops],
-                is_supported=instance.is_supported[ops],
-                allowed=instance.allowed[ops],
-                class_of_op=class_of_op,
-                memory_bytes=memory_bytes,
-                limit_bytes=instance.limit_bytes - elsewhere,
-                out_offsets=csr_offsets(producer, len(ops)),
-                out_tensors=np.argsort(producer, kind="stable"),
-                in_offsets=csr_offsets(readers, len(ops)),
-                in_tensors=of_tensor[by_reader],
-                producer=producer,
-                reader_offsets=csr_offsets(of_tensor, len(tensors)),
-                readers=readers,
-                transfer_s=instance.transfer_s[tensors],
+            instance=frozen(
+                instance._replace(
+                    op_time_s=instance.op_time_s[ops],
+                    is_supported=instance.is_supported[ops],
+                    allowed=instance.allowed[ops],
+                    class_of_op=class_of_op,
+                    memory_bytes=memory_bytes,
+                    limit_bytes=instance.limit_bytes - elsewhere,
+                    out_offsets=csr_offsets(producer, len(ops)),
+                    out_tensors=np.argsort(producer, kind="stable"),
+                    in_offsets=csr_offsets(readers, len(ops)),
+                    in_tensors=of_tensor[by_reader],
+                    producer=producer,
+                    reader_offsets=csr_offsets(of_tensor, len(tensors)),
+                    readers=readers,
+                    transfer_s=instance.transfer_s[tensors],
+                )
             ),
             time_s=flat.time_s[ops],
             link_s=flat.link_s[tensors],

@@ -56,4 +56,6 @@ def price(flat: SequenceProblem, limit_s: float) -> Prices | None:
     if shares is None or shares.bound_s < BINDING * limit_s:
         return None
     price_s = np.where(np.isfinite(shares.price_s), shares.price_s, 0.0)
-    return Prices(price_s[:, group], flat.allowed & (shares.share.argmax(axis=1)[:, None] == group))
+    # rows as everywhere: in another layout every kernel would be compiled once more
+    per_device_s = np.ascontiguousarray(price_s[:, group])
+    return Prices(per_device_s, flat.allowed & (shares.share.argmax(axis=1)[:, None] == group))

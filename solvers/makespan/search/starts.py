@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.makespan.instance import frozen
 from placekit.makespan.ranks import mean_upward_rank
 from placekit.makespan.simulate import simulate, simulate_fifo, simulate_steps
 from placekit.method import Run
@@ -73,7 +74,7 @@ def list_schedule(
     can = flat.allowed if allowed is None else allowed
     rank_s = mean_upward_rank(instance) * (1 + noise * rng.standard_normal(instance.num_ops))
     noise_s = noise * rng.random(instance.op_time_s.shape) * instance.op_time_s
-    inside = instance._replace(allowed=can[instance.class_of_op])
+    inside = frozen(instance._replace(allowed=can[instance.class_of_op]))
     wanted: NDArray[np.int64] | None = np.full(instance.num_ops, -1)
     for _ in range(1 + PACKINGS):
         if wanted is not None:
