@@ -167,7 +167,7 @@ def _facts(suite: Suite, spec: ProblemSpec, problem: Problem, path: Path) -> dic
         "model": spec.model,
         "platform": spec.platform,
         "objective": problem.objective.name,
-        "variant": problem.objective.to_dict(),
+        "variant": problem.objective.identity(),
         "contiguity": str(problem.contiguity),
         "num_ops": problem.graph.num_ops,
         "num_edges": problem.graph.num_edges,

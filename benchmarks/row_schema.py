@@ -78,6 +78,7 @@ class RowModel(_Open):
     trace: list[Annotated[list[Finite | None], Field(min_length=3, max_length=3)]] | None = None
     device_of_op: list[Index] | None = None
     step_of_op: list[Annotated[int, Field(ge=-(2**63), lt=2**63)]] | None = None
+    team_of_device: list[Index] | None = None
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:

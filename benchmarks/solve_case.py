@@ -12,6 +12,7 @@ from placekit.benchmarks.circumstances import circumstances, peak_bytes, reset_p
 from placekit.benchmarks.plan import Case, Job
 from placekit.method import Method
 from placekit.patience import MODE
+from placekit.placement import Placement
 from placekit.result import Incumbent, Result
 from placekit.solve import solve
 from placekit.solvers.registry import get_method
@@ -104,7 +105,15 @@ def _solve(job: Job) -> dict[str, Any]:
         "trace": _thinned(result.trace),
         "device_of_op": None if placement is None else placement.device_of_op.tolist(),
         "step_of_op": None if placement is None or placement.step_of_op is None else placement.step_of_op.tolist(),
+        **_teams(placement),
     }
+
+
+def _teams(placement: Placement | None) -> dict[str, Any]:
+    """Return the teams of a placement that has any; nothing is said of the others."""
+    if placement is None or placement.team_of_device is None:
+        return {}
+    return {"team_of_device": placement.team_of_device.tolist()}
 
 
 def _whole(result: Result) -> Result:

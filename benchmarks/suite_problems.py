@@ -145,7 +145,7 @@ def _objectives(entries: tuple[ObjectiveEntry, ...]) -> _Objectives:
 
 def _variant(objective: Objective | None, contiguity: str | None) -> dict[str, Any]:
     return {
-        "objective": None if objective is None else {"name": objective.name, "params": objective.to_dict()},
+        "objective": None if objective is None else {"name": objective.name, "params": objective.identity()},
         "contiguity": contiguity,
     }
 

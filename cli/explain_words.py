@@ -12,6 +12,7 @@ from placekit.stop import relative_gap
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from placekit.evaluate import DeviceLoad
     from placekit.explain import Explanation, Move, WhatIf
 
 __all__ = ["explanation_parts", "sentences"]
@@ -53,8 +54,9 @@ def _bottleneck(found: Explanation) -> list[str]:
     lines = [f"{found.problem_name}: {found.objective_name} {format_time(total)}, {how_good}."]
     parts = f"{format_time(load.compute_s)} of ops and {format_time(load.transfer_s)} of transfers"
     if found.objective_name == "throughput":
-        lines.append(f"{load.device} is the bottleneck: {format_time(load.load_s)} per sample, {parts}.")
-        idle = [each for each in found.loads if each.num_ops and each.device != load.device]
+        who = f"Team {load.team}" if load.team else load.device
+        lines.append(f"{who} is the bottleneck: {format_time(load.load_s)} per sample, {parts}{_each(load)}.")
+        idle = [each for each in found.loads if each.num_ops and not _is_with(each, load)]
         if idle and total > 0:
             least = min(idle, key=lambda each: each.load_s)
             lines.append(
@@ -67,6 +69,16 @@ def _bottleneck(found: Explanation) -> list[str]:
     if unused:
         lines.append(f"Without any op: {', '.join(unused)}.")
     return lines
+
+
+def _each(load: DeviceLoad) -> str:
+    """Return whose seconds those of a member are."""
+    return f" on {load.device}" if load.team else ""
+
+
+def _is_with(one: DeviceLoad, other: DeviceLoad) -> bool:
+    """Return whether two devices are one, or in one team."""
+    return (one.team or one.device) == (other.team or other.device)
 
 
 def _cuts(found: Explanation) -> list[str]:

@@ -24,7 +24,7 @@ class ObjectiveChoice:
         A name from :data:`placekit.objectives.OBJECTIVES`.
     contiguity
         ``"none"``, ``"convex"`` or ``"acyclic"``.
-    overlap, schedule, subgraph_cost_s, calls_per_device, order, contention
+    overlap, schedule, subgraph_cost_s, calls_per_device, order, contention, teams
         The variants.
     """
 
@@ -36,6 +36,7 @@ class ObjectiveChoice:
     calls_per_device: int | None = None
     order: str | None = None
     contention: bool | None = None
+    teams: str | None = None
 
     def objective(self, default: Objective | None = None) -> Objective | None:
         """Return the chosen objective; where nothing was said, `default` and its variant.
@@ -54,6 +55,7 @@ class ObjectiveChoice:
             "calls_per_device": self.calls_per_device,
             "order": self.order,
             "contention": self.contention,
+            "teams": self.teams,
         }
         variant = {name: value for name, value in given.items() if value is not None}
         if self.name is None and not variant:

@@ -30,6 +30,7 @@ def problem(
     model: Annotated[Path, typer.Argument(help="Model (.xml, .onnx) or workload (.json).", show_default=False)],
     objective: Annotated[str | None, typer.Option(metavar="NAME", help="As of solve.")] = None,
     contiguity: Annotated[str | None, typer.Option(metavar="RULE", help="As of solve.")] = None,
+    teams: Annotated[str | None, typer.Option(metavar="off|equal|any", help="As of solve.")] = None,
     costs: CostsOption = None,
     device: DevicesOption = None,
     platform: PlatformOption = None,
@@ -54,7 +55,7 @@ def problem(
 
     target = output or Path(f"{model.stem}.problem.json")
     check_writable(target)
-    choice = ObjectiveChoice(objective, contiguity)
+    choice = ObjectiveChoice(objective, contiguity, teams=teams)
     devices = PlatformChoice(device, platform, groups, precision)
     task = read_task(model, TaskOptions(choice, devices, costs, shape, pin, memory))
     write_problem(task.problem, target)

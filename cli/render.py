@@ -67,11 +67,15 @@ def load_bar(share: float, width: int = BAR_WIDTH) -> Text:
 
 
 def load_table(loads: Sequence[DeviceLoad]) -> Table:
-    """Return the load of every device; bars are relative to the largest load."""
+    """Return the load of every device; bars are relative to the largest load. Members of a team stand together."""
     table = plain_table("device", "ops", "load ms", "compute", "transfer", "memory", "limit")
     table.add_column("", width=BAR_WIDTH, no_wrap=True)
+    has_teams = any(load.team for load in loads)
+    if has_teams:
+        table.add_column("team", overflow="fold")
     largest = max((load.load_s for load in loads), default=0.0)
-    for load in loads:
+    place = {load.team or load.device: at for at, load in reversed(list(enumerate(loads)))}
+    for load in sorted(loads, key=lambda each: place[each.team or each.device]):
         table.add_row(
             load.device,
             str(load.num_ops),
@@ -81,6 +85,7 @@ def load_table(loads: Sequence[DeviceLoad]) -> Table:
             format_bytes(load.memory_bytes),
             format_bytes(load.memory_limit_bytes),
             load_bar(load.load_s / largest if largest > 0 else 0.0),
+            *([load.team or ""] if has_teams else []),
         )
     return table
 

@@ -85,6 +85,10 @@ def solve(
     contention: Annotated[
         bool | None, typer.Option("--contention/--no-contention", help="makespan: one transfer at a time per sender.")
     ] = None,
+    teams: Annotated[
+        str | None,
+        typer.Option(metavar="off|equal|any", help="throughput: devices that share the samples of the same ops (off)."),
+    ] = None,
     costs: Annotated[
         str | None, typer.Option(metavar="FILE", help="Costs of a model: a file, 'analytic', or 'profiled' (default).")
     ] = None,
@@ -158,10 +162,12 @@ def solve(
     _refuse_unserved(method, objective or "throughput", model)
     stop = _stop(time_limit, gap, memory_limit)
     files = OutputFiles.of(model, output)
-    choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls, order, contention)
+    choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams)
     platforms = PlatformChoice(device, platform, groups, precision)
     task = read_task(model, TaskOptions(choice, platforms, costs, shape, pin, memory))
     start = read_placed(warm_start, task.problem.graph, task.problem.platform) if warm_start else None
+    if start is not None:
+        start.require_teams(task.problem)
     with SolveLine(time_limit) as line:
         result = solve_problem(
             task.problem, method, stop=stop, seed=seed, params=params, warm_start=start, on_progress=line

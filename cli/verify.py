@@ -42,6 +42,7 @@ def verify(
     calls: Annotated[int | None, typer.Option(metavar="N", help="As for solve.")] = None,
     order: Annotated[str | None, typer.Option(metavar="fifo|upward-rank", help="As for solve.")] = None,
     contention: Annotated[bool | None, typer.Option("--contention/--no-contention", help="As for solve.")] = None,
+    teams: Annotated[str | None, typer.Option(metavar="off|equal|any", help="As for solve.")] = None,
     costs: Annotated[str | None, typer.Option(metavar="FILE", help="As for solve.")] = None,
     device: DevicesOption = None,
     platform: PlatformOption = None,
@@ -67,7 +68,7 @@ def verify(
     source = model or problem_file_of(file)
     choice = ObjectiveChoice(
         objective or objective_of(result, source),
-        contiguity, overlap, schedule, subgraph_cost, calls, order, contention,
+        contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams,
     )  # fmt: skip
     devices = PlatformChoice(device, platform, groups, precision)
     task = read_task(source, TaskOptions(choice, devices, costs, shape, pin, memory))

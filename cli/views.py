@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from placekit.cli.facts import cost_facts, median_spread, model_facts, problem_facts
 from placekit.cli.render import fact_lines, plain_table, platform_table, result_lines
 from placekit.cli.units import format_bytes, format_count, format_ms, format_share
+from placekit.teams import JOINT
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -92,12 +94,14 @@ def _view_placement(path: Path) -> View:
     from placekit.io.placement_json import read_placement
 
     file = read_placement(path)
-    placed = list(file.ops.values())
-    counts = {device: placed.count(device) for device in file.devices}
+    placed = Counter(file.ops.values())
+    in_teams = {member for name in placed if name not in file.devices for member in name.split(JOINT)}
+    names = [device for device in file.devices if device not in in_teams]
+    counts = {name: placed[name] for name in dict.fromkeys([*names, *placed])}
     table = plain_table("device", "ops", "share")
     for device, count in counts.items():
-        table.add_row(device, str(count), f"{count / max(len(placed), 1):.1%}")
-    facts = {"model": file.model_name or "(not said)", "ops": str(len(placed))}
+        table.add_row(device, str(count), f"{count / max(len(file.ops), 1):.1%}")
+    facts = {"model": file.model_name or "(not said)", "ops": str(len(file.ops))}
     if file.default_device is not None:
         facts["all other ops"] = file.default_device
     document = {

@@ -85,7 +85,7 @@ def problem_digest(problem: Problem) -> str:
     digest = hashlib.blake2b(digest_size=16)
     objective = problem.objective
     devices = [(device.name, device.kind, device.memory_bytes, device.is_host) for device in problem.platform.devices]
-    told = [problem.graph.content_hash, objective.name, objective.to_dict(), str(problem.contiguity), devices]
+    told = [problem.graph.content_hash, objective.name, objective.identity(), str(problem.contiguity), devices]
     digest.update(json.dumps(told).encode())
     costs = problem.costs
     for array in (costs.op_time_s, costs.transfer_time_s, costs.op_memory_bytes, costs.supported):

@@ -19,6 +19,7 @@ from placekit.free_leaves import merge_free_leaves
 from placekit.graph import distinct, number_by_first, sum_by
 from placekit.objectives.base import O_co
 from placekit.problem import Problem
+from placekit.teams import pins_of_classes
 
 __all__ = ["Contraction", "contract", "join_classes"]
 
@@ -87,6 +88,21 @@ class Contraction(Generic[O_co]):
         for device, kind in enumerate(self.problem.platform.kind_of_device.tolist()):
             groups.setdefault((kind, self.allowed[:, device].tobytes()), []).append(device)
         return tuple(tuple(group) for group in groups.values())
+
+    @cached_property
+    def supported(self) -> NDArray[np.bool_]:
+        """``[num_classes, num_devices]`` True where every op of the class is supported, whatever the pins say."""
+        costs, platform = self.problem.costs, self.problem.platform
+        able = np.ones((self.num_classes, len(platform.kinds)), dtype=bool)
+        np.logical_and.at(able, self.class_of_op, costs.supported)
+        return able[:, platform.kind_of_device]
+
+    @cached_property
+    def pins(self) -> NDArray[np.bool_]:
+        """``[num_classes, num_devices]`` True where an op of the class is pinned to the device."""
+        return pins_of_classes(
+            self.class_of_op, self.problem.pinned, self.num_classes, self.problem.platform.num_devices
+        )
 
     def expand(self, device_of_class: NDArray[np.int64]) -> NDArray[np.int64]:
         """``[num_ops]`` devices from ``[num_classes]`` devices."""

@@ -5,8 +5,8 @@ Every method's answer is rescored here before anyone sees it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from placekit.errors import InvalidProblemError
 from placekit.graph import sum_by, topological_order
 from placekit.objectives.base import Score
 from placekit.placement import Placement, Violation
+from placekit.teams import forbidden_teams
 
 if TYPE_CHECKING:
     from placekit.problem import Problem
@@ -41,6 +42,9 @@ class DeviceLoad:
         Bytes occupied, and the limit (None for no limit).
     num_ops
         Number of ops.
+    team
+        Name of the device's team; None if it is by itself. Times are those of its share of the samples, memory and ops
+        are all that the team holds.
     """
 
     device: str
@@ -51,6 +55,14 @@ class DeviceLoad:
     memory_bytes: float
     memory_limit_bytes: float | None
     num_ops: int
+    team: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the load as JSON values; the team only of a device that is in one."""
+        values = asdict(self)
+        if self.team is None:
+            del values["team"]
+        return values
 
 
 @dataclass(frozen=True)
@@ -107,30 +119,29 @@ def evaluate(problem: Problem, placement: Placement) -> Evaluation:
             f"{problem.name!r} has {graph.num_ops} ops on {', '.join(platform.device_names)}, "
             "and names and order must agree (Placement.from_mapping does that)"
         )
-    device = placement.device_of_op
-    kind = platform.kind_of_device[device]
-    unsupported = np.flatnonzero(~costs.supported[np.arange(graph.num_ops), kind])
+    device, teams = placement.device_of_op, placement.team_of_device
     memory = sum_by(device, costs.op_memory_bytes, platform.num_devices)
     counts = np.bincount(device, minlength=platform.num_devices)
-    violations = [
-        Violation(
-            "support",
-            f"op {graph.op_names[op]!r} ({graph.op_types[op]}) is not supported on device "
-            f"{platform.device_names[device[op]]!r}",
-            graph.op_names[op],
-            platform.device_names[device[op]],
-        )
-        for op in unsupported
-    ]
+    if teams is not None:  # every member holds everything
+        memory, counts = memory[teams], counts[teams]
+    violations = _support_violations(problem, placement)
+    is_supported = not violations
     violations += _memory_violations(problem, memory)
-    violations += _binding_violations(problem, device)
-    violations += _contiguity_violations(problem, device)
-    score = None if unsupported.size else problem.objective.score(problem, device, placement.step_of_op)
+    violations += _binding_violations(problem, placement)
+    forbidden = () if teams is None else forbidden_teams(teams, platform, problem.objective.team_rule)
+    violations += [Violation("team", message, None, name) for name, message in forbidden]
+    violations += _contiguity_violations(problem, placement)
+    score = None
+    if is_supported and teams is None:
+        score = problem.objective.score(problem, device, placement.step_of_op)
+    elif is_supported and teams is not None and problem.objective.team_rule != "off":
+        score = problem.objective.team_score(problem, device, teams)
     if score is not None and score.violations:
         violations += score.violations
         score = None
     unknown = np.zeros(platform.num_devices)
     load_s, compute_s, transfer_s = (score.load_s, score.compute_s, score.transfer_s) if score else (unknown,) * 3
+    in_team = [False] * platform.num_devices if teams is None else (np.bincount(teams)[teams] > 1).tolist()
     loads = tuple(
         DeviceLoad(
             target.name,
@@ -141,10 +152,34 @@ def evaluate(problem: Problem, placement: Placement) -> Evaluation:
             memory_bytes=float(memory[d]),
             memory_limit_bytes=target.memory_bytes,
             num_ops=int(counts[d]),
+            team=placement.team_name(d) if in_team[d] else None,
         )
         for d, target in enumerate(platform.devices)
     )
     return Evaluation(None if score is None else score.objective_s, loads, tuple(violations), score)
+
+
+def _support_violations(problem: Problem, placement: Placement) -> list[Violation]:
+    """Return ops that a member of their team does not support, the first such member of each."""
+    graph, platform, supported = problem.graph, problem.platform, problem.costs.supported
+    device, kinds = placement.device_of_op, platform.kind_of_device
+    alone = np.flatnonzero(~supported[np.arange(graph.num_ops), kinds[device]]).tolist()
+    found = {op: int(device[op]) for op in alone}
+    for members in () if placement.team_of_device is None else placement.teams:
+        of_team = np.flatnonzero(device == members[0])
+        for d in members[1:]:
+            for op in of_team[~supported[of_team, kinds[d]]].tolist():
+                found.setdefault(op, d)
+    return [
+        Violation(
+            "support",
+            f"op {graph.op_names[op]!r} ({graph.op_types[op]}) is not supported on device "
+            f"{platform.device_names[found[op]]!r}",
+            graph.op_names[op],
+            platform.device_names[found[op]],
+        )
+        for op in sorted(found)
+    ]
 
 
 def _memory_violations(problem: Problem, used: NDArray[np.float64]) -> list[Violation]:
@@ -159,26 +194,27 @@ def _memory_violations(problem: Problem, used: NDArray[np.float64]) -> list[Viol
     return found
 
 
-def _binding_violations(problem: Problem, device: NDArray[np.int64]) -> list[Violation]:
-    graph, names = problem.graph, problem.platform.device_names
+def _binding_violations(problem: Problem, placement: Placement) -> list[Violation]:
+    graph, names, device = problem.graph, problem.platform.device_names, placement.device_of_op
     found = []
-    for op in np.flatnonzero((problem.pinned >= 0) & (problem.pinned != device)):
-        message = (
-            f"op {graph.op_names[op]!r} is pinned to {names[problem.pinned[op]]!r} but placed on {names[device[op]]!r}"
-        )
-        found.append(Violation("pin", message, graph.op_names[op], names[device[op]]))
+    is_pinned = problem.pinned >= 0
+    home = problem.pinned if placement.team_of_device is None else placement.team_of_device[problem.pinned]
+    for op in np.flatnonzero(is_pinned & (home != device)):
+        there = placement.team_name(device[op])
+        message = f"op {graph.op_names[op]!r} is pinned to {names[problem.pinned[op]]!r} but placed on {there!r}"
+        found.append(Violation("pin", message, graph.op_names[op], there))
     leader = np.unique(problem.op_class, return_index=True)[1][problem.op_class]
     for op in np.flatnonzero(device != device[leader]):
         message = (
-            f"op {graph.op_names[op]!r} on {names[device[op]]!r} must share a device with "
-            f"{graph.op_names[leader[op]]!r} on {names[device[leader[op]]]!r}"
+            f"op {graph.op_names[op]!r} on {placement.team_name(device[op])!r} must share a device with "
+            f"{graph.op_names[leader[op]]!r} on {placement.team_name(device[leader[op]])!r}"
         )
-        found.append(Violation("colocation", message, graph.op_names[op], names[device[op]]))
+        found.append(Violation("colocation", message, graph.op_names[op], placement.team_name(device[op])))
     return found
 
 
-def _contiguity_violations(problem: Problem, device: NDArray[np.int64]) -> list[Violation]:
-    names, num_devices = problem.platform.device_names, problem.platform.num_devices
+def _contiguity_violations(problem: Problem, placement: Placement) -> list[Violation]:
+    device, num_devices = placement.device_of_op, problem.platform.num_devices
     if problem.contiguity is Contiguity.NONE:
         return []
     senders, receivers = problem.order_edges
@@ -186,7 +222,7 @@ def _contiguity_violations(problem: Problem, device: NDArray[np.int64]) -> list[
         stuck = quotient_cycle(senders, receivers, device, num_devices)
         if not stuck:
             return []
-        cycle = ", ".join(repr(names[d]) for d in stuck)
+        cycle = ", ".join(repr(placement.team_name(d)) for d in stuck)
         return [Violation("contiguity", f"devices {cycle} wait for each other: their graph has a cycle")]
     # forward edges and mirrored backward edges never meet in one op, so the order graph is acyclic like its two halves
     order, _ = topological_order(problem.graph.num_ops, senders, receivers)
@@ -195,6 +231,7 @@ def _contiguity_violations(problem: Problem, device: NDArray[np.int64]) -> list[
         op = escaping_op(senders, receivers, order, device == d)
         if op is not None:
             name = problem.graph.op_names[op]
-            message = f"device {names[d]!r} is not convex: a path leaves it and returns through op {name!r}"
-            found.append(Violation("contiguity", message, name, names[d]))
+            there = placement.team_name(d)
+            message = f"device {there!r} is not convex: a path leaves it and returns through op {name!r}"
+            found.append(Violation("contiguity", message, name, there))
     return found

@@ -14,11 +14,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
@@ -48,7 +49,7 @@ class Cut:
     op
         The op that produces it.
     source, targets
-        The device that it leaves, and those that it enters.
+        The device or team that it leaves, and those that it enters.
     num_bytes
         Its size; 0 where it is not known.
     cost_s
@@ -67,7 +68,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One op, with all that must share its device, on another device.
+    """One op, with all that must share its device, on another device or team; the teams stay what they are.
 
     Parameters
     ----------
@@ -234,6 +235,7 @@ def explain(
     for step, (what, constraint, changed) in enumerate(changes, 2):
         tell(step, what)
         what_ifs.append(_solve(changed, _carried(placement, changed), what, constraint, time_limit_s))
+    share = None if judged.score is None else judged.score.share
     bottleneck = max(judged.device_loads, key=lambda load: load.load_s)
     bounds = [each for each in (bound, unchanged.bound_s if unchanged else None) if each is not None]
     return Explanation(
@@ -244,9 +246,9 @@ def explain(
         bound_s=min(max(bounds), objective) if bounds else None,
         loads=judged.device_loads,
         bottleneck=bottleneck,
-        cuts=_cuts(problem, placement, problem.platform.index(bottleneck.device)),
+        cuts=_cuts(problem, placement, problem.platform.index(bottleneck.device), share),
         moves=tuple(moves[:max_moves]),
-        off_bottleneck=next((move for move in moves if move.source == bottleneck.device), None),
+        off_bottleneck=next((move for move in moves if move.source == (bottleneck.team or bottleneck.device)), None),
         num_moves=num_moves,
         num_moves_tried=num_tried,
         unchanged=unchanged,
@@ -273,25 +275,31 @@ def _check_same(problem: Problem, objective_s: float, claimed_s: float) -> None:
         )
 
 
-def _cuts(problem: Problem, placement: Placement, bottleneck: int) -> tuple[Cut, ...]:
+def _cuts(
+    problem: Problem, placement: Placement, bottleneck: int, share: NDArray[np.float64] | None
+) -> tuple[Cut, ...]:
     """Return the tensors that cross devices, the dearest for the bottleneck, then for all, first. O(edges log edges).
 
-    What each device pays for a tensor is the objective's to say (`Objective.crossing_s`).
+    What each device pays for a tensor is the objective's to say (`Objective.crossing_s`); a member of a team pays for
+    its share of the samples.
     """
-    graph, platform, device = problem.graph, problem.platform, placement.device_of_op
-    names = platform.device_names
+    graph, device = problem.graph, placement.device_of_op
+    members = {team[0]: team for team in placement.teams}
     found = []
     for tensor in range(graph.num_tensors):
         producer = int(graph.tensor_producer[tensor])
         source = int(device[producer])
         targets = sorted(set(device[graph.consumers_of(tensor)].tolist()) - {source})
         if targets:
-            price = problem.objective.crossing_s(problem, tensor, source, targets)
+            others = [d for team in (source, *targets) for d in members[team] if d != source]
+            price = problem.objective.crossing_s(problem, tensor, source, others)
+            if share is not None:
+                price = {d: seconds * float(share[d]) for d, seconds in price.items()}
             found.append(
                 Cut(
                     graph.op_names[producer],
-                    names[source],
-                    tuple(names[d] for d in targets),
+                    placement.team_name(source),
+                    tuple(map(placement.team_name, targets)),
                     float(graph.tensor_bytes[tensor]),
                     sum(price.values()),
                     price.get(bottleneck, 0.0),
@@ -307,13 +315,13 @@ def _moves(problem: Problem, placement: Placement, now: Evaluation) -> tuple[lis
     objectives that with the smaller sum of loads comes first.
     """
     assert now.objective is not None  # `explain` checks that
-    names, device = problem.platform.device_names, placement.device_of_op
+    device, teams = placement.device_of_op, [members[0] for members in placement.teams]
     busy = [load.load_s for load in now.device_loads]
     classes = [np.flatnonzero(problem.op_class == c) for c in range(problem.num_classes)]
     free = [ops for ops in classes if (problem.pinned[ops] == UNPINNED).all()]
     # what decides the objective sits on the busiest devices: if time is short these ops come first
     free.sort(key=lambda ops: (-busy[int(device[ops[0]])], int(ops[0])))
-    pairs = [(ops, d) for ops in free for d in range(len(names)) if d != device[ops[0]]]
+    pairs = [(ops, d) for ops in free for d in teams if d != device[ops[0]]]
     found: list[tuple[float, float, int, Move]] = []
     begin = perf_counter()
     for at, (ops, target) in enumerate(pairs):
@@ -321,11 +329,11 @@ def _moves(problem: Problem, placement: Placement, now: Evaluation) -> tuple[lis
             break
         there = device.copy()
         there[ops] = target
-        judged = evaluate(problem, Placement.of(problem, there, placement.step_of_op))
+        judged = evaluate(problem, replace(placement, device_of_op=there))
         if judged.is_feasible and judged.objective is not None:
-            source = names[int(device[ops[0]])]
+            source, to = placement.team_name(int(device[ops[0]])), placement.team_name(target)
             change_s = judged.objective - now.objective
-            move = Move(problem.graph.op_names[ops[0]], len(ops), source, names[target], judged.objective, change_s)
+            move = Move(problem.graph.op_names[ops[0]], len(ops), source, to, judged.objective, change_s)
             found.append((judged.objective, sum(load.load_s for load in judged.device_loads), at, move))
     else:
         at = len(pairs)
@@ -358,14 +366,17 @@ def _with_one_more(platform: Platform, kind: str) -> Platform:
     """Return the platform with a twin of the last device of a kind behind all others, so that indices stay."""
     twin = next(device for device in reversed(platform.devices) if device.kind == kind)
     number = 1
-    while f"{twin.name}+{number}" in platform.device_names:
+    while f"{twin.name}#{number}" in platform.device_names:
         number += 1
-    return platform.replace(devices=(*platform.devices, twin.replace(name=f"{twin.name}+{number}")))
+    return platform.replace(devices=(*platform.devices, twin.replace(name=f"{twin.name}#{number}")))
 
 
 def _carried(placement: Placement, problem: Problem) -> Placement:
     """Return the placement on a platform that has the same devices first."""
-    return Placement.of(problem, placement.device_of_op, placement.step_of_op)
+    teams = placement.team_of_device
+    if teams is not None:
+        teams = np.append(teams, np.arange(len(teams), problem.platform.num_devices))
+    return Placement.of(problem, placement.device_of_op, placement.step_of_op, teams)
 
 
 def _solve(problem: Problem, start: Placement, what: str, constraint: str | None, time_limit_s: float) -> WhatIf:

@@ -96,7 +96,11 @@ def merge_leaves(contraction: Contraction, may_follow: NDArray[np.bool_]) -> NDA
 
 
 def _goes_along(contraction: Contraction, u: int, v: int) -> bool:
-    return bool((contraction.allowed[v] | ~contraction.allowed[u]).all())
+    if contraction.problem.objective.team_rule == "off":
+        return bool((contraction.allowed[v] | ~contraction.allowed[u]).all())
+    # a team that can run u can run v, too, and has the devices that v is pinned to
+    can_run = contraction.supported[v] | ~contraction.supported[u]
+    return bool(can_run.all() and (contraction.pins[u] | ~contraction.pins[v]).all())
 
 
 class _Order:

@@ -19,6 +19,7 @@ from placekit.objectives.base import O_co
 from placekit.objectives.throughput import Throughput
 from placekit.op_patterns import matching_ops
 from placekit.platform import Platform
+from placekit.teams import JOINT
 
 __all__ = ["UNPINNED", "Problem"]
 
@@ -76,6 +77,12 @@ class Problem(Generic[O_co]):
                 raise InvalidProblemError(f"problem {self.name!r}: the graph has {mine} {what}, the costs {costs}")
         if num_ops == 0:
             raise InvalidProblemError(f"problem {self.name!r}: the graph has no ops")
+        joined = [name for name in self.platform.device_names if JOINT in name]
+        if joined and self.objective.team_rule != "off":
+            raise InvalidProblemError(
+                f"problem {self.name!r}: device {joined[0]!r} cannot be in a team: {JOINT!r} joins the names of "
+                "members; give it another name, or ask for no teams"
+            )
         object.__setattr__(self, "costs", self.costs.for_kinds(self.platform.kinds))
         contiguity = self.objective.default_contiguity if self.contiguity is None else self.contiguity
         object.__setattr__(self, "contiguity", Contiguity(contiguity))
@@ -130,7 +137,7 @@ class Problem(Generic[O_co]):
         """Hexadecimal digest of everything that decides what a placement costs and may do; not of provenance."""
         digest = hashlib.blake2b(digest_size=16)
         devices = [(d.name, d.kind, d.memory_bytes, d.is_host) for d in self.platform.devices]
-        variant = (self.objective.name, sorted(self.objective.to_dict().items()))
+        variant = (self.objective.name, sorted(self.objective.identity().items()))
         digest.update(repr((self.graph.content_hash, devices, variant, str(self.contiguity))).encode())
         costs = self.costs
         for array in (costs.op_time_s, costs.supported, costs.transfer_time_s, costs.op_memory_bytes):

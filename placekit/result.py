@@ -14,6 +14,7 @@ from placekit.evaluate import DeviceLoad
 from placekit.objectives.base import Schedule
 from placekit.placement import Placement, Violation
 from placekit.stop import StopReason, relative_gap
+from placekit.teams import teams_from_names
 from placekit.verification.certificates import Certificate, certificate_from_dict
 
 __all__ = ["OPTIMALITY_TOLERANCE", "SOLVER_TOLERANCE", "BaseResult", "Incumbent", "Result", "Status"]
@@ -194,7 +195,7 @@ class Result(BaseResult):
             "objective_name": self.objective_name,
             **self._evidence(),
             "device_loads": {load.device: load.load_s for load in self.device_loads},
-            "devices": [asdict(load) for load in self.device_loads],
+            "devices": [load.to_dict() for load in self.device_loads],
             "placement": None if self.placement is None else self.placement.as_dict(),
             "steps": None if self.placement is None else self.placement.steps_as_dict(),
             "placement_hash": None if self.placement is None else self.placement.content_hash,
@@ -212,14 +213,15 @@ class Result(BaseResult):
         placement = None
         if data["placement"] is not None:
             names = tuple(load.device for load in devices)
-            at = {name: d for d, name in enumerate(names)}
             ops: Mapping[str, str] = data["placement"]
             steps: Mapping[str, int] | None = data["steps"]
+            at, teams = teams_from_names(ops.values(), names)
             placement = Placement(
                 tuple(ops),
                 names,
-                np.array([at[d] for d in ops.values()]),
+                np.array([at[team] for team in ops.values()]),
                 None if steps is None else np.array([steps[op] for op in ops]),
+                teams,
             )
         return cls(
             **cls._evidence_of(data),
@@ -247,7 +249,9 @@ class Result(BaseResult):
         if self.placement is not None:
             width = max(len(load.device) for load in self.device_loads)
             lines += [
-                f"  {load.device:<{width}}  {ms(load.load_s):>14}  {load.num_ops} ops" for load in self.device_loads
+                f"  {load.device:<{width}}  {ms(load.load_s):>14}  {load.num_ops} ops"
+                + (f"  in team {load.team}" if load.team else "")
+                for load in self.device_loads
             ]
         lines += [f"  {violation}" for violation in self.violations]
         return "\n".join(lines)

@@ -22,6 +22,7 @@ from placekit.problem import Problem
 from placekit.result import Incumbent, Result, Status
 from placekit.sizes import format_bytes_exactly
 from placekit.stop import Stop, StopReason
+from placekit.teams import homes_of_pins
 from placekit.verification.certificates import NoDevice, Prices
 
 __all__ = ["interruptible", "judged", "solve"]
@@ -153,10 +154,7 @@ def _find_infeasibility(run: Run) -> StopReason | None:
     kinds = platform.kind_of_device
     can_run = np.ones((problem.num_classes, platform.num_devices), dtype=bool)
     np.logical_and.at(can_run, problem.op_class, costs.supported[:, kinds])
-    pinned = np.flatnonzero(problem.pinned >= 0)
-    for op in pinned:
-        others = np.arange(platform.num_devices) != problem.pinned[op]
-        can_run[problem.op_class[op], others] = False
+    can_run &= homes_of_pins(problem, can_run)
     class_bytes = np.bincount(problem.op_class, weights=costs.op_memory_bytes)
     limits = np.array([np.inf if d.memory_bytes is None else d.memory_bytes for d in platform.devices])
     # in one step for all classes: there can be 100,000 of them

@@ -222,14 +222,20 @@ def is_feasible(problem: Problem, device: tuple[int, ...]) -> bool:
         return False
     if any(problem.pinned[op] not in (-1, device[op]) for op in ops):
         return False
-    if any(len({device[op] for op in c}) > 1 for c in classes(problem)):
-        return False
     for d, target in enumerate(platform.devices):
         used = sum(costs.op_memory_bytes[op] for op in ops if device[op] == d)
         if target.memory_bytes is not None and used > target.memory_bytes * (1 + 1e-12):
             return False
     if isinstance(problem.objective, OffloadLatency) and math.isinf(offload_latency(problem, device)):
         return False
+    return keeps_together(problem, device)
+
+
+def keeps_together(problem: Problem, device: tuple[int, ...]) -> bool:
+    """Check colocation and contiguity, which are about sets of ops, whoever runs them."""
+    if any(len({device[op] for op in c}) > 1 for c in classes(problem)):
+        return False
+    ops = range(problem.graph.num_ops)
     order = order_graph(problem)
     if problem.contiguity is Contiguity.ACYCLIC:
         quotient = nx.DiGraph((device[u], device[v]) for u, v in order.edges if device[u] != device[v])
@@ -241,6 +247,89 @@ def is_feasible(problem: Problem, device: tuple[int, ...]) -> bool:
                 if nx.ancestors(order, op) & inside and nx.descendants(order, op) & inside:
                     return False
     return True
+
+
+def team_objective(problem: Problem, device: tuple[int, ...], team: tuple[int, ...]) -> float:
+    """Score a supported throughput placement with teams: `device` and `team` name first members."""
+    variant, costs = problem.objective, problem.costs
+    assert isinstance(variant, Throughput)
+    kind = [problem.platform.kinds.index(d.kind) for d in problem.platform.devices]
+    backward = problem.graph.is_backward
+    total = 0.0
+    for passes in ((False,), (True,)) if variant.schedule == "gpipe" else ((False, True),):
+        slowest = 0.0
+        for first in set(team):
+            alone = []
+            for member in (d for d, own in enumerate(team) if own == first):
+                w = sum(
+                    float(costs.op_time_s[op, kind[member]])
+                    for op in range(problem.graph.num_ops)
+                    if device[op] == first and backward[op] in passes
+                )
+                m = sum(
+                    float(costs.transfer_time_s[t, kind[member]])
+                    for t, producer, readers in tensors(problem)
+                    if backward[producer] in passes
+                    and first in (ends := {device[producer], *(device[r] for r in readers)})
+                    and len(ends) > 1
+                )
+                alone.append(max(w, m) if variant.overlap else w + m)
+            slowest = max(slowest, 0.0 if 0 in alone else 1 / sum(1 / load for load in alone))
+        total += slowest
+    return total
+
+
+def team_is_feasible(problem: Problem, device: tuple[int, ...], team: tuple[int, ...]) -> bool:
+    """Check every constraint of a placement with teams, as `is_feasible` does for single devices."""
+    assert isinstance(problem.objective, Throughput)
+    platform, costs, ops = problem.platform, problem.costs, range(problem.graph.num_ops)
+    kind = [platform.kinds.index(d.kind) for d in platform.devices]
+    for member, target in enumerate(platform.devices):
+        held = [op for op in ops if device[op] == team[member]]
+        if not all(costs.supported[op, kind[member]] for op in held):
+            return False
+        if target.memory_bytes is not None:
+            used = sum(costs.op_memory_bytes[op] for op in held)
+            if used > target.memory_bytes * (1 + 1e-12):
+                return False
+    if any(problem.pinned[op] != -1 and team[problem.pinned[op]] != device[op] for op in ops):
+        return False
+    rule = problem.objective.teams
+    for first in set(device):
+        members = {d for d, own in enumerate(team) if own == first}
+        if (rule == "off" and len(members) > 1) or (rule == "equal" and len({kind[d] for d in members}) > 1):
+            return False
+    return keeps_together(problem, device)
+
+
+def set_partitions(num_devices: int) -> Iterator[tuple[int, ...]]:
+    """Yield the first member of the team of every device, for every way to divide the devices into teams."""
+
+    def extend(team: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        if len(team) == num_devices:
+            yield team
+            return
+        for first in sorted({*team, len(team)}):
+            yield from extend((*team, first))
+
+    return extend(())
+
+
+def team_brute_force(problem: Problem) -> float | None:
+    """Return the optimum over all partitions of the devices into teams and all placements; None if none is feasible."""
+    groups = classes(problem)
+    best: float | None = None
+    for team in set_partitions(problem.platform.num_devices):
+        for choice in itertools.product(sorted(set(team)), repeat=len(groups)):
+            device = [0] * problem.graph.num_ops
+            for group, d in zip(groups, choice, strict=True):
+                for op in group:
+                    device[op] = d
+            if not team_is_feasible(problem, tuple(device), team):
+                continue
+            value = team_objective(problem, tuple(device), team)
+            best = value if best is None else min(best, value)
+    return best
 
 
 def brute_force(problem: Problem) -> float | None:

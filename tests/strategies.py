@@ -84,10 +84,21 @@ def graphs(
     )
 
 
+TEAM_NAMES = NAMES.filter(lambda name: "+" not in name)
+"""Names of devices that can be in a team."""
+
+
 @st.composite
-def platforms(draw: st.DrawFn, *, max_kinds: int = 4, max_devices: int = 5, with_memory: bool = True) -> Platform:
+def platforms(
+    draw: st.DrawFn,
+    *,
+    max_kinds: int = 4,
+    max_devices: int = 5,
+    with_memory: bool = True,
+    names: st.SearchStrategy[str] = NAMES,
+) -> Platform:
     """Random platforms of 1 to `max_kinds` kinds, some with limits, links and properties."""
-    kinds = draw(st.lists(NAMES, min_size=1, max_size=max_kinds, unique=True))
+    kinds = draw(st.lists(names, min_size=1, max_size=max_kinds, unique=True))
     counts = [1] * len(kinds)
     for _ in range(draw(st.integers(0, max(0, max_devices - len(kinds))))):
         counts[draw(st.integers(0, len(kinds) - 1))] += 1
@@ -169,13 +180,14 @@ def problems(
     with_colocation: bool = True,
     with_pins: bool = True,
     with_multiple_outputs: bool = True,
+    names: st.SearchStrategy[str] = NAMES,
 ) -> Problem:
     """Random problems with memory limits, colours, fused groups, backward ops, pins and unsupported ops.
 
     Feasibility is not promised: a limit can be too small, and a pin or a colour can clash with support.
     """
     graph = draw(graphs(max_ops=max_ops, with_backward=with_backward, with_multiple_outputs=with_multiple_outputs))
-    platform = draw(platforms(max_kinds=max_kinds, max_devices=max_devices, with_memory=with_memory))
+    platform = draw(platforms(max_kinds=max_kinds, max_devices=max_devices, with_memory=with_memory, names=names))
     costs = draw(cost_tables(graph, platform.kinds, with_unsupported=with_unsupported, with_groups=with_groups))
     num_ops = graph.num_ops
     labels = pinned = None
@@ -192,6 +204,30 @@ def problems(
         draw(st.sampled_from(list(Contiguity)) if contiguity is None else contiguity),
         labels,  # type: ignore[arg-type]  # None = every op on its own
         pinned,  # type: ignore[arg-type]  # None = nothing pinned
+    )
+
+
+def with_teams() -> st.SearchStrategy[Throughput]:
+    """Every variant of the throughput that has teams."""
+    return st.one_of(
+        st.builds(
+            Throughput, overlap=st.booleans(), schedule=st.sampled_from(["1f1b", "gpipe"]), teams=st.just("equal")
+        ),
+        st.builds(Throughput, overlap=st.booleans(), teams=st.just("any")),
+    )
+
+
+def teamed_problems(
+    *, max_ops: int = 6, max_devices: int = 4, contiguity: st.SearchStrategy[Contiguity] | None = None
+) -> st.SearchStrategy[Problem]:
+    """Random problems whose devices may form teams."""
+    return problems(
+        max_ops=max_ops,
+        max_kinds=3,
+        max_devices=max_devices,
+        objective=with_teams(),
+        contiguity=contiguity,
+        names=TEAM_NAMES,
     )
 
 
@@ -224,3 +260,12 @@ def placements(draw: st.DrawFn, problem: Problem) -> Placement:
     num_ops = problem.graph.num_ops
     device = st.integers(0, problem.platform.num_devices - 1)
     return Placement.of(problem, np.array(draw(st.lists(device, min_size=num_ops, max_size=num_ops))))
+
+
+@st.composite
+def teamed_placements(draw: st.DrawFn, problem: Problem) -> Placement:
+    """Any placement of the problem's ops on any teams, feasible or not."""
+    placement = draw(placements(problem))
+    num_devices = problem.platform.num_devices
+    labels = draw(st.lists(st.integers(0, num_devices - 1), min_size=num_devices, max_size=num_devices))
+    return Placement.of(problem, placement.device_of_op, None, [labels.index(label) for label in labels])

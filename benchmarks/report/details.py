@@ -81,7 +81,7 @@ def best_result(group: Group, row: Row, problem: Problem) -> Result:
         raise InvalidFileError(
             f"{row['problem_file']}: {problem.graph.num_ops} ops, row {row['case']} has another number"
         )
-    placement = Placement.of(problem, np.array(row["device_of_op"]), steps)
+    placement = Placement.of(problem, np.array(row["device_of_op"]), steps, row.get("team_of_device"))
     judged = evaluate(problem, placement)
     objective = judged.objective
     if objective is None or not np.isclose(objective, row["objective_s"], rtol=SOLVER_TOLERANCE, atol=0.0):

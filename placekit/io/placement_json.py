@@ -18,6 +18,7 @@ from placekit.io.schemas import PlacementModel
 from placekit.placement import Placement
 from placekit.platform import Platform
 from placekit.problem import Problem
+from placekit.teams import JOINT, teams_from_names
 
 __all__ = ["PlacementFile", "placement_to_dict", "read_placement", "write_placement"]
 
@@ -33,7 +34,7 @@ class PlacementFile:
     path
         Where it was read, for messages.
     ops
-        Device by op name.
+        Name of a device or team by op name.
     devices
         Names of the devices; those that occur, for the plain shape.
     default_device
@@ -63,10 +64,13 @@ class PlacementFile:
         Raises
         ------
         InvalidFileError
-            An op that the problem does not have or that the file does not place, or a device that the platform does
-            not have.
+            An op that the problem does not have or that the file does not place, a device that the platform does not
+            have, or a team that the objective does not allow.
         """
-        return self.for_model(problem.graph, problem.platform, default)
+        placement = self.for_model(problem.graph, problem.platform, default)
+        with blaming(self.path):
+            placement.require_teams(problem)
+        return placement
 
     def for_model(self, graph: OpGraph, platform: Platform, default: str | None = None) -> Placement:
         """Return the placement of `graph`'s ops on `platform`; see `for_problem`.
@@ -118,7 +122,7 @@ def write_placement(
     PlacekitError
         The file cannot be written.
     """
-    if default_device is not None and default_device not in placement.device_names:
+    if default_device is not None and default_device not in {*placement.device_names, *placement.as_dict().values()}:
         raise UnknownNameError(
             f"no device {default_device!r} in the placement; devices are {', '.join(placement.device_names)}"
         )
@@ -163,10 +167,12 @@ def read_placement(path: str | Path) -> PlacementFile:
         raise InvalidFileError(f"{path}: devices names a device twice: {', '.join(model.devices)}")
     named = [("default_device", model.default_device)] if model.default_device is not None else []
     for what, device in (*named, *((f"op {op!r}", device) for op, device in model.ops.items())):
-        if device not in known:
+        if device not in known and not known.issuperset(device.split(JOINT)):
             raise InvalidFileError(
                 f"{path}: {what} names device {device!r}; devices are {', '.join(model.devices[:20])}"
             )
+    with blaming(path):
+        teams_from_names((device for _, device in (*named, *model.ops.items())), model.devices)
     return PlacementFile(
         str(path),
         MappingProxyType(model.ops),

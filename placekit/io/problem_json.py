@@ -64,7 +64,7 @@ def problem_to_dict(problem: Problem) -> dict[str, Any]:
         **_graph_to_dict(problem.graph),
         "platform": _platform_to_dict(problem.platform),
         "costs": costs_to_dict(problem.costs),
-        "objective": {"name": problem.objective.name, "params": problem.objective.to_dict()},
+        "objective": {"name": problem.objective.name, "params": problem.objective.identity()},
         "contiguity": str(problem.contiguity),
     }
     if not np.array_equal(problem.colocation, np.arange(num_ops)):

@@ -8,6 +8,7 @@ once (lengths, cycles, names) is checked by the readers and by the classes that 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
@@ -15,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, mo
 from placekit.errors import UnknownNameError
 from placekit.io.certificate_schema import CertificateModel
 from placekit.io.reading import MAX_NAME_LENGTH
+from placekit.teams import JOINT, teams_from_names
 
 __all__ = [
     "SCHEMAS",
@@ -246,6 +248,7 @@ class DeviceLoadModel(_Strict):
     memory_bytes: NonNegative
     memory_limit_bytes: Positive | None
     num_ops: Count
+    team: Name | None = None
 
 
 class ViolationModel(_Strict):
@@ -278,6 +281,21 @@ class ScheduleModel(_Strict):
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the lists of a schedule must have one length; got {lengths}")
         return self
+
+
+def _check_teams(placement: Mapping[str, str], device_names: Sequence[str]) -> None:
+    """Refuse a device that is none, or two teams that share one.
+
+    Raises
+    ------
+    ValueError
+        With the op and the name.
+    """
+    known = set(device_names)
+    for op, name in placement.items():
+        if name not in known and not known.issuperset(name.split(JOINT)):
+            raise ValueError(f"placement of op {op!r} names device {name!r}; devices are {', '.join(device_names)}")
+    teams_from_names(placement.values(), device_names)
 
 
 class ResultModel(_Strict):
@@ -315,9 +333,7 @@ class ResultModel(_Strict):
         names = [load.device for load in self.devices]
         if sorted(self.device_loads) != sorted(names):
             raise ValueError(f"device_loads names {sorted(self.device_loads)}, devices {sorted(names)}")
-        for op, device in (self.placement or {}).items():
-            if device not in self.device_loads:
-                raise ValueError(f"placement of op {op!r} names device {device!r}; devices are {', '.join(names)}")
+        _check_teams(self.placement or {}, names)
         if self.steps is not None and self.steps.keys() != (self.placement or {}).keys():
             raise ValueError("steps must name the ops of the placement")
         if self.schedule is not None:

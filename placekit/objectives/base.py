@@ -25,7 +25,18 @@ if TYPE_CHECKING:
     from placekit.placement import Placement
     from placekit.problem import Problem
 
-__all__ = ["BatchScore", "Loads", "O_co", "Objective", "Schedule", "Score", "device_transfers", "fastest_class_s"]
+__all__ = [
+    "BatchScore",
+    "Loads",
+    "O_co",
+    "Objective",
+    "Schedule",
+    "Score",
+    "class_times_s",
+    "device_transfers",
+    "fastest_class_s",
+    "moved_tensors",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +113,8 @@ class Score:
     violations
         Constraints of the execution model itself that the placement breaks (devices that wait for each other, too many
         calls). With any of them the numbers mean nothing.
+    share
+        ``[num_devices]`` share of its team's samples that each device takes; None if no team has several devices.
     """
 
     objective_s: float
@@ -110,6 +123,7 @@ class Score:
     load_s: NDArray[np.float64]
     schedule: Schedule | None = None
     violations: tuple[Violation, ...] = ()
+    share: NDArray[np.float64] | None = None
 
 
 @runtime_checkable
@@ -171,6 +185,11 @@ class Objective(ABC):
         """What the ops of one device must form unless the user says otherwise; `Contiguity.NONE` by default."""
         return Contiguity.NONE
 
+    @property
+    def team_rule(self) -> str:
+        """Which devices may form teams, one of `placekit.teams.TEAM_RULES`; ``"off"`` (the default) for none."""
+        return "off"
+
     @abstractmethod
     def score(
         self, problem: Problem, device_of_op: NDArray[np.int64], step_of_op: NDArray[np.int64] | None = None
@@ -187,6 +206,20 @@ class Objective(ABC):
             ``[num_ops]`` `Placement.step_of_op`; None lets the execution model choose. Ignored by the execution
             models without a clock.
         """
+
+    def team_score(self, problem: Problem, device_of_op: NDArray[np.int64], team_of_device: NDArray[np.int64]) -> Score:
+        """Score a placement with teams of several devices, as `team_rule` allows them.
+
+        Parameters
+        ----------
+        problem
+            The problem.
+        device_of_op
+            ``[num_ops]`` first member of the team of every op.
+        team_of_device
+            ``[num_devices]`` first member of the team of every device.
+        """
+        raise NotImplementedError(f"objective {self.name!r} has no teams")
 
     def quick_bound(self, problem: Problem) -> tuple[float, str] | None:  # noqa: ARG002  # the hook's signature
         """Return a lower bound in seconds that is quick to prove, and its name; None (the default) without one."""
@@ -229,6 +262,13 @@ class Objective(ABC):
         values: dict[str, Any] = asdict(self)  # type: ignore[call-overload]  # implementations are dataclasses
         return values
 
+    def identity(self) -> dict[str, Any]:
+        """Return what of `to_dict` goes into the hash of a problem.
+
+        A variant that came later leaves its default out, so that the hashes in files stay what they are.
+        """
+        return self.to_dict()
+
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # its default: a plain `Problem` is one of any objective
@@ -240,15 +280,30 @@ else:
     O_co = TypeVar("O_co", bound=Objective, covariant=True)
 
 
-def fastest_class_s(problem: Problem) -> NDArray[np.float64]:
-    """Seconds of every class of ops that must share a device, on the kind that runs all of it soonest.
+def class_times_s(problem: Problem) -> NDArray[np.float64]:
+    """``[num_classes, num_kinds]`` seconds of every class of ops that must share a device; infinity if not supported.
 
-    Classes that no kind can run are left out. O(ops * kinds).
+    O(ops * kinds).
     """
     costs = problem.costs
     times = np.zeros((problem.num_classes, len(costs.kinds)))
     np.add.at(times, problem.op_class, np.where(costs.supported, costs.op_time_s, np.inf))
-    fastest: NDArray[np.float64] = times.min(axis=1)
+    return times
+
+
+def fastest_class_s(problem: Problem, devices: NDArray[np.int64] | int = 1) -> NDArray[np.float64]:
+    """Seconds of every class of ops that must share a device, on the kind that runs all of it soonest.
+
+    Classes that no kind can run are left out. O(ops * kinds).
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    devices
+        ``[num_kinds]`` devices of each kind that share the samples.
+    """
+    fastest: NDArray[np.float64] = (class_times_s(problem) / devices).min(axis=1)
     return fastest[np.isfinite(fastest)]
 
 
@@ -272,6 +327,15 @@ def device_transfers(
     -----
     O(edges log edges).
     """
+    tensor, device = moved_tensors(problem, device_of_op, tensors)
+    times = problem.costs.transfer_time_s[tensor, problem.platform.kind_of_device[device]]
+    return sum_by(device, times, problem.platform.num_devices)
+
+
+def moved_tensors(
+    problem: Problem, device_of_op: NDArray[np.int64], tensors: NDArray[np.bool_] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return distinct (tensor, device) pairs: the device sends or receives the tensor. See `device_transfers`."""
     graph, platform = problem.graph, problem.platform
     tensor = graph.consumed_tensor
     source = device_of_op[graph.tensor_producer[tensor]]
@@ -282,5 +346,4 @@ def device_transfers(
     ends = np.concatenate([source[crossing], target[crossing]])
     touched = distinct(np.tile(tensor[crossing], 2) * platform.num_devices + ends)
     tensor, device = np.divmod(touched, platform.num_devices)
-    times = problem.costs.transfer_time_s[tensor, platform.kind_of_device[device]]
-    return sum_by(device, times, platform.num_devices)
+    return tensor, device

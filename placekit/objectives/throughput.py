@@ -11,6 +11,16 @@ backward pass have loads of their own: under the 1F1B schedule of PipeDream a de
 :math:`\max_d (fw(d) + bw(d))`; under GPipe all forward passes come first,
 :math:`\max_d fw(d) + \max_d bw(d)`. A tensor belongs to the pass of the op that produces it.
 
+With `teams` devices may form teams: every member holds the same ops :math:`S` (memory counts on each), and every sample
+of theirs is one member's, forward and backward. Members take samples in proportion to their speed, so with
+:math:`l_i(S)` the load of member :math:`i` alone
+
+.. math:: load(team) = \frac{1}{\sum_i 1 / l_i(S)},
+
+:math:`l(S) / r` for :math:`r` equal devices: the limit of a long stream. A tensor that crosses between two teams is
+paid by the members that handle the sample, as compute is; contiguity is that of the quotient over teams. The team of
+all devices is what a runtime does that hands whole samples to the next free device, so no optimum is slower than that.
+
 References
 ----------
 Tarnawski, Phanishayee, Devanur, Mahajan, Nina Paravecino, "Efficient Algorithms for Device Placement of DNN Graph
@@ -19,8 +29,8 @@ Operators", NeurIPS 2020, arXiv 2006.16423, sections 3 and 5.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +38,22 @@ from numpy.typing import NDArray
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
 from placekit.graph import sum_by
-from placekit.objectives.base import BatchScore, Loads, Objective, Score, device_transfers, fastest_class_s
+from placekit.objectives.base import (
+    BatchScore,
+    Loads,
+    Objective,
+    Score,
+    class_times_s,
+    device_transfers,
+    fastest_class_s,
+    moved_tensors,
+)
+from placekit.teams import TEAM_RULES
 
 if TYPE_CHECKING:
     from placekit.problem import Problem
 
-__all__ = ["Throughput"]
+__all__ = ["Throughput", "largest_teams", "samples_per_turn"]
 
 _SCHEDULES = ("1f1b", "gpipe")
 
@@ -49,6 +69,15 @@ class Throughput(Objective):
     schedule
         Training schedule: ``"1f1b"`` (PipeDream, max of forward + backward) or ``"gpipe"`` (max forward + max
         backward). Without backward ops the two agree.
+    teams
+        Which devices may form a team that holds the same ops and shares the samples: ``"off"`` none, ``"equal"``
+        devices of one kind, ``"any"`` all.
+
+    Raises
+    ------
+    InvalidProblemError
+        A schedule or a rule of teams that does not exist, or ``"any"`` with GPipe: how members of different speed share
+        the samples then depends on which pass is to be fast.
     """
 
     name: ClassVar[str] = "throughput"
@@ -59,10 +88,24 @@ class Throughput(Objective):
 
     overlap: bool = False
     schedule: Literal["1f1b", "gpipe"] = "1f1b"
+    teams: Literal["off", "equal", "any"] = "off"
 
     def __post_init__(self) -> None:
         if self.schedule not in _SCHEDULES:
             raise InvalidProblemError(f"throughput: schedule is {self.schedule!r}; it must be one of {_SCHEDULES}")
+        if self.teams not in TEAM_RULES:
+            raise InvalidProblemError(f"throughput: teams is {self.teams!r}; it must be one of {TEAM_RULES}")
+        if self.teams == "any" and self.schedule == "gpipe":
+            raise InvalidProblemError("throughput: teams 'any' has no schedule 'gpipe'; teams 'equal' has")
+
+    @property
+    def team_rule(self) -> str:
+        """`teams`."""
+        return self.teams
+
+    def identity(self) -> dict[str, Any]:
+        """Return the variant; without teams it is what it was before there were any."""
+        return {name: value for name, value in self.to_dict().items() if (name, value) != ("teams", "off")}
 
     @property
     def default_contiguity(self) -> Contiguity:
@@ -78,27 +121,63 @@ class Throughput(Objective):
         """Score a placement; see the module docstring for the formula. O(ops + edges log edges)."""
         graph, platform = problem.graph, problem.platform
         times = problem.costs.op_time_s[np.arange(graph.num_ops), platform.kind_of_device[device_of_op]]
-        passes = [np.zeros(graph.num_ops, dtype=bool)]
-        if self.schedule == "gpipe" and graph.is_backward.any():
-            passes = [graph.is_backward, ~graph.is_backward]
-        compute = np.zeros(platform.num_devices)
-        transfer, load = compute.copy(), compute.copy()
-        objective = 0.0
-        for excluded in passes:
-            work = sum_by(device_of_op, times * ~excluded, platform.num_devices)
-            moved = device_transfers(problem, device_of_op, ~excluded[graph.tensor_producer])
-            of_pass = np.maximum(work, moved) if self.overlap else work + moved
-            compute, transfer, load = compute + work, transfer + moved, load + of_pass
-            objective += float(of_pass.max())
-        return Score(objective, compute, transfer, load)
+        work, moved = [], []
+        for included in self._passes(problem):
+            work.append(sum_by(device_of_op, times * included, platform.num_devices))
+            moved.append(device_transfers(problem, device_of_op, included[graph.tensor_producer]))
+        return self._combined(np.array(work), np.array(moved))
 
-    def constants_s(self) -> tuple[float, ...]:
-        """Return nothing: only times are added up."""
-        return ()
+    def team_score(self, problem: Problem, device_of_op: NDArray[np.int64], team_of_device: NDArray[np.int64]) -> Score:
+        """Score a placement with teams; loads of a member are those of its share of the samples.
+
+        O(kinds * (ops + edges log edges)).
+        """
+        graph, platform, costs = problem.graph, problem.platform, problem.costs
+        passes = self._passes(problem)
+        work, moved = np.zeros((2, len(passes), platform.num_devices))
+        for p, included in enumerate(passes):
+            tensor, team = moved_tensors(problem, device_of_op, included[graph.tensor_producer])
+            for k in range(len(platform.kinds)):
+                mine = platform.kind_of_device == k
+                of_team = sum_by(device_of_op, costs.op_time_s[:, k] * included, platform.num_devices)
+                work[p, mine] = of_team[team_of_device[mine]]
+                of_team = sum_by(team, costs.transfer_time_s[tensor, k], platform.num_devices)
+                moved[p, mine] = of_team[team_of_device[mine]]
+        alone = (np.maximum(work, moved) if self.overlap else work + moved).sum(axis=0)
+        samples = samples_per_turn(alone, team_of_device)
+        score = self._combined(work / samples, moved / samples)
+        return replace(score, share=1 / samples)
+
+    def _passes(self, problem: Problem) -> list[NDArray[np.bool_]]:
+        """``[num_passes][num_ops]`` the ops of every pass that has a load of its own."""
+        backward = problem.graph.is_backward
+        if self.schedule == "gpipe" and backward.any():
+            return [~backward, backward]
+        return [np.ones(len(backward), dtype=bool)]
+
+    def _combined(self, work: NDArray[np.float64], moved: NDArray[np.float64]) -> Score:
+        """Return the score of loads ``[num_passes, num_devices]``."""
+        load = np.maximum(work, moved) if self.overlap else work + moved
+        objective = sum(load.max(axis=1).tolist())
+        return Score(objective, work.sum(axis=0), moved.sum(axis=0), load.sum(axis=0))
+
+    def constants_s(self) -> tuple[float, ...] | None:
+        """Return nothing: only times are added up; None with teams, which divide them."""
+        return () if self.teams == "off" else None
 
     def quick_bound(self, problem: Problem) -> tuple[float, str] | None:
-        """Bound by the largest class: the load of its device contains it, under GPipe and with overlap too."""
-        return float(fastest_class_s(problem).max(initial=0.0)) * (1 - 1e-12), "largest op"  # one rounding per addition
+        """Bound by the largest class: the load of its device contains it, under GPipe and with overlap too.
+
+        With teams, the largest team that there can be has a share of it on every member.
+        """
+        most = largest_teams(problem)
+        if self.teams != "any":
+            fastest = fastest_class_s(problem, most)
+        else:
+            with np.errstate(divide="ignore"):  # what takes no time
+                rate = (most / class_times_s(problem)).sum(axis=1)
+            fastest = 1 / rate[rate > 0]
+        return float(fastest.max(initial=0.0)) * (1 - 1e-12), "largest op"  # one rounding per addition
 
     def batch_score(self, problem: Problem) -> BatchScore:
         """Return the compiled form for batches."""
@@ -110,3 +189,41 @@ class Throughput(Objective):
         """Return that the largest load counts, under GPipe that of every pass."""
         has_passes = self.schedule == "gpipe" and bool(problem.graph.is_backward.any())
         return Loads(has_passes=has_passes, has_overlap=self.overlap)
+
+
+def largest_teams(problem: Problem) -> NDArray[np.int64]:
+    """``[num_kinds]`` devices of each kind that can be in one team, as the objective allows."""
+    num_kinds = len(problem.platform.kinds)
+    if problem.objective.team_rule == "off":
+        return np.ones(num_kinds, dtype=np.int64)
+    return np.bincount(problem.platform.kind_of_device, minlength=num_kinds)
+
+
+def samples_per_turn(alone_s: NDArray[np.float64], team_of_device: NDArray[np.int64]) -> NDArray[np.float64]:
+    """``[num_devices]`` samples that the team of each device finishes while the device finishes one.
+
+    Members work all the time. Those that need no time for a sample take all of them: infinity for the others.
+
+    Parameters
+    ----------
+    alone_s
+        ``[num_devices]`` seconds that each device needs for a sample.
+    team_of_device
+        ``[num_devices]`` first member of its team.
+
+    Examples
+    --------
+    >>> samples_per_turn(np.array([2.0, 4.0, 1.0]), np.array([0, 0, 2]))
+    array([1.5, 3. , 1. ])
+    """
+    num_devices = len(alone_s)
+    fastest = np.full(num_devices, np.inf)
+    np.minimum.at(fastest, team_of_device, alone_s)
+    fastest = fastest[team_of_device]
+    # relative to the fastest member: equal members add up to a whole number, and nothing overflows
+    relative = np.ones(num_devices)
+    with np.errstate(over="ignore"):  # infinity is an answer
+        np.divide(alone_s, fastest, out=relative, where=fastest > 0)
+    relative[(fastest == 0) & (alone_s > 0)] = np.inf
+    rate = sum_by(team_of_device, 1 / relative, num_devices)[team_of_device]
+    return np.asarray(relative * rate)

@@ -34,7 +34,7 @@ _LEGEND_ROWS = 12
 
 
 def plot_graph(problem: Problem, placement: Placement, ax: Axes | None = None) -> Axes:
-    """Draw ops as dots in layers from inputs to outputs; tensors that cross devices stand out.
+    """Draw ops as dots in layers from inputs to outputs; tensors that cross devices or teams stand out.
 
     The area of a dot grows with the time of its op on its device.
 
@@ -49,7 +49,7 @@ def plot_graph(problem: Problem, placement: Placement, ax: Axes | None = None) -
     """
     from matplotlib.lines import Line2D
 
-    graph, names = problem.graph, problem.platform.device_names
+    graph = problem.graph
     x, y = layered_positions(graph)
     width = float(np.ptp(y)) + 1.0
     device = placement.device_of_op
@@ -69,7 +69,7 @@ def plot_graph(problem: Problem, placement: Placement, ax: Axes | None = None) -
     times = problem.costs.op_time_s[np.arange(graph.num_ops), problem.platform.kind_of_device[device]]
     level = np.ceil(_LEVELS * np.sqrt(times / max(float(times.max()), 1e-300))).astype(np.int64)
     shrink = min(1.0, 60.0 / (float(np.ptp(x)) + 1.0)) * 0.7 + 0.3
-    colors = np.array([DEVICE_COLORS[d % len(DEVICE_COLORS)] for d in range(len(names))])
+    colors = np.array([DEVICE_COLORS[d % len(DEVICE_COLORS)] for d in range(problem.platform.num_devices)])
     for size in np.unique(level).tolist():  # the same shape for all dots of a size, for the same reason
         at = level == size
         area = (8.0 + 60.0 * size / _LEVELS) * shrink
@@ -79,7 +79,12 @@ def plot_graph(problem: Problem, placement: Placement, ax: Axes | None = None) -
     ax.axis("off")
     handles = [
         Line2D(
-            [], [], marker="o", linestyle="", color=DEVICE_COLORS[d % len(DEVICE_COLORS)], label=plain_label(names[d])
+            [],
+            [],
+            marker="o",
+            linestyle="",
+            color=DEVICE_COLORS[d % len(DEVICE_COLORS)],
+            label=plain_label(placement.team_name(d)),
         )
         for d in used
     ]

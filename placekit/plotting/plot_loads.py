@@ -55,7 +55,8 @@ def plot_loads(result: Result, ax: Axes | None = None) -> Axes:
     lines = [result.objective * 1e3] if result.objective_name == "throughput" else []
     longest = max(*ends, *lines, 1e-9)
     for row, load in enumerate(loads):  # one column, to the right of every bar and line
-        text = f"{load.load_s * 1e3:.4g} ms, {load.num_ops} ops"
+        of_team = f", team {plain_label(load.team)}" if load.team else ""
+        text = f"{load.load_s * 1e3:.4g} ms, {load.num_ops} ops{of_team}"
         ax.text(longest * 1.03, row, text, va="center", fontsize=8, color=COLORS["text"])
     ax.set_xlim(0, longest * 1.3)
     ax.set_xlabel("time per sample (ms)")

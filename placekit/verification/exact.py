@@ -264,15 +264,32 @@ class ExactProblem:
 
     @cached_property
     def allowed(self) -> list[list[int]]:
-        """``[num_groups]`` devices that support all ops of the group, are no other than their pins, and hold them."""
+        """``[num_groups]`` devices that support all ops of the group, are no other than their pins, and hold them.
+
+        With teams the pins' devices are members of the group's team, others may be; there is none if a pin's cannot be.
+        """
         found = []
         for ops in self.groups:
             pins = {pin for op in ops if (pin := self.pinned[op]) is not None}
             size = sum(self.memory[op] for op in ops)
             able = [all(self.time[op][k] is not None for op in ops) for k in range(max(self.kind) + 1)]
-            devices = range(self.num_devices) if not pins else sorted(pins) if len(pins) == 1 else ()
-            found.append([d for d in devices if able[self.kind[d]] and fits(size, self.limit[d])])
+            can = [d for d in range(self.num_devices) if able[self.kind[d]] and fits(size, self.limit[d])]
+            if self.team_rule == "off":
+                found.append([d for d in can if not pins or pins == {d}])
+                continue
+            if self.team_rule == "equal" and pins:
+                can = [d for d in can if {self.kind[pin] for pin in pins} == {self.kind[d]}]
+            found.append(can if pins <= set(can) else [])
         return found
+
+    @property
+    def team_rule(self) -> str:
+        """Which devices may form a team: ``"off"``, ``"equal"`` or ``"any"``."""
+        return str(getattr(self.problem.objective, "teams", "off"))
+
+    def num_equals(self, device: int) -> int:
+        """Return how many devices there are of the kind of `device`."""
+        return self.kind.count(self.kind[device])
 
     @cached_property
     def alike(self) -> list[int]:

@@ -52,7 +52,7 @@ def enumerate_all(exact: ExactProblem, below: Fraction | None, max_steps: int = 
     """Look for a feasible placement with an objective below `below` seconds; for any feasible one if None."""
     if any(not devices for devices in exact.allowed):
         return Exhausted(True)
-    if len(exact.groups) > MAX_GROUPS or exact.num_ops > MAX_OPS:
+    if len(exact.groups) > MAX_GROUPS or exact.num_ops > MAX_OPS or exact.team_rule != "off":
         return Exhausted(False)
     search = _Search(exact, below, max_steps)
     try:

@@ -38,7 +38,7 @@ def reaches_below(exact: ExactProblem, below: Fraction) -> bool | None:
     variant = exact.problem.objective
     if not isinstance(variant, Throughput) or exact.problem.contiguity != "acyclic":
         return None
-    if variant.schedule == "gpipe" and any(exact.is_backward):
+    if (variant.schedule == "gpipe" and any(exact.is_backward)) or exact.team_rule != "off":
         return None
     if below <= 0 or any(not devices for devices in exact.allowed):
         return False

@@ -17,11 +17,17 @@ from placekit.verification.timeline import makespan
 
 __all__ = ["CONSTRAINTS", "broken_constraints", "objective"]
 
-CONSTRAINTS = ("support", "memory", "pin", "colocation", "contiguity", "order", "calls")
+CONSTRAINTS = ("support", "memory", "pin", "colocation", "team", "contiguity", "order", "calls")
 """What a placement can break; the last two are of the execution models."""
 
 
-def objective(exact: ExactProblem, device: list[int], step: list[int] | None = None) -> Fraction | None:
+Teams = list[tuple[int, ...]]
+"""Members of every team of several devices, rising; an op is on the first member of its team."""
+
+
+def objective(
+    exact: ExactProblem, device: list[int], step: list[int] | None = None, teams: Teams | None = None
+) -> Fraction | None:
     """Return the objective of a supported placement in seconds; None if it cannot be executed.
 
     Parameters
@@ -30,6 +36,8 @@ def objective(exact: ExactProblem, device: list[int], step: list[int] | None = N
         The problem.
     device, step
         ``[num_ops]`` device of every op, and its step if the placement has steps.
+    teams
+        Teams of several devices, for the throughput only.
 
     Raises
     ------
@@ -38,7 +46,7 @@ def objective(exact: ExactProblem, device: list[int], step: list[int] | None = N
     """
     variant = exact.problem.objective
     if isinstance(variant, Throughput):
-        return exact.seconds(_throughput(exact, device, variant))
+        return _throughput(exact, device, variant, teams or []) * exact.tick
     if isinstance(variant, SerialLatency):
         cost = Fraction(variant.subgraph_cost_s) * num_subgraphs(exact, device)
         return exact.seconds(sum(work(exact, device)) + sum(moved(exact, device))) + cost
@@ -71,16 +79,33 @@ def moved(exact: ExactProblem, device: list[int], ops: list[bool] | None = None)
     return total
 
 
-def _throughput(exact: ExactProblem, device: list[int], variant: Throughput) -> int:
-    """Return the largest load; under GPipe the largest forward load and the largest backward load together."""
+def _throughput(exact: ExactProblem, device: list[int], variant: Throughput, teams: Teams) -> Fraction:
+    """Return the largest load in ticks; under GPipe the largest forward and the largest backward load together.
+
+    The load of a team is one sample over the samples that its members do per tick, each for all ops of the team; its
+    passes have the share of it that they have of a sample (members of a team are equal where passes count).
+    """
     passes: list[list[bool] | None] = [None]
     if variant.schedule == "gpipe":
         passes = [[not backward for backward in exact.is_backward], exact.is_backward]
-    total = 0
+    join = max if variant.overlap else _sum
+    total = Fraction(0)
     for ops in passes:
-        pairs = zip(work(exact, device, ops), moved(exact, device, ops), strict=True)
-        total += max(max(pair) if variant.overlap else sum(pair) for pair in pairs)
+        busy, sent = work(exact, device, ops), moved(exact, device, ops)
+        loads = {d: Fraction(join(busy[d], sent[d])) for d in range(exact.num_devices)}
+        for members in teams:
+            alone = []
+            for d in members:
+                there = [d if own == members[0] else own for own in device]  # all of the team on this member
+                alone.append(join(work(exact, there, ops)[d], moved(exact, there, ops)[d]))
+            rate = Fraction(0) if 0 in alone else sum((Fraction(1, load) for load in alone), Fraction(0))
+            loads[members[0]] = 1 / rate if rate else Fraction(0)
+        total += max(loads.values())
     return total
+
+
+def _sum(a: int, b: int) -> int:
+    return a + b
 
 
 def num_subgraphs(exact: ExactProblem, device: list[int]) -> int:
@@ -135,26 +160,35 @@ def _offload_ends(exact: ExactProblem, device: list[int], step: list[int] | None
     return end
 
 
-def broken_constraints(exact: ExactProblem, device: list[int], step: list[int] | None = None) -> list[tuple[str, str]]:
+def broken_constraints(
+    exact: ExactProblem, device: list[int], step: list[int] | None = None, teams: Teams | None = None
+) -> list[tuple[str, str]]:
     """Return (constraint, one sentence) for every constraint that a placement breaks; one of each kind at most."""
     first: dict[str, str] = {}
-    for constraint, message in _broken(exact, device, step):
+    for constraint, message in _broken(exact, device, step, teams or []):
         first.setdefault(constraint, message)
     return list(first.items())
 
 
-def _broken(exact: ExactProblem, device: list[int], step: list[int] | None) -> Iterator[tuple[str, str]]:
+def _broken(exact: ExactProblem, device: list[int], step: list[int] | None, teams: Teams) -> Iterator[tuple[str, str]]:
     names, devices = exact.problem.graph.op_names, exact.problem.platform.device_names
     able = True
-    for op, d in enumerate(device):
-        if exact.time[op][exact.kind[d]] is None:
-            able = False
-            yield "support", f"device {devices[d]!r} does not support op {names[op]!r}"
-        if exact.pinned[op] not in (None, d):
-            yield "pin", f"op {names[op]!r} is pinned to {devices[exact.pinned[op] or 0]!r}, not {devices[d]!r}"
+    holders = {members[0]: members for members in teams}
     used = [0] * exact.num_devices
-    for op, d in enumerate(device):
-        used[d] += exact.memory[op]
+    for op, first in enumerate(device):
+        members = holders.get(first, (first,))
+        for d in members:
+            used[d] += exact.memory[op]
+            if exact.time[op][exact.kind[d]] is None:
+                able = False
+                yield "support", f"device {devices[d]!r} does not support op {names[op]!r}"
+        if exact.pinned[op] not in (None, *members):
+            yield "pin", f"op {names[op]!r} is pinned to {devices[exact.pinned[op] or 0]!r}, not {devices[first]!r}"
+    rule = exact.team_rule
+    for members in teams:
+        if rule == "off" or (rule == "equal" and len({exact.kind[d] for d in members}) > 1):
+            able = able and rule != "off"
+            yield "team", f"devices {', '.join(devices[d] for d in members)} may not be a team: teams are {rule!r}"
     for d, limit in enumerate(exact.limit):
         if not fits(used[d], limit):
             yield (

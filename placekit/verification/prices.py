@@ -19,6 +19,11 @@ its capacity. And on every device the bytes stay within the limit. So
 .. math:: objective \ge \sum_v \min_{d \text{ allowed}} \Bigl( \sum_p (y_{dp} + s_{vp}) t_{vdp} + \mu_d m_v
           + \sum_n a_{nvd} \Bigr) - \sum_d \mu_d M_d .
 
+With teams a device works for its share of the samples only and holds everything: in every sum over devices the share
+of each is between 0 and 1, those of a team add up to 1, and the least over d is no more than their mean. So all of this
+holds as it is, but for s, which counts for :math:`s_v t_{vdp} / n` where n devices are of the kind of d, and not at all
+where teams mix kinds.
+
 If all weights are 0 and the value is above 0, then no placement keeps the memory limits. A cost per subgraph of the
 serial latency comes on top: either one device holds everything, or there are two subgraphs or more, one for every
 device that must be used.
@@ -94,6 +99,7 @@ def priced_value(
         for key, seconds in parts.items():
             handed[key] = handed.get(key, Fraction(0)) + seconds
 
+    in_teams = exact.team_rule == "equal"
     unit = _memory_unit(exact)
     value = Fraction(0)
     nothing = [Fraction(0)] * num_passes
@@ -104,7 +110,7 @@ def priced_value(
         for (_, at), d in options.items():
             cost = price[at] * size + handed.get((at, group), 0)
             for p in range(num_passes):
-                factor = work[at][p] + alone.get(group, nothing)[p]
+                factor = work[at][p] + alone.get(group, nothing)[p] / (exact.num_equals(d) if in_teams else 1)
                 if factor:
                     cost += factor * exact.seconds(sum(exact.ticks(op, d) for op in ops if pass_of[op] == p))
             cheapest = cost if cheapest is None else min(cheapest, cost)
@@ -171,6 +177,8 @@ def _check_rule(
         on_host = [w for d, at in enumerate(profile) if exact.is_host[d] for w in (*work[at], *transfer[at])]
         if alone or any(on_host):
             raise InvalidCertificateError("offload-latency: hosts run ops at the same time and have no weight")
+    if exact.team_rule == "any" and any(any(weights) for weights in alone.values()):
+        raise InvalidCertificateError("throughput: with teams of any devices no group has a weight of its own")
     both = isinstance(variant, Throughput) and variant.overlap
     for p in range(len(work[0])):
         pairs = [(work[at][p], transfer[at][p]) for at in profile]

@@ -67,7 +67,20 @@ def _largest_op(exact: ExactProblem, certificate: LargestOp) -> Fraction:
     if isinstance(exact.problem.objective, OffloadLatency):  # a host runs the ops of a group at the same time
         devices = exact.allowed[group]
         return exact.seconds(min(exact.ticks(certificate.op, d) for d in devices))
+    if exact.team_rule != "off":  # the largest team that there can be shares the samples
+        return _shared_ticks(exact, group) * exact.tick
     return exact.seconds(_least_ticks(exact, group))
+
+
+def _shared_ticks(exact: ExactProblem, group: int) -> Fraction:
+    """Return the least ticks per sample of a group on any team."""
+    ops, devices = exact.groups[group], exact.allowed[group]
+    alone = {d: sum(exact.ticks(op, d) for op in ops) for d in devices}
+    if 0 in alone.values():
+        return Fraction(0)
+    if exact.team_rule == "any":
+        return 1 / sum((Fraction(1, ticks) for ticks in alone.values()), Fraction(0))
+    return min(Fraction(ticks, exact.num_equals(d)) for d, ticks in alone.items())
 
 
 def fastest_everywhere(exact: ExactProblem) -> Fraction:

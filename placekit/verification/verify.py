@@ -202,20 +202,28 @@ def _placement(exact: ExactProblem, result: Result) -> tuple[list[Check], Fracti
     if device_of.keys() != set(ops):
         other = sorted(device_of.keys() ^ set(ops))[0]
         return [Check("placement", Outcome.FAILED, f"op {other!r} is not in both the result and the problem")], None
-    unknown = set(device_of.values()) - set(devices)
+    number = {name: d for d, name in enumerate(devices)}
+    held = {name: [name] if name in number else name.split("+") for name in device_of.values()}
+    unknown = {member for members in held.values() for member in members} - set(devices)
     if unknown:
         return [Check("placement", Outcome.FAILED, f"the problem has no device {min(unknown)!r}")], None
-    number = {name: d for d, name in enumerate(devices)}
-    device = [number[device_of[op]] for op in ops]
+    parts = {name: tuple(sorted(number[member] for member in members)) for name, members in held.items()}
+    twice = [d for members in set(parts.values()) for d in members]
+    if len(twice) != len(set(twice)):
+        shared = next(devices[d] for d in twice if twice.count(d) > 1)
+        return [Check("placement", Outcome.FAILED, f"device {shared!r} is in a team twice, or in two teams")], None
+    device = [parts[device_of[op]][0] for op in ops]
+    teams = sorted({members for members in parts.values() if len(members) > 1})
     step = None if step_of is None else [step_of[op] for op in ops]
     checks = [Check("placement", Outcome.CHECKED, f"every op has one of {len(devices)} devices")]
-    broken = dict(broken_constraints(exact, device, step))
+    broken = dict(broken_constraints(exact, device, step, teams))
     for constraint in CONSTRAINTS:
         if constraint in broken:
             checks.append(Check(constraint, Outcome.FAILED, broken[constraint]))
-        elif (kept := _kept(exact, constraint)) is not None:
+        elif (kept := _kept(exact, constraint, len(teams))) is not None:
             checks.append(Check(constraint, Outcome.CHECKED, kept))
-    value = None if "support" in broken else objective(exact, device, step)
+    is_scored = "support" not in broken and (not teams or exact.team_rule != "off")
+    value = None if not is_scored else objective(exact, device, step, teams)
     if value is None:
         return [*checks, Check("objective", Outcome.FAILED, "the placement cannot be executed")], None
     claimed = result.objective
@@ -226,7 +234,7 @@ def _placement(exact: ExactProblem, result: Result) -> tuple[list[Check], Fracti
     return [*checks, Check("objective", outcome, detail)], value
 
 
-def _kept(exact: ExactProblem, constraint: str) -> str | None:
+def _kept(exact: ExactProblem, constraint: str, num_teams: int) -> str | None:
     """Return in words what a placement that keeps a constraint keeps; None if the problem does not ask for it."""
     variant = exact.problem.objective
     if constraint == "support":
@@ -240,6 +248,8 @@ def _kept(exact: ExactProblem, constraint: str) -> str | None:
     if constraint == "colocation":
         bound = exact.num_ops - (max(exact.class_of) + 1)
         return "ops that must share a device do" if bound else None
+    if constraint == "team":
+        return f"{num_teams} teams of devices that may be one" if num_teams else None
     if constraint == "contiguity":
         return None if exact.problem.contiguity == "none" else f"the parts are {exact.problem.contiguity}"
     if constraint == "order":

@@ -27,6 +27,8 @@ def open_run(run: Run[O_co]) -> Contraction[O_co] | None:
     offer_single_devices(run)
     run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
     contraction = contract(run.problem)
+    if run.problem.objective.team_rule != "off":
+        return contraction  # pins to several devices leave no device, but perhaps a team
     nowhere = np.flatnonzero(~flatten(contraction).allowed.any(axis=1))
     if nowhere.size:
         run.prove_infeasible(cannot_share(contraction, int(nowhere[0])))

@@ -11,6 +11,7 @@ from placekit.coarsen import Contraction, contract
 from placekit.errors import InvalidProblemError
 from placekit.graph import topological_order
 from placekit.method import Method, Run
+from placekit.placement import Placement
 from placekit.solvers.generic.lines import needs_chain
 from placekit.solvers.generic.scoring import Scorer
 from placekit.stop import StopReason
@@ -24,10 +25,18 @@ MAX_BATCH = 256
 
 
 def offer_single_devices(run: Run) -> None:
-    """Offer everything on one device, for one device of every kind."""
-    platform = run.problem.platform
+    """Offer everything on one device, for one device of every kind; and on the largest teams, if there are teams."""
+    problem, platform = run.problem, run.problem.platform
     for kind in range(len(platform.kinds)):
-        run.offer(np.full(run.problem.graph.num_ops, platform.devices_of_kind(kind)[0]))
+        run.offer(np.full(problem.graph.num_ops, platform.devices_of_kind(kind)[0]))
+    if problem.objective.team_rule == "off":
+        return
+    everyone = list(range(platform.num_devices))
+    teams = [platform.devices_of_kind(kind) for kind in range(len(platform.kinds))]
+    for members in [*teams, *([everyone] if problem.objective.team_rule == "any" else [])]:
+        team = np.arange(platform.num_devices)
+        team[members] = members[0]
+        run.offer(Placement.of(problem, np.full(problem.graph.num_ops, members[0]), None, team))
 
 
 @dataclass(frozen=True, slots=True)

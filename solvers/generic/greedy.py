@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from placekit.coarsen import Contraction, contract
 from placekit.method import Method, Run
 from placekit.solvers.generic.lines import class_order, device_work_s, main_group, total_time_s
+from placekit.solvers.generic.teams.fixed import on_partitions
 from placekit.stop import StopReason
 
 __all__ = ["Greedy"]
@@ -40,6 +41,7 @@ class Greedy(Method):
 
     name = "greedy"
 
+    @on_partitions
     def run(self, run: Run) -> StopReason:
         """Offer one placement per sequence of devices."""
         contraction = contract(run.problem)

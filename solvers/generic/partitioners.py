@@ -44,6 +44,7 @@ from placekit.problem import Problem
 from placekit.solvers.backends.quiet import quiet_stdout
 from placekit.solvers.generic.lines import device_work_s, main_group, needs_chain, total_time_s
 from placekit.solvers.generic.repair import make_acyclic, move_to_allowed, relieve_memory
+from placekit.solvers.generic.teams.fixed import on_partitions
 from placekit.stop import StopReason
 
 __all__ = ["Metis", "PartitionParams", "Scotch", "WeightedGraph", "expand_nets"]
@@ -146,6 +147,7 @@ class _Partitioner(Method):
     argument = "expansion"
     params: PartitionParams
 
+    @on_partitions
     def run(self, run: Run) -> StopReason:
         """Partition, and offer the partition and its repairs."""
         contraction = contract(run.problem)

@@ -12,12 +12,12 @@ from placekit.contiguity import Contiguity
 from placekit.method import Method, Run
 from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE
-from placekit.solvers.generic.enumeration.items import items_of
-from placekit.solvers.generic.enumeration.method import Enumerate
+from placekit.solvers.generic.enumeration.method import Enumerate, num_placements
 from placekit.solvers.makespan.mechanisms import Without
 from placekit.solvers.sequence.quick_bounds import raise_quick_bounds
 from placekit.solvers.sequence.stages import Stage, run_stages
 from placekit.stop import StopReason
+from placekit.teams import no_teams
 
 __all__ = ["Auto", "plan"]
 
@@ -94,7 +94,7 @@ def with_enumeration(problem: Problem, stages: tuple[Stage, ...]) -> tuple[Stage
 
 
 def _is_enumerated_first(problem: Problem) -> bool:
-    return Enumerate().supports(problem) is None and items_of(problem).num_placements <= ENUMERATE_FIRST_UP_TO
+    return Enumerate().supports(problem) is None and num_placements(problem) <= ENUMERATE_FIRST_UP_TO
 
 
 def plan(problem: Problem) -> tuple[Stage, ...]:
@@ -116,6 +116,8 @@ def _serial(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: ARG001  
 
 
 def _throughput(problem: Problem, size: int) -> tuple[Stage, ...]:
+    if no_teams(problem) is not None:
+        return _teamed(problem.contiguity)
     of_contiguity = {Contiguity.ACYCLIC: _acyclic, Contiguity.CONVEX: _convex, Contiguity.NONE: _free}
     return of_contiguity[problem.contiguity](size)
 
@@ -173,6 +175,21 @@ def _without(stage: Stage, names: str) -> Stage:
 
 def _is_open(more_than: float, run: Run) -> bool:
     return run.gap is None or run.gap > more_than
+
+
+def _teamed(contiguity: Contiguity) -> tuple[Stage, ...]:
+    if contiguity is Contiguity.ACYCLIC:
+        return (
+            Stage("dpl", "the best chain along a few orders, over all teams"),
+            Stage("dp", "ideals inside the balance windows of that chain: usually the proof", 0.6),
+            Stage("local-search", "too many ideals for a proof: improve the chain, and other partitions", 0.5),
+            Stage("bound", "relaxations bound all of them"),
+        )
+    return (
+        Stage("dp", "the best acyclic placement is a start", 0.4, Contiguity.ACYCLIC),
+        Stage("local-search", "improve it with its teams, and with others", 0.5),
+        Stage("bound", "relaxations bound all of them"),
+    )
 
 
 def _acyclic(size: int) -> tuple[Stage, ...]:

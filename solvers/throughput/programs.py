@@ -6,12 +6,15 @@ from placekit.coarsen import Contraction, contract
 from placekit.contiguity import Contiguity
 from placekit.method import Run
 from placekit.objectives import Throughput
+from placekit.problem import Problem
 from placekit.solvers.assignment.cpsat.solve import AssignmentCpsat
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.ilp.solve import AssignmentIlp
+from placekit.solvers.assignment.teams import SpareRun, no_program
 from placekit.solvers.params import LocalSearchParams
-from placekit.solvers.throughput.dp.linear import LinearDpParams, offer_chains
+from placekit.solvers.throughput.dp.linear import LinearDpParams, offer_chains, offer_team_chains
 from placekit.solvers.throughput.local_search.multilevel import search
+from placekit.stop import StopReason
 
 __all__ = ["ThroughputCpsat", "ThroughputIlp", "offer_best_chains"]
 
@@ -24,20 +27,50 @@ START_SHARE = 0.1
 class ThroughputIlp(AssignmentIlp):
     """Exact throughput by integer programming."""
 
+    def supports(self, problem: Problem[Throughput]) -> str | None:
+        """Return None without teams, and with teams of equal devices and without pins."""
+        return no_program(problem)
+
+    def run(self, run: Run[Throughput]) -> StopReason:
+        """Build, start and solve; with teams the program of all spare teams."""
+        return super().run(_with_spare_teams(run))
+
     def start(self, run: Run[Throughput], contraction: Contraction[Throughput]) -> None:
         """Offer the best chains."""
-        offer_best_chains(run, contraction)
+        if not isinstance(run, SpareRun):
+            offer_best_chains(run, contraction)
 
 
 class ThroughputCpsat(AssignmentCpsat):
     """Exact throughput by constraint programming."""
 
+    def supports(self, problem: Problem[Throughput]) -> str | None:
+        """Return None without teams, and with teams of equal devices and without pins."""
+        return no_program(problem)
+
+    def run(self, run: Run[Throughput]) -> StopReason:
+        """Build, start and solve; with teams the program of all spare teams."""
+        return super().run(_with_spare_teams(run))
+
     def start(self, run: Run[Throughput], contraction: Contraction[Throughput]) -> None:
         """Offer the best chains, and search: a good placement sets a fine unit and closes slow devices at once."""
+        if isinstance(run, SpareRun):
+            return
         offer_best_chains(run, contraction)
         if contraction.allowed.size > LOCAL_SEARCH_FROM:
             with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
                 search(run, LocalSearchParams(patience=3, steps=100))
+
+
+def _with_spare_teams(run: Run[Throughput]) -> Run[Throughput]:
+    """Return the run, or one on spare teams, started from the best chains over all teams."""
+    if run.problem.objective.teams == "off":
+        return run
+    offer_team_chains(run)
+    inner = SpareRun(run)
+    if run.placement is not None:
+        inner.offer(inner.spare.encode(run.placement))
+    return inner
 
 
 def offer_best_chains(run: Run[Throughput], contraction: Contraction[Throughput]) -> None:

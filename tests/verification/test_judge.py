@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from strategies import MAKESPANS, TIMES_S, examples, placements, problems
+from strategies import MAKESPANS, TIMES_S, examples, placements, problems, teamed_placements, teamed_problems
 
 from placekit.evaluate import evaluate
 from placekit.objectives import Objective, OffloadLatency, SerialLatency, Throughput
@@ -21,6 +21,23 @@ OBJECTIVES: st.SearchStrategy[Objective] = st.one_of(
     st.builds(OffloadLatency, calls_per_device=st.integers(1, 3)),
     st.sampled_from(MAKESPANS),
 )
+
+
+@given(st.data())
+@settings(parent=examples(100), phases=[Phase.generate])
+def test_judges_agree_on_teams(data: st.DataObject) -> None:
+    """The same with teams of several devices, allowed or not."""
+    problem = data.draw(teamed_problems(max_ops=8, max_devices=5))
+    placement = data.draw(teamed_placements(problem))
+    said, exact = evaluate(problem, placement), ExactProblem.of(problem)
+    teams = [members for members in placement.teams if len(members) > 1]
+    device = placement.device_of_op.tolist()
+    broken = dict(broken_constraints(exact, device, None, teams))
+    assert broken.keys() == {violation.constraint for violation in said.violations}
+    if said.objective is not None and "team" not in broken:
+        value = objective(exact, device, None, teams)
+        assert value is not None
+        assert float(value) == pytest.approx(said.objective, rel=1e-12, abs=1e-300)
 
 
 @given(st.data())

@@ -24,7 +24,7 @@ loads are no larger than its true ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,7 @@ from ortools.sat.python import cp_model
 from placekit.solvers.assignment.cpsat.membership import ByDevice, BySlot, Membership, Values, interchangeable
 from placekit.solvers.assignment.flat import FlatProblem
 from placekit.solvers.assignment.ilp.slots import slot_chain
+from placekit.solvers.assignment.teams import Budget
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.cpsat import WatchedCpModel
 from placekit.solvers.backends.scale import TimeScale, scale_bytes
@@ -80,6 +81,8 @@ class CpsatModel:
         The order graph of the ops, if the parts must be convex; `flat` should not be ordered then.
     step
         Called whenever the program grows.
+    budgets
+        Rows of used slots (:mod:`placekit.solvers.assignment.teams`).
 
     Attributes
     ----------
@@ -99,6 +102,7 @@ class CpsatModel:
         times_paid: int | None = None,
         convexity: Convexity | None = None,
         step: Callable[[], None] = no_step,
+        budgets: Sequence[Budget] = (),
     ) -> None:
         self.flat = flat = _narrow(flat, ceiling_s)
         self.proto = WatchedCpModel(step)
@@ -122,7 +126,9 @@ class CpsatModel:
         self.convexity = convexity
         self._time = self.scale.floor(flat.time_s, self.most + 1)
         self._net_time = self.scale.floor(flat.net_time_s, self.most + 1)
+        self.held: dict[int, cp_model.IntVar] = {}
         self._constrain_memory()
+        self._constrain_budgets(budgets)
         self._constrain_cuts()
         if convexity is not None:
             self._constrain_convexity(convexity)
@@ -139,6 +145,16 @@ class CpsatModel:
                 sizes, most = scale_bytes(self.flat.memory_bytes[classes], limit)
                 x = [self.membership.x[c, s] for c in classes]
                 self.proto.add(cp_model.LinearExpr.weighted_sum(x, sizes.tolist()) <= most)
+
+    def _constrain_budgets(self, budgets: Sequence[Budget]) -> None:
+        for s in range(self.num_slots if budgets else 0):
+            held = self.held[s] = self.proto.new_bool_var(f"held_{s}")
+            for c in range(self.num_classes):
+                if (c, s) in self.membership.x:
+                    self.proto.add_implication(self.membership.x[c, s], held)
+        for budget in budgets:
+            takes = budget.takes[self.membership.device_of_slot].tolist()
+            self.proto.add(cp_model.LinearExpr.weighted_sum(list(self.held.values()), takes) <= budget.most)
 
     def forbid_together(self, device: NDArray[np.int64]) -> bool:
         """Close the sets of classes that overfill a device by less than the rounding of the sizes.
@@ -244,7 +260,7 @@ class CpsatModel:
             values[variable.index] = int(inside.any() and not inside.all())
         if self.convexity is not None:
             values |= self._encode_convexity(self.convexity, slot)
-        for s, variable in self.slot_used.items():
+        for s, variable in (*self.slot_used.items(), *self.held.items()):
             values[variable.index] = int((slot == s).any())
         for p, level in enumerate(self.level):
             values[level.index] = max(

@@ -25,7 +25,7 @@ ordered form is ours.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -45,6 +45,7 @@ from placekit.solvers.assignment.ilp.membership import (
     linear_row,
 )
 from placekit.solvers.assignment.ilp.slots import slot_chain
+from placekit.solvers.assignment.teams import Budget
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.pulp_highs import WatchedLp
 
@@ -66,6 +67,8 @@ class IlpModel:
         it alone takes longer, so those places are closed, and a net that costs more only needs to cost more than the
         ceiling. That keeps every coefficient of the program between 0 and about `CEILING`: solvers work with absolute
         tolerances, and are wrong where coefficients differ by more than their precision.
+    budgets
+        Rows of used slots (:mod:`placekit.solvers.assignment.teams`).
 
     step
         Called whenever the program grows.
@@ -78,7 +81,13 @@ class IlpModel:
         Seconds per unit of the model's objective. Dividing by it is exact to one rounding (relative 1.1e-16).
     """
 
-    def __init__(self, contraction: Contraction, ceiling_s: float | None, step: Callable[[], None] = no_step) -> None:
+    def __init__(
+        self,
+        contraction: Contraction,
+        ceiling_s: float | None,
+        step: Callable[[], None] = no_step,
+        budgets: Sequence[Budget] = (),
+    ) -> None:
         self.contraction = contraction = _narrow(contraction, ceiling_s)
         problem = contraction.problem
         loads = problem.objective.loads(problem) or Loads()
@@ -100,7 +109,9 @@ class IlpModel:
         self.loads: list[tuple[str, pulp.LpAffineExpression]] = []
         self.device_used: dict[int, pulp.LpVariable] = {}
         self.covers: set[tuple[int, ...]] = set()
+        self.held: dict[int, pulp.LpVariable] = {}
         self._constrain_memory()
+        self._constrain_budgets(budgets)
         self._constrain_cuts()
         if problem.contiguity is Contiguity.CONVEX:
             self._constrain_convexity()
@@ -120,6 +131,18 @@ class IlpModel:
             if limit is not None and size[fits].sum() > limit:
                 parts = [(self.membership.at(int(c), s), float(size[c] / limit)) for c in fits]
                 self.lp.addConstraint(linear_row(*parts) <= 1, f"memory_{s}")
+
+    def _constrain_budgets(self, budgets: Sequence[Budget]) -> None:
+        """At most so many devices in the slots that hold classes."""
+        for s in range(self.num_slots if budgets else 0):
+            held = self.held[s] = self.lp.add_variable(f"held_{s}", cat="Binary")
+            for c in np.flatnonzero(self.contraction.allowed[:, self.membership.slot_device[s]]).tolist():
+                row = linear_row((self.membership.at(c, s), 1.0), (([(held, 1.0)], 0.0), -1.0))
+                self.lp.addConstraint(row <= 0, f"held_{c}_{s}")
+        for at, budget in enumerate(budgets):
+            takes = budget.takes[self.membership.slot_device].tolist()
+            row = pulp.LpAffineExpression([(self.held[s], take) for s, take in enumerate(takes) if take])
+            self.lp.addConstraint(row <= budget.most, f"budget_{at}")
 
     def forbid_together(self, device_of_op: NDArray[np.int64]) -> None:
         """Close the sets of classes that overfill a device by less than the solver's tolerance.
@@ -228,7 +251,7 @@ class IlpModel:
             values[variable] = float(inside.any() and not inside.all())
         if self.left:
             values |= self._encode_convexity(slot[contraction.class_of_op])
-        for s, variable in self.device_used.items():
+        for s, variable in (*self.device_used.items(), *self.held.items()):
             values[variable] = float((slot == s).any())
         for level in self.level.values():
             values[level] = 0.0

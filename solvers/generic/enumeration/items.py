@@ -1,8 +1,9 @@
 r"""What an enumeration decides: items one after the other, each to one of a few places.
 
-An *item* is a class of ops that share a device, a *place* a device. Where a device may make several calls
-an item is an op and a place is a call that a device may make. Items come in topological order of their first ops. The
-devices of a group of equals are opened in the order of their indices, because every placement can be renamed so.
+An *item* is a class of ops that share a device, a *place* a device, or a team of devices under its first member. For
+`OffloadLatency` with several calls per device an item is an op and a place is a call that a device may make. Items come
+in topological order of their first ops. The devices of a group of equals are opened in the order of their indices,
+because every placement can be renamed so.
 
 Shapes: ``B`` beginnings, of which the first ``k`` items have places; ``I`` items, ``P`` places, ``V`` ops, ``D``
 devices.
@@ -10,6 +11,7 @@ devices.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +21,9 @@ from numpy.typing import NDArray
 from placekit.contiguity import Contiguity
 from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.graph import sum_by, topological_order
+from placekit.objectives import OffloadLatency
 from placekit.problem import Problem
+from placekit.teams import teams_of
 
 __all__ = ["Beginnings", "Items", "items_of"]
 
@@ -43,6 +47,8 @@ class Items:
         ``[I, P]`` where each item may go.
     opened_after
         ``[P]`` device that must be in use before the place's own; -1 for none.
+    teams
+        Members of every team of several devices by the first; empty without teams.
     """
 
     problem: Problem
@@ -51,6 +57,7 @@ class Items:
     slot_of_place: NDArray[np.int64]
     allowed: NDArray[np.bool_]
     opened_after: NDArray[np.int64]
+    teams: Mapping[int, tuple[int, ...]]
 
     @property
     def num_items(self) -> int:
@@ -97,10 +104,12 @@ class Items:
     def _keeps_memory(self, beginnings: Beginnings) -> NDArray[np.bool_]:
         device = self.device_of_place[beginnings]
         keeps = np.ones(len(beginnings), dtype=bool)
-        for d, target in enumerate(self.problem.platform.devices):
-            if target.memory_bytes is not None:
+        targets = self.problem.platform.devices
+        for d in range(len(targets)):
+            limits = [limit for m in self.teams.get(d, (d,)) if (limit := targets[m].memory_bytes) is not None]
+            if limits:
                 used = (device == d) @ self._num_bytes[: device.shape[1]]
-                keeps &= used <= target.memory_bytes * (1 + 2 * MEMORY_TOLERANCE)  # the judge has the last word
+                keeps &= used <= min(limits) * (1 + 2 * MEMORY_TOLERANCE)  # the judge has the last word
         return keeps
 
     def _keeps_together(self, beginnings: Beginnings) -> NDArray[np.bool_]:
@@ -164,23 +173,21 @@ class Items:
         return senders[along], receivers[along]
 
 
-def items_of(problem: Problem, calls_per_device: int = 1) -> Items:
-    """Return the items and places of `problem`. O(ops * devices + edges log edges).
-
-    Parameters
-    ----------
-    problem
-        The problem.
-    calls_per_device
-        Calls that a device other than a host may make; with several, ops of one class are items of their own.
-    """
+def items_of(problem: Problem, team_of_device: NDArray[np.int64] | None = None) -> Items:
+    """Return the items and places of `problem`, with fixed teams if given. O(ops * devices + edges log edges)."""
     graph, platform, costs = problem.graph, problem.platform, problem.costs
     num_devices = platform.num_devices
     class_allowed = np.ones((problem.num_classes, num_devices), dtype=bool)
     np.logical_and.at(class_allowed, problem.op_class, costs.supported[:, platform.kind_of_device])
+    alone = np.arange(num_devices)
+    team = alone if team_of_device is None else team_of_device
+    members = {each[0]: each for each in teams_of(team)}
+    for first, each in members.items():
+        class_allowed[:, first] = class_allowed[:, each].all(axis=1)
     for op in np.flatnonzero(problem.pinned >= 0).tolist():
-        class_allowed[problem.op_class[op], np.arange(num_devices) != problem.pinned[op]] = False
-    calls = min(calls_per_device, graph.num_ops)
+        class_allowed[problem.op_class[op], alone != team[problem.pinned[op]]] = False
+    calls = problem.objective.calls_per_device if isinstance(problem.objective, OffloadLatency) else 1
+    calls = min(calls, graph.num_ops)
     label = problem.op_class if calls == 1 else np.arange(graph.num_ops)
     # items in topological order of their first ops
     _, first_at, of_order = np.unique(label[graph.order], return_index=True, return_inverse=True)
@@ -193,6 +200,7 @@ def items_of(problem: Problem, calls_per_device: int = 1) -> Items:
     places = [
         (d, slot)
         for d, device in enumerate(platform.devices)
+        if team[d] == d
         for slot in range(1 if device.is_host or calls == 1 else calls)
     ]
     device_of_place = np.array([d for d, _ in places], dtype=np.int64)
@@ -202,16 +210,19 @@ def items_of(problem: Problem, calls_per_device: int = 1) -> Items:
         device_of_place,
         np.array([slot for _, slot in places], dtype=np.int64),
         allowed[:, device_of_place],
-        _opened_after(platform.kind_of_device, allowed)[device_of_place],
+        _opened_after(platform.kind_of_device, allowed, members)[device_of_place],
+        {first: each for first, each in members.items() if len(each) > 1},
     )
 
 
-def _opened_after(kind: NDArray[np.int64], allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """``[D]`` the device before each one in its group of equals; -1 for the first."""
+def _opened_after(
+    kind: NDArray[np.int64], allowed: NDArray[np.bool_], members: Mapping[int, tuple[int, ...]]
+) -> NDArray[np.int64]:
+    """``[D]`` the device before each one in its group of equals, as first members of their teams; -1 for the first."""
     before = np.full(len(kind), -1)
-    last: dict[tuple[int, bytes], int] = {}
-    for d in range(len(kind)):
-        key = int(kind[d]), allowed[:, d].tobytes()
+    last: dict[tuple[tuple[int, ...], bytes], int] = {}
+    for d, each in sorted(members.items()):
+        key = tuple(sorted(kind[list(each)].tolist())), allowed[:, d].tobytes()
         before[d] = last.get(key, -1)
         last[key] = d
     return before

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +20,10 @@ from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.enumeration.items import Beginnings, Items, items_of
 from placekit.solvers.generic.enumeration.orders import best_order
 from placekit.solvers.generic.enumeration.scores import Score, score_for
+from placekit.solvers.generic.teams.partitions import partitions
 from placekit.stop import StopReason
 
-__all__ = ["MAX_PLACEMENTS", "Enumerate", "is_small"]
+__all__ = ["MAX_PLACEMENTS", "Enumerate", "is_small", "num_placements"]
 
 MAX_PLACEMENTS = 4.0**10
 """Placements that are no problem: seconds, if no bound helped."""
@@ -33,10 +36,42 @@ ROUNDING = 1e-12
 NAME = "all placements"
 
 
+MAX_PARTITIONS = 1000
+"""Partitions of the devices into teams that are looked at."""
+MAX_TEAMED = 8
+"""Devices up to which partitions are counted."""
+
+
 def is_small(problem: Problem) -> bool:
     """Return True if `problem` has few enough placements."""
-    size = items_of(problem).num_placements
+    size = num_placements(problem)
     return size <= MAX_PLACEMENTS and (not isinstance(problem.objective, Makespan) or problem.graph.num_ops <= MAX_OPS)
+
+
+def num_placements(problem: Problem) -> float:
+    """Return the number of placements, of every partition into teams; infinity for more than `MAX_PARTITIONS`."""
+    if problem.objective.team_rule == "off":
+        return items_of(problem).num_placements
+    if problem.platform.num_devices > MAX_TEAMED:
+        return math.inf
+    total, found = 0.0, list(itertools.islice(partitions(problem), MAX_PARTITIONS + 1))
+    if len(found) > MAX_PARTITIONS:
+        return math.inf
+    for teams in found:
+        total += items_of(problem, teams).num_placements
+        if total > MAX_PLACEMENTS:
+            return math.inf
+    return total
+
+
+class _Branch(NamedTuple):
+    """Beginnings of one partition into teams, all of them with the same number of items."""
+
+    least_s: float
+    beginnings: Beginnings
+    items: Items
+    score: Score
+    teams: NDArray[np.int64] | None
 
 
 class Enumerate(Method):
@@ -61,29 +96,32 @@ class Enumerate(Method):
         if score_for(items) is None:
             return f"it has no score for objective {problem.objective.name}"
         if not is_small(problem):
-            return f"it has {items.num_placements:.1e} placements; {MAX_PLACEMENTS:.1e} can be enumerated"
+            return f"it has {num_placements(problem):.1e} placements; {MAX_PLACEMENTS:.1e} can be enumerated"
         return None
 
     def run(self, run: Run) -> StopReason:
         """Enumerate until nothing is left, or told to stop."""
         offer_single_devices(run)
-        items = items_of(run.problem)
-        score = score_for(items)
-        assert score is not None  # `supports` looked
-        # the last one is next: beginnings, and the least score of any of them
-        stack: list[tuple[float, Beginnings]] = [(0.0, np.zeros((1, 0), dtype=np.int8))]
-        while stack:
+        has_teams = run.problem.objective.team_rule != "off"
+        stack = [_root(run.problem, teams) for teams in (partitions(run.problem) if has_teams else (None,))]
+        while stack:  # the last one is next
             reason = run.should_stop()
             if reason is not None:
                 if reason is not StopReason.PROVED:
-                    _raise_bound(run, min(least for least, _ in stack))
+                    _raise_bound(run, min(branch.least_s for branch in stack))
                 return reason
-            _, beginnings = stack.pop()
-            stack += _extend(run, items, score, beginnings)
+            stack += _extend(run, stack.pop())
         if run.objective is None:
             return run.prove_infeasible(clash())
         _raise_bound(run, math.inf)
         return run.should_stop() or StopReason.FINISHED
+
+
+def _root(problem: Problem, teams: NDArray[np.int64] | None) -> _Branch:
+    items = items_of(problem, teams)
+    score = score_for(items)
+    assert score is not None  # `supports` looked
+    return _Branch(0.0, np.zeros((1, 0), dtype=np.int8), items, score, teams)
 
 
 def _raise_bound(run: Run, left_s: float) -> None:
@@ -98,25 +136,26 @@ def _most_s(run: Run) -> float:
     return math.inf if run.objective is None else run.objective * (1 - ROUNDING)
 
 
-def _extend(run: Run, items: Items, score: Score, beginnings: Beginnings) -> list[tuple[float, Beginnings]]:
+def _extend(run: Run, branch: _Branch) -> list[_Branch]:
     """Return chunks of the beginnings with one item more, the best last; offer them if they are whole."""
-    longer = items.extended(beginnings)
+    items = branch.items
+    longer = items.extended(branch.beginnings)
     longer = longer[items.is_contiguous(longer)]
-    values = score(longer)
+    values = branch.score(longer)
     is_open = values < _most_s(run)
     longer, values = longer[is_open], values[is_open]
     order = np.argsort(values, kind="stable")
     longer, values = longer[order], values[order]
     if longer.shape[1] == items.num_items:
-        _offer(run, items, longer, values)
+        _offer(run, branch, longer, values)
         return []
     starts = range(0, len(longer), CHUNK)
-    return [(float(values[at]), longer[at : at + CHUNK]) for at in reversed(starts)]
+    return [branch._replace(least_s=float(values[at]), beginnings=longer[at : at + CHUNK]) for at in reversed(starts)]
 
 
-def _offer(run: Run, items: Items, places: Beginnings, values: NDArray[np.float64]) -> None:
+def _offer(run: Run, branch: _Branch, places: Beginnings, values: NDArray[np.float64]) -> None:
     """Let the judge score whole placements as long as they may be better than the best known."""
-    problem = run.problem
+    problem, items = run.problem, branch.items
     run.count_evaluations(len(places))
     for row, value in zip(places.astype(np.int64), values.tolist(), strict=True):
         if value >= _most_s(run):
@@ -131,4 +170,4 @@ def _offer(run: Run, items: Items, places: Beginnings, values: NDArray[np.float6
                 continue
             step = np.empty(len(device), dtype=np.int64)
             step[found[1]] = np.arange(len(device))
-        run.offer(Placement.of(problem, device, step))
+        run.offer(Placement.of(problem, device, step, branch.teams))

@@ -70,8 +70,29 @@ def _throughput(items: Items, objective: Throughput, beginnings: Beginnings) -> 
     total = np.zeros(len(beginnings))
     for ops in [~backward, backward] if separate else [np.ones_like(backward)]:
         work, moved = _work(items, device, ops), _moved(items, device, ops)
-        total += (np.maximum(work, moved) if objective.overlap else work + moved).max(axis=1)
+        load = np.maximum(work, moved) if objective.overlap else work + moved
+        for first, members in items.teams.items():
+            load[:, first] = _team_load(items, objective, device, ops, first, members)
+        total += load.max(axis=1)
     return total
+
+
+def _team_load(
+    items: Items,
+    objective: Throughput,
+    device: NDArray[np.int64],
+    ops: NDArray[np.bool_],
+    first: int,
+    members: tuple[int, ...],
+) -> NDArray[np.float64]:
+    """``[B]`` seconds per sample of a team: it grows with the load of every member."""
+    rate = np.zeros(len(device))
+    for d in members:
+        there = np.where(device == first, d, device)
+        work, moved = _work(items, there, ops)[:, d], _moved(items, there, ops)[:, d]
+        with np.errstate(divide="ignore"):  # a member that needs no time
+            rate += 1 / (np.maximum(work, moved) if objective.overlap else work + moved)
+    return np.asarray(1 / rate, dtype=np.float64)
 
 
 def _serial_latency(items: Items, objective: SerialLatency, beginnings: Beginnings) -> NDArray[np.float64]:

@@ -12,6 +12,9 @@ feasible objective with
    \quad \sum_g u_g \ge 2, \quad u_g \text{ integer}
 
 (with overlap, work and cuts are two rows instead of one). The smaller of the two cases is the bound.
+
+With teams of equal devices, :math:`u_g` counts teams: a team of :math:`r` devices has :math:`r` times its load of work
+and cuts, and the memory of one device. Either the largest team of a kind holds everything, or there are two teams.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ def memory_forced_cuts(
     """
     machines = machines_of(problem)
     num_devices = int(machines.count.sum())
-    if not machines.has_home or machines.num_classes < 2 or num_devices < 2:
+    if not machines.has_home or machines.num_classes < 2 or num_devices < 2 or machines.largest_team is None:
         return None
     if machines.num_classes > MAX_CLASSES:
         logger.info("no minimum cut for %d classes; the limit is %d", machines.num_classes, MAX_CLASSES)
@@ -111,5 +114,6 @@ def one_device_s(machines: Machines) -> float:
     able = machines.allowed.all(axis=0) & (size * (1 - 1e-12) <= machines.memory_limit_bytes)
     if not able.any():
         return math.inf
-    load_s = float(machines.time_s.sum(axis=(0, 2))[able].min())
+    shared_s = machines.time_s.sum(axis=(0, 2)) / machines.largest_team
+    load_s = float(shared_s[able].min())
     return round_down(load_s * (1 - 1e-12), 1.0) or 0.0

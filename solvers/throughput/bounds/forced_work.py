@@ -5,7 +5,8 @@ every feasible placement the classes :math:`F` on :math:`U` satisfy :math:`\sum_
 and the devices of :math:`U` do their work: a knapsack over whole classes. So the unrelated-machines program
 (:mod:`placekit.solvers.throughput.bounds.machines`) stays below every feasible objective when
 :math:`f_v = \sum_{g \in U} z_{vg}` must be 0 or 1, and is above the linear one wherever the knapsack's rounding costs
-something. The dual bound of a branch and bound is below that program's optimum at any time.
+something. The dual bound of a branch and bound is below that program's optimum at any time. With teams of any devices a
+class can be on both sides: nothing is forced.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def memory_forced_work(
     size = machines.contraction.memory_bytes
     held = float((machines.count * machines.memory_limit_bytes)[is_limited].sum())
     is_stranded = (machines.allowed & is_limited).sum(axis=1) == 0
-    if not machines.has_home or is_limited.all() or not is_limited.any():
+    if not machines.has_home or is_limited.all() or not is_limited.any() or machines.largest_team is None:
         return None
     if float(size[~is_stranded].sum()) <= held:
         return None  # nothing is forced but the stranded classes, which the linear program sees

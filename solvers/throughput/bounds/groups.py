@@ -24,6 +24,8 @@ class Machines:
     ----------
     contraction
         The contracted problem.
+    groups
+        Devices of each group: equals; with teams all devices of a kind, wherever pins are.
     passes
         The passes that the schedule separates: one pass of everything, or forward and backward.
     count
@@ -38,9 +40,13 @@ class Machines:
         ``[num_classes, num_groups]`` True where a device of the group can hold the class.
     has_overlap
         True if a device's load is the larger of work and transfers, not their sum.
+    largest_team
+        ``[num_groups]`` devices of the group that can share the samples of a class, 1 without teams; None if devices of
+        different groups can.
     """
 
     contraction: Contraction
+    groups: tuple[tuple[int, ...], ...]
     passes: tuple[tuple[int, ...], ...]
     count: NDArray[np.int64]
     time_s: NDArray[np.float64]
@@ -48,6 +54,7 @@ class Machines:
     memory_limit_bytes: NDArray[np.float64]
     allowed: NDArray[np.bool_]
     has_overlap: bool
+    largest_team: NDArray[np.int64] | None
 
     @property
     def num_classes(self) -> int:
@@ -81,22 +88,43 @@ def machines_of(problem: Problem[Throughput], upper_bound_s: float | None = None
     platform = problem.platform
     separate = objective.schedule == "gpipe" and bool(problem.graph.is_backward.any())
     passes: tuple[tuple[int, ...], ...] = ((0,), (1,)) if separate else ((0, 1),)
-    first = [group[0] for group in contraction.interchangeable]
+    groups = contraction.interchangeable
+    if objective.teams != "off":
+        groups = tuple(tuple(platform.devices_of_kind(kind)) for kind in range(len(platform.kinds)))
+    first = [group[0] for group in groups]
+    count = np.array([len(group) for group in groups], dtype=np.int64)
+    largest_team = {"off": np.ones_like(count), "equal": count, "any": None}[objective.teams]
     kinds = platform.kind_of_device[first]
     limits = np.array([math.inf if device.memory_bytes is None else device.memory_bytes for device in platform.devices])
     limits = limits[first] * (1 + 2 * MEMORY_TOLERANCE)  # twice: the judge's sum is rounded, too
     time_s = np.stack([contraction.time_s[:, kinds][:, :, list(p)].sum(axis=2) for p in passes], axis=2)
     net_time_s = np.stack([contraction.net_time_s[:, kinds][:, :, list(p)].sum(axis=2) for p in passes], axis=2)
-    allowed = contraction.allowed[:, first] & (contraction.memory_bytes[:, None] <= limits)
-    if upper_bound_s is not None:
-        allowed &= time_s.sum(axis=2) <= upper_bound_s * (1 + 1e-9)
+    allowed = contraction.allowed[:, first] if objective.teams == "off" else _team_kinds(contraction, first)
+    allowed = allowed & (contraction.memory_bytes[:, None] <= limits)
+    if upper_bound_s is not None and largest_team is not None:
+        allowed &= time_s.sum(axis=2) <= upper_bound_s * (1 + 1e-9) * largest_team
     return Machines(
         contraction,
+        groups,
         passes,
-        np.array([len(group) for group in contraction.interchangeable], dtype=np.int64),
+        count,
         np.where(allowed[:, :, None], time_s, 0.0),
         net_time_s,
         limits,
         allowed,
         objective.overlap,
+        largest_team,
     )
+
+
+def _team_kinds(contraction: Contraction[Throughput], first: list[int]) -> NDArray[np.bool_]:
+    """``[num_classes, num_groups]`` where a class can be on a team with devices of each kind; `first` is one of each.
+
+    With teams of equal devices the team is of the kind of the devices that the class is pinned to.
+    """
+    supported = contraction.supported[:, first]
+    if contraction.problem.objective.teams == "any":
+        return supported
+    kinds = contraction.problem.platform.kind_of_device
+    elsewhere = np.stack([contraction.pins[:, kinds != kinds[d]].any(axis=1) for d in first], axis=1)
+    return np.asarray(supported & ~elsewhere)

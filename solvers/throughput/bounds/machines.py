@@ -13,6 +13,10 @@ linear program
 is below every feasible objective (:math:`p`: the passes that the schedule separates; one of everything under 1F1B).
 Transfers are left out, so it holds with overlap, too, and under any contiguity.
 
+With teams :math:`z_{vg}` is the share of the samples of class :math:`v` that devices of kind :math:`g` take. A member
+of a team works for its share only and holds everything, so work and bytes are bounded as before; a class by itself
+takes :math:`t_{vgp} / n_g` on the largest team of its kind. Where teams mix kinds, no row is left for single classes.
+
 The solver is not trusted: from its multipliers :math:`y_{gp}, s_{vp}, \mu_g \ge 0`, whatever they are, weak duality
 gives a bound by hand. Scaled so that :math:`\sum_g n_g y_{gp} + \sum_v s_{vp} \le 1` for every pass,
 multiplying the rows and adding them up yields
@@ -98,8 +102,11 @@ class MachineProgram:
             for g in range(machines.num_groups):
                 terms = {share[v, g]: float(time[v, g, p]) for v in np.flatnonzero(machines.allowed[:, g]).tolist()}
                 work_row[g, p] = program.row({**terms, of_pass: -float(machines.count[g])}, high=0.0)
+            if machines.largest_team is None:
+                continue
+            alone = time[:, :, p] / machines.largest_team
             for v, groups in enumerate(homes):
-                terms = {share[v, g]: float(time[v, g, p]) for g in groups}
+                terms = {share[v, g]: float(alone[v, g]) for g in groups}
                 op_row[v, p] = program.row({**terms, of_pass: -1.0}, high=0.0)
         size = machines.contraction.memory_bytes
         for g, limit in enumerate(machines.memory_limit_bytes.tolist()):
@@ -171,7 +178,9 @@ def _by_duality(
     time = machines.time_s / program.unit_s
     size = machines.contraction.memory_bytes
     limit = np.where(np.isfinite(machines.memory_limit_bytes), machines.memory_limit_bytes, 1.0)
-    price = ((y[None, :, :] + s[:, None, :]) * time).sum(axis=2) + mu * size[:, None] / limit
+    sharing = np.ones(machines.num_groups) if machines.largest_team is None else machines.largest_team
+    weight = y[None, :, :] + s[:, None, :] / sharing[:, None]
+    price = (weight * time).sum(axis=2) + mu * size[:, None] / limit
     cheapest = np.where(machines.allowed, price, math.inf).min(axis=1).tolist()
     spent = (mu * machines.count).tolist()
     error = 1e-14 * (math.fsum(cheapest) + math.fsum(spent))  # each term: a handful of roundings of 1.1e-16
@@ -184,7 +193,10 @@ def _certificate(
 ) -> Prices:
     """Return the multipliers for the verifier: one profile per group of devices; `price` in seconds per byte."""
     contraction = machines.contraction
-    group_of = {d: g for g, group in enumerate(contraction.interchangeable) for d in group}
+    if contraction.problem.objective.schedule == "gpipe" and y.shape[1] == 1:
+        # without backward ops there is nothing in the second pass, which the certificate has to weigh all the same
+        y, s = (np.pad(weights, ((0, 0), (0, 1))) for weights in (y, s))
+    group_of = {d: g for g, group in enumerate(machines.groups) for d in group}
     leader = contraction.leader.tolist()
     limited = np.isfinite(machines.memory_limit_bytes)
     return Prices(

@@ -18,6 +18,7 @@ from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
 from placekit.solvers.throughput.bounds.forced_work import memory_forced_work
 from placekit.solvers.throughput.bounds.machines import certified_machines
 from placekit.stop import StopReason
+from placekit.teams import no_teams
 from placekit.verification.certificates import Certificate
 
 __all__ = ["ThroughputBound", "lower_bounds"]
@@ -90,6 +91,8 @@ def lower_bounds(
     most = max(len(problem.platform.devices_of_kind(kind)) for kind in range(len(problem.platform.kinds)))
     if problem.contiguity is Contiguity.ACYCLIC:
         most = 1
+    if no_teams(problem) is not None:
+        most = 0
     for num_detailed in range(1, most + 1):
         best_s = max(bound_s for bound_s, _ in found)
         if left_s() <= 0 or (upper_bound_s is not None and best_s >= upper_bound_s * (1 - SOLVER_TOLERANCE)):

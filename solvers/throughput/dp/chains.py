@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from placekit.solvers.throughput.dp.ideals import IdealSet
 from placekit.solvers.throughput.dp.instance import Chain, unpack
-from placekit.solvers.throughput.dp.kernels import extend_chains
+from placekit.solvers.throughput.dp.kernels import extend_chains, extend_mixed_chains
 
 __all__ = ["ChainSearch"]
 
@@ -77,13 +77,15 @@ class ChainSearch:
         pins = np.repeat(np.arange(len(instance.net_offsets) - 1), np.diff(instance.net_offsets))
         sizes = np.diff(instance.net_offsets)
         largest, before = 0.0, np.zeros(instance.num_classes, dtype=bool)
-        for ideal, group in chain:
+        for ideal, at in chain:
+            crew = instance.crews[at]
+            group, size = crew.leads[0], crew.sizes[0]  # two passes have crews of one kind
             inside = unpack(ideal, instance.num_classes)
             block = inside & ~before
             touched = np.bincount(pins, weights=block[instance.net_pins], minlength=len(sizes))
             moved = float(instance.net_times[group, 0][(touched > 0) & (touched < sizes)].sum())
             busy = float(instance.times[group, 0][block].sum())
-            largest = max(largest, max(busy, moved) if instance.overlap else busy + moved)
+            largest = max(largest, (max(busy, moved) if instance.overlap else busy + moved) / size)
             before = inside
         return largest
 
@@ -95,73 +97,125 @@ class ChainSearch:
         lower_value, value = np.full(num_ideals, np.inf), np.full(num_ideals, np.inf)
         parent = np.full(num_ideals, -1, dtype=np.int64)
         end_state, end_value = None, limit_s
+        seconds = limit_s + (first_limit if instance.num_passes == 2 else 0.0)
+        slack = 1e-9 * float(ideals.work[ideals.full])
+        most_work = [instance.most_work_of(crew, seconds) + slack for crew in instance.crews]
+        floors: dict[tuple[int, ...], NDArray[np.float64]] = {}
         for state in instance.states():
             if not any(state):
                 start = np.array([ideals.empty])
                 reached[state] = Reached(start, np.zeros(1), start, start)
                 continue
             upper = ideals.candidates(state)
-            best_parent, best_group = np.full(len(upper), -1), np.full(len(upper), -1)
-            value[upper] = np.inf
-            for g, used in enumerate(state):
-                lower = reached[tuple(n - (h == g) for h, n in enumerate(state))] if used else None
+            best_parent, best_crew = np.full(len(upper), -1), np.full(len(upper), -1)
+            value[upper] = self._with_fewer(state, upper, floors)
+            for c, crew in enumerate(instance.crews):
+                lower = reached.get(_less(state, crew.devices))
                 if lower is None or not len(lower.ideals) or not len(upper):
                     continue
                 lower_value[lower.ideals] = lower.value
                 parent[upper] = -1
-                if not self._extend(g, upper, lower.ideals, first_limit, limit_s, lower_value, value, parent):
+                ends = upper, lower.ideals, most_work[c]
+                if not self._extend(c, ends, first_limit, limit_s, lower_value, value, parent):
                     return None
                 improved = parent[upper] >= 0
-                best_parent[improved], best_group[improved] = parent[upper][improved], g
+                best_parent[improved], best_crew[improved] = parent[upper][improved], c
             there = best_parent >= 0
-            reached[state] = Reached(upper[there], value[upper][there], best_parent[there], best_group[there])
+            reached[state] = Reached(upper[there], value[upper][there], best_parent[there], best_crew[there])
+            self._remember(state, upper, value[upper], floors)
             if there[upper == ideals.full].any() and value[ideals.full] < end_value:
                 end_state, end_value = state, float(value[ideals.full])
         if end_state is None:
             return limit_s, None
         return end_value, self._trace_back(end_state, reached)
 
+    def _with_fewer(
+        self, state: tuple[int, ...], upper: NDArray[np.int64], floors: Mapping[tuple[int, ...], NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """``[num_upper]`` the best value with fewer devices, which a chain to each must beat to be worth keeping.
+
+        With one device for every block nothing can be had with fewer: infinity.
+        """
+        least = np.full(len(upper), np.inf)
+        if self.instance.has_teams:
+            for g in range(len(state)):
+                before = floors.get(_less(state, tuple(int(h == g) for h in range(len(state)))))
+                if before is not None:
+                    least = np.minimum(least, before[upper])
+        return least
+
+    def _remember(
+        self,
+        state: tuple[int, ...],
+        upper: NDArray[np.int64],
+        value: NDArray[np.float64],
+        floors: dict[tuple[int, ...], NDArray[np.float64]],
+    ) -> None:
+        """Keep the best value to every ideal with the devices of `state` or fewer."""
+        if self.instance.has_teams:
+            everywhere = np.arange(len(self.ideals.bits))
+            floors[state] = self._with_fewer(state, everywhere, floors)
+            floors[state][upper] = value
+
     def _extend(
         self,
-        group: int,
-        upper: NDArray[np.int64],
-        lower: NDArray[np.int64],
+        at: int,
+        ends: tuple[NDArray[np.int64], NDArray[np.int64], float],
         first_limit: float,
         limit_s: float,
         lower_value: NDArray[np.float64],
         value: NDArray[np.float64],
         parent: NDArray[np.int64],
     ) -> bool:
-        """Append one block on a device of `group`; False if stopped."""
+        """Append one block of at most so much work between `ends` on a crew; False if stopped."""
         instance, ideals = self.instance, self.ideals
-        seconds = limit_s + (first_limit if instance.num_passes == 2 else 0.0)
+        upper, lower, most_work = ends
+        crew = instance.crews[at]
+        group, leads = crew.leads[0], list(crew.leads)
+        closed = ideals.closed[instance.row_of_crew[at]]
+        memory_limit = min(instance.memory_limits[g] for g in leads)
         step = max(1, PAIRS_PER_CALL // len(lower))
         for begin in range(0, len(upper), step):
             if self.should_stop():
                 return False
-            extend_chains(
-                upper[begin : begin + step],
-                lower,
-                ideals.work,
-                instance.most_work(group, seconds) + 1e-9 * float(ideals.work[ideals.full]),
-                ideals.bits,
-                ideals.times[group],
-                ideals.memory,
-                ideals.closed[group],
-                ideals.cut_offsets,
-                ideals.cut_nets,
-                ideals.cut_counts,
-                instance.net_times[group],
-                ideals.cut_times[group],
-                instance.memory_limits[group],
-                first_limit,
-                limit_s,
-                self.floor_s,
-                instance.overlap,
-                lower_value,
-                value,
-                parent,
-            )
+            pairs = upper[begin : begin + step], lower, ideals.work, most_work, ideals.bits
+            cuts = ideals.cut_offsets, ideals.cut_nets, ideals.cut_counts
+            if len(leads) == 1:
+                extend_chains(
+                    *pairs,
+                    ideals.times[group],
+                    ideals.memory,
+                    closed,
+                    *cuts,
+                    instance.net_times[group],
+                    ideals.cut_times[group],
+                    memory_limit,
+                    first_limit,
+                    limit_s,
+                    self.floor_s,
+                    instance.overlap,
+                    float(crew.sizes[0]),
+                    lower_value,
+                    value,
+                    parent,
+                )
+            else:
+                extend_mixed_chains(
+                    *pairs,
+                    np.ascontiguousarray(ideals.times[leads, 0]),
+                    ideals.memory,
+                    closed,
+                    *cuts,
+                    np.ascontiguousarray(instance.net_times[leads, 0]),
+                    np.ascontiguousarray(ideals.cut_times[leads, 0]),
+                    memory_limit,
+                    limit_s,
+                    instance.overlap,
+                    np.array(crew.sizes, dtype=np.float64),
+                    lower_value,
+                    value,
+                    parent,
+                )
         return True
 
     def _trace_back(self, state: tuple[int, ...], reached: Mapping[tuple[int, ...], Reached]) -> Chain:
@@ -171,10 +225,15 @@ class ChainSearch:
         while any(state):
             here = reached[state]
             at = int(np.flatnonzero(here.ideals == ideal)[0])
-            group = int(here.group[at])
-            chain.append((self.ideals.bits[ideal], group))
-            ideal, state = int(here.parent[at]), tuple(n - (h == group) for h, n in enumerate(state))
+            crew = int(here.crew[at])
+            chain.append((self.ideals.bits[ideal], crew))
+            ideal, state = int(here.parent[at]), _less(state, self.instance.crews[crew].devices)
         return chain[::-1]
+
+
+def _less(state: tuple[int, ...], devices: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the state without so many devices; with a negative number if it has fewer."""
+    return tuple(n - take for n, take in zip(state, devices, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +246,11 @@ class Reached:
         ``[num_reached]`` indices, by rising work.
     value
         ``[num_reached]`` best objective of a chain to each.
-    parent, group
-        ``[num_reached]`` the ideal before its last block, and the group that runs the block.
+    parent, crew
+        ``[num_reached]`` the ideal before its last block, and the crew that runs the block.
     """
 
     ideals: NDArray[np.int64]
     value: NDArray[np.float64]
     parent: NDArray[np.int64]
-    group: NDArray[np.int64]
+    crew: NDArray[np.int64]

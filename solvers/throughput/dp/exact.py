@@ -12,7 +12,11 @@ Where constants hang on the ops that read them, a relaxation comes first that do
 If the ideals for T are too many for the memory, smaller targets are tried by bisection between the bound and T: their
 windows are narrower. A target without a chain below it is a lower bound.
 
-Complexity: O(states * groups * I^2 * (cut + words)) for I ideals inside the windows, O(I * (words + cut)) memory.
+With teams a block goes to any crew of free devices (:class:`placekit.solvers.throughput.dp.instance.Crew`), and a
+chain to an ideal is kept only if it beats every chain there with fewer devices: more devices than that do not help it.
+
+Complexity: O(states * crews * I^2 * (cut + words)) for I ideals inside the windows, O(I * (words + cut)) memory.
+Without teams there is one crew for every group of equal devices.
 """
 
 from __future__ import annotations
@@ -159,7 +163,7 @@ class ThroughputDp(Method):
         value_s, chain = found
         if chain is not None:
             promised_s = value_s * (1 + IMPROVEMENT) + instance.rounding_s if version.is_exact else None
-            run.offer(instance.device_of_op(chain), at_most=promised_s)
+            run.offer(instance.placement(chain), at_most=promised_s)
         if version.is_bound:
             if chain is None and instance.limit_s == np.inf:
                 run.prove_infeasible(clash())
@@ -177,7 +181,7 @@ class ThroughputDp(Method):
         if found is None or found[1] is None:
             return False
         before_s = run.objective
-        run.offer(few.instance.device_of_op(found[1]))
+        run.offer(few.instance.placement(found[1]))
         return before_s is None or (run.objective is not None and run.objective < before_s * (1 - WORTHWHILE))
 
     def _max_ideals(self, instance: Instance) -> int:
@@ -187,6 +191,7 @@ class ThroughputDp(Method):
         prefixes = IdealSet.prefixes(instance, ends)
         cut = 2 * len(prefixes.cut_nets) / len(prefixes.bits)
         num_states = int(np.prod([count + 1 for count in instance.counts]))
-        columns = 3 + len(instance.groups) * (2 * instance.num_passes + 1)
-        per_ideal = 16 * prefixes.bits.shape[1] + 24 * columns + 8 * cut + 24 * num_states
+        columns = 3 + len(instance.closed_rows) + len(instance.groups) * 2 * instance.num_passes
+        per_state = 32 if instance.has_teams else 24
+        per_ideal = 16 * prefixes.bits.shape[1] + 24 * columns + 8 * cut + per_state * num_states
         return max(1000, int(self.params.max_memory_bytes / per_ideal))

@@ -45,10 +45,10 @@ class IdealSet:
     ) -> None:
         self.instance, self.bits = instance, bits
         self.cut_offsets, self.cut_nets, self.cut_counts = cut_offsets, cut_nets, cut_counts
-        num_groups, num_passes = len(instance.groups), instance.num_passes
+        num_groups, num_passes, num_rows = len(instance.groups), instance.num_passes, len(instance.closed_rows)
         self.work, self.memory = values[:, 0].copy(), values[:, 1].copy()
-        self.closed = np.ascontiguousarray(values[:, 2 : 2 + num_groups].T)
-        times = values[:, 2 + num_groups :].reshape(len(bits), num_groups, num_passes)
+        self.closed = np.ascontiguousarray(values[:, 2 : 2 + num_rows].T)
+        times = values[:, 2 + num_rows :].reshape(len(bits), num_groups, num_passes)
         self.times = np.ascontiguousarray(times.transpose(1, 2, 0))
         self.cut_times = self._cut_times()
         members = np.bitwise_count(bits).sum(axis=1)
@@ -165,8 +165,8 @@ class IdealSet:
 
 
 def _class_values(instance: Instance) -> NDArray[np.float64]:
-    """``[num_classes, num_values]`` what is summed over ideals: work, bytes, closed groups, seconds."""
-    columns = [instance.work[None], instance.memory[None], instance.closed.astype(np.float64)]
+    """``[num_classes, num_values]`` what is summed over ideals: work, bytes, closed classes, seconds."""
+    columns = [instance.work[None], instance.memory[None], instance.closed_rows.astype(np.float64)]
     columns.append(instance.times.reshape(len(instance.groups) * instance.num_passes, -1))
     return np.ascontiguousarray(np.concatenate(columns).T)
 

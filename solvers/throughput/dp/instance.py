@@ -12,6 +12,10 @@ because the devices before the cut did all of :math:`J` and those after it do th
 one group only, that side also pays for every net that the cut goes through, at least once:
 :math:`t_g(J) + c_g(J) \le n_g T`. Bytes are bounded likewise.
 
+With teams a block is run by a *crew*: so many devices of each group. Its load is the block's load over the number of
+devices if they are of one kind, else the harmonic sum of :class:`placekit.objectives.Throughput`. Windows hold as they
+are: a member works for less than :math:`T` per sample, and what a crew does is what its members do.
+
 References
 ----------
 The DP over ideals is Tarnawski et al., NeurIPS 2020, section 5.1; loads from parts and balance windows are ours.
@@ -20,8 +24,10 @@ The DP over ideals is Tarnawski et al., NeurIPS 2020, section 5.1; loads from pa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +35,49 @@ from numpy.typing import NDArray
 from placekit.coarsen import Contraction
 from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.objectives import Throughput
+from placekit.placement import Placement
+from placekit.solvers.generic.teams.partitions import crews, equal_devices
 
-__all__ = ["Chain", "Instance", "pack", "unpack"]
+__all__ = ["Chain", "Crew", "Instance", "pack", "unpack"]
 
 Chain = list[tuple[NDArray[np.uint64], int]]
-"""Blocks from first to last: the ideal after the block, and the group of the device that runs it."""
+"""Blocks from first to last: the ideal after the block, and the crew that runs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """The devices that run a block.
+
+    Parameters
+    ----------
+    devices
+        ``[num_groups]`` how many of each group.
+    leads, sizes
+        A group of every kind in it, and how many devices of that kind.
+    """
+
+    devices: tuple[int, ...]
+    leads: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, devices: tuple[int, ...], kinds: Sequence[int]) -> Self:
+        """Return a crew of so many devices of each group, of the given kinds."""
+        leads: dict[int, int] = {}
+        sizes: dict[int, int] = {}
+        for g, take in enumerate(devices):
+            if take:
+                leads.setdefault(kinds[g], g)
+                sizes[kinds[g]] = sizes.get(kinds[g], 0) + take
+        return cls(devices, tuple(leads.values()), tuple(sizes.values()))
+
+    def load_s(self, alone_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """``[...]`` seconds per sample from those ``[num_leads, ...]`` that one device of each kind takes."""
+        if len(self.sizes) == 1:
+            return np.asarray(alone_s[0] / self.sizes[0], dtype=np.float64)
+        with np.errstate(divide="ignore"):  # what takes no time
+            rate = sum(size / seconds for size, seconds in zip(self.sizes, alone_s, strict=True))
+        return np.asarray(1 / rate, dtype=np.float64)
 
 
 class Instance:
@@ -47,8 +91,8 @@ class Instance:
         ``[num_classes]`` topological order to number the classes by.
     limit_s
         Only chains with an objective below this are looked for; infinity for all. A class that alone takes longer on a
-        device is closed there, and a net that costs more is cut down to twice the limit, so that sums and their
-        differences keep their precision.
+        device, or on every crew that it can be in, is closed there, and a net that costs more is cut down to twice the
+        limit of a crew, so that sums and their differences keep their precision.
     """
 
     def __init__(self, contraction: Contraction[Throughput], order: NDArray[np.int64], limit_s: float) -> None:
@@ -61,24 +105,54 @@ class Instance:
         self.rank[order] = np.arange(len(order))
         self.overlap = objective.overlap
         self.num_passes = 2 if objective.schedule == "gpipe" and problem.graph.is_backward.any() else 1
-        self.groups = contraction.interchangeable
+        rule = objective.teams
+        self.groups = contraction.interchangeable if rule == "off" else equal_devices(contraction)
         self.counts = tuple(len(group) for group in self.groups)
         kinds = [int(problem.platform.kind_of_device[group[0]]) for group in self.groups]
         limits = [problem.platform.devices[group[0]].memory_bytes for group in self.groups]
         self.memory_limits = [np.inf if limit is None else limit * (1 + MEMORY_TOLERANCE) for limit in limits]
         self.memory = contraction.memory_bytes[order]
-        self.closed = np.stack([~contraction.allowed[order, group[0]] for group in self.groups])
         by_pass = contraction.time_s[order][:, kinds], contraction.net_time_s[:, kinds]
         if self.num_passes == 1:
             by_pass = by_pass[0].sum(axis=2, keepdims=True), by_pass[1].sum(axis=2, keepdims=True)
         # [num_groups, num_passes, ...]
         self.times = np.ascontiguousarray(by_pass[0].transpose(1, 2, 0))
         self.net_times = np.ascontiguousarray(by_pass[1].transpose(1, 2, 0))
-        self.closed |= self.times.sum(axis=1) > limit_s * (1 + 1e-9)
-        self.times = np.where(self.closed[:, None], 0.0, self.times)
-        self.net_times = np.minimum(self.net_times, 2 * limit_s)
+        self.crews = tuple(Crew.of(vector, kinds) for vector in crews(self.counts, kinds, rule))
+        self._close_classes()
+        if rule != "any":  # of a mixed crew a member may be as slow as it likes
+            most = [max(crew.sizes[0] for crew in self.crews if crew.devices[g]) for g in range(len(kinds))]
+            self.net_times = np.minimum(self.net_times, 2 * limit_s * np.array(most)[:, None, None])
         self.net_offsets = contraction.net_offsets
         self.net_pins = self.rank[contraction.net_pins]
+
+    def _close_classes(self) -> None:
+        """Find out which crew cannot run which class, and on which group no crew can.
+
+        `closed` is ``[num_groups, num_classes]``, `closed_rows` ``[num_rows, num_classes]`` has one row for every
+        different set of classes that crews cannot run, and `row_of_crew` says which is whose.
+        """
+        contraction, limit_s = self.contraction, self.limit_s * (1 + 1e-9)
+        seconds = self.times.sum(axis=1)
+        cannot, too_long = [], []
+        for crew in self.crews:
+            if contraction.problem.objective.teams == "off":
+                cannot.append(~contraction.allowed[self.order, self.groups[crew.leads[0]][0]])
+            else:
+                cannot.append(~_can_run(contraction, self.groups, crew)[self.order])
+            too_long.append(crew.load_s(seconds[list(crew.leads)]) > limit_s)
+        never = np.array(cannot) | np.array(too_long)
+        takes = np.array([crew.devices for crew in self.crews]) > 0
+        self.closed = np.stack([never[takes[:, g]].all(axis=0) for g in range(len(self.groups))])
+        rows = np.array([row | self.closed[take].any(axis=0) for row, take in zip(cannot, takes, strict=True)])
+        self.closed_rows, row_of_crew = np.unique(rows, axis=0, return_inverse=True)
+        self.row_of_crew: list[int] = row_of_crew.ravel().tolist()
+        self.times = np.where(self.closed[:, None], 0.0, self.times)
+
+    @property
+    def has_teams(self) -> bool:
+        """True if a block can be run by several devices."""
+        return len(self.crews) > len(self.groups)
 
     @property
     def num_classes(self) -> int:
@@ -150,16 +224,31 @@ class Instance:
             for group, count in enumerate(self.counts)
         ]
 
-    def device_of_op(self, chain: Chain) -> NDArray[np.int64]:
-        """Return ``[num_ops]`` devices: the blocks of a group take its devices in order."""
+    def most_work_of(self, crew: Crew, seconds: float) -> float:
+        """Return the most work that a crew can do in `seconds`."""
+        return sum(self.most_work(g, take * seconds) for g, take in enumerate(crew.devices) if take)
+
+    def placement(self, chain: Chain) -> Placement:
+        """Return the placement of a chain: the crews take the devices of a group in order."""
         free = [list(group) for group in self.groups]
         device = np.zeros(self.num_classes, dtype=np.int64)
+        team = np.arange(sum(self.counts))
         before = np.zeros(self.num_classes, dtype=bool)
-        for ideal, group in chain:
+        for ideal, crew in chain:
             inside = unpack(ideal, self.num_classes)
-            device[self.order[inside & ~before]] = free[group].pop(0)
+            members = [free[g].pop(0) for g, take in enumerate(self.crews[crew].devices) for _ in range(take)]
+            device[self.order[inside & ~before]] = team[members] = min(members)
             before = inside
-        return self.contraction.expand(device)
+        return Placement.of(self.contraction.problem, self.contraction.expand(device), None, team)
+
+
+def _can_run(contraction: Contraction, groups: Sequence[Sequence[int]], crew: Crew) -> NDArray[np.bool_]:
+    """``[num_classes]`` True where all members support the class, and all that it is pinned to can be members."""
+    supported = contraction.supported[:, [groups[g][0] for g in crew.leads]].all(axis=1)
+    # devices with the same pins belong to classes that are pinned to all of them
+    whole = [d for group, take in zip(groups, crew.devices, strict=True) if take == len(group) for d in group]
+    elsewhere = np.delete(contraction.pins, whole, axis=1).any(axis=1)
+    return np.asarray(supported & ~elsewhere)
 
 
 def unpack(row: NDArray[np.uint64], num_classes: int) -> NDArray[np.bool_]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from placekit.compiled import njit
 
-__all__ = ["cut_of_prefixes", "describe_ideals", "enumerate_ideals", "extend_chains"]
+__all__ = ["cut_of_prefixes", "describe_ideals", "enumerate_ideals", "extend_chains", "extend_mixed_chains"]
 
 
 @njit(cache=True)
@@ -217,6 +217,7 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
     limit,
     floor,
     overlap,
+    size,
     lower_value,
     value,
     parent,
@@ -229,9 +230,9 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
         - sum of w over nets cut by both with as many pins inside I as inside J   (they do not meet the block)
         + sum of w over nets cut by J and inside I                                (they meet J and the block)
 
-    which takes O(cut(J) + cut(I)) by merging two sorted lists. The transfers are no less than the difference of the two
-    cuts, which takes one look. With two passes (GPipe) the load of the first must stay within `first_limit`, and the
-    second is minimised.
+    which takes O(cut(J) + cut(I)) by merging two sorted lists; `size` devices share it. The transfers are no less than
+    the difference of the two cuts, which takes one look. With two passes (GPipe) the load of the first must stay within
+    `first_limit`, and the second is minimised.
 
     Blocks of half the largest work come first: they are often good enough, and larger or smaller ones need not be
     looked at.
@@ -261,6 +262,8 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
         or below `floor` is improved.
     overlap : bool
         True for the maximum of time and transfers instead of their sum.
+    size : float
+        How many devices run the block.
     lower_value : float64[num_ideals]
         Best value of a chain to each ideal with one device less; infinity if none.
     value, parent : float64[num_ideals], int64[num_ideals]
@@ -283,6 +286,7 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
         while stop < len(lower) and work[lower[stop]] <= work[i]:
             stop += 1
         best = min(limit, value[i])
+        most = best * size
         found = -1
         for b in range(start, stop):
             if best <= floor:
@@ -293,7 +297,7 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
             least = times[last, i] - times[last, j]
             if not overlap:
                 least += abs(cut_times[last, i] - cut_times[last, j])
-            if lower_value[j] >= best or least >= best:
+            if lower_value[j] >= best or least >= most:
                 continue
             if closed[i] != closed[j] or memory[i] - memory[j] > memory_limit or i == j:
                 continue
@@ -319,13 +323,104 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
                     else:
                         moved += net_times[p, net]
                 busy = times[p, i] - times[p, j]
-                load = max(busy, moved) if overlap else busy + moved
+                load = (max(busy, moved) if overlap else busy + moved) / size
                 if p < last and load > first_limit:
                     fits = False
                     break
             if not fits:
                 continue
             candidate = max(load, lower_value[j])
+            if candidate < best:
+                best = candidate
+                most = best * size
+                found = j
+        if found >= 0:
+            value[i] = best
+            parent[i] = found
+    return looked
+
+
+@njit(cache=True)
+def extend_mixed_chains(  # type: ignore[no-untyped-def]  # compiled
+    upper,
+    lower,
+    work,
+    most_work,
+    bits,
+    times,
+    memory,
+    closed,
+    cut_offsets,
+    cut_nets,
+    cut_counts,
+    net_times,
+    cut_times,
+    memory_limit,
+    limit,
+    overlap,
+    sizes,
+    lower_value,
+    value,
+    parent,
+):
+    """Append one block on a crew of several kinds, as `extend_chains` does for one kind and one pass.
+
+    Parameters
+    ----------
+    times, net_times, cut_times : float64[num_kinds, ...]
+        As there, for every kind of the crew.
+    sizes : float64[num_kinds]
+        How many devices of each kind are in the crew.
+    upper, lower, work, most_work, bits, memory, closed, cut_offsets, cut_nets, cut_counts, memory_limit, limit, overlap
+        As there.
+    lower_value, value, parent
+        As there.
+
+    Returns
+    -------
+    int
+        Number of pairs that were looked at.
+    """
+    num_kinds, num_words = len(times), bits.shape[1]
+    looked, start = 0, 0
+    for a in range(len(upper)):
+        i = upper[a]
+        while start < len(lower) and work[lower[start]] < work[i] - most_work:
+            start += 1
+        best = min(limit, value[i])
+        found = -1
+        for b in range(start, len(lower)):
+            j = lower[b]
+            if work[j] > work[i]:
+                break
+            looked += 1
+            if lower_value[j] >= best or closed[i] != closed[j] or memory[i] - memory[j] > memory_limit or i == j:
+                continue
+            inside = True
+            for w in range(num_words):
+                if bits[j, w] & ~bits[i, w]:
+                    inside = False
+                    break
+            if not inside:
+                continue
+            rate = 0.0
+            for k in range(num_kinds):
+                moved = cut_times[k, i]
+                at, end = cut_offsets[i], cut_offsets[i + 1]
+                for e in range(cut_offsets[j], cut_offsets[j + 1]):
+                    net = cut_nets[e]
+                    while at < end and cut_nets[at] < net:
+                        at += 1
+                    if at < end and cut_nets[at] == net:
+                        if cut_counts[at] == cut_counts[e]:
+                            moved -= net_times[k, net]
+                    else:
+                        moved += net_times[k, net]
+                busy = times[k, i] - times[k, j]
+                load = max(busy, moved) if overlap else busy + moved
+                # a difference of sums may come out a hair below what it is
+                rate += sizes[k] / load if load > 0 else np.inf
+            candidate = max(1 / rate, lower_value[j])
             if candidate < best:
                 best = candidate
                 found = j

@@ -1,8 +1,8 @@
 """Method ``dpl``: the dynamic program over the prefixes of one topological order, for several orders.
 
 A chain of blocks whose borders are prefixes of a fixed order is acyclic, and the best one is found in
-O(states * groups * prefixes^2 * cut), which is milliseconds for a thousand classes. It is no optimum over all chains,
-but close to it: that makes it the start of the exact program.
+O(states * crews * prefixes^2 * cut), which is milliseconds for a thousand classes and single devices. It is no optimum
+over all chains, but close to it: that makes it the start of the exact program.
 
 References
 ----------
@@ -20,6 +20,7 @@ from placekit.coarsen import Contraction, contract
 from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError
 from placekit.method import Method, Run
+from placekit.objectives import Throughput
 from placekit.problem import Problem
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.throughput.dp.chains import ChainSearch
@@ -28,7 +29,12 @@ from placekit.solvers.throughput.dp.instance import Instance
 from placekit.solvers.throughput.dp.orders import named_orders, random_order
 from placekit.stop import StopReason
 
-__all__ = ["LinearDp", "LinearDpParams", "acyclic_only", "offer_chains"]
+__all__ = ["LinearDp", "LinearDpParams", "acyclic_only", "offer_chains", "offer_team_chains"]
+
+COARSE_PREFIXES = 50
+"""Prefixes of the first chain with teams."""
+CHAINS_SHARE = 0.3
+"""Share of the time that chains over all teams may take as a start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +91,22 @@ def choose_prefixes(instance: Instance, max_prefixes: int) -> NDArray[np.int64]:
 def offer_chains(run: Run, contraction: Contraction, params: LinearDpParams) -> StopReason | None:
     """Offer the best chain of each order; return why to stop, or None at the end of the orders."""
 
-    def is_better(name: str, order: NDArray[np.int64]) -> bool:
+    def is_better(name: str, order: NDArray[np.int64], max_prefixes: int = params.max_prefixes) -> bool:
         """Offer the best chain of an order; return whether there is a better one than any before."""
         instance = Instance(contraction, order, np.inf if run.objective is None else run.objective)
-        prefixes = IdealSet.prefixes(instance, choose_prefixes(instance, params.max_prefixes))
+        prefixes = IdealSet.prefixes(instance, choose_prefixes(instance, max_prefixes))
         found = ChainSearch(prefixes, lambda: run.should_stop() is not None).best()
         if found is None or found[1] is None:
             return False
-        run.offer(instance.device_of_op(found[1]), at_most=found[0] * (1 + 1e-9) + instance.rounding_s)
+        run.offer(instance.placement(found[1]), at_most=found[0] * (1 + 1e-9) + instance.rounding_s)
         run.info["order"] = name
         return True
 
     base: NDArray[np.float64] | None = None  # random orders are near the best one
+    has_teams = run.problem.objective.team_rule != "off"
     for name, order in named_orders(contraction):
+        if has_teams and base is None:  # there are many crews: let a coarse chain narrow the windows first
+            is_better(name, order, min(COARSE_PREFIXES, params.max_prefixes))
         if is_better(name, order) or base is None:
             base = np.argsort(order).astype(np.float64)
         reason = run.should_stop()
@@ -112,6 +121,16 @@ def offer_chains(run: Run, contraction: Contraction, params: LinearDpParams) -> 
         if reason is not None:
             return reason
     return None
+
+
+def offer_team_chains(run: Run[Throughput]) -> None:
+    """With teams, offer the best chains over all of them, as a start for methods that know single devices only."""
+    problem = run.problem
+    if problem.objective.teams == "off" or run.should_stop() is not None:
+        return
+    offer_single_devices(run)
+    with run.limited_to(None if run.remaining_s is None else CHAINS_SHARE * run.remaining_s):
+        offer_chains(run, contract(problem.replace(contiguity=Contiguity.ACYCLIC)), LinearDpParams())
 
 
 class LinearDp(Method):

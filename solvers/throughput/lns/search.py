@@ -18,10 +18,12 @@ from placekit.solvers.assignment.cpsat.model import CpsatModel
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
+from placekit.solvers.generic.teams.fixed import on_partitions
 from placekit.solvers.lns.driver import Drawn, NeighbourhoodSearch
 from placekit.solvers.lns.operators import Operator
 from placekit.solvers.lns.uncertain import UNCERTAIN, uncertain_ops
 from placekit.solvers.params import LnsParams, LocalSearchParams
+from placekit.solvers.throughput.dp.linear import offer_team_chains
 from placekit.solvers.throughput.lns.neighbourhood import (
     FIRST_SIZE,
     OPERATORS,
@@ -71,7 +73,15 @@ class ThroughputLns(Method):
         return None
 
     def run(self, run: Run[Throughput]) -> StopReason:
-        """Search until told to stop, or until `patience` neighbourhoods in a row brought nothing."""
+        """Search until told to stop, or until `patience` neighbourhoods in a row brought nothing.
+
+        With teams, of each partition; the best chain over all teams says which one to begin with.
+        """
+        offer_team_chains(run)
+        return self._search(run)
+
+    @on_partitions
+    def _search(self, run: Run[Throughput]) -> StopReason:
         offer_single_devices(run)
         run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
         weights = uncertain_ops(run) if self.params.uncertainty else None

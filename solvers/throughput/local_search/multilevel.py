@@ -15,7 +15,9 @@ from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.assignment.flat import FlatProblem, flatten, with_order
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
+from placekit.solvers.generic.teams.fixed import on_partitions
 from placekit.solvers.params import LocalSearchParams
+from placekit.solvers.throughput.dp.linear import offer_team_chains
 from placekit.solvers.throughput.local_search.anneal import score
 from placekit.solvers.throughput.local_search.chain import greedy_chain, random_topological_order
 from placekit.solvers.throughput.local_search.cycle import Cycle, Solution, run_cycle
@@ -56,7 +58,15 @@ class ThroughputLocalSearch(Method):
     params: LocalSearchParams
 
     def run(self, run: Run[Throughput]) -> StopReason:
-        """Search until told to stop, or until `patience` cycles in a row brought nothing."""
+        """Search until told to stop, or until `patience` cycles in a row brought nothing; with teams of each partition.
+
+        The best chain over all teams says which partition to begin with.
+        """
+        offer_team_chains(run)
+        return self._search(run)
+
+    @on_partitions
+    def _search(self, run: Run[Throughput]) -> StopReason:
         offer_single_devices(run)
         run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
         return search(run, self.params)

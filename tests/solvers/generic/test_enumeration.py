@@ -6,6 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from oracle import team_brute_force
+from strategies import examples, teamed_problems
 
 import placekit as pk
 from placekit.benchmarks.fuzz.optimum import enumerated_optimum
@@ -35,6 +38,18 @@ def test_enumeration_agrees_with_the_judge_on_every_placement(objective: str) ->
         assert result.objective == pytest.approx(optimum_s, rel=1e-11, abs=0)
         assert result.lower_bound is not None
         assert result.lower_bound <= optimum_s
+
+
+@examples(40)
+@given(teamed_problems(max_ops=4, max_devices=4))
+def test_enumeration_goes_through_all_teams(problem: pk.Problem) -> None:
+    """Every partition of the devices, under every contiguity."""
+    best, result = team_brute_force(problem), pk.solve(problem, "enumerate")
+    if best is None:
+        assert result.status is pk.Status.INFEASIBLE
+        return
+    assert result.status is pk.Status.OPTIMAL
+    assert result.objective == pytest.approx(best, rel=1e-11, abs=1e-300)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVE_NAMES)

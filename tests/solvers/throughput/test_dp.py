@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from limits import SOON_S
-from oracle import brute_force
-from strategies import examples, problems
+from oracle import brute_force, team_brute_force
+from strategies import examples, problems, teamed_problems
 
 import placekit as pk
 from placekit.coarsen import Contraction, contract
@@ -83,6 +83,33 @@ def test_dp_matches_brute_force(problem: pk.Problem) -> None:
     assert result.objective == pytest.approx(best, rel=1.01 * OPTIMALITY_TOLERANCE, abs=1e-300)
     assert result.status is pk.Status.OPTIMAL
     assert linear.objective is None or linear.objective >= best * (1 - 1e-12)
+
+
+def check_against_partitions(problem: pk.Problem, methods: list[str]) -> None:
+    """Exact methods have the optimum over all partitions and assignments, or the verdict that there is none."""
+    best = team_brute_force(problem)
+    for method in methods:
+        result = pk.solve(problem, method=method)
+        if best is None:
+            assert result.status is pk.Status.INFEASIBLE
+            continue
+        assert result.objective == pytest.approx(best, rel=1.01 * OPTIMALITY_TOLERANCE, abs=1e-300)
+        assert result.status is pk.Status.OPTIMAL
+
+
+@examples(80)
+@given(teamed_problems(max_ops=4, max_devices=4, contiguity=st.just(pk.Contiguity.ACYCLIC)))
+def test_dp_with_teams_matches_brute_force(problem: pk.Problem) -> None:
+    """Limits, pins, colours, unequal kinds, overlap, backward ops: over all partitions of the devices."""
+    check_against_partitions(problem, ["dp"])
+
+
+@pytest.mark.slow
+@examples(3000)
+@given(teamed_problems(max_ops=6, max_devices=4, contiguity=st.just(pk.Contiguity.ACYCLIC)))
+def test_dp_with_teams_matches_brute_force_at_length(problem: pk.Problem) -> None:
+    """The same on thousands of problems."""
+    check_against_partitions(problem, ["dp", "enumerate"])
 
 
 @examples(300)

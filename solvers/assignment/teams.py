@@ -1,0 +1,183 @@
+r"""Programs of teams of equal devices: every team that there might be is a device of its own.
+
+A kind of :math:`n` devices becomes, for every size :math:`r \le n`, :math:`\lfloor n / r \rfloor` *spare teams*:
+devices on which everything takes :math:`1/r` of the time, with the memory of one. A placement of that plain problem is
+one with teams iff the spare teams of every kind that hold ops have at most :math:`n` devices together: one row per kind
+more, :math:`\sum_s r_s u_s \le n` with a binary :math:`u_s` for a used one. There are about :math:`n \ln n` of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from placekit.evaluate import Evaluation, evaluate
+from placekit.method import Run
+from placekit.objectives import Throughput
+from placekit.placement import Placement, Violation
+from placekit.platform import Platform
+from placekit.problem import Problem
+from placekit.result import SOLVER_TOLERANCE
+from placekit.solvers.generic.within import Within
+from placekit.stop import StopReason
+from placekit.verification.certificates import Certificate, CertificateSource
+
+__all__ = ["Budget", "SpareRun", "SpareTeams", "budgets_of", "no_program"]
+
+
+@dataclass(frozen=True, eq=False)
+class Budget:
+    """At most `most` devices in all.
+
+    Parameters
+    ----------
+    takes
+        ``[num_spare]`` devices that each spare team takes if it holds ops.
+    most
+        How many there are.
+    """
+
+    takes: NDArray[np.int64]
+    most: int
+
+
+@dataclass(frozen=True, eq=False)
+class SpareTeams:
+    """The plain problem of all spare teams.
+
+    Parameters
+    ----------
+    teamed
+        The problem with teams.
+    problem
+        The plain one.
+    kind, size
+        ``[num_spare]`` kind of `teamed`, and number of devices, of every spare team.
+    """
+
+    teamed: Problem[Throughput]
+    problem: Problem[Throughput]
+    kind: NDArray[np.int64]
+    size: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, problem: Problem[Throughput]) -> SpareTeams:
+        """Return the spare teams of a problem with teams of equal devices and without pins."""
+        platform, costs = problem.platform, problem.costs
+        counts = np.bincount(platform.kind_of_device).tolist()
+        types = [(kind, size) for kind, count in enumerate(counts) for size in range(1, count + 1)]
+        names = [f"{platform.kinds[kind]} x {size}" for kind, size in types]
+        spare = [
+            (at, copy) for at, (kind, size) in enumerate(types) for copy in range(counts[kind] // size)
+        ]  # fmt: skip
+        first = [platform.devices[platform.devices_of_kind(kind)[0]] for kind, _ in types]
+        devices = tuple(first[at].replace(name=f"{names[at]} ({copy})", kind=names[at]) for at, copy in spare)
+        columns, sizes = [kind for kind, _ in types], np.array([size for _, size in types])
+        plain = problem.replace(
+            platform=Platform(devices),
+            costs=costs.replace(
+                kinds=tuple(names),
+                op_time_s=costs.op_time_s[:, columns] / sizes,
+                transfer_time_s=costs.transfer_time_s[:, columns] / sizes,
+                supported=costs.supported[:, columns],
+                op_time_spread=None,
+            ),
+            objective=replace(problem.objective, teams="off"),
+            pinned=None,
+        )
+        at = [at for at, _ in spare]
+        return cls(problem, plain, np.array(columns)[at], sizes[at])
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """One row per kind."""
+        counts = np.bincount(self.teamed.platform.kind_of_device).tolist()
+        return tuple(Budget(np.where(self.kind == kind, self.size, 0), count) for kind, count in enumerate(counts))
+
+    def lift(self, placement: Placement) -> Placement | None:
+        """Return a placement of `problem` as one of `teamed`; None if it uses more devices than there are."""
+        platform = self.teamed.platform
+        free = [platform.devices_of_kind(kind) for kind in range(len(platform.kinds))]
+        team, first = np.arange(platform.num_devices), np.zeros(len(self.kind), dtype=np.int64)
+        for spare in np.unique(placement.device_of_op).tolist():
+            have, take = free[self.kind[spare]], int(self.size[spare])
+            if len(have) < take:
+                return None
+            members, have[:take] = have[:take], []
+            first[spare] = team[members] = members[0]
+        return Placement.of(self.teamed, first[placement.device_of_op], None, team)
+
+    def encode(self, placement: Placement) -> Placement:
+        """Return a placement of `teamed`, whose teams are of equal devices, as one of `problem`."""
+        kinds = self.teamed.platform.kind_of_device
+        spare_of = np.zeros(len(kinds), dtype=np.int64)
+        used: set[int] = set()
+        for members in placement.teams:
+            alike = (self.kind == kinds[members[0]]) & (self.size == len(members))
+            spare_of[members[0]] = next(int(s) for s in np.flatnonzero(alike) if int(s) not in used)
+            used.add(int(spare_of[members[0]]))
+        return Placement.of(self.problem, spare_of[placement.device_of_op])
+
+
+class SpareRun(Run[Throughput]):
+    """A solve of the plain problem of spare teams, whose placements and bounds go to the run of the teamed one.
+
+    A placement that uses more devices than there are is infeasible here.
+    """
+
+    def __init__(self, outer: Run[Throughput]) -> None:
+        self.spare = SpareTeams.of(outer.problem)
+        self.outer = outer
+        seconds = math.inf if outer.remaining_s is None else outer.remaining_s
+        super().__init__(self.spare.problem, Within(outer, seconds), outer.seed)
+        self.interrupted = outer.interrupted
+        self.info = outer.info
+
+    @property
+    def asked_gap(self) -> float:
+        """That of the outer run."""
+        return self.outer.asked_gap
+
+    def offer(self, placement: Placement | ArrayLike, at_most: float | None = None) -> Evaluation:
+        """Offer a placement to both runs; see `Run.offer`."""
+        if not isinstance(placement, Placement):
+            placement = Placement.of(self.problem, placement)
+        lifted = self.spare.lift(placement)
+        if lifted is None:
+            self.count_evaluations(1)
+            evaluation = evaluate(self.problem, placement)
+            too_many = Violation("team", "the teams have more devices than there are")
+            return Evaluation(None, evaluation.device_loads, (*evaluation.violations, too_many))
+        self.outer.offer(lifted)
+        return super().offer(placement, at_most)
+
+    def raise_bound(
+        self, bound: float, name: str, certificate: CertificateSource = None, *, tolerance: float = SOLVER_TOLERANCE
+    ) -> None:
+        """Raise the bound of both runs; a certificate of the plain problem is none of the other."""
+        super().raise_bound(bound, name, certificate, tolerance=tolerance)
+        self.outer.raise_bound(bound, name, tolerance=tolerance)
+
+    def prove_infeasible(self, *violations: Violation, certificate: Certificate | None = None) -> StopReason:
+        """Record the proof in both runs."""
+        self.outer.prove_infeasible(*violations)
+        return super().prove_infeasible(*violations, certificate=certificate)
+
+
+def budgets_of(run: Run) -> Sequence[Budget]:
+    """Return the rows that a program of `run` needs; none but for spare teams."""
+    return run.spare.budgets if isinstance(run, SpareRun) else ()
+
+
+def no_program(problem: Problem[Throughput]) -> str | None:
+    """Say why there is no program of spare teams; None if there is, or if the problem has no teams."""
+    rule = problem.objective.teams
+    if rule == "any":
+        return "the load of a team of unequal devices is not linear; use dp, or teams 'equal'"
+    if rule == "equal" and (problem.pinned >= 0).any():
+        return "it has no rows for pins to members of a team; use dp, or teams 'off'"
+    return None

@@ -1,0 +1,141 @@
+r"""Problems whose teams are fixed: plain problems on a platform whose devices are the teams.
+
+A team of :math:`r` equal devices runs every op in :math:`t / r`, moves every tensor in :math:`c / r` and has the memory
+of one device. So what a method does with single devices it can do with any partition of the devices into teams of
+equals; which partitions are worth it is asked of `promising`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import wraps
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.method import Method, Run
+from placekit.objectives import Throughput
+from placekit.placement import Placement
+from placekit.platform import Platform
+from placekit.problem import UNPINNED, Problem
+from placekit.solvers.generic.within import Within
+from placekit.stop import StopReason
+from placekit.teams import team_name, teams_of
+
+__all__ = ["lifted", "on_partitions", "promising", "team_problem"]
+
+Worker = TypeVar("Worker", bound=Method)
+
+
+def team_problem(problem: Problem[Throughput], team_of_device: NDArray[np.int64]) -> Problem[Throughput]:
+    """Return the problem with fixed teams of equal devices as one with single devices.
+
+    Parameters
+    ----------
+    problem
+        A problem with teams.
+    team_of_device
+        ``[num_devices]`` first member of the team of every device; members are of one kind.
+    """
+    platform, costs = problem.platform, problem.costs
+    teams = teams_of(team_of_device)
+    types = [(int(platform.kind_of_device[members[0]]), len(members)) for members in teams]
+    kinds = {(kind, size): f"{platform.kinds[kind]} x {size}" for kind, size in dict.fromkeys(types)}
+    devices = tuple(
+        platform.devices[members[0]].replace(name=team_name(platform.device_names, members), kind=kinds[each])
+        for members, each in zip(teams, types, strict=True)
+    )
+    columns, sizes = [kind for kind, _ in kinds], np.array([size for _, size in kinds])
+    place = {d: at for at, members in enumerate(teams) for d in members}
+    pinned = [UNPINNED if d == UNPINNED else place[d] for d in problem.pinned.tolist()]
+    return problem.replace(
+        platform=Platform(devices),
+        costs=costs.replace(
+            kinds=tuple(kinds.values()),
+            op_time_s=costs.op_time_s[:, columns] / sizes,
+            transfer_time_s=costs.transfer_time_s[:, columns] / sizes,
+            supported=costs.supported[:, columns],
+            op_time_spread=None,
+        ),
+        objective=replace(problem.objective, teams="off"),
+        pinned=np.array(pinned),
+    )
+
+
+def lifted(problem: Problem[Throughput], team_of_device: NDArray[np.int64], placement: Placement) -> Placement:
+    """Return a placement of `team_problem` as one of `problem`."""
+    first = np.array([members[0] for members in teams_of(team_of_device)])
+    return Placement.of(problem, first[placement.device_of_op], None, team_of_device)
+
+
+def promising(run: Run[Throughput]) -> Iterator[NDArray[np.int64]]:
+    """Yield partitions into teams of equals: that of the best placement, single devices, and teams of 2, 4, 8, ..."""
+    platform = run.problem.platform
+    kinds = platform.kind_of_device
+    seen: set[bytes] = set()
+    found = [np.arange(platform.num_devices)]
+    if run.placement is not None and run.placement.team_of_device is not None:
+        teams = run.placement.team_of_device
+        found += [teams] if (kinds[teams] == kinds).all() else []
+    size, largest = 2, int(np.bincount(kinds).max())
+    while size < 2 * largest:
+        team = np.arange(platform.num_devices)
+        for kind in range(len(platform.kinds)):
+            members = np.array(platform.devices_of_kind(kind))
+            team[members] = members[np.arange(len(members)) // size * size]
+        found.append(team)
+        size *= 2
+    for team in found[1:] + found[:1]:
+        if team.tobytes() not in seen:
+            seen.add(team.tobytes())
+            yield team
+
+
+def on_partitions(work: Callable[[Worker, Run], StopReason]) -> Callable[[Worker, Run], StopReason]:
+    """Let the `run` of a method that knows single devices work on promising partitions into teams, if there are teams.
+
+    What it proves of them does not count. Each partition has its share of the time left.
+    """
+
+    @wraps(work)
+    def run_on_partitions(method: Worker, run: Run) -> StopReason:
+        if run.problem.objective.team_rule == "off":
+            return work(method, run)
+        todo = list(promising(run))
+        for at, teams in enumerate(todo):
+            reason = run.should_stop()
+            if reason is not None and run.evaluations:
+                return reason
+            seconds = np.inf if run.remaining_s is None else run.remaining_s / (len(todo) - at)
+            work(method, _inner(run, teams, seconds))
+        return run.should_stop() or StopReason.FINISHED
+
+    return run_on_partitions
+
+
+def _inner(run: Run, teams: NDArray[np.int64], seconds: float) -> Run:
+    """Return a run on the problem with fixed teams, whose placements go to `run`."""
+    problem = team_problem(run.problem, teams)
+    start = None
+    if run.placement is not None and np.array_equal(_team_of(run.placement), teams):
+        place = {members[0]: at for at, members in enumerate(teams_of(teams))}
+        start = Placement.of(problem, [place[d] for d in run.placement.device_of_op.tolist()])
+    inner: Run = Run(problem, Within(run, seconds), run.seed, None, lambda _: pass_on())
+
+    def pass_on() -> None:
+        if inner.placement is not None and inner.placement is not told[0]:
+            told[0] = inner.placement
+            run.offer(lifted(run.problem, teams, inner.placement))
+
+    told: list[Placement | None] = [start]
+    inner.interrupted = run.interrupted
+    if start is not None:
+        inner.offer(start)
+    return inner
+
+
+def _team_of(placement: Placement) -> NDArray[np.int64]:
+    alone = np.arange(len(placement.device_names))
+    return alone if placement.team_of_device is None else placement.team_of_device
