@@ -4,7 +4,8 @@ Kernels are compiled on first use and cached on disk. Three things differ from n
 
 - A literal argument makes no specialisation of its own (``settle(walk, 0)`` and ``settle(walk, first)`` are one).
   Inlined code is specialised by LLVM anyhow, and without this every kernel of the makespan is compiled twice.
-- What mostly other kernels call is linked into them as it is (:mod:`placekit.kernel_parts`), and optimised there only.
+- What mostly other kernels call is linked into them, and never becomes machine code of its own
+  (:mod:`placekit.kernel_parts`).
 - During a solve, kernels are compiled by processes of their own (:mod:`placekit.compile_queue`), and the caller waits
   for them only as long as :mod:`placekit.patience` says; see `KernelsPendingError`.
 - A kernel that the judge needs is run by the Python interpreter, slowly, when the time for waiting is over.

@@ -197,8 +197,7 @@ def anneal(
                 continue
             move(flat, state, e, a, out_s, in_s)
         potential[a], potential[b] = at_a, at_b
-        for k in range(2):
-            m = c if k == 0 else e
+        for m in (c, e):
             if m >= 0:
                 if num_moved < num_classes:
                     moved[num_moved] = m
