@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +50,7 @@ def memory_forced_cuts(
     problem
         A problem with the throughput objective.
     time_limit_s
-        Time for the integer program.
+        Time for the cuts and the integer program.
     should_stop
         Asked often; True ends the search with the bound so far.
     """
@@ -60,8 +61,13 @@ def memory_forced_cuts(
     if machines.num_classes > MAX_CLASSES:
         logger.info("no minimum cut for %d classes; the limit is %d", machines.num_classes, MAX_CLASSES)
         return None
-    cut_s = smallest_cuts_s(machines)
-    if not cut_s.any():
+    end_s = perf_counter() + time_limit_s
+
+    def is_over() -> bool:
+        return perf_counter() > end_s or (should_stop is not None and should_stop())
+
+    cut_s = smallest_cuts_s(machines, is_over)
+    if cut_s is None or not cut_s.any():
         return None
     program = MachineProgram.of(machines, float(cut_s.max()))
     rows = program.program
@@ -80,7 +86,7 @@ def memory_forced_cuts(
                 time = machines.time_s[:, g, p] / program.unit_s
                 terms |= {program.share[v, g]: float(time[v]) for v in fits}
             rows.row(terms, high=0.0)
-    outcome = rows.solve(time_limit_s, should_stop)
+    outcome = rows.solve(max(0.0, end_s - perf_counter()), should_stop)
     # infeasible: no two devices together can take it, so one device holds everything
     several = math.inf if outcome.status == "infeasible" else rows.proven_s(outcome, program.unit_s)
     alone = one_device_s(machines)
@@ -90,8 +96,11 @@ def memory_forced_cuts(
     return least if math.isfinite(least) and least > 0 else None
 
 
-def smallest_cuts_s(machines: Machines) -> NDArray[np.float64]:
-    """``[num_groups, num_passes]`` seconds of the smallest cut; each at most 1e-12 relative below the exact sum."""
+def smallest_cuts_s(machines: Machines, should_stop: Callable[[], bool] = lambda: False) -> NDArray[np.float64] | None:
+    """``[num_groups, num_passes]`` seconds of the smallest cut; each at most 1e-12 relative below the exact sum.
+
+    None if it is time to stop before they are known.
+    """
     from placekit.solvers.throughput.bounds.minimum_cut import minimum_cut
 
     contraction = machines.contraction
@@ -101,9 +110,12 @@ def smallest_cuts_s(machines: Machines) -> NDArray[np.float64]:
         for p in range(len(machines.passes)):
             weight = np.ascontiguousarray(machines.net_time_s[:, g, p])
             if weight.tobytes() not in known:
-                known[weight.tobytes()] = minimum_cut(
-                    machines.num_classes, contraction.net_offsets, contraction.net_pins, weight
+                cut = minimum_cut(
+                    machines.num_classes, contraction.net_offsets, contraction.net_pins, weight, should_stop
                 )
+                if cut is None:
+                    return None
+                known[weight.tobytes()] = cut
             cuts[g, p] = known[weight.tobytes()] * (1 - 1e-12)
     return cuts
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,10 +11,17 @@ from placekit.compiled import njit
 
 __all__ = ["minimum_cut"]
 
+WORK_BETWEEN_LOOKS = 20_000_000
+"""Steps between two looks at the clock: hundredths of a second."""
+
 
 def minimum_cut(
-    num_nodes: int, net_offsets: NDArray[np.int64], net_pins: NDArray[np.int64], weight: NDArray[np.float64]
-) -> float:
+    num_nodes: int,
+    net_offsets: NDArray[np.int64],
+    net_pins: NDArray[np.int64],
+    weight: NDArray[np.float64],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> float | None:
     """Return the smallest total weight of the nets between a non-empty proper set of nodes and the rest.
 
     1. Order the nodes: start anywhere, and go on with the node that the most net weight joins to the nodes before
@@ -28,6 +37,8 @@ def minimum_cut(
         CSR lists of the nodes of each net.
     weight
         ``[num_nets]`` weights, at least 0.
+    should_stop
+        Asked often; True ends the search, and nothing is known then: None.
 
     Notes
     -----
@@ -40,26 +51,43 @@ def minimum_cut(
     net_of_pin = np.repeat(np.arange(len(weight)), np.diff(net_offsets))
     by_node = np.argsort(net_pins, kind="stable")
     node_offsets = np.searchsorted(net_pins[by_node], np.arange(num_nodes + 1)).astype(np.int64)
-    return float(
-        _minimum_cut(num_nodes, net_offsets, net_pins, node_offsets, net_of_pin[by_node].astype(np.int64), weight)
-    )
+    node_nets = net_of_pin[by_node].astype(np.int64)
+    alive, tail = np.arange(num_nodes), np.arange(num_nodes)
+    merged, chain = np.arange(num_nodes), np.full(num_nodes, -1)
+    best, left = np.inf, num_nodes
+    while left > 1:
+        if should_stop():
+            return None
+        until = max(1, left - 1 - WORK_BETWEEN_LOOKS // (left * left + len(net_pins)))
+        found = _minimum_cut(
+            left, until, alive, merged, chain, tail, net_offsets, net_pins, node_offsets, node_nets, weight
+        )
+        best, left = min(best, float(found)), until
+    return best
 
 
 @njit(cache=True)
 def _minimum_cut(
-    num_nodes: int,
+    first_left: int,
+    last_left: int,
+    alive: NDArray[np.int64],
+    merged: NDArray[np.int64],
+    chain: NDArray[np.int64],
+    tail: NDArray[np.int64],
     net_offsets: NDArray[np.int64],
     net_pins: NDArray[np.int64],
     node_offsets: NDArray[np.int64],
     node_nets: NDArray[np.int64],
     weight: NDArray[np.float64],
 ) -> float:
-    merged = np.arange(num_nodes)  # node that each node has become
-    chain = np.full(num_nodes, -1)  # next original node inside the same merged node
-    tail = np.arange(num_nodes)
-    alive = np.arange(num_nodes)
+    """Merge from `first_left` nodes to `last_left`, in place, and return the smallest cut on the way.
+
+    ``merged``: node that each node has become; ``chain``: next original node inside the same merged node, and ``tail``
+    the last one; the first nodes of ``alive`` are those that are left.
+    """
+    num_nodes = len(merged)
     best = np.inf
-    for left in range(num_nodes, 1, -1):
+    for left in range(first_left, last_left, -1):
         key = np.zeros(num_nodes)
         ordered = np.zeros(num_nodes, dtype=np.bool_)
         touched = np.zeros(len(weight), dtype=np.bool_)

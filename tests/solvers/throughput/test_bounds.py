@@ -87,6 +87,10 @@ def test_minimum_cut_is_the_smallest_of_all_cuts(data: st.DataObject) -> None:
         for inside in range(1, 2**num_nodes - 1)
     )
     assert minimum_cut(num_nodes, offsets, pins, weight) == least
+    with pytest.MonkeyPatch.context() as patch:  # a look at the clock after every merge changes nothing
+        patch.setattr("placekit.solvers.throughput.bounds.minimum_cut.WORK_BETWEEN_LOOKS", 0)
+        assert minimum_cut(num_nodes, offsets, pins, weight) == least
+    assert minimum_cut(num_nodes, offsets, pins, weight, lambda: True) is None
 
 
 def fork(**limits: float) -> pk.Problem:
