@@ -1,1 +1,1 @@
-"""Native solvers, each wrapped once: HiGHS, PuLP, CP-SAT, and the rounding between seconds and integers."""
+"""Native solvers, each wrapped once: HiGHS (also for PuLP), CP-SAT; programs, and the rounding to integers."""

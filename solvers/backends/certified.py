@@ -4,12 +4,8 @@ Integer solvers lose optima now and then: HiGHS 1.13 calls optimal what is not i
 a few columns, with its presolve and without, at coefficients between 1 and 100. So a program that is small enough is
 proven here instead:
 
-1. The linear relaxation of a node is solved by HiGHS's simplex method. Its multipliers y, whatever they are, prove
-
-   .. math:: \sum_i y_i b_i + \sum_j \min_{l_j \le x_j \le u_j} (c - A^T y)_j x_j
-
-   where :math:`b_i` is the side of row i that the sign of :math:`y_i` asks for (weak duality), and what the floating
-   point sum may be off by is taken off. A multiplier of a side that a row does not have is left out.
+1. The linear relaxation of a node is solved by HiGHS's simplex method. Its multipliers, whatever they are, prove a
+   bound (:func:`~placekit.solvers.backends.arrays.weak_bound`).
 2. A node without solutions is closed if the ray that HiGHS gives proves it in the same way, with costs of 0.
 3. Otherwise the node is divided by its most fractional integer variable. What proves nothing keeps its parent's bound.
 
@@ -28,15 +24,15 @@ import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import import_module
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
-__all__ = ["MAX_INTEGERS", "Arrays", "Certified", "branch_and_bound", "weak_bound"]
+from placekit.solvers.backends.arrays import Arrays, weak_bound
+from placekit.solvers.backends.highs import Highs
+
+__all__ = ["MAX_INTEGERS", "Certified", "branch_and_bound"]
 
 MAX_INTEGERS = 64
 """Integer variables up to which a program is proven here, and nowhere else."""
@@ -44,121 +40,6 @@ MAX_NODES = 20_000
 """Nodes of a tree: tens of seconds."""
 INTEGRAL = 1e-9
 """Distance from a whole number that is none: there is nothing to divide by."""
-EPSILON = float(np.finfo(np.float64).eps)
-
-
-@dataclass(frozen=True, eq=False)
-class Arrays:
-    """A program ``min cost . x`` with ``row_low <= A x <= row_high`` and ``low <= x <= high``.
-
-    Parameters
-    ----------
-    cost, low, high
-        ``[num_columns]``.
-    is_integer
-        ``[num_columns]``.
-    matrix
-        ``[num_rows, num_columns]``.
-    row_low, row_high
-        ``[num_rows]``.
-    """
-
-    cost: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    is_integer: NDArray[np.bool_]
-    matrix: csr_array
-    row_low: NDArray[np.float64]
-    row_high: NDArray[np.float64]
-
-    def without_small(self, share: float) -> Arrays:
-        """Return a relaxation without the coefficients that are smaller than this share of their row's largest.
-
-        What they add to a row is replaced by the least, on the other side by the most, that it can be in the boxes.
-        """
-        matrix = self.matrix
-        row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-        size = np.abs(matrix.data)
-        largest = np.zeros(matrix.shape[0])
-        np.maximum.at(largest, row, size)
-        ends = np.stack([self.low[matrix.indices], self.high[matrix.indices]]) * matrix.data
-        is_small = (size < share * largest[row]) & np.isfinite(ends).all(axis=0)
-        if not is_small.any():
-            return self
-        row_low, row_high = self.row_low.copy(), self.row_high.copy()
-        np.subtract.at(row_high, row[is_small], ends[:, is_small].min(axis=0))
-        np.subtract.at(row_low, row[is_small], ends[:, is_small].max(axis=0))
-        entries = matrix.data[~is_small], matrix.indices[~is_small]
-        kept = np.concatenate([[0], np.cumsum(np.bincount(row[~is_small], minlength=matrix.shape[0]))])
-        fewer = csr_array((*entries, kept), shape=matrix.shape)
-        return replace(self, matrix=fewer, row_low=row_low, row_high=row_high)
-
-    @classmethod
-    def of_highs(cls, lp: Any) -> Arrays:
-        """Return the arrays of a model that HiGHS holds (``Highs.getLp()``)."""
-        matrix = lp.a_matrix_
-        entries = np.array(matrix.value_), np.array(matrix.index_), np.array(matrix.start_)
-        shape = (lp.num_row_, lp.num_col_)
-        is_rowwise = "Row" in str(matrix.format_)
-        rows = csr_array(entries, shape=shape) if is_rowwise else csr_array(entries, shape=shape[::-1]).T.tocsr()
-        kinds = [str(kind).endswith("kInteger") for kind in lp.integrality_] or [False] * lp.num_col_
-        return cls(
-            np.array(lp.col_cost_),
-            np.array(lp.col_lower_),
-            np.array(lp.col_upper_),
-            np.array(kinds, dtype=bool),
-            rows,
-            np.array(lp.row_lower_),
-            np.array(lp.row_upper_),
-        )
-
-
-def weak_bound(
-    arrays: Arrays,
-    row_dual: NDArray[np.float64],
-    low: NDArray[np.float64],
-    high: NDArray[np.float64],
-    *,
-    is_ray: bool = False,
-) -> float:
-    """Return the bound that multipliers prove in floating point; minus infinity if they prove nothing.
-
-    Parameters
-    ----------
-    arrays
-        The program.
-    row_dual
-        ``[num_rows]`` multipliers; positive ones are of lower sides.
-    low, high
-        ``[num_columns]`` boxes, at least as narrow as the program's.
-    is_ray
-        True to prove that there is no solution: costs count as 0, and a result above 0 is the proof.
-    """
-    y = np.where(np.isfinite(row_dual), row_dual, 0.0)
-    side = np.where(y > 0, arrays.row_low, arrays.row_high)
-    y = np.where(np.isfinite(side), y, 0.0)
-    side = np.where(y != 0, side, 0.0)
-    cost = np.zeros_like(arrays.cost) if is_ray else arrays.cost
-    transposed = arrays.matrix.T
-    reduced = cost - transposed @ y
-    # every sum of n terms is off by n roundings of its largest partial sum, at most
-    num_terms = 4 + int(np.diff(transposed.tocsr().indptr).max(initial=0))
-    off = num_terms * EPSILON * (np.abs(cost) + abs(transposed) @ np.abs(y))
-    # with an infinite box only a reduced cost of the right sign for sure proves anything
-    least = np.where(reduced - off >= 0, low, np.where(reduced + off <= 0, high, np.nan))
-    unsure = np.isnan(least)
-    widest = np.maximum(np.abs(low), np.abs(high))
-    with np.errstate(invalid="ignore"):
-        parts = np.where(unsure, -np.maximum(np.abs(reduced), off) * widest, reduced * least)
-        parts = np.where(unsure & (np.minimum(low, high) >= 0), np.minimum((reduced - off) * high, 0.0), parts)
-        error = off * np.where(unsure, 0.0, np.abs(least))
-    zero = (reduced == 0) & (off == 0)
-    parts, error = np.where(zero, 0.0, parts), np.where(zero, 0.0, error)
-    parts = np.concatenate([y * side, parts])
-    if not (np.isfinite(parts).all() and np.isfinite(error).all()):
-        return -math.inf
-    slack = float(error.sum()) * (1 + 1e-6) + 4 * EPSILON * float(np.abs(parts).sum())
-    return math.nextafter(math.fsum(parts.tolist()) - slack, -math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +77,7 @@ def branch_and_bound(
     Parameters
     ----------
     arrays
-        The program; its variables with a cost should have finite boxes.
+        The program; its variables with a cost should have finite boxes. Its offset does not count.
     target
         A bound above which nothing need be known; infinity to prove that there is no solution.
     time_limit_s
@@ -244,51 +125,35 @@ class _Tree:
 
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
-        self.highspy = highspy = import_module("highspy")
-        self.highs = highs = highspy.Highs()
+        relaxed = replace(arrays, is_integer=np.zeros_like(arrays.is_integer), offset=0.0)
         # without presolve the simplex method starts from the basis of the node before
-        for option, value in (("output_flag", False), ("presolve", "off"), ("dual_feasibility_tolerance", 1e-9)):
-            highs.setOptionValue(option, value)
-        lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = len(arrays.cost), len(arrays.row_low)
-        lp.col_cost_, lp.col_lower_, lp.col_upper_ = arrays.cost, arrays.low, arrays.high
-        lp.row_lower_, lp.row_upper_ = arrays.row_low, arrays.row_high
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.num_col_, lp.a_matrix_.num_row_ = lp.num_col_, lp.num_row_
-        lp.a_matrix_.start_ = arrays.matrix.indptr.astype(np.int32)
-        lp.a_matrix_.index_ = arrays.matrix.indices.astype(np.int32)
-        lp.a_matrix_.value_ = arrays.matrix.data
-        highs.passModel(lp)
+        self.highs = Highs(relaxed, presolve="off", dual_feasibility_tolerance=1e-9)
         self.column: NDArray[np.float64] | None = None
         self.objective = math.inf
         self.integers = np.flatnonzero(arrays.is_integer)
-        self.columns = np.arange(len(arrays.cost), dtype=np.int32)
 
     def solve(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[float, int, float]:
         """Return a node's bound, the integer variable to divide by (-1: none), and its largest value below."""
         arrays, highs = self.arrays, self.highs
         if (low > high).any():
             return math.inf, -1, 0.0
-        highs.changeColsBounds(len(self.columns), self.columns, low, high)
-        highs.run()
-        states, status = self.highspy.HighsModelStatus, highs.getModelStatus()
-        if status == states.kOptimal:
-            solution = highs.getSolution()
-            bound = weak_bound(arrays, np.array(solution.row_dual), low, high)
-            value = np.clip(np.array(solution.col_value)[self.integers], low[self.integers], high[self.integers])
+        highs.change_boxes(low, high)
+        highs.run_here()
+        if highs.status == "kOptimal":
+            bound = weak_bound(arrays, highs.row_dual, low, high)
+            column = highs.column
+            value = np.clip(column[self.integers], low[self.integers], high[self.integers])
             distance = np.abs(value - np.round(value))
             if len(distance) and distance.max() > INTEGRAL:
                 at = int(np.argmax(distance))
                 return bound, int(self.integers[at]), math.floor(value[at])
-            if highs.getObjectiveValue() < self.objective:
-                self.objective, self.column = highs.getObjectiveValue(), np.array(solution.col_value)
+            if highs.objective < self.objective:
+                self.objective, self.column = highs.objective, column
             return bound, -1, 0.0
-        if status == states.kInfeasible:
-            _, has_ray, ray = highs.getDualRay()
-            if has_ray:
-                for sign in (1.0, -1.0):
-                    if weak_bound(arrays, sign * np.array(ray), low, high, is_ray=True) > 0:
-                        return math.inf, -1, 0.0
+        if highs.status == "kInfeasible" and (ray := highs.dual_ray) is not None:
+            for sign in (1.0, -1.0):
+                if weak_bound(arrays, sign * ray, low, high, is_ray=True) > 0:
+                    return math.inf, -1, 0.0
         free = self.integers[low[self.integers] < high[self.integers]]
         if not len(free):
             return -math.inf, -1, 0.0

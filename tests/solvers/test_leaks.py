@@ -35,5 +35,5 @@ def test_no_run_outlives_its_solve(objective: pk.Objective, method: str) -> None
 
 def _num_alive() -> int:
     gc.collect()
-    names = {"Run", "LpProblem", "Highs", "Instance", "AnytimeHiGHS"}
+    names = {"Run", "LpProblem", "Highs", "Instance"}
     return sum(type(each).__name__ in names for each in gc.get_objects())

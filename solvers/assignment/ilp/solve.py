@@ -22,8 +22,8 @@ from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.assignment.teams import budgets_of
 from placekit.solvers.backends.building import PULP, Building, time_left
-from placekit.solvers.backends.highs import ABSOLUTE_SLACK, RELATIVE_SLACK, ROUNDING
-from placekit.solvers.backends.pulp_highs import AnytimeHiGHS
+from placekit.solvers.backends.program import ABSOLUTE_SLACK, RELATIVE_SLACK, ROUNDING
+from placekit.solvers.backends.pulp_highs import solve_with_highs
 from placekit.solvers.params import IlpParams
 from placekit.stop import StopReason
 
@@ -39,7 +39,7 @@ Values = dict[pulp.LpVariable, float]
 Answer = TypeVar("Answer", bound="Placement | ArrayLike")
 
 
-class Program(Protocol[Answer]):
+class PulpModel(Protocol[Answer]):
     """A model of a problem.
 
     Parameters
@@ -78,7 +78,7 @@ class IlpMethod(Method):
     argument = "solver"
     params: IlpParams
 
-    def solve(self, run: Run, model: Program[Answer], encode: Callable[[Placement], Values | None]) -> StopReason:
+    def solve(self, run: Run, model: PulpModel[Answer], encode: Callable[[Placement], Values | None]) -> StopReason:
         """Solve a model, from the best placement known; again as long as its answers have to be closed."""
         if self.params.mps is not None:
             self._write_mps(model.lp, Path(self.params.mps))
@@ -108,7 +108,7 @@ class IlpMethod(Method):
         return self.params.threads or num_usable_cpus()
 
     def _offer(
-        self, run: Run, model: Program[Answer], values: Values, objective: float | None, refused: list[Answer]
+        self, run: Run, model: PulpModel[Answer], values: Values, objective: float | None, refused: list[Answer]
     ) -> None:
         answer = model.decode(values)
         promised = None
@@ -120,7 +120,7 @@ class IlpMethod(Method):
     def _solve_with_highs(
         self,
         run: Run,
-        model: Program[Answer],
+        model: PulpModel[Answer],
         variables: Sequence[pulp.LpVariable],
         start: Values | None,
         refused: list[Answer],
@@ -128,34 +128,34 @@ class IlpMethod(Method):
         def offer(values: NDArray[np.float64], objective: float) -> None:
             self._offer(run, model, dict(zip(variables, values.tolist(), strict=True)), objective, refused)
 
-        highs = AnytimeHiGHS(
+        options: dict[str, object] = {} if run.remaining_s is None else {"time_limit": SOLVER_SHARE * run.remaining_s}
+        report = solve_with_highs(
+            model.lp,
+            variables,
             offer,
             lambda bound, is_certified: run.raise_bound(
                 certified_s(bound, model.unit_s) if is_certified else claimed_s(bound, model.unit_s), "ILP dual bound"
             ),
             lambda: run.should_stop() is not None,
-            variables,
             start,
-            timeLimit=None if run.remaining_s is None else SOLVER_SHARE * run.remaining_s,
             threads=self._threads,
             # HiGHS measures against its own incumbent and bound; the run stops at the exact gap
-            gapRel=max(RELATIVE_SLACK / 2, run.asked_gap / 2),
-            gapAbs=0.0,
+            mip_rel_gap=max(RELATIVE_SLACK / 2, run.asked_gap / 2),
+            mip_abs_gap=0.0,
             mip_feasibility_tolerance=1e-7,
             random_seed=run.seed % 2**31,
+            **options,
         )
-        model.lp.solve(highs)
-        status = highs.status.name
-        if status not in _REASONS:
-            raise SolverUnavailableError(f"ilp: HiGHS ended with the unexpected status {status}")
-        run.info["solver_status"] = status
-        if highs.refusal is not None:
-            run.info["bound_refused"] = highs.refusal
-        if highs.is_infeasible and run.placement is None:
+        if report.status not in _REASONS:
+            raise SolverUnavailableError(f"ilp: HiGHS ended with the unexpected status {report.status}")
+        run.info["solver_status"] = report.status
+        if report.refusal is not None:
+            run.info["bound_refused"] = report.refusal
+        if report.is_infeasible and run.placement is None:
             return run.prove_infeasible(clash())
-        return run.should_stop() or _REASONS[status]
+        return run.should_stop() or _REASONS[report.status]
 
-    def _solve_with_pulp(self, run: Run, model: Program[Answer], refused: list[Answer]) -> StopReason:
+    def _solve_with_pulp(self, run: Run, model: PulpModel[Answer], refused: list[Answer]) -> StopReason:
         names = {"CBC": "COIN_CMD" if "COIN_CMD" in pulp.listSolvers(onlyAvailable=True) else "PULP_CBC_CMD"}
         name = names.get(self.params.solver, self.params.solver)
         if name not in pulp.listSolvers():

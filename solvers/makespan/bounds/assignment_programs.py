@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.compiled import njit
-from placekit.solvers.backends.highs import Program
+from placekit.solvers.backends.program import Program
 from placekit.solvers.makespan.bounds.between import insert_smallest, least_between, reachable, waits_between
 from placekit.solvers.makespan.bounds.windows import Windows
 

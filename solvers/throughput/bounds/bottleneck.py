@@ -54,7 +54,7 @@ from placekit.contiguity import Contiguity
 from placekit.errors import ProgramTooLargeError
 from placekit.problem import Problem
 from placekit.solvers.backends.building import ARRAYS, Building, no_step, time_until
-from placekit.solvers.backends.highs import Program
+from placekit.solvers.backends.program import Program
 from placekit.solvers.throughput.bounds.groups import Machines, machines_of
 
 __all__ = ["BottleneckProgram", "bottleneck", "bottleneck_until_closed", "count_coefficients"]

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.problem import Problem
-from placekit.solvers.backends.highs import round_down
+from placekit.solvers.backends.program import round_down
 from placekit.solvers.throughput.bounds.groups import Machines, machines_of
 from placekit.solvers.throughput.bounds.machines import MachineProgram
 

@@ -48,7 +48,7 @@ from numpy.typing import NDArray
 from placekit.errors import ProgramTooLargeError
 from placekit.problem import Problem
 from placekit.solvers.backends.building import ARRAYS, Building, no_step, time_until
-from placekit.solvers.backends.highs import Program, round_down
+from placekit.solvers.backends.program import Program, round_down
 from placekit.solvers.throughput.bounds.groups import Machines, machines_of
 from placekit.verification.certificates import Prices
 

@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from placekit.solvers.backends.certified import Arrays, branch_and_bound, weak_bound
+from placekit.solvers.backends.arrays import Arrays, weak_bound
+from placekit.solvers.backends.certified import branch_and_bound
 
 
 def random_covering(rng: np.random.Generator) -> Arrays:

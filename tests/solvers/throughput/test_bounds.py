@@ -14,7 +14,7 @@ from strategies import examples, objectives, problems
 
 import placekit as pk
 from placekit.errors import InvalidProblemError
-from placekit.solvers.backends.highs import Program, round_down
+from placekit.solvers.backends.program import Program, round_down
 from placekit.solvers.serial_latency import bound as serial_bound
 from placekit.solvers.throughput.bounds import largest_op, lower_bounds
 from placekit.solvers.throughput.bounds.bottleneck import bottleneck
