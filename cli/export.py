@@ -67,7 +67,7 @@ def export(
     target = output or Path(f"{model.stem}.hetero.json" if hetero else f"{model.stem}.bundle")
     _refuse_overwriting(target, (model, placement))
     source = read_source(model, shape)
-    devices = PlatformChoice(device, platform, groups, precision).resolve().platform
+    devices = PlatformChoice(device, platform, groups, precision).of_answer(placement).resolve().platform
     placed = read_placed(placement, source.graph, devices, default_device)
     plan = plan_stages(source, placed, devices)
     if hetero:
@@ -94,7 +94,8 @@ def _document(plan: StagePlan) -> dict[str, Any]:
         "stages": [
             {
                 "name": stage.name,
-                "device": stage.device.name,
+                "device": stage.team_name,
+                "members": [device.name for device in stage.members],
                 "num_ops": len(stage.op_names),
                 "num_inputs": len(stage.inputs),
                 "num_outputs": len(stage.outputs),
@@ -110,10 +111,11 @@ def _report(source: ModelSource, plan: StagePlan, written: Mapping[str, str]) ->
 
     yield fact_lines(model_facts(source))
     yield ""
-    table = plain_table("stage", "device", "ops", "tensors in", "tensors out", left=2)
+    has_teams = any(len(team) > 1 for team in plan.teams)
+    table = plain_table("stage", "team" if has_teams else "device", "ops", "tensors in", "tensors out", left=2)
     for stage in plan.stages[:_MAX_STAGES]:
         sizes = (len(stage.op_names), len(stage.inputs), len(stage.outputs))
-        table.add_row(stage.name, stage.device.name, *map(str, sizes))
+        table.add_row(stage.name, stage.team_name, *map(str, sizes))
     yield table
     if len(plan.stages) > _MAX_STAGES:
         yield f"and {len(plan.stages) - _MAX_STAGES} more"

@@ -1,4 +1,4 @@
-"""``placekit time``: run a placement for real, and compare it with single devices and with its prediction."""
+"""``placekit time``: run a placement for real, and compare it with the runtime, single devices and its prediction."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def time(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a placement for real: latency, throughput, every stage, against single devices and the prediction."""
+    """Run a placement for real, against all that the runtime offers, single devices and the prediction."""
     from placekit.cli.console import check_writable, print_json, show_parts
     from placekit.cli.progress import StepBar
     from placekit.cost_models.cache import ProfileCache
@@ -98,7 +98,7 @@ def time(
         seed=seed,
     )
     source = read_source(model, shape)
-    chosen = PlatformChoice(device, platform, groups, precision).resolve()
+    chosen = PlatformChoice(device, platform, groups, precision).of_answer(placement).resolve()
     placed = read_placed(placement, source.graph, chosen.platform, default_device)
     problem = source.problem(chosen.platform, cost_table(source, chosen, costs))
     checked = _checked(source, placed, chosen.platform, how, seed) if check else None
@@ -194,10 +194,17 @@ def _stages(rows: list[dict[str, Any]]) -> RenderableType:
     from placekit.cli.render import plain_table
     from placekit.cli.units import format_ms
 
-    table = plain_table("stage", "measured ms", "predicted ms", "error")
+    has_teams = len({row["name"] for row in rows}) < len(rows)
+    table = plain_table(
+        "stage", *(["member"] if has_teams else []), "measured ms", "predicted ms", "error", left=1 + has_teams
+    )
     for row in rows[:_MAX_STAGES]:
         table.add_row(
-            row["name"], format_ms(row["measured_s"]), format_ms(row["predicted_s"]), _percent(row["prediction_error"])
+            row["name"],
+            *([row["device"]] if has_teams else []),
+            format_ms(row["measured_s"]),
+            format_ms(row["predicted_s"]),
+            _percent(row["prediction_error"]),
         )
     return table
 
@@ -206,6 +213,13 @@ def _facts(timed: PlacementTiming, told: Mapping[str, Any], checked: OutputCheck
     from placekit.cli.units import format_count, format_time
 
     kept = ", from the cache" if timed.timings.is_cached else ""
+    if told["verdict"] is not None:
+        ran = sum(each["name"] in timed.runtime and each["error"] is None for each in told["contenders"])
+        yield (
+            "plan",
+            f"{told['verdict']}: {_times(told['over_runtime'])} (IQR {_number(told['over_runtime_iqr'], 2)}) of "
+            f"{told['best_of_runtime']}, the best of {format_count(ran, 'way')} of the runtime",
+        )
     yield "executor", f"{timed.executor}, {format_count(told['rounds'], 'round')}{kept}"
     if told["best_single_device"] is not None:
         spread = f" (IQR {_number(told['speedup_iqr'], 2)})" if told["speedup_iqr"] is not None else ""

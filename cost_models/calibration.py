@@ -73,7 +73,8 @@ class MeasuredSplit:
     Raises
     ------
     InvalidProblemError
-        A time that is not positive and finite, or busy times of another number of stages.
+        A time that is not positive and finite, busy times of another number of stages, or teams: what a member takes
+        is known from it alone.
     """
 
     name: str
@@ -85,6 +86,8 @@ class MeasuredSplit:
     def __post_init__(self) -> None:
         if not (np.isfinite(self.sample_s) and self.sample_s > 0):
             raise InvalidProblemError(f"split {self.name!r}: measured {self.sample_s} s; it must be finite and > 0")
+        if self.stages.has_teams:
+            raise InvalidProblemError(f"split {self.name!r} has teams; a calibration needs devices that work alone")
         if len(self.busy_s) not in (0, self.stages.num_stages):
             raise InvalidProblemError(
                 f"split {self.name!r}: {len(self.busy_s)} stages were measured, the placement has "

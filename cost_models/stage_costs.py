@@ -28,20 +28,23 @@ STAGE_OVERHEAD = "stage_overhead_s"
 class StageCosts:
     """The stages of a placement, in an order in which they can run, and what each is made of.
 
+    There is one row per stage and member of its team, in this order; where every device works alone, one per stage.
+
     Parameters
     ----------
-    device, kind
-        ``[num_stages]`` index of the device, and of its kind.
+    stage, device, kind
+        ``[num_rows]`` number of the stage, index of the device, and of its kind.
     op_time_s, transfer_s
-        ``[num_stages]`` seconds of the ops, and of the tensors that enter or leave the device there, as the cost table
+        ``[num_rows]`` seconds of the ops, and of the tensors that enter or leave the device there, as the cost table
         has them. A tensor that several stages of a device read enters with the first. The model's inputs and outputs
         lie in host memory.
     moved_bytes
-        ``[num_stages]`` bytes of these tensors, the model's inputs and outputs left out.
+        ``[num_rows]`` bytes of these tensors, the model's inputs and outputs left out.
     producers
         For every stage, those that it waits for.
     """
 
+    stage: NDArray[np.int64]
     device: NDArray[np.int64]
     kind: NDArray[np.int64]
     op_time_s: NDArray[np.float64]
@@ -52,7 +55,16 @@ class StageCosts:
     @property
     def num_stages(self) -> int:
         """Number of stages."""
-        return len(self.device)
+        return len(self.producers)
+
+    @property
+    def has_teams(self) -> bool:
+        """Whether a stage is on more than one device."""
+        return len(self.stage) > self.num_stages
+
+    def rows_of(self, stage: int) -> NDArray[np.int64]:
+        """Return the rows of a stage, one per member."""
+        return np.flatnonzero(self.stage == stage)
 
 
 def stage_costs(problem: Problem, placement: Placement) -> StageCosts:
@@ -71,33 +83,44 @@ def stage_costs(problem: Problem, placement: Placement) -> StageCosts:
     if placement.op_names != graph.op_names or placement.device_names != platform.device_names:
         raise InvalidProblemError(f"the placement is not one of problem {problem.name!r}: other ops or devices")
     device_of_op = placement.device_of_op
-    kind_of_op = platform.kind_of_device[device_of_op]
     ops = np.arange(graph.num_ops)
-    lost = np.flatnonzero(~costs.supported[ops, kind_of_op])
-    if lost.size:
-        raise InvalidProblemError(
-            f"op {graph.op_names[lost[0]]!r} is placed on {placement.device_names[device_of_op[lost[0]]]!r}, which "
-            "cannot run it"
-        )
+    members_of = {team[0]: team for team in placement.teams}
+    for device in range(platform.num_devices):
+        first = next(first for first, team in members_of.items() if device in team)
+        lost = np.flatnonzero((device_of_op == first) & ~costs.supported[ops, platform.kind_of_device[device]])
+        if lost.size:
+            raise InvalidProblemError(
+                f"op {graph.op_names[lost[0]]!r} is placed on {placement.device_names[device]!r}, which cannot run it"
+            )
     stage_of_op = few_stages(graph, device_of_op)
     works = stage_of_op != NO_STAGE
     num_stages = int(stage_of_op.max()) + 1
-    device = np.zeros(num_stages, dtype=np.int64)
-    device[stage_of_op[works]] = device_of_op[works]
-    op_time_s = sum_by(stage_of_op[works], costs.op_time_s[ops, kind_of_op][works], num_stages)
-    kind = platform.kind_of_device[device]
-    tensor, stage, is_inner = _touching(problem, stage_of_op, device)
+    first_of_stage = np.zeros(num_stages, dtype=np.int64)
+    first_of_stage[stage_of_op[works]] = device_of_op[works]
+    rows = [(stage, device) for stage, first in enumerate(first_of_stage.tolist()) for device in members_of[first]]
+    stage_of_row, device_of_row = np.array(rows, dtype=np.int64).reshape(-1, 2).T
+    kind = platform.kind_of_device[device_of_row]
+    num_kinds = len(platform.kinds)
+    tensor, end, is_inner = _touching(problem, stage_of_op, first_of_stage)
+    # a kind that cannot run an op has no time for it, and no row that asks
+    op_time_s = np.stack(
+        [sum_by(stage_of_op[works], costs.op_time_s[ops, each][works], num_stages) for each in range(num_kinds)], axis=1
+    )
+    transfer_s = np.stack(
+        [sum_by(end, costs.transfer_time_s[tensor, each], num_stages) for each in range(num_kinds)], axis=1
+    )
     producer, consumer = stage_of_op[graph.senders], stage_of_op[graph.receivers]
     crossing = (producer != consumer) & (producer != NO_STAGE) & (consumer != NO_STAGE)
     waits: list[set[int]] = [set() for _ in range(num_stages)]
     for before, after in zip(producer[crossing].tolist(), consumer[crossing].tolist(), strict=True):
         waits[after].add(before)
     return StageCosts(
-        device=device,
+        stage=stage_of_row,
+        device=device_of_row,
         kind=kind,
-        op_time_s=op_time_s,
-        transfer_s=sum_by(stage, costs.transfer_time_s[tensor, kind[stage]], num_stages),
-        moved_bytes=sum_by(stage, graph.tensor_bytes[tensor] * is_inner, num_stages),
+        op_time_s=op_time_s[stage_of_row, kind],
+        transfer_s=transfer_s[stage_of_row, kind],
+        moved_bytes=sum_by(end, graph.tensor_bytes[tensor] * is_inner, num_stages)[stage_of_row],
         producers=tuple(tuple(sorted(each)) for each in waits),
     )
 
@@ -147,13 +170,13 @@ class Prediction:
     Parameters
     ----------
     stage_s
-        ``[num_stages]`` seconds of every stage.
+        ``[num_rows]`` seconds that every stage takes for a sample on each member of its team, see `StageCosts`.
     start_s
         ``[num_stages]`` when each stage begins for a sample that runs alone.
     device_load_s
-        ``[num_devices]`` seconds of every device per sample.
+        ``[num_devices]`` seconds of every device per sample of the stream; a member of a team has its share of them.
     latency_s, throughput_per_s
-        Seconds of a sample that runs alone; samples per second of a stream.
+        Seconds of a sample that runs alone, on whichever members; samples per second of a stream.
     """
 
     stage_s: NDArray[np.float64]
@@ -165,6 +188,9 @@ class Prediction:
 
 def predict(problem: Problem, placement: Placement, *, is_serial: bool) -> Prediction:
     """Predict latency and throughput of `placement`.
+
+    The members of a team take samples in proportion to their speed: with loads of ``l`` seconds each alone, a team
+    takes ``1 / sum(1 / l)`` per sample.
 
     Parameters
     ----------
@@ -184,7 +210,12 @@ def predict(problem: Problem, placement: Placement, *, is_serial: bool) -> Predi
     costs = stage_costs(problem, placement)
     stage_s = costs.op_time_s + costs.transfer_s + stage_overhead_s(problem.costs)
     load_s = sum_by(costs.device, stage_s, problem.platform.num_devices)
-    start_s, latency_s = _play(costs, stage_s, is_serial)
+    for team in placement.teams:
+        if len(team) > 1:
+            own_s = load_s[list(team)]
+            load_s[list(team)] = 1 / (1 / own_s).sum() if own_s.all() else 0.0
+    mean_s = sum_by(costs.stage, stage_s, costs.num_stages) / np.bincount(costs.stage, minlength=costs.num_stages)
+    start_s, latency_s = _play(costs, mean_s, is_serial)
     period_s = latency_s if is_serial else float(load_s.max(initial=0.0))
     if period_s <= 0:
         raise InvalidProblemError(f"problem {problem.name!r}: all costs are 0, so nothing can be predicted")
@@ -192,11 +223,11 @@ def predict(problem: Problem, placement: Placement, *, is_serial: bool) -> Predi
 
 
 def _play(costs: StageCosts, stage_s: NDArray[np.float64], is_serial: bool) -> tuple[NDArray[np.float64], float]:
-    """Return when each stage begins, and when the last one ends."""
+    """Return when each stage begins, and when the last one ends, if the stages take ``[num_stages]`` `stage_s`."""
     start_s = np.zeros(costs.num_stages)
     free_s: dict[int, float] = {}
     for stage in range(costs.num_stages):
-        unit = 0 if is_serial else int(costs.device[stage])
+        unit = 0 if is_serial else int(costs.device[costs.rows_of(stage)[0]])
         ready = [start_s[each] + stage_s[each] for each in costs.producers[stage]]
         start_s[stage] = max([free_s.get(unit, 0.0), *ready])
         free_s[unit] = start_s[stage] + stage_s[stage]

@@ -40,10 +40,20 @@ def virtual_platform(count: int = 2) -> Platform:
     return Platform(tuple(Device(f"cpu{i}", "cpu", is_host=True, openvino="CPU", properties=F32) for i in range(count)))
 
 
-def placed_plan(source: ModelSource, device_of_op: Sequence[int] | NDArray[np.int64], devices: int = 2) -> StagePlan:
-    """Return the stages of a placement on the virtual platform."""
+def placed_plan(
+    source: ModelSource,
+    device_of_op: Sequence[int] | NDArray[np.int64],
+    devices: int = 2,
+    teams: Sequence[int] | None = None,
+) -> StagePlan:
+    """Return the stages of a placement on the virtual platform; `teams` has the first member of every device's team."""
     platform = virtual_platform(devices)
-    placement = Placement(source.graph.op_names, platform.device_names, np.asarray(device_of_op, dtype=np.int64))
+    placement = Placement(
+        source.graph.op_names,
+        platform.device_names,
+        np.asarray(device_of_op, dtype=np.int64),
+        team_of_device=None if teams is None else np.asarray(teams),
+    )
     return plan_stages(source, placement, platform)
 
 
@@ -72,6 +82,13 @@ def alternating_plan(source: ModelSource, devices: int = 2) -> StagePlan:
     names = source.graph.op_names
     drawn = [int(name.removeprefix("op")) % devices if name.startswith("op") else 0 for name in names]
     return placed_plan(source, drawn, devices)
+
+
+def team_plan(source: ModelSource) -> StagePlan:
+    """Give the ops of a chain in turn to a team of two, ``cpu0+cpu2``, and to ``cpu1``."""
+    names = source.graph.op_names
+    drawn = [int(name.removeprefix("op")) % 2 if name.startswith("op") else 0 for name in names]
+    return placed_plan(source, drawn, 3, [0, 1, 0])
 
 
 def slow_model() -> ov.Model:

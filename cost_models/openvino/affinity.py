@@ -22,10 +22,11 @@ def hetero_devices(plan: StagePlan) -> dict[str, str]:
     ------
     UnsupportedProblemError
         HETERO knows devices by OpenVINO's names only: a core group, which is part of ``CPU``, or two devices of one
-        name cannot be told apart by it.
+        name cannot be told apart by it. And it runs one sample at a time, to which a team brings nothing.
     DeviceUnavailableError
         A device that names no OpenVINO device.
     """
+    plan.require_no_teams("HETERO runs one sample at a time")
     remedy = "HETERO tells devices apart by OpenVINO's names; run the stages one after another or as a pipeline instead"
     whole_cpu = {core.cpu for core in usable_cores()}
     name_of_target: dict[str, str] = {}

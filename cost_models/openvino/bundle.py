@@ -1,5 +1,7 @@
 """A placement as a folder that can be deployed: the model of every stage, and a manifest that says how they connect.
 
+The manifest names the members of the team that runs a stage; all of them load the same file.
+
 ::
 
     bundle/
@@ -24,6 +26,7 @@ from placekit.cost_models.openvino.bundle_manifest import (
     StageModel,
     TensorModel,
     portable_properties,
+    upgraded,
 )
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.split import TensorKey
@@ -149,7 +152,7 @@ def read_bundle(folder: str | Path, *, cache_dir: str | Path | None = None) -> t
     path = Path(folder) / MANIFEST
     if not path.is_file():
         raise InvalidFileError(f"{folder}: no bundle, it has no {MANIFEST}")
-    manifest = validated(Manifest, read_json(path), path)
+    manifest = validated(Manifest, upgraded(read_json(path)), path)
     with blaming(path):
         devices = {each.name: _device(each, path, cache_dir) for each in manifest.devices}
     stages = tuple(_read_stage(path, index, entry, devices) for index, entry in enumerate(manifest.stages))
@@ -178,12 +181,15 @@ def _device(entry: DeviceModel, path: Path, cache_dir: str | Path | None) -> Dev
 
 
 def _read_stage(path: Path, index: int, entry: StageModel, devices: Mapping[str, Device]) -> PlacedStage:
-    if entry.device not in devices:
-        raise InvalidFileError(f"{path}: stage {entry.name!r} is on device {entry.device!r}, which it does not list")
+    for member in entry.members:
+        if member not in devices:
+            raise InvalidFileError(f"{path}: stage {entry.name!r} is on device {member!r}, which it does not list")
+        if entry.members.count(member) > 1:
+            raise InvalidFileError(f"{path}: stage {entry.name!r} names member {member!r} twice")
     model = _read_model(path, f"{index}.xml", entry)
     return PlacedStage(
         entry.name,
-        devices[entry.device],
+        tuple(devices[member] for member in entry.members),
         model,
         _keys(path, entry.name, entry.inputs, model.get_parameters()),
         _keys(path, entry.name, entry.outputs, model.get_results()),
@@ -220,11 +226,12 @@ def _keys(path: Path, stage: str, ports: Sequence[PortModel], nodes: Sequence[An
 
 
 def _check(path: Path, manifest: Manifest, stages: Sequence[PlacedStage]) -> None:
-    """Raise unless everything that is read was written before, by one stage only."""
+    """Raise unless everything that is read was written before, by one stage only, and no device is in two teams."""
     known = {each.key for each in manifest.inputs}
     if len(known) != len(manifest.inputs):
         raise InvalidFileError(f"{path}: two inputs are the same tensor")
     names: set[str] = set()
+    team_of: dict[str, str] = {}
     for stage in stages:
         for key in stage.inputs:
             if key not in known:
@@ -235,8 +242,14 @@ def _check(path: Path, manifest: Manifest, stages: Sequence[PlacedStage]) -> Non
             raise InvalidFileError(f"{path}: stage {stage.name!r} {what}")
         known |= set(stage.outputs)
         names.add(stage.name)
-        if _has_state(stage) and len(stages) > 1:
-            raise InvalidFileError(f"{path}: stage {stage.name!r} keeps state, and is not the only stage")
+        if _has_state(stage) and len(stages) * len(stage.members) > 1:
+            raise InvalidFileError(f"{path}: stage {stage.name!r} keeps state, and is not the only stage on one device")
+        for device in stage.members:
+            team = team_of.setdefault(device.name, stage.team_name)
+            if team != stage.team_name:
+                raise InvalidFileError(
+                    f"{path}: device {device.name!r} is in two teams, {team!r} and {stage.team_name!r}"
+                )
     for output in manifest.outputs:
         if output.key not in known:
             raise InvalidFileError(f"{path}: output {output.name!r} is {output.key}, which no stage gives")

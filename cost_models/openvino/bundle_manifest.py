@@ -22,6 +22,7 @@ __all__ = [
     "TensorModel",
     "device_model",
     "portable_properties",
+    "upgraded",
 ]
 
 MAX_QUEUE_SIZE = 1 << 16
@@ -83,10 +84,10 @@ class TensorModel(_Key):
 
 
 class StageModel(_Strict):
-    """A stage: where it runs, and its files with the hash of each (blake2b, 16 bytes)."""
+    """A stage: the devices that run it, and its files with the hash of each (blake2b, 16 bytes), one set for all."""
 
     name: Name
-    device: Name
+    members: Annotated[list[Name], Field(min_length=1)]
     files: dict[FileName, Digest]
     inputs: list[PortModel]
     outputs: list[PortModel]
@@ -97,7 +98,7 @@ class StageModel(_Strict):
         """Return the entry of a stage that was written to `files`."""
         return cls(
             name=stage.name,
-            device=stage.device.name,
+            members=[device.name for device in stage.members],
             files=files,
             inputs=_ports(stage.inputs, stage.model.get_parameters()),
             outputs=_ports(stage.outputs, stage.model.get_results()),
@@ -108,7 +109,7 @@ class StageModel(_Strict):
 class Manifest(_Strict):
     """The whole file; stages stand in an order in which they can run."""
 
-    format: Annotated[Literal["placekit/bundle/1"], Field(alias="schema")] = "placekit/bundle/1"
+    format: Annotated[Literal["placekit/bundle/2"], Field(alias="schema")] = "placekit/bundle/2"
     model: Text
     made_with: dict[str, str]
     queue_size: Annotated[int, Field(ge=1, le=MAX_QUEUE_SIZE)]
@@ -144,6 +145,28 @@ class Manifest(_Strict):
             stages=stages,
             tensors=[TensorModel.of(cut) for cut in plan.cuts],
         )
+
+
+def upgraded(data: Any) -> Any:
+    """Return a manifest of version 1, whose stages have one device each, as one of the current version.
+
+    Examples
+    --------
+    >>> upgraded({"schema": "placekit/bundle/1", "stages": [{"name": "0:CPU", "device": "CPU"}]})
+    {'schema': 'placekit/bundle/2', 'stages': [{'name': '0:CPU', 'members': ['CPU']}]}
+    """
+    if not isinstance(data, dict) or data.get("schema") != "placekit/bundle/1":
+        return data
+    stages = data.get("stages")
+    if isinstance(stages, list):
+        stages = [_with_members(each) if isinstance(each, dict) and "device" in each else each for each in stages]
+        data = data | {"stages": stages}
+    return data | {"schema": "placekit/bundle/2"}
+
+
+def _with_members(stage: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in stage.items() if name != "device"}
+    return kept | {"members": [stage["device"]]}
 
 
 _PATH_WORDS = frozenset({"DIR", "DIRECTORY", "PATH", "FILE", "FILENAME", "DUMP", "BLOB", "LIBRARY", "EXTENSION"})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,12 +26,12 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class CompiledStage:
-    """A stage that is ready to run.
+    """A stage that is ready to run on a device.
 
     Parameters
     ----------
-    stage
-        The stage.
+    stage, device
+        The stage, and the member of its team.
     compiled
         What OpenVINO made of it.
     compile_s
@@ -40,6 +41,7 @@ class CompiledStage:
     """
 
     stage: PlacedStage
+    device: Device
     compiled: openvino.CompiledModel
     compile_s: float
     is_cached: bool
@@ -47,10 +49,30 @@ class CompiledStage:
 
 @dataclass(frozen=True, eq=False)
 class CompiledPlan:
-    """A plan whose stages are compiled, in the plan's order."""
+    """A plan whose stages are compiled, each for every member of its team, in the plan's order."""
 
     plan: StagePlan
     stages: tuple[CompiledStage, ...]
+
+    @property
+    def members(self) -> tuple[tuple[CompiledStage, ...], ...]:
+        """``[num_stages]`` every stage on each member of its team."""
+        waiting = iter(self.stages)
+        return tuple(tuple(islice(waiting, len(stage.members))) for stage in self.plan.stages)
+
+    @property
+    def num_turns(self) -> int:
+        """Size of the largest team."""
+        return max((len(stage.members) for stage in self.plan.stages), default=1)
+
+    def turn(self, number: int) -> CompiledPlan:
+        """Return the plan in which every stage is on one member only of its team, the `number`-th modulo its size.
+
+        `num_turns` of them have every stage on every member.
+        """
+        chosen = tuple(members[number % len(members)] for members in self.members)
+        stages = tuple(replace(each.stage, members=(each.device,)) for each in chosen)
+        return CompiledPlan(replace(self.plan, stages=stages), chosen)
 
     @property
     def compile_s(self) -> float:
@@ -61,10 +83,11 @@ class CompiledPlan:
 def compile_plan(
     plan: StagePlan, core: openvino.Core | None = None, *, cache_dir: str | Path | None = None
 ) -> CompiledPlan:
-    """Compile every stage for its device.
+    """Compile every stage for its device, for each member of a team anew.
 
-    Each device is compiled as it is profiled: one stream, its own properties, OpenVINO's pinning off. The cores of a
-    core group are not OpenVINO's business; whoever runs the stage binds its threads.
+    A compiled model of one stream runs one sample at a time, so that members cannot share it. Each device is compiled
+    as it is profiled: one stream, its own properties, OpenVINO's pinning off. The cores of a core group are not
+    OpenVINO's business; whoever runs the stage binds its threads.
 
     Parameters
     ----------
@@ -84,7 +107,7 @@ def compile_plan(
     """
     core = core or shared_core()
     require_devices(plan.devices, core)
-    stages = tuple(_compile(stage, core, cache_dir) for stage in plan.stages)
+    stages = tuple(_compile(stage, device, core, cache_dir) for stage in plan.stages for device in stage.members)
     compiled = CompiledPlan(plan, stages)
     _LOGGER.debug("compiled %d stages of %r in %.3f s", len(stages), plan.name, compiled.compile_s)
     return compiled
@@ -104,9 +127,9 @@ def require_devices(devices: Iterable[Device], core: openvino.Core) -> None:
         require_device(device.openvino, core)
 
 
-def _compile(stage: PlacedStage, core: openvino.Core, cache_dir: str | Path | None) -> CompiledStage:
-    target = stage.device.openvino or stage.device.name
-    config = compile_properties(target, stage.device.properties)
+def _compile(stage: PlacedStage, device: Device, core: openvino.Core, cache_dir: str | Path | None) -> CompiledStage:
+    target = device.openvino or device.name
+    config = compile_properties(target, device.properties)
     if cache_dir is not None:
         config["CACHE_DIR"] = str(cache_dir)
     start = time.perf_counter()
@@ -118,7 +141,7 @@ def _compile(stage: PlacedStage, core: openvino.Core, cache_dir: str | Path | No
             f"{target}: {_refused(stage, core, target)}{_last_line(error)}"
         ) from error
     compile_s = time.perf_counter() - start
-    return CompiledStage(stage, compiled, compile_s, _is_cached(compiled))
+    return CompiledStage(stage, device, compiled, compile_s, _is_cached(compiled))
 
 
 def _refused(stage: PlacedStage, core: openvino.Core, target: str) -> str:

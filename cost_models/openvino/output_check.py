@@ -67,7 +67,7 @@ class TensorCheck:
     name
         ``"op:port"`` of a tensor between stages, or the name of an output.
     stage
-        Name of the stage that wrote it; empty for an output of the whole placement.
+        Name of the stage that wrote it, with the member of a team; empty for an output of the whole placement.
     max_error, rms_error
         Largest and root mean square difference in units of the spread, see `relative_errors`.
     tolerance
@@ -105,9 +105,9 @@ class OutputCheck:
     precision
         The lowest precision that was computed in, which the tolerance is for.
     cuts
-        Every tensor that leaves a stage, in topological order.
+        Every tensor that leaves a stage, in topological order, as often as the largest team has members.
     outputs
-        Every output of the model, in its order.
+        Every output of the model, in its order, as often.
     """
 
     reference: str
@@ -147,8 +147,10 @@ def in_f32(plan: StagePlan) -> StagePlan:
     """Return the same stages on the same devices computing in f32, for checking the split apart from the precision."""
     stages = []
     for stage in plan.stages:
-        properties = {**stage.device.properties, "INFERENCE_PRECISION_HINT": "f32"}
-        stages.append(replace(stage, device=stage.device.replace(properties=properties)))
+        members = tuple(
+            each.replace(properties={**each.properties, "INFERENCE_PRECISION_HINT": "f32"}) for each in stage.members
+        )
+        stages.append(replace(stage, members=members))
     return replace(plan, stages=tuple(stages))
 
 
@@ -162,6 +164,8 @@ def check_placement(
     core: openvino.Core | None = None,
 ) -> OutputCheck:
     """Run the stages one after another, and compare every tensor that leaves one with the whole model on one device.
+
+    Where teams work, the same sample is run again until every member has had it.
 
     Parameters
     ----------
@@ -194,8 +198,10 @@ def check_placement(
     """
     plan, core = compiled.plan, core or shared_core()
     inputs = random_inputs(plan.model, seed) if inputs is None else inputs
-    with SerialExecutor(compiled) as executor:
-        found = executor.run_tensors(inputs)
+    runs = []
+    for turn in range(compiled.num_turns):
+        with SerialExecutor(compiled.turn(turn)) as executor:
+            runs.append(executor.run_tensors(inputs))
     precisions = [_precision(stage.compiled) for stage in compiled.stages]
     whole = _Whole(plan, reference, precisions, core)
     turned = {
@@ -205,13 +211,19 @@ def check_placement(
         if is_channels_last(port)
     }
     stage_of, probed = whole.probe(inputs)
-    cuts = []
-    for key, expected in probed.items():
-        mine = _array(found[key])
-        mine = axes_of_model(mine, expected.shape) if key in turned else mine
-        cuts.append(whole.check(f"{key[0]}:{key[1]}", stage_of[key], expected, mine, tolerance))
-    outputs = whole.check_outputs([_array(found[key]) for key in plan.output_keys], inputs, probed, tolerance)
-    return OutputCheck(whole.device.name, whole.precision, tuple(cuts), outputs)
+    members = {stage.name: [device.name for device in stage.members] for stage in plan.stages}
+    cuts: list[TensorCheck] = []
+    outputs: list[TensorCheck] = []
+    for turn, found in enumerate(runs):
+        for key, expected in probed.items():
+            names = members[stage_of[key]]
+            if turn < len(names):  # the others have had their turn
+                mine = _array(found[key])
+                mine = axes_of_model(mine, expected.shape) if key in turned else mine
+                where = stage_of[key] + (f" on {names[turn]}" if len(names) > 1 else "")
+                cuts.append(whole.check(f"{key[0]}:{key[1]}", where, expected, mine, tolerance))
+        outputs += whole.check_outputs([_array(found[key]) for key in plan.output_keys], inputs, probed, tolerance)
+    return OutputCheck(whole.device.name, whole.precision, tuple(cuts), tuple(outputs))
 
 
 def check_outputs(

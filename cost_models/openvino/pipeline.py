@@ -32,7 +32,9 @@ class Pipeline(ABC):
     """Runs samples through the stages of a plan, several at a time.
 
     Inputs are copied when they are submitted and outputs when they are ready, so the arrays belong to the caller;
-    between stages tensors are handed over without a copy. Use it as a context manager, or call `close`.
+    between stages tensors are handed over without a copy. A stage that is on a team hands the next sample to the member
+    that is free first; results come in the order in which samples were submitted. Use it as a context manager, or call
+    `close`.
 
     A failing stage ends the pipeline: all futures that are not done, and every later `submit`, raise an
     `ExecutionError` that names the stage. Results that were delivered before stay.
@@ -44,7 +46,7 @@ class Pipeline(ABC):
     queue_size
         Samples that fit between a stage and the next. `submit` blocks when the first queue is full.
     record
-        Number of last samples whose stage times are kept, see `stage_times_s`.
+        Number of last samples whose stage times are kept, see `stage_times_s` and `stage_members`.
 
     Raises
     ------
@@ -59,18 +61,21 @@ class Pipeline(ABC):
             raise InvalidProblemError(f"pipeline of {plan.name!r}: record is {record}; it must be >= 0")
         self.plan = plan
         self._wiring = wire(plan, queue_size)
-        devices = [device.name for device in plan.devices]
-        self._source_owner, self._sink_owner = len(devices), len(devices) + 1
-        self._owners = [devices.index(stage.device.name) for stage in plan.stages]
+        self._source_owner, self._sink_owner = len(plan.teams), len(plan.teams) + 1
+        self._owners = [plan.teams.index(stage.members) for stage in plan.stages]
         self._owners += [self._source_owner, self._sink_owner]
+        #: team of every worker; there is one worker per device, in the order of `StagePlan.devices`
+        self._team_of_worker = [owner for owner, team in enumerate(plan.teams) for _ in team]
         self._flow = Flow(self._wiring, self._owners, self._takers())
         # no stage is ever further ahead of the sink than this, so that its times are read before they are overwritten
         self._num_times = sum(self._wiring.depth) + 1
         self._times_s: NDArray[np.float64] = np.zeros((len(plan.stages), self._num_times, 2))
-        self._recorded: deque[NDArray[np.float64]] = deque(maxlen=record)
+        self._members: NDArray[np.int64] = np.zeros((len(plan.stages), self._num_times), dtype=np.int64)
+        self._recorded: deque[tuple[NDArray[np.float64], NDArray[np.int64]]] = deque(maxlen=record)
         self._ports = dict(zip(plan.input_keys, plan.model.inputs, strict=True))
         for stage in plan.stages:
             self._ports |= dict(zip(stage.outputs, stage.model.outputs, strict=True))
+        self._dynamic = {key for key, port in self._ports.items() if port.get_partial_shape().is_dynamic}
         self._rings: dict[TensorKey, list[openvino.Tensor | None]] = {}
         self._reader = InputReader(plan.model, plan.name)
         for port in (*plan.model.inputs, *plan.model.outputs):
@@ -87,14 +92,14 @@ class Pipeline(ABC):
 
     @abstractmethod
     def _takers(self) -> Collection[int]:
-        """Return the owners that work in this process."""
+        """Return the owners (teams, source, sink) that work in this process."""
 
     @abstractmethod
     def _collect(self) -> None:
         """Deliver results as they come, until told to end; runs in a thread of its own."""
 
     @abstractmethod
-    def _announce(self, node: int) -> None:
+    def _announce(self, node: int, sample: int) -> None:
         """Count a sample of the source or the sink as done and wake who has work by that; called with the lock."""
 
     @abstractmethod
@@ -127,7 +132,17 @@ class Pipeline(ABC):
         Seconds of ``time.perf_counter``.
         """
         with self._lock:
-            return np.array(self._recorded).reshape(-1, len(self.plan.stages), 2)
+            return np.array([times_s for times_s, _ in self._recorded]).reshape(-1, len(self.plan.stages), 2)
+
+    @property
+    def stage_members(self) -> NDArray[np.int64]:
+        """``[num_samples, num_stages]`` which member of its team ran every stage, for the samples of `stage_times_s`.
+
+        Indices into `PlacedStage.members`.
+        """
+        with self._lock:
+            members = [members for _, members in self._recorded]
+        return np.array(members, dtype=np.int64).reshape(-1, len(self.plan.stages))
 
     def submit(self, inputs: Inputs) -> Future[Outputs]:
         """Put a sample in, and return its result to come; waits while the first queue is full.
@@ -157,14 +172,14 @@ class Pipeline(ABC):
                 while not self._flow.has_work(self._source_owner):
                     self._may_submit.wait()
                     self._raise_if_over()
-                sample = self._flow.done[self._wiring.source]
+                sample = self._flow.begun[self._wiring.source]
             for key, tensor in zip(self.plan.input_keys, tensors, strict=True):
                 self._fill(key, sample, tensor)
             with self._lock:  # the sample counts from here on; an interrupt before leaves only a slot half filled
                 self._raise_if_over()
                 self._flow.take(self._source_owner)
                 self._pending.append(future)
-                self._announce(self._wiring.source)
+                self._announce(self._wiring.source, sample)
         return future
 
     def __call__(self, inputs: Inputs) -> Outputs:
@@ -254,16 +269,18 @@ class Pipeline(ABC):
         outputs = {name: np.array(self._tensor(key, sample).data) for name, key in names_and_keys}
         with self._lock:
             if self._recorded.maxlen:
-                self._recorded.append(self._times_s[:, sample % self._num_times].copy())
+                at = sample % self._num_times
+                self._recorded.append((self._times_s[:, at].copy(), self._members[:, at].copy()))
             if not self._pending:  # failed or cancelled meanwhile
                 return
             future = self._pending.popleft()
-            self._announce(self._wiring.sink)
-            self._all_done.notify_all()
+            self._announce(self._wiring.sink, sample)
+            if not self._pending:
+                self._all_done.notify_all()
         future.set_result(outputs)
 
     def _is_dynamic(self, key: TensorKey) -> bool:
-        return bool(self._ports[key].get_partial_shape().is_dynamic)
+        return key in self._dynamic
 
     def _tensor(self, key: TensorKey, sample: int) -> openvino.Tensor:
         """Return the tensor in the slot of `sample`; one of dynamic shape is there once it has been put."""

@@ -1,18 +1,22 @@
 """When a stage of a pipeline may run: bounded queues as counters.
 
 Nodes are the stages ``0 .. num_stages - 1``, the *source* that puts samples in, and the *sink* that takes results out.
-Every node handles samples ``0, 1, 2, ...`` in this order, so how far it has come is one number, ``done[node]``. What a
-node writes goes into a ring of ``depth[node]`` slots, sample ``n`` into slot ``n % depth``, and stays there until every
-reader has handled it. So a node may handle sample ``n`` if and only if
+Every node begins samples ``0, 1, 2, ...`` in this order. The members of a team work on several at once and may end them
+in another order; ``done[node]`` counts the samples before the first one that is not ended. What a node writes goes into
+a ring of ``depth[node]`` slots, sample ``n`` into slot ``n % depth``, and stays there until every reader has handled
+it. So a node may begin sample ``n`` if and only if
 
 * every producer has done it: ``done[producer] > n``;
 * its slot is free again: ``done[consumer] > n - depth[node]`` for every consumer.
 
+A sample goes to whichever member of the team is free first. Because the order of samples is kept from stage to stage, a
+slow member holds the others up only when they are ahead of it by as much as the rings hold, see `wire`.
+
 Pipelines in one process and across processes share these rules: threads share the counters under a lock, processes
-each keep their own copy and tell each other of every step.
+each keep their own copy and tell each other of every step; the members of a team share what they have begun.
 
 No deadlock: let ``n`` be the oldest sample that is not through. Whatever holds a slot that ``n`` needs belongs to an
-older sample, of which there is none, so that the first stage that ``n`` has not passed may run.
+older sample, of which there is none, so that the first stage that ``n`` has not passed may run, or runs.
 """
 
 from __future__ import annotations
@@ -27,8 +31,12 @@ from placekit.errors import InvalidProblemError
 if TYPE_CHECKING:
     from placekit.cost_models.openvino.split import TensorKey
     from placekit.cost_models.openvino.stages import StagePlan
+    from placekit.platform import Device
 
-__all__ = ["Flow", "Wiring", "wire"]
+__all__ = ["Flow", "Wiring", "samples_ahead", "wire"]
+
+_AHEAD_OF_EQUAL, _AHEAD_OF_OTHERS = 2, 8
+"""Samples by which each further member of a team may be ahead of the slowest, if they are of one kind, and if not."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +51,15 @@ class Wiring:
         ``[num_stages + 2]`` slots of each node's ring; the sink has none, its entry is not used.
     writer
         Node that writes each tensor that is read by another one.
+    team_size
+        ``[num_stages]`` members of the team of each stage.
     """
 
     producers: tuple[tuple[int, ...], ...]
     consumers: tuple[tuple[int, ...], ...]
     depth: tuple[int, ...]
     writer: dict[TensorKey, int]
+    team_size: tuple[int, ...]
 
     @property
     def num_stages(self) -> int:
@@ -70,8 +81,11 @@ def wire(plan: StagePlan, queue_size: int) -> Wiring:
     """Return the wiring of a plan.
 
     A tensor that skips stages waits while the samples before it pass them, so its ring grows with the number of stages
-    that it skips. It ends at one slot per device, as many samples as can be worked on at once, and `queue_size` more,
+    that it skips. It ends at one slot per team, as many samples as can be worked on at once, and `queue_size` more,
     so that memory does not grow with the number of stages.
+
+    Where a team of several works, the rings before, behind and around it have room for the samples that some of its
+    members end while the slowest is at one: two for each further member, eight if they are of different kinds.
 
     Parameters
     ----------
@@ -107,9 +121,27 @@ def wire(plan: StagePlan, queue_size: int) -> Wiring:
     for node in (*range(count), sink):  # stages come in an order in which they can run
         level[node] = 1 + max(level[producer] for producer in reads[node])
     span = [max((level[reader] - level[node] for reader in consumers[node]), default=1) for node in range(count + 2)]
-    limit = queue_size + len(plan.devices)
-    depth = tuple(queue_size if each == 1 else min(queue_size * each, limit) for each in span)
-    return Wiring(tuple(tuple(sorted(each)) for each in reads), tuple(map(tuple, consumers)), depth, writer)
+    limit = queue_size + len(plan.teams)
+    depth = [queue_size if each == 1 else min(queue_size * each, limit) for each in span]
+    ahead = [samples_ahead(stage.members) for stage in plan.stages] + [0, 0]
+    most = sum(map(samples_ahead, plan.teams))
+    ahead_at = [max((ahead[node] for node in level if level[node] == at), default=0) for at in range(count + 2)]
+    for node in range(count + 1):
+        around = sum(ahead_at[level[node] : level[node] + span[node] + 1])
+        depth[node] += min(around, most)
+    return Wiring(
+        tuple(tuple(sorted(each)) for each in reads),
+        tuple(map(tuple, consumers)),
+        tuple(depth),
+        writer,
+        tuple(len(stage.members) for stage in plan.stages),
+    )
+
+
+def samples_ahead(team: Sequence[Device]) -> int:
+    """Return how many samples the other members of a team may end while the slowest is at one."""
+    is_equal = len({device.kind for device in team}) == 1
+    return (_AHEAD_OF_EQUAL if is_equal else _AHEAD_OF_OTHERS) * (len(team) - 1)
 
 
 class Flow:
@@ -120,9 +152,9 @@ class Flow:
     wiring
         The pipeline.
     owner_of_node
-        ``[num_stages + 2]`` worker of each node; only its own nodes are ever given to a worker.
+        ``[num_stages + 2]`` team of each node; only its own nodes are ever given to a team.
     takers
-        Workers that `take` from here. Where each keeps its own copy, the work of the others must not pile up in it.
+        Teams that `take` from here. Where each keeps its own copy, the work of the others must not pile up in it.
 
     Notes
     -----
@@ -131,44 +163,78 @@ class Flow:
 
     def __init__(self, wiring: Wiring, owner_of_node: Sequence[int], takers: Collection[int]) -> None:
         self.wiring = wiring
+        self.begun = [0] * len(wiring.producers)
         self.done = [0] * len(wiring.producers)
         self._owner = owner_of_node
         self._ready: dict[int, list[tuple[int, int]]] = {owner: [] for owner in takers}
-        self._is_taken = [False] * len(wiring.producers)  # in a heap of `_ready`, or being worked on
+        self._is_ready = [False] * len(wiring.producers)  # in a heap of `_ready`
+        self._ended: list[set[int]] = [set() for _ in wiring.producers]  # samples whose predecessors are not
         self._offer(wiring.source)
 
-    def may_start(self, node: int) -> bool:
+    def may_begin(self, node: int) -> bool:
         """Whether `node` has all it needs for its next sample."""
-        wiring, sample = self.wiring, self.done[node]
-        return all(self.done[each] > sample for each in wiring.producers[node]) and all(
-            self.done[each] > sample - wiring.depth[node] for each in wiring.consumers[node]
-        )
+        wiring, done, sample = self.wiring, self.done, self.begun[node]
+        for each in wiring.producers[node]:  # loops, because this is asked several times per sample and stage
+            if done[each] <= sample:
+                return False
+        oldest = sample - wiring.depth[node]
+        for each in wiring.consumers[node]:  # noqa: SIM110
+            if done[each] <= oldest:
+                return False
+        return True
 
     def take(self, owner: int) -> tuple[int, int] | None:
-        """Return the next work of a worker as (node, sample), the oldest sample first; None if there is none now."""
+        """Return the next work of a team as (node, sample), the oldest sample first; None if there is none now."""
         if not self._ready[owner]:
             return None
         sample, node = heapq.heappop(self._ready[owner])
+        self._is_ready[node] = False
+        self.begun[node] = sample + 1
+        self._offer(node)
         return node, sample
 
     def has_work(self, owner: int) -> bool:
         """Whether `take` would return something."""
         return bool(self._ready[owner])
 
-    def finish(self, node: int) -> set[int]:
-        """Count one more sample of `node` as done; return the workers that have got new work by that."""
-        self.done[node] += 1
-        self._is_taken[node] = False
+    def catch_up(self, owner: int, begun: Sequence[int]) -> None:
+        """Learn what other members of a team have begun.
+
+        Parameters
+        ----------
+        owner
+            The team.
+        begun
+            ``[num_stages]`` samples that each node has begun; only those of the team's own nodes are read.
+        """
+        heap = self._ready[owner]
+        heap.clear()
+        for node, each in enumerate(self._owner):
+            if each == owner:
+                self.begun[node] = begun[node]
+                self._is_ready[node] = False
+                self._offer(node)
+
+    def finish(self, node: int, sample: int) -> set[int]:
+        """Count a sample of `node` as done; return the teams that have got new work by that."""
+        ended = self._ended[node]
+        ended.add(sample)
+        if sample != self.done[node]:
+            return set()
+        while self.done[node] in ended:
+            ended.remove(self.done[node])
+            self.done[node] += 1
         changed = set()
-        for each in (node, *self.wiring.consumers[node], *self.wiring.producers[node]):
-            if self._offer(each):
-                changed.add(self._owner[each])
+        for neighbours in (self.wiring.consumers[node], self.wiring.producers[node]):
+            for each in neighbours:
+                if self._offer(each):
+                    changed.add(self._owner[each])
         return changed
 
     def _offer(self, node: int) -> bool:
         heap = self._ready.get(self._owner[node])
-        if heap is None or self._is_taken[node] or not self.may_start(node):
+        if heap is None or self._is_ready[node] or not self.may_begin(node):
             return False
-        self._is_taken[node] = True
-        heapq.heappush(heap, (self.done[node], node))
+        self._is_ready[node] = True
+        heapq.heappush(heap, (self.begun[node], node))
         return True

@@ -3,9 +3,12 @@
 The memory is an anonymous file that is handed down as an open descriptor. It has no name that could be left behind:
 the system frees it when the last process that maps it is gone, however that process ended.
 
-Every process has one pipe as its inbox. Whoever finishes a sample of a node writes the node's number, four bytes, into
-the inboxes of those that wait for it; the reader counts. Writes of so few bytes are never torn or mixed, and what a
-process wrote to the shared memory before is visible to who reads the message after.
+Every process has one pipe as its inbox. Whoever finishes a sample of a node writes the numbers of both, sixteen bytes,
+into the inboxes of those that wait for it; the reader counts. Writes of so few bytes are never torn or mixed, and what
+a process wrote to the shared memory before is visible to who reads the message after.
+
+The members of a team agree on who runs what by a baton, a pipe with one byte in it: who has read the byte may look
+which samples are begun, take the next one, and puts the byte back.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import mmap
 import os
 import struct
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +34,21 @@ from placekit.errors import ExecutionError, UnsupportedProblemError
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["Layout", "SharedMemory", "lay_out", "make_inbox", "read_nodes", "send_nodes"]
+__all__ = [
+    "Layout",
+    "SharedMemory",
+    "holding",
+    "lay_out",
+    "make_baton",
+    "make_inbox",
+    "read_messages",
+    "send_message",
+]
 
 _ALIGNMENT = 64
-_NODE = struct.Struct("=I")
-_READ_BYTES = 1 << 16
+_MESSAGE = struct.Struct("=QQ")
+_READ_BYTES = 1 << 16  # a multiple of the size of a message
+_BATON = b"|"
 
 
 @dataclass(frozen=True)
@@ -44,7 +58,8 @@ class Layout:
     Parameters
     ----------
     num_workers, num_stages, num_times
-        Sizes of the tables at the start: what each worker is running, and when each stage ran.
+        Sizes of the tables at the start: what each worker is running, which samples each stage has begun, and when and
+        on which member it ran them.
     tensors
         Element type, shape and offset of every slot, by tensor key.
     num_bytes
@@ -77,7 +92,7 @@ def lay_out(num_workers: int, num_times: int, wiring: Wiring, ports: Mapping[Ten
     UnsupportedProblemError
         A tensor of dynamic shape, whose size is not known before it runs.
     """
-    offset = _aligned(8 * num_workers + 16 * wiring.num_stages * num_times)
+    offset = _aligned(8 * (num_workers + wiring.num_stages) + 24 * wiring.num_stages * num_times)
     tensors = {}
     for key, node in wiring.writer.items():
         port = ports[key]
@@ -117,14 +132,20 @@ class SharedMemory:
     def __init__(self, descriptor: int, layout: Layout) -> None:
         self._layout = layout
         self._bytes = np.frombuffer(mmap.mmap(descriptor, max(layout.num_bytes, 1)), dtype=np.uint8)
-        start = 8 * layout.num_workers
-        end = start + 16 * layout.num_stages * layout.num_times
-        #: ``[num_workers]`` 1 + the stage that each worker runs; 0 for none
-        self.running: NDArray[np.int64] = self._bytes[:start].view(np.int64)
-        #: ``[num_stages, num_times, 2]`` start and end of each stage, by sample modulo num_times
-        self.times_s: NDArray[np.float64] = (
-            self._bytes[start:end].view(np.float64).reshape(layout.num_stages, layout.num_times, 2)
+        num_stages, num_times = layout.num_stages, layout.num_times
+        sizes = (layout.num_workers, num_stages, num_stages * num_times, 2 * num_stages * num_times)
+        ends = np.cumsum(sizes) * 8
+        running, begun, members, times = (
+            self._bytes[end - 8 * size : end] for size, end in zip(sizes, ends.tolist(), strict=True)
         )
+        #: ``[num_workers]`` 1 + the stage that each worker runs; 0 for none
+        self.running: NDArray[np.int64] = running.view(np.int64)
+        #: ``[num_stages]`` samples that each stage has begun; kept where a team of several shares them
+        self.begun: NDArray[np.int64] = begun.view(np.int64)
+        #: ``[num_stages, num_times]`` which member of its team ran each stage, by sample modulo num_times
+        self.members: NDArray[np.int64] = members.view(np.int64).reshape(num_stages, num_times)
+        #: ``[num_stages, num_times, 2]`` start and end of each stage, by sample modulo num_times
+        self.times_s: NDArray[np.float64] = times.view(np.float64).reshape(num_stages, num_times, 2)
 
     @staticmethod
     def create(layout: Layout) -> int:
@@ -163,7 +184,8 @@ def make_inbox(wiring: Wiring) -> tuple[int, int]:
     """Return the reading and the writing end of a pipe that no message ever waits to enter.
 
     While a worker does not read, its nodes stand still, and both ends of an edge can come at most the depth of its ring
-    closer or further apart. So no more than ``2 * depth`` messages per edge are ever unread.
+    closer or further apart. So no more than ``2 * depth`` messages per edge are ever unread. In a team the others go
+    on, but not beyond the sample that does not get through: two nodes are never further apart than all rings together.
 
     Raises
     ------
@@ -171,8 +193,11 @@ def make_inbox(wiring: Wiring) -> tuple[int, int]:
         The system does not give pipes of that size.
     """
     reader, writer = os.pipe()
+    has_teams = max(wiring.team_size, default=1) > 1
     edges = zip(wiring.depth, wiring.consumers, strict=True)
-    wanted = 2 * _NODE.size * sum(depth * len(consumers) for depth, consumers in edges)
+    apart = sum(wiring.depth)
+    num_unread = 2 * sum((apart if has_teams else depth) * len(consumers) for depth, consumers in edges)
+    wanted = _MESSAGE.size * num_unread
     if hasattr(fcntl, "F_GETPIPE_SZ") and fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ) < wanted:
         try:
             fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, wanted)
@@ -185,16 +210,33 @@ def make_inbox(wiring: Wiring) -> tuple[int, int]:
     return reader, writer
 
 
-def send_nodes(inboxes: Iterable[int], node: int) -> None:
-    """Tell others that `node` is done with one more sample; those that are gone are left out."""
+def send_message(inboxes: Iterable[int], node: int, sample: int = 0) -> None:
+    """Tell others that `node` is done with `sample`; those that are gone are left out."""
     for inbox in inboxes:
         try:
-            os.write(inbox, _NODE.pack(node))
+            os.write(inbox, _MESSAGE.pack(node, sample))
         except BrokenPipeError:  # its end is noticed, and reported, by the process that started it
             continue
 
 
-def read_nodes(inbox: int) -> list[int]:
-    """Wait for messages and return the nodes that they name; empty when nobody can write any more."""
-    data = os.read(inbox, _READ_BYTES)
-    return [node for (node,) in _NODE.iter_unpack(data)]
+def read_messages(inbox: int) -> list[tuple[int, int]]:
+    """Wait for messages and return their nodes and samples; empty when nobody can write any more."""
+    return list(_MESSAGE.iter_unpack(os.read(inbox, _READ_BYTES)))
+
+
+def make_baton() -> tuple[int, int]:
+    """Return both ends of a baton that nobody holds."""
+    reader, writer = os.pipe()
+    os.write(writer, _BATON)
+    return reader, writer
+
+
+@contextmanager
+def holding(baton: tuple[int, int]) -> Iterator[None]:
+    """Wait for the baton, and give it back at the end."""
+    reader, writer = baton
+    os.read(reader, 1)
+    try:
+        yield
+    finally:
+        os.write(writer, _BATON)

@@ -19,7 +19,14 @@ import numpy as np
 from placekit.cost_models.openvino.compiled_plan import require_devices
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.pipeline import Pipeline
-from placekit.cost_models.openvino.pipeline_memory import SharedMemory, lay_out, make_inbox, read_nodes, send_nodes
+from placekit.cost_models.openvino.pipeline_memory import (
+    SharedMemory,
+    lay_out,
+    make_baton,
+    make_inbox,
+    read_messages,
+    send_message,
+)
 from placekit.cost_models.openvino.pipeline_stage import check_cores
 from placekit.cost_models.openvino.pipeline_worker import StageFile, WorkerTask
 from placekit.cost_models.openvino.stages import StagePlan
@@ -43,8 +50,8 @@ class ProcessPipeline(Pipeline):
     """A pipeline of processes, where isolation is wanted: nothing in common but tensors. Shapes must be fixed.
 
     A worker that ends, for whatever reason, is noticed at once: the pipeline fails with an error that names the device,
-    the process, the signal and the stage that it was running, and ends the other workers. Workers end with their
-    parent, however that ends, and what they share has no name that could be left behind.
+    the process, the signal and the stage that it was running, and ends the other workers, those of its team, too.
+    Workers end with their parent, however that ends, and what they share has no name that could be left behind.
 
     Parameters
     ----------
@@ -81,7 +88,7 @@ class ProcessPipeline(Pipeline):
         self._memory_fd = SharedMemory.create(self._layout)
         self._open = {self._memory_fd}  # descriptors to close at the end
         self._memory = SharedMemory(self._memory_fd, self._layout)
-        self._times_s = self._memory.times_s
+        self._times_s, self._members = self._memory.times_s, self._memory.members
         self._rings = {key: list(self._memory.ring(key)) for key in (*plan.input_keys, *plan.output_keys)}
         self._processes: list[subprocess.Popen[bytes]] = []
         self._reports: list[Connection] = []
@@ -124,15 +131,21 @@ class ProcessPipeline(Pipeline):
         for _ in range(count + 1):
             self._inboxes.append(make_inbox(self._wiring))
             self._open.update(self._inboxes[-1])
-        for owner, device in enumerate(self.plan.devices):
+        batons = [make_baton() if len(team) > 1 else None for team in self.plan.teams]
+        self._open.update(end for baton in batons for end in baton or ())
+        for worker, device in enumerate(self.plan.devices):
+            owner = self._team_of_worker[worker]
             report, report_end = os.pipe()
             lifeline_end, lifeline = os.pipe()
             self._open |= {report_end, lifeline_end, lifeline}
             self._reports.append(Connection(report, writable=False))
             self._lifelines.append(lifeline)
-            inboxes = [reader if each == owner else writer for each, (reader, writer) in enumerate(self._inboxes)]
+            inboxes = [reader if each == worker else writer for each, (reader, writer) in enumerate(self._inboxes)]
+            baton = batons[owner]
             task = WorkerTask(
+                worker=worker,
                 owner=owner,
+                member=self.plan.teams[owner].index(device),
                 device=device,
                 stages=tuple(file for file in files if self._owners[file.node] == owner),
                 wiring=self._wiring,
@@ -141,6 +154,8 @@ class ProcessPipeline(Pipeline):
                 memory=self._memory_fd,
                 report=report_end,
                 lifeline=lifeline_end,
+                baton=baton,
+                team_of_worker=tuple(self._team_of_worker),
                 inboxes=tuple(inboxes),
                 parent=os.getpid(),
             )
@@ -148,7 +163,7 @@ class ProcessPipeline(Pipeline):
                 [sys.executable, "-P", "-c", _PROGRAM, ",".join(map(str, device.cores))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[self._memory_fd, report_end, lifeline_end, *inboxes],
+                pass_fds=[self._memory_fd, report_end, lifeline_end, *(baton or ()), *inboxes],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(each).absolute()) for each in sys.path)},
                 process_group=0,  # Ctrl-C is for the parent
             )
@@ -166,37 +181,38 @@ class ProcessPipeline(Pipeline):
         self._open.difference_update(descriptors)
 
     def _await_ready(self) -> None:
-        for owner in range(len(self._processes)):
-            error = self._news(owner)
+        for worker in range(len(self._processes)):
+            error = self._news(worker)
             if error is not None:
                 raise error
 
-    def _news(self, owner: int) -> ExecutionError | None:
+    def _news(self, worker: int) -> ExecutionError | None:
         """Wait for a worker's report; return what went wrong with it, None if it is ready."""
         try:
-            kind, message = self._reports[owner].recv()
+            kind, message = self._reports[worker].recv()
         except (EOFError, OSError):
-            return ExecutionError(self._obituary(owner))
+            return ExecutionError(self._obituary(worker))
         return None if kind == "ready" else ExecutionError(message)
 
-    def _obituary(self, owner: int) -> str:
-        process, device = self._processes[owner], self.plan.devices[owner]
+    def _obituary(self, worker: int) -> str:
+        process, device = self._processes[worker], self.plan.devices[worker]
         code = process.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        node = int(self._memory.running[owner]) - 1
-        names = [stage.name for each, stage in enumerate(self.plan.stages) if self._owners[each] == owner]
+        node = int(self._memory.running[worker]) - 1
+        names = [stage.name for stage in self.plan.stages if device in stage.members]
         stages = f"stage {names[0]!r}" if len(names) == 1 else f"one of the stages {', '.join(map(repr, names[:8]))}"
         what = f"running stage {self.plan.stages[node].name!r}" if node >= 0 else f"waiting to run {stages}"
         return f"the worker of device {device.name!r} (process {process.pid}) {how} while {what}"
 
-    def _announce(self, node: int) -> None:
-        self._flow.finish(node)
+    def _announce(self, node: int, sample: int) -> None:
+        self._flow.finish(node, sample)
         neighbours = (*self._wiring.consumers[node], *self._wiring.producers[node])
         owners = {self._owners[each] for each in neighbours if each < len(self.plan.stages)}
-        send_nodes([self._inboxes[owner][1] for owner in sorted(owners)], node)
+        workers = [each for each, team in enumerate(self._team_of_worker) if team in owners]
+        send_message([self._inboxes[each][1] for each in workers], node, sample)
         self._may_submit.notify_all()
         if owners != {self._owners[each] for each in neighbours}:  # an input that is an output
-            send_nodes([self._inboxes[-1][1]], self._wake)
+            send_message([self._inboxes[-1][1]], self._wake)
 
     @property
     def _wake(self) -> int:
@@ -212,23 +228,23 @@ class ProcessPipeline(Pipeline):
         inbox = self._inboxes[-1][0]
         poll = select.poll()
         poll.register(inbox, select.POLLIN)
-        owner_of_fd = {report.fileno(): owner for owner, report in enumerate(self._reports)}
-        for report in owner_of_fd:
+        worker_of_fd = {report.fileno(): worker for worker, report in enumerate(self._reports)}
+        for report in worker_of_fd:
             poll.register(report, select.POLLIN)
         while True:
             for descriptor, _ in poll.poll():
                 if descriptor == inbox:
-                    nodes = read_nodes(inbox)
-                    if self._stop in nodes:
+                    messages = read_messages(inbox)
+                    if any(node == self._stop for node, _ in messages):
                         return
                     with self._lock:
-                        for node in nodes:
+                        for node, sample in messages:
                             if node < self._wake:
-                                self._flow.finish(node)
+                                self._flow.finish(node, sample)
                         self._may_submit.notify_all()
                 else:
                     poll.unregister(descriptor)
-                    error = self._news(owner_of_fd[descriptor])
+                    error = self._news(worker_of_fd[descriptor])
                     assert error is not None
                     self._fail(error)
                     for process in self._processes:
@@ -243,7 +259,7 @@ class ProcessPipeline(Pipeline):
 
     def _end(self) -> None:
         if self._collector.ident is not None:
-            send_nodes([self._inboxes[-1][1]], self._stop)
+            send_message([self._inboxes[-1][1]], self._stop)
             self._collector.join()
         self._close_descriptors(*self._lifelines)
         for process in self._processes:
@@ -257,5 +273,5 @@ class ProcessPipeline(Pipeline):
         self._close_descriptors(*self._open)
         # nothing may refer to the shared memory any more, else the mapping would stay
         self._rings.clear()
-        self._times_s = np.zeros(0)
+        self._times_s, self._members = np.zeros(0), np.zeros(0, dtype=np.int64)
         del self._memory

@@ -20,7 +20,7 @@ class ThreadPipeline(Pipeline):
 
     A device with several stages runs the one whose sample is the oldest. Stages run synchronously in the device's
     thread, without Python's lock, and write straight into the slots that the next stages read. Tensors of dynamic
-    shape are copied once.
+    shape are copied once. Of a team the member that has waited longest takes the next sample.
 
     OpenVINO's threads for devices of several cores cannot be kept apart within one process (`helpers_on`); devices of
     one core, GPUs and NPUs are not concerned.
@@ -52,14 +52,15 @@ class ThreadPipeline(Pipeline):
         plan = compiled.plan
         super().__init__(plan, queue_size=queue_size, record=record)
         check_cores(plan.devices)
-        self._runners = [StageRunner(stage.compiled) for stage in compiled.stages]
+        self._runners = [[StageRunner(member.compiled) for member in stage] for stage in compiled.members]
         self._make_rings()
         self._is_stopped = False
-        self._wake = [threading.Condition(self._lock) for _ in range(len(plan.devices) + 1)]
+        self._wake = [threading.Condition(self._lock) for _ in range(len(plan.teams) + 1)]
         self._wake.insert(self._source_owner, self._may_submit)
         self._workers = [
-            threading.Thread(target=self._work, args=(owner,), name=f"placekit-{device.name}", daemon=True)
-            for owner, device in enumerate(plan.devices)
+            threading.Thread(target=self._work, args=(owner, member), name=f"placekit-{device.name}", daemon=True)
+            for owner, team in enumerate(plan.teams)
+            for member, device in enumerate(team)
         ]
         self._resources = ExitStack()
         self._resources.enter_context(helpers_on(plan.devices))
@@ -80,29 +81,31 @@ class ThreadPipeline(Pipeline):
             else:
                 self._rings[key] = [Tensor(port.get_element_type(), port.get_shape()) for _ in range(depth)]
 
-    def _work(self, owner: int) -> None:
-        """Run the stages of one device until told to stop."""
-        node = self._owners.index(owner)
+    def _work(self, owner: int, member: int) -> None:
+        """Run the stages of one device, a member of a team, until told to stop."""
+        node, device = self._owners.index(owner), self.plan.teams[owner][member]
         try:
-            pin_this_thread(self.plan.devices[owner].cores)
+            pin_this_thread(device.cores)
             while (task := self._next(owner)) is not None:
                 node, sample = task
-                self._run(node, sample)
+                self._run(node, sample, member)
                 with self._lock:
-                    self._announce(node)
+                    self._announce(node, sample)
         except Exception as error:
             stage = self.plan.stages[node]
-            failure = ExecutionError(f"stage {stage.name!r} failed on device {stage.device.name!r}: {error}")
+            failure = ExecutionError(f"stage {stage.name!r} failed on device {device.name!r}: {error}")
             failure.__cause__ = error
             self._fail(failure)
 
-    def _run(self, node: int, sample: int) -> None:
+    def _run(self, node: int, sample: int, member: int) -> None:
         stage = self.plan.stages[node]
         inputs = [self._tensor(key, sample) for key in stage.inputs]
         slots = [None if self._is_dynamic(key) else self._tensor(key, sample) for key in stage.outputs]
         start_s = time.perf_counter()
-        outputs = self._runners[node].run(inputs, slots)
-        self._times_s[node, sample % self._num_times] = start_s, time.perf_counter()
+        outputs = self._runners[node][member].run(inputs, slots)
+        at = sample % self._num_times
+        self._times_s[node, at] = start_s, time.perf_counter()
+        self._members[node, at] = member
         for key, slot, tensor in zip(stage.outputs, slots, outputs, strict=True):
             if slot is None:
                 self._put(key, sample, tensor)
@@ -112,10 +115,12 @@ class ThreadPipeline(Pipeline):
         with self._lock:
             while (task := None if self._is_stopped else self._flow.take(owner)) is None and not self._is_stopped:
                 self._wake[owner].wait()
+            if task is not None and self._flow.has_work(owner):  # another member can begin the sample behind
+                self._wake[owner].notify()
             return task
 
-    def _announce(self, node: int) -> None:
-        for owner in self._flow.finish(node):
+    def _announce(self, node: int, sample: int) -> None:
+        for owner in self._flow.finish(node, sample):
             self._wake[owner].notify()
 
     def _collect(self) -> None:

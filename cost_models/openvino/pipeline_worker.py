@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 from placekit.cost_models.openvino.counters import compile_properties
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.pipeline_flow import Flow, Wiring
-from placekit.cost_models.openvino.pipeline_memory import Layout, SharedMemory, read_nodes, send_nodes
+from placekit.cost_models.openvino.pipeline_memory import (
+    Layout,
+    SharedMemory,
+    holding,
+    read_messages,
+    send_message,
+)
 from placekit.cost_models.openvino.pipeline_stage import StageRunner, pin_this_thread
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.platform import Device
@@ -60,21 +66,27 @@ class WorkerTask:
 
     Parameters
     ----------
-    owner
-        The worker's number.
+    worker, owner, member
+        The worker's number, that of its team, and its place among the members.
     device, stages
         What it runs, and where.
     wiring, owner_of_node, layout
         The pipeline and its memory.
     memory, report, lifeline
         Descriptors: the memory, the pipe to report by, and the one that ends with the parent.
+    baton
+        Both ends of the team's baton; None for a device that works alone.
+    team_of_worker
+        ``[num_workers]`` team of every worker.
     inboxes
         ``[num_workers + 1]`` descriptor to read from for its own, to write to for the others; the last is the parent's.
     parent
         Process id of the parent.
     """
 
+    worker: int
     owner: int
+    member: int
     device: Device
     stages: tuple[StageFile, ...]
     wiring: Wiring
@@ -83,6 +95,8 @@ class WorkerTask:
     memory: int
     report: int
     lifeline: int
+    baton: tuple[int, int] | None
+    team_of_worker: tuple[int, ...]
     inboxes: tuple[int, ...]
     parent: int
 
@@ -90,7 +104,7 @@ class WorkerTask:
 def main() -> None:
     """Run the task on standard input."""
     task: WorkerTask = pickle.load(sys.stdin.buffer)  # noqa: S301  # from the parent, through a pipe of its own
-    _keep_from_forks((task.memory, task.report, task.lifeline, *task.inboxes))
+    _keep_from_forks((task.memory, task.report, task.lifeline, *(task.baton or ()), *task.inboxes))
     threading.Thread(target=_end_with_parent, args=(task,), daemon=True).start()
     report = Connection(task.report, readable=False)
     where = f"worker of device {task.device.name!r}"
@@ -105,21 +119,37 @@ def main() -> None:
         report.send(("ready", ""))
         flow = Flow(task.wiring, task.owner_of_node, {task.owner})
         while True:
-            while (work := flow.take(task.owner)) is None:
-                for node in read_nodes(task.inboxes[task.owner]):
-                    flow.finish(node)
+            while (work := _take(flow, task, memory)) is None:
+                for message in read_messages(task.inboxes[task.worker]):
+                    flow.finish(*message)
             node, sample = work
             where = f"stage {runners[node].file.name!r}"
-            memory.running[task.owner] = node + 1
+            memory.running[task.worker] = node + 1
             start_s = time.perf_counter()
             runners[node].run(rings, sample)
-            memory.times_s[node, sample % task.layout.num_times] = start_s, time.perf_counter()
-            memory.running[task.owner] = 0
-            flow.finish(node)
-            send_nodes(runners[node].listeners, node)
+            at = sample % task.layout.num_times
+            memory.times_s[node, at] = start_s, time.perf_counter()
+            memory.members[node, at] = task.member
+            memory.running[task.worker] = 0
+            if runners[node].is_awaited_here:
+                flow.finish(node, sample)
+            send_message(runners[node].listeners, node, sample)
     except Exception as error:  # reported by the parent, whatever it is
         report.send(("failed", f"{where} failed on device {task.device.name!r}: {error}"))
         os._exit(1)
+
+
+def _take(flow: Flow, task: WorkerTask, memory: SharedMemory) -> tuple[int, int] | None:
+    """Return the next work, which no other member of the team gets, too; None if there is none now."""
+    if task.baton is None:
+        return flow.take(task.owner)
+    with holding(task.baton):
+        flow.catch_up(task.owner, memory.begun.tolist())
+        work = flow.take(task.owner)
+        if work is not None:
+            node, sample = work
+            memory.begun[node] = sample + 1
+    return work
 
 
 def _keep_from_forks(descriptors: Sequence[int]) -> None:
@@ -158,9 +188,11 @@ class _Stage:
         self._inputs = _in_order(read, file.input_names, file.inputs)
         self._outputs = _in_order(written, file.output_names, file.outputs)
         neighbours = (*task.wiring.consumers[file.node], *task.wiring.producers[file.node])
-        parent = len(task.inboxes) - 1
-        owners = {min(task.owner_of_node[each], parent) for each in neighbours} - {task.owner}
-        self.listeners = [task.inboxes[owner] for owner in sorted(owners)]
+        owners = {task.owner_of_node[each] for each in neighbours}
+        workers = [each for each, team in enumerate(task.team_of_worker) if team in owners and each != task.worker]
+        is_heard = any(owner not in task.team_of_worker for owner in owners)  # source and sink are the parent's
+        self.listeners = [task.inboxes[each] for each in (*workers, *([-1] if is_heard else []))]
+        self.is_awaited_here = task.owner in owners  # else nobody tells which samples other members have ended
 
     def run(self, rings: dict[TensorKey, list[openvino.Tensor]], sample: int) -> None:
         inputs = [rings[key][sample % len(rings[key])] for key in self._inputs]

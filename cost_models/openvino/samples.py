@@ -18,6 +18,14 @@ Inputs: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
 """Inputs of one sample: arrays (or OpenVINO tensors) in the model's order, or by name."""
 
 
+_NUMPY_TYPES = {
+    **{"f16": "float16", "f32": "float32", "f64": "float64", "boolean": "bool"},
+    **{
+        f"{letter}{bits}": f"{name}{bits}" for letter, name in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)
+    },
+}
+
+
 class InputReader:
     """Turns the inputs of a sample into tensors; an array that is contiguous is not copied.
 
@@ -31,10 +39,13 @@ class InputReader:
 
     def __init__(self, model: openvino.Model, name: str) -> None:
         self._name = name
-        self._ports = list(model.inputs)
+        self._types = [port.get_element_type() for port in model.inputs]
+        self._shapes = [port.get_partial_shape() for port in model.inputs]
+        # what nearly every sample is made of, so that nothing more needs to be asked: [num_inputs] dtype and shape
+        self._usual = [_numpy_type_and_shape(port) for port in model.inputs]
         self._names = [parameter.get_friendly_name() for parameter in model.get_parameters()]
         self._input_of_name: dict[str, int] = {}
-        for index, port in enumerate(self._ports):
+        for index, port in enumerate(model.inputs):
             self._input_of_name |= dict.fromkeys((*port.get_names(), self._names[index]), index)
 
     def read(self, inputs: Inputs) -> list[openvino.Tensor]:
@@ -68,7 +79,15 @@ class InputReader:
     def _tensor(self, index: int, value: Any) -> openvino.Tensor:
         from openvino import PartialShape, Tensor
 
-        expected, shape = self._ports[index].get_element_type(), self._ports[index].get_partial_shape()
+        usual = self._usual[index]
+        if (
+            usual is not None
+            and isinstance(value, np.ndarray)
+            and (value.dtype, value.shape) == usual
+            and value.flags.c_contiguous
+        ):
+            return Tensor(value, shared_memory=True)
+        expected, shape = self._types[index], self._shapes[index]
         if isinstance(value, Tensor):
             tensor, kind = value, value.element_type.get_type_name()
         else:
@@ -83,3 +102,12 @@ class InputReader:
                 f"{expected.get_type_name()} and shape {shape}"
             )
         return tensor
+
+
+def _numpy_type_and_shape(port: Any) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
+    """Return what an array for a port has; None where that is not fixed, nothing, or no numbers of numpy's."""
+    shape = port.get_partial_shape()
+    kind = port.get_element_type().get_type_name()
+    if shape.is_dynamic or kind not in _NUMPY_TYPES or not all(sizes := tuple(int(size) for size in port.get_shape())):
+        return None
+    return np.dtype(_NUMPY_TYPES[kind]), sizes

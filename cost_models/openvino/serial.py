@@ -53,6 +53,8 @@ class SerialExecutor:
     ------
     DeviceUnavailableError
         Cores that this process may not use.
+    UnsupportedProblemError
+        A team of several devices: it brings nothing to one sample at a time.
 
     Examples
     --------
@@ -62,6 +64,7 @@ class SerialExecutor:
 
     def __init__(self, compiled: CompiledPlan) -> None:
         self.plan = compiled.plan
+        self.plan.require_no_teams("stages one after another run one sample at a time")
         check_cores(self.plan.devices)
         self._requests = [stage.compiled.create_infer_request() for stage in compiled.stages]
         self._reader = InputReader(self.plan.model, self.plan.name)

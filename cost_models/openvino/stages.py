@@ -1,4 +1,4 @@
-"""A placement as stages: models that run one after another, each on its device, and the tensors between them.
+"""A placement as stages: models that run one after another, each on its team, and the tensors between them.
 
 Every way of running a placement through OpenVINO, one stage after another, as a pipeline or exported to files, starts
 from the same `StagePlan`. Tensors are known by their key, (friendly name of the producing op, output port): put the
@@ -10,7 +10,7 @@ CPUs have their channels last (:mod:`placekit.cost_models.openvino.layouts`), wh
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -36,14 +36,14 @@ _STATEFUL = frozenset({"ReadValue", "Assign"})
 
 @dataclass(frozen=True, eq=False)
 class PlacedStage:
-    """One part of the model, on one device.
+    """One part of the model, on one team of devices.
 
     Parameters
     ----------
     name
-        Unique name: position and device, for example ``"3:GPU.0"``.
-    device
-        Where it runs.
+        Unique name: position and team, for example ``"3:GPU.0"`` or ``"3:GPU.0+GPU.1"``.
+    members
+        Where it runs: devices that share the samples, each with a copy of its own; one, if the device works alone.
     model
         The part as a model; shares weights with the whole model, nothing else.
     inputs, outputs
@@ -53,11 +53,21 @@ class PlacedStage:
     """
 
     name: str
-    device: Device
+    members: tuple[Device, ...]
     model: openvino.Model
     inputs: tuple[TensorKey, ...]
     outputs: tuple[TensorKey, ...]
     op_names: tuple[str, ...]
+
+    @property
+    def device(self) -> Device:
+        """The device that runs it, the first member of a team."""
+        return self.members[0]
+
+    @property
+    def team_name(self) -> str:
+        """Names of the members, ``"GPU.0+GPU.1"``."""
+        return "+".join(device.name for device in self.members)
 
     def __repr__(self) -> str:
         return f"PlacedStage({self.name}: {len(self.op_names)} ops, {len(self.inputs)} in, {len(self.outputs)} out)"
@@ -118,9 +128,34 @@ class StagePlan:
     has_state: bool = False
 
     @cached_property
+    def teams(self) -> tuple[tuple[Device, ...], ...]:
+        """The teams that run a stage, in order of first appearance; a device is in one of them only."""
+        return tuple({stage.team_name: stage.members for stage in self.stages}.values())
+
+    @property
     def devices(self) -> tuple[Device, ...]:
-        """The devices that run a stage, in order of first appearance."""
-        return tuple({stage.device.name: stage.device for stage in self.stages}.values())
+        """The devices that run a stage, team by team."""
+        return tuple(device for team in self.teams for device in team)
+
+    def require_no_teams(self, what: str) -> None:
+        """Raise unless every device works alone.
+
+        Parameters
+        ----------
+        what
+            What cannot run teams, as the start of a sentence: ``"executor serial runs ..."``.
+
+        Raises
+        ------
+        UnsupportedProblemError
+            A team of several devices.
+        """
+        for stage in self.stages:
+            if len(stage.members) > 1:
+                raise UnsupportedProblemError(
+                    f"{what}, so that team {stage.team_name!r} of stage {stage.name!r} brings nothing; use executor "
+                    "threads or processes, or a placement of single devices"
+                )
 
     @property
     def cut_bytes(self) -> int:
@@ -128,7 +163,7 @@ class StagePlan:
         return sum(cut.num_bytes or 0 for cut in self.cuts)
 
     def __repr__(self) -> str:
-        names = ", ".join(device.name for device in self.devices)
+        names = ", ".join("+".join(device.name for device in team) for team in self.teams)
         return f"StagePlan({self.name!r}: {len(self.stages)} stages on {names}, {len(self.cuts)} cut tensors)"
 
 
@@ -144,7 +179,7 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
     source
         The model; shapes may be dynamic.
     placement
-        Device of every op of ``source.graph``.
+        Team of every op of ``source.graph``.
     platform
         The devices.
 
@@ -155,7 +190,8 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
     UnknownNameError
         A device that the platform does not have.
     UnsupportedProblemError
-        A model with state on several devices, or one that computes nothing and yet has a constant output.
+        A model with state on several devices, a team among them, or one that computes nothing and yet has a constant
+        output.
     InvalidFileError
         The model file has changed since it was read.
 
@@ -169,12 +205,13 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
         where = f"op {missing[0]!r} is in one of them only" if missing else "the order of the ops differs"
         raise InvalidProblemError(f"the placement is not one of model {source.name!r}: {where}")
     devices = [platform.devices[platform.index(name)] for name in placement.device_names]
+    teams = {team[0]: tuple(devices[each] for each in team) for team in placement.teams}
     model = source.load()
     label_of_op = few_stages(graph, placement.device_of_op)
     stateful = [name for name, kind in zip(graph.op_names, graph.op_types, strict=True) if kind in _STATEFUL]
-    stages = _whole(model, placement, devices, label_of_op, stateful) if stateful else ()
+    stages = _whole(model, placement, teams, label_of_op, stateful) if stateful else ()
     if not stateful:
-        stages = _parts(model, placement, devices, label_of_op)
+        stages = _parts(model, placement, teams, label_of_op)
     output_keys = model_output_keys(model)
     available = {*model_input_keys(model), *(key for stage in stages for key in stage.outputs)}
     for key in output_keys:
@@ -196,15 +233,18 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
 
 
 def _parts(
-    model: openvino.Model, placement: Placement, devices: Sequence[Device], label_of_op: NDArray[np.int64]
+    model: openvino.Model,
+    placement: Placement,
+    teams: Mapping[int, tuple[Device, ...]],
+    label_of_op: NDArray[np.int64],
 ) -> tuple[PlacedStage, ...]:
     device_of_label = dict(zip(label_of_op.tolist(), placement.device_of_op.tolist(), strict=True))
     parts = split_model(model, dict(zip(placement.op_names, label_of_op.tolist(), strict=True)))
     stages = []
     for index, part in enumerate(sorted(parts, key=lambda each: each.label)):  # labels are an order to run in
-        device = devices[device_of_label[part.label]]
-        name = f"{index}:{device.name}"
-        stages.append(PlacedStage(name, device, part.model, part.inputs, part.outputs, part.op_names))
+        members = teams[device_of_label[part.label]]
+        name = f"{index}:{'+'.join(device.name for device in members)}"
+        stages.append(PlacedStage(name, members, part.model, part.inputs, part.outputs, part.op_names))
     turned = _between_cpus(stages) & images_for_convolutions(model) - set(model_output_keys(model))
     for stage in stages:
         hand_over_channels_last(stage.model, stage.inputs, stage.outputs, turned)
@@ -216,30 +256,29 @@ def _between_cpus(stages: Sequence[PlacedStage]) -> set[TensorKey]:
     ends: dict[TensorKey, list[Device]] = {}
     for stage in stages:
         for key in {*stage.inputs, *stage.outputs}:
-            ends.setdefault(key, []).append(stage.device)
+            ends.setdefault(key, []).extend(stage.members)
     return {key for key, devices in ends.items() if all(each.openvino == "CPU" for each in devices)}
 
 
 def _whole(
     model: openvino.Model,
     placement: Placement,
-    devices: Sequence[Device],
+    teams: Mapping[int, tuple[Device, ...]],
     label_of_op: NDArray[np.int64],
     stateful: Sequence[str],
 ) -> tuple[PlacedStage, ...]:
     """Return the model as one stage, with its state."""
     works = np.flatnonzero(label_of_op != NO_STAGE)
-    used = np.unique(placement.device_of_op[works])
-    if used.size > 1:
-        names = ", ".join(devices[each].name for each in used.tolist())
+    used = [device for each in np.unique(placement.device_of_op[works]).tolist() for device in teams[each]]
+    if len(used) > 1:
+        names = ", ".join(device.name for device in used)
         raise UnsupportedProblemError(
             f"op {stateful[0]!r} keeps state between inferences, and the placement spreads the model over {names}; a "
             "model with state runs on one device only, or convert it to a stateless one"
         )
-    device = devices[int(used[0])]
     op_names = tuple(placement.op_names[op] for op in works.tolist())
     keys = model_input_keys(model), model_output_keys(model)
-    return (PlacedStage(f"0:{device.name}", device, model.clone(), *keys, op_names),)
+    return (PlacedStage(f"0:{used[0].name}", (used[0],), model.clone(), *keys, op_names),)
 
 
 def _output_names(model: openvino.Model) -> tuple[str, ...]:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Literal, TypeAlias
 
 from placekit.cost_models.base import Progress
 from placekit.cost_models.openvino.timing import Timing
@@ -19,7 +16,9 @@ from placekit.io.model import ModelSource
 from placekit.placement import Placement
 from placekit.problem import Problem
 
-__all__ = ["PLACEMENT", "PlacementTiming", "time_placement"]
+__all__ = ["PLACEMENT", "PlacementTiming", "Verdict", "time_placement"]
+
+Verdict: TypeAlias = Literal["wins", "draws", "loses"]
 
 PLACEMENT = "placement"
 """Name of the placement among the contenders."""
@@ -37,18 +36,21 @@ class PlacementTiming:
         How it ran.
     singles
         Name of the contender by name of the device that it has alone.
+    runtime
+        Names of the contenders that are OpenVINO's own ways of running the whole model; none if they were left out.
     stages, prediction
         Costs of its stages, and what follows for them.
-    device_names
-        ``[num_stages]`` name of each stage's device.
+    team_names
+        ``[num_stages]`` names of the members of each stage's team.
     """
 
     timings: Timings
     executor: Executor
     singles: Mapping[str, str]
+    runtime: tuple[str, ...]
     stages: StageCosts
     prediction: Prediction
-    device_names: tuple[str, ...]
+    team_names: tuple[tuple[str, ...], ...]
 
     @property
     def placed(self) -> Series:
@@ -62,25 +64,40 @@ class PlacementTiming:
         return next((device for device, name in self.singles.items() if name == best), None)
 
     @property
+    def best_of_runtime(self) -> str | None:
+        """The best of OpenVINO's own ways of running the whole model, by throughput; None if none of them ran."""
+        return self.timings.best(self.runtime)
+
+    @property
+    def over_runtime(self) -> Estimate | None:
+        """How many times the placement is as good as the best of OpenVINO's own ways; None without one."""
+        best = self.best_of_runtime
+        return None if best is None else self.timings.ratio(PLACEMENT, best)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether the placement is faster than the best of OpenVINO's own ways, beyond the spread of their ratio."""
+        over = self.over_runtime
+        if over is None:
+            return None
+        if abs(over.median - 1) <= over.iqr / 2:
+            return "draws"
+        return "wins" if over.median > 1 else "loses"
+
+    @property
     def stage_names(self) -> tuple[str, ...]:
         """``[num_stages]`` names, as in the plan."""
-        return tuple(f"{index}:{device}" for index, device in enumerate(self.device_names))
+        return tuple(f"{index}:{'+'.join(team)}" for index, team in enumerate(self.team_names))
 
     def speedup(self, quantity: Quantity = "throughput") -> Estimate | None:
         """Return how many times the placement is as good as the best single device; None without one."""
         best = self.best_single_device
         return None if best is None else self.timings.ratio(PLACEMENT, self.singles[best], quantity)
 
-    @property
-    def measured_stage_s(self) -> NDArray[np.float64] | None:
-        """``[num_stages]`` median seconds of every stage; None if not known."""
-        busy_s = self.placed.stage_busy_s
-        return busy_s if len(busy_s) == self.stages.num_stages else None
-
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON values; numbers that are not known are None."""
         mine = self.placed.to_dict()
-        speedup, faster = self.speedup(), self.speedup("latency")
+        speedup, faster, over = self.speedup(), self.speedup("latency"), self.over_runtime
         throughput, latency = mine.pop("throughput_per_s"), mine.pop("latency_s")
         mine = {name: value for name, value in mine.items() if name not in ("name", "error")}
         return {
@@ -93,6 +110,10 @@ class PlacementTiming:
             "speedup_iqr": speedup and speedup.iqr,
             "latency_speedup": faster and faster.median,
             "latency_speedup_iqr": faster and faster.iqr,
+            "verdict": self.verdict,
+            "best_of_runtime": self.best_of_runtime,
+            "over_runtime": over and over.median,
+            "over_runtime_iqr": over and over.iqr,
             "predicted_latency_s": self.prediction.latency_s,
             "predicted_throughput_per_s": self.prediction.throughput_per_s,
             "prediction_error": _error(self.prediction.throughput_per_s, throughput),
@@ -110,16 +131,17 @@ class PlacementTiming:
         return series.to_dict() | {"speedup_of_placement": ratio and ratio.median}
 
     def stage_rows(self) -> list[dict[str, Any]]:
-        """Return name, device, measured and predicted seconds, and the error of every stage."""
-        measured_s = self.measured_stage_s
+        """Return name, device, measured and predicted seconds, and the error, of every stage on every member."""
         rows = []
-        for index, (name, device) in enumerate(zip(self.stage_names, self.device_names, strict=True)):
-            predicted = float(self.prediction.stage_s[index])
-            measured = None if measured_s is None else float(measured_s[index])
+        for row, stage in enumerate(self.stages.stage.tolist()):
+            name, team = self.stage_names[stage], self.team_names[stage]
+            member = row - int(self.stages.rows_of(stage)[0])
+            predicted = float(self.prediction.stage_s[row])
+            measured = self.placed.member_busy_s(stage, member)
             rows.append(
                 {
                     "name": name,
-                    "device": device,
+                    "device": team[member],
                     "measured_s": measured,
                     "predicted_s": predicted,
                     "prediction_error": _error(predicted, measured),
@@ -129,14 +151,14 @@ class PlacementTiming:
 
     def trace(self) -> dict[str, Any]:
         """Return what was measured of the last samples, and what was predicted for as many, as a Chrome trace."""
-        measured_s = self.placed.stage_times_s
-        predicted_s = predicted_stage_times(
+        measured = self.placed.stage_times_s, self.placed.stage_members
+        predicted = predicted_stage_times(
             self.stages,
             self.prediction.stage_s,
-            max(1, len(measured_s)),
+            max(1, len(measured[0])),
             is_serial=is_serial(self.executor),
         )
-        return timing_trace(self.stage_names, self.device_names, measured_s, predicted_s)
+        return timing_trace(self.stage_names, self.team_names, measured, predicted)
 
 
 def _error(predicted: float, measured: float | None) -> float | None:
@@ -154,7 +176,7 @@ def time_placement(
     timing: Timing | None = None,
     progress: Progress | None = None,
 ) -> PlacementTiming:
-    """Time `placement` against every device alone, and against OpenVINO's own ways of running the model.
+    """Time `placement` against every device alone, and against all that the runtime offers by itself.
 
     Parameters
     ----------
@@ -177,6 +199,8 @@ def time_placement(
 
     Raises
     ------
+    UnsupportedProblemError
+        A team of several devices under an executor that runs one sample at a time.
     PlacekitError
         The placement cannot be predicted, cut, compiled or run.
     """
@@ -184,14 +208,18 @@ def time_placement(
     stages = stage_costs(problem, placement)
     alone = singles(source.graph, platform, executor, queue_size)
     contenders: list[Contender] = [Placed(PLACEMENT, placement, platform, executor, queue_size), *alone]
-    if with_baselines:
-        contenders += baselines(platform)
+    runtime = baselines(platform) if with_baselines else ()
+    contenders += runtime
     timings = (timing or Timing()).measure(source, contenders, progress=progress)
     return PlacementTiming(
         timings=timings,
         executor=executor,
         singles=dict(zip(platform.device_names, (each.name for each in alone), strict=True)),
+        runtime=tuple(each.name for each in runtime),
         stages=stages,
         prediction=predict(problem, placement, is_serial=is_serial(executor)),
-        device_names=tuple(platform.device_names[each] for each in stages.device.tolist()),
+        team_names=tuple(
+            tuple(platform.device_names[each] for each in stages.device[stages.rows_of(stage)].tolist())
+            for stage in range(stages.num_stages)
+        ),
     )

@@ -31,7 +31,7 @@ __all__ = ["Timing", "TimingSettings"]
 
 _LOGGER = logging.getLogger(__name__)
 
-_SCHEMA = 2
+_SCHEMA = 3
 """Version of what a cache entry means; raised when measuring changes."""
 
 

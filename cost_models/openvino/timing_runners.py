@@ -10,18 +10,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from placekit.cost_models.openvino.compiled_plan import compile_plan
+from placekit.cost_models.openvino.compiled_plan import compile_plan, require_devices
+from placekit.cost_models.openvino.counters import compile_properties
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.hetero import HeteroExecutor
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.pipeline import Pipeline
+from placekit.cost_models.openvino.pipeline_flow import samples_ahead
 from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
+from placekit.cost_models.openvino.pipeline_stage import pin_this_thread
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
 from placekit.cost_models.openvino.serial import SerialExecutor, StageTime
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
-from placekit.cost_models.openvino.timing_contenders import Contender, Placed, Whole
+from placekit.cost_models.openvino.timing_contenders import Contender, Copies, Placed, Whole
+from placekit.cost_models.openvino.timing_trace import StageTimes
 from placekit.errors import ExecutionError
 from placekit.io.model import ModelSource
 
@@ -50,11 +53,8 @@ class Runner(Protocol):
             When each sample was done, and when the last one was begun, in seconds of ``time.perf_counter``.
         """
 
-    def stage_times_s(self) -> NDArray[np.float64]:
-        """``[num_samples, num_stages, 2]`` start and end of every stage for some of the last samples.
-
-        Seconds of ``time.perf_counter``; no samples if it does not know.
-        """
+    def stage_times(self) -> StageTimes:
+        """Return when every stage ran, and on which member, for some of the last samples; for none if not known."""
 
     def close(self) -> None:
         """End it."""
@@ -62,6 +62,8 @@ class Runner(Protocol):
 
 RECORDED_SAMPLES = 64
 """Samples whose stage times a runner keeps."""
+
+_UNKNOWN: StageTimes = (np.zeros((0, 0, 2)), np.zeros((0, 0), dtype=np.int64))
 
 
 def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Runner:
@@ -72,17 +74,21 @@ def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Ru
     PlacekitError
         Whatever keeps it from running.
     """
-    if isinstance(contender, Whole):
+    if isinstance(contender, Whole | Copies):
         model = source.load()
-        return _WholeRunner(contender, model, random_inputs(model, seed))
+        inputs = random_inputs(model, seed)
+        if isinstance(contender, Whole):
+            return _WholeRunner(contender, model, inputs)
+        return _CopiesRunner(contender, model, inputs)
     plan = plan_stages(source, contender.placement, contender.platform)
     inputs = random_inputs(plan.model, seed)
     if contender.executor == "serial":
         return _SerialRunner(SerialExecutor(compile_plan(plan)), inputs)
     if contender.executor == "hetero":
         return _HeteroRunner(HeteroExecutor(plan), inputs)
-    # in every stage one, and between any two what the queue holds
-    num_in_flight = len(plan.stages) * (contender.queue_size + 1)
+    # in every stage one, between any two what the queue holds, and around a team what lets its members overtake
+    ahead = sum(samples_ahead(stage.members) for stage in plan.stages)
+    num_in_flight = len(plan.stages) * (contender.queue_size + 1) + 2 * ahead
     return _PipelineRunner(_pipeline(plan, contender), inputs, num_in_flight)
 
 
@@ -121,8 +127,9 @@ class _SerialRunner(_OneByOne):
     def run(self) -> None:
         self._recorded.append(self._executor.run_traced(self._inputs)[1])
 
-    def stage_times_s(self) -> NDArray[np.float64]:
-        return np.array([[(stage.start_s, stage.end_s) for stage in sample] for sample in self._recorded])
+    def stage_times(self) -> StageTimes:
+        times_s = np.array([[(stage.start_s, stage.end_s) for stage in sample] for sample in self._recorded])
+        return times_s, np.zeros(times_s.shape[:2], dtype=np.int64)
 
     def close(self) -> None:
         self._executor.close()
@@ -137,8 +144,8 @@ class _HeteroRunner(_OneByOne):
     def run(self) -> None:
         self._executor(self._inputs)
 
-    def stage_times_s(self) -> NDArray[np.float64]:
-        return np.zeros((0, 0, 2))
+    def stage_times(self) -> StageTimes:
+        return _UNKNOWN
 
     def close(self) -> None:
         self._executor.close()
@@ -168,26 +175,23 @@ class _PipelineRunner:
                 time.sleep(0)
         return done_s, last_begun_s
 
-    def stage_times_s(self) -> NDArray[np.float64]:
-        return self._pipe.stage_times_s
+    def stage_times(self) -> StageTimes:
+        return self._pipe.stage_times_s, self._pipe.stage_members
 
     def close(self) -> None:
         self._pipe.close(cancel=True)
 
 
-class _WholeRunner:
-    """A compiled model: one request for latency, as many as OpenVINO likes, each in a thread, for throughput."""
+class _Requests(ABC):
+    """Requests of the whole model, each in a thread of its own, on the next sample whenever it is free."""
 
-    def __init__(self, contender: Whole, model: openvino.Model, inputs: list[openvino.Tensor]) -> None:
-        core = shared_core()
-        try:
-            one = core.compile_model(model, contender.target, dict(contender.latency_properties))
-            many = core.compile_model(model, contender.target, dict(contender.throughput_properties))
-            self.num_in_flight = max(1, int(many.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
-            self._one = _request(one, inputs)
-            self._many = [_request(many, inputs) for _ in range(self.num_in_flight)]
-        except RuntimeError as error:
-            raise ExecutionError(f"the model does not run on {contender.target!r}: {error}") from error
+    _one: openvino.InferRequest
+    _many: list[tuple[openvino.InferRequest, tuple[int, ...]]]
+    """Requests, and the cores that each is bound to; none for any."""
+
+    @property
+    def num_in_flight(self) -> int:
+        return len(self._many)
 
     def run(self) -> None:
         self._one.infer(share_outputs=True)
@@ -198,8 +202,9 @@ class _WholeRunner:
         failures: list[BaseException] = []
         begun, last_begun_s = 0, time.perf_counter()
 
-        def work(request: openvino.InferRequest) -> None:
+        def work(request: openvino.InferRequest, cores: tuple[int, ...]) -> None:
             nonlocal begun, last_begun_s
+            pin_this_thread(cores)
             while True:
                 with lock:
                     if failures or is_enough(begun):
@@ -213,7 +218,7 @@ class _WholeRunner:
                     return
                 done_s.append(time.perf_counter())
 
-        workers = [threading.Thread(target=work, args=(request,)) for request in self._many]
+        workers = [threading.Thread(target=work, args=each) for each in self._many]
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -222,11 +227,43 @@ class _WholeRunner:
             raise ExecutionError(f"the whole model failed: {failures[0]}") from failures[0]
         return sorted(done_s), last_begun_s
 
-    def stage_times_s(self) -> NDArray[np.float64]:
-        return np.zeros((0, 0, 2))
+    def stage_times(self) -> StageTimes:
+        return _UNKNOWN
 
     def close(self) -> None:
         self._many.clear()
+
+
+class _WholeRunner(_Requests):
+    """A compiled model: one request for latency, as many as OpenVINO likes for throughput."""
+
+    def __init__(self, contender: Whole, model: openvino.Model, inputs: list[openvino.Tensor]) -> None:
+        core = shared_core()
+        try:
+            one = core.compile_model(model, contender.target, dict(contender.latency_properties))
+            many = core.compile_model(model, contender.target, dict(contender.throughput_properties))
+            count = max(1, int(many.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
+            self._one = _request(one, inputs)
+            self._many = [(_request(many, inputs), ()) for _ in range(count)]
+        except RuntimeError as error:
+            raise ExecutionError(f"the model does not run on {contender.target!r}: {error}") from error
+
+
+class _CopiesRunner(_Requests):
+    """A compiled model per device, bound to its cores; the first one runs what runs alone."""
+
+    def __init__(self, contender: Copies, model: openvino.Model, inputs: list[openvino.Tensor]) -> None:
+        core, devices = shared_core(), contender.platform.devices
+        require_devices(devices, core)
+        self._many = []
+        for device in devices:
+            target = device.openvino or device.name
+            try:
+                compiled = core.compile_model(model, target, compile_properties(target, device.properties))
+            except RuntimeError as error:
+                raise ExecutionError(f"the model does not run on {device.name!r}: {error}") from error
+            self._many.append((_request(compiled, inputs), device.cores))
+        self._one = self._many[0][0]
 
 
 def _request(compiled: openvino.CompiledModel, inputs: list[openvino.Tensor]) -> openvino.InferRequest:

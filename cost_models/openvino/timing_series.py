@@ -22,7 +22,9 @@ MAX_DRIFT = 0.05
 """Relative change from the first to the last third of the rounds from which on it is flagged as drifting."""
 _LEAST_QUIET = 3
 _PERCENTILES = (5, 50, 95, 99)
-_COLUMNS = ("latency_s", "latency_round", "throughput_per_s", "round", "foreign_load", "stage_times_s")
+_COLUMNS = (
+    "latency_s", "latency_round", "throughput_per_s", "round", "foreign_load", "stage_times_s", "stage_members",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Series:
     stage_times_s
         ``[num_samples, num_stages, 2]`` start and end of every stage of some samples of the last round; a stream if
         streams were measured.
+    stage_members
+        ``[num_samples, num_stages]`` which member of its team ran every stage of these samples.
     error
         Why there is nothing; None else.
     """
@@ -72,6 +76,7 @@ class Series:
     round: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     foreign_load: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     stage_times_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0, 2)))
+    stage_members: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     error: str | None = None
 
     def with_round(self, number: int, bursts: Mapping[str, Burst], foreign_load: float) -> Series:
@@ -90,6 +95,7 @@ class Series:
             round=np.append(self.round, number),
             foreign_load=np.append(self.foreign_load, foreign_load),
             stage_times_s=last.stage_times_s,
+            stage_members=last.stage_members,
         )
 
     def of_rounds(self, rounds: NDArray[np.int64]) -> Series:
@@ -130,6 +136,13 @@ class Series:
         durations = np.diff(self.stage_times_s, axis=2)[:, :, 0]
         busy: NDArray[np.float64] = np.median(durations, axis=0) if len(durations) else np.zeros(0)
         return busy
+
+    def member_busy_s(self, stage: int, member: int) -> float | None:
+        """Return the median seconds that a member of a stage's team works on a sample; None if not known."""
+        if not self.stage_times_s.size:
+            return None
+        mine = self.stage_times_s[self.stage_members[:, stage] == member, stage]
+        return float(np.median(mine[:, 1] - mine[:, 0])) if len(mine) else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as JSON values; numbers that were not measured are None."""

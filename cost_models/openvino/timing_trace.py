@@ -1,20 +1,25 @@
 """Measured stages as a Chrome trace, with what was predicted beside them; opens in Perfetto.
 
-Every device is two processes, one measured and one predicted; every stage is a thread, every sample a slice. Times
-are in microseconds from the first slice, as the format has it (see :mod:`placekit.io.trace`).
+Every device is two processes, one measured and one predicted; every stage is a thread, every sample a slice, on the
+member of the stage's team that ran it. Times are in microseconds from the first slice, as the format has it (see
+:mod:`placekit.io.trace`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.stage_costs import StageCosts
 
-__all__ = ["predicted_stage_times", "timing_trace"]
+__all__ = ["StageTimes", "predicted_stage_times", "timing_trace"]
+
+StageTimes: TypeAlias = tuple[NDArray[np.float64], NDArray[np.int64]]
+"""``[num_samples, num_stages, 2]`` start and end of every stage, in seconds, and ``[num_samples, num_stages]`` which
+member of its team ran it."""
 
 _SAMPLES_AHEAD = 2
 """Samples under way beyond one per stage, as queues of an ordinary pipeline hold them."""
@@ -22,18 +27,18 @@ _SAMPLES_AHEAD = 2
 
 def predicted_stage_times(
     stages: StageCosts, stage_s: NDArray[np.float64], num_samples: int, *, is_serial: bool
-) -> NDArray[np.float64]:
-    """Return start and end of every stage if every stage takes what was predicted.
+) -> StageTimes:
+    """Return when and on which member every stage runs if it takes what was predicted.
 
-    Stages begin as early as their device and their inputs allow, older samples first; in serial execution one stage
-    runs at a time and samples follow each other.
+    Stages begin as early as their device and their inputs allow, older samples first, on the member of their team that
+    is free first; in serial execution one stage runs at a time and samples follow each other.
 
     Parameters
     ----------
     stages
         The stages.
     stage_s
-        ``[num_stages]`` predicted seconds of every stage.
+        ``[num_rows]`` predicted seconds of every stage on every member.
     num_samples
         Number of samples.
     is_serial
@@ -41,77 +46,80 @@ def predicted_stage_times(
 
     Returns
     -------
-    NDArray[np.float64]
-        ``[num_samples, num_stages, 2]`` seconds from the start of the first sample.
+    StageTimes
+        Seconds from the start of the first sample.
 
     Notes
     -----
-    O(num_samples * num_stages**2).
+    O(num_samples * num_rows**2).
     """
     times = np.full((num_samples, stages.num_stages, 2), np.nan)
-    ahead = 1 if is_serial else stages.num_stages + _SAMPLES_AHEAD
+    members = np.zeros((num_samples, stages.num_stages), dtype=np.int64)
+    rows = [stages.rows_of(stage).tolist() for stage in range(stages.num_stages)]
+    unit = [0 if is_serial else device for device in stages.device.tolist()]
+    ahead = 1 if is_serial else len(stages.stage) + _SAMPLES_AHEAD
     following = [0] * stages.num_stages  # the next sample of every stage
     free_s: dict[int, float] = {}
     for _ in range(num_samples * stages.num_stages):
-        start_s, sample, stage = min(_ready(stages, times, following, free_s, ahead, is_serial=is_serial))
-        times[sample, stage] = start_s, start_s + stage_s[stage]
+        ready = _ready(stages, times, following, ahead)
+        start_s, sample, row = min(
+            (max(ready_s, free_s.get(unit[row], 0.0)), sample, row)
+            for sample, stage, ready_s in ready
+            for row in rows[stage]
+        )
+        stage = int(stages.stage[row])
+        times[sample, stage] = start_s, start_s + stage_s[row]
+        members[sample, stage] = row - rows[stage][0]
         following[stage] += 1
-        free_s[0 if is_serial else int(stages.device[stage])] = start_s + float(stage_s[stage])
-    return times
+        free_s[unit[row]] = start_s + float(stage_s[row])
+    return times, members
 
 
 def _ready(
-    stages: StageCosts,
-    times: NDArray[np.float64],
-    following: Sequence[int],
-    free_s: dict[int, float],
-    ahead: int,
-    *,
-    is_serial: bool,
-) -> Iterator[tuple[float, int, int]]:
-    """Yield when each stage could begin its next sample, that sample and the stage, where all it needs is known."""
+    stages: StageCosts, times: NDArray[np.float64], following: Sequence[int], ahead: int
+) -> Iterator[tuple[int, int, float]]:
+    """Yield the next sample of each stage, the stage, and when all it needs is there, where that is known."""
     for stage, sample in enumerate(following):
         if sample == len(times):
             continue
         needs = [times[sample, each, 1] for each in stages.producers[stage]]
         needs += [times[sample - ahead, :, 1].max()] if sample >= ahead else []
-        needs.append(free_s.get(0 if is_serial else int(stages.device[stage]), 0.0))
-        start_s = float(np.max(needs))  # NaN if one of them has not run
-        if not np.isnan(start_s):
-            yield start_s, sample, stage
+        ready_s = float(np.max(needs, initial=0.0))  # NaN if one of them has not run
+        if not np.isnan(ready_s):
+            yield sample, stage, ready_s
 
 
 def timing_trace(
-    names: Sequence[str],
-    devices: Sequence[str],
-    measured_s: NDArray[np.float64],
-    predicted_s: NDArray[np.float64] | None,
+    names: Sequence[str], teams: Sequence[Sequence[str]], measured: StageTimes, predicted: StageTimes | None
 ) -> dict[str, Any]:
     """Return the trace.
 
     Parameters
     ----------
-    names, devices
-        ``[num_stages]`` name of every stage, and of its device.
-    measured_s, predicted_s
-        ``[num_samples, num_stages, 2]`` start and end of every stage; the second is None without a prediction.
+    names, teams
+        ``[num_stages]`` name of every stage, and of the members of its team.
+    measured, predicted
+        When every stage ran; the second is None without a prediction.
     """
-    order = list(dict.fromkeys(devices))
+    order = list(dict.fromkeys(device for team in teams for device in team))
     events: list[dict[str, Any]] = []
-    for at, (what, times) in enumerate((("measured", measured_s), ("predicted", predicted_s))):
-        if times is None or not times.size:
+    for at, (what, known) in enumerate((("measured", measured), ("predicted", predicted))):
+        if known is None or not known[0].size:
             continue
+        times, members = known
         start_s = float(times.min())
         for number, device in enumerate(order):
             pid = at * len(order) + number
             told = {"name": f"{what}: {device}"}
             events.append({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": told})
             events.append({"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}})
-        for tid, (name, device) in enumerate(zip(names, devices, strict=True)):
-            where = {"pid": at * len(order) + order.index(device), "tid": tid}
-            events.append({"ph": "M", "name": "thread_name", **where, "args": {"name": f"stage {name}"}})
+        for tid, (name, team) in enumerate(zip(names, teams, strict=True)):
+            places = [{"pid": at * len(order) + order.index(device), "tid": tid} for device in team]
+            told = {"name": f"stage {name}"}
+            events += [{"ph": "M", "name": "thread_name", **where, "args": told} for where in places]
             for sample, (begin_s, end_s) in enumerate(times[:, tid].tolist()):
                 span = {"ts": (begin_s - start_s) * 1e6, "dur": (end_s - begin_s) * 1e6}
+                where = places[int(members[sample, tid])]
                 events.append(
                     {"ph": "X", "name": f"sample {sample}", "cat": what, **where, **span, "args": {"stage": name}}
                 )

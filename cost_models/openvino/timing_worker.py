@@ -69,11 +69,14 @@ class Burst:
         Samples per second.
     stage_times_s
         ``[num_samples, num_stages, 2]`` start and end of every stage, of the last samples.
+    stage_members
+        ``[num_samples, num_stages]`` which member of its team ran it.
     """
 
     latency_s: NDArray[np.float64]
     throughput_per_s: float
     stage_times_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0, 2)))
+    stage_members: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -135,10 +138,15 @@ def run_burst(runner: Runner, order: Order) -> Burst:
             runner.run()
             times.append(time.perf_counter())
         latency_s = np.diff(times)
-        return Burst(latency_s, len(latency_s) / (times[-1] - times[0]), runner.stage_times_s()[-len(latency_s) :])
+        return _burst(runner, latency_s, len(latency_s) / (times[-1] - times[0]), len(latency_s))
     done_s, last_begun_s = runner.stream(is_enough)
     rate = steady_rate(np.array(done_s), last_begun_s, runner.num_in_flight)
-    return Burst(np.zeros(0), rate, runner.stage_times_s()[-len(done_s) :])
+    return _burst(runner, np.zeros(0), rate, len(done_s))
+
+
+def _burst(runner: Runner, latency_s: NDArray[np.float64], rate: float, num_samples: int) -> Burst:
+    times_s, members = runner.stage_times()
+    return Burst(latency_s, rate, times_s[-num_samples:], members[-num_samples:])
 
 
 def steady_rate(done_s: NDArray[np.float64], last_begun_s: float, num_in_flight: int) -> float:

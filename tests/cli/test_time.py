@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,33 @@ def test_time_as_json_has_the_promised_keys(
     names = [each["name"] for each in printed["contenders"]]
     assert names[:5] == ["placement", "single left", "single right", "AUTO:CPU", "MULTI:CPU"]
     assert printed["executor"] == "serial"
+    assert printed["verdict"] in ("wins", "draws", "loses")
+    assert printed["best_of_runtime"] in names[3:]
+    assert printed["over_runtime"] > 0
     assert 0 <= printed["max_relative_error"] < 1e-5
+
+
+def test_time_of_a_team_shows_members_and_says_whether_it_beats_the_runtime(
+    call: Call, model_file: Path, placement_file: Path, platform_file: Path
+) -> None:
+    """A whole copy on each device: one line compares it with the best way of the runtime, every member has a row."""
+    ops = dict.fromkeys(json.loads(placement_file.read_text()), "left+right")
+    placement_file.write_text(json.dumps(ops))
+    arguments = ("--platform", platform_file, "--rounds", "3", "--burst", "0.02", "--no-cache", "--costs", "analytic")
+    done = call("time", model_file, placement_file, *arguments, "--trace", "t.json")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"plan +(wins|draws|loses): \d\.\d+x \(IQR .*\) of", done.stdout)
+    assert "ways of the runtime" in " ".join(done.stdout.split())
+    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("0:left+right")] == [
+        "left",
+        "right",
+    ]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    events = json.loads(Path("t.json").read_text())["traceEvents"]
+    assert {event["pid"] for event in events if event["ph"] == "X" and event["cat"] == "measured"} == {0, 1}
+    refused = call("time", model_file, placement_file, *arguments, "--executor", "serial")
+    assert refused.returncode == 2
+    assert "one sample at a time, so that team 'left+right'" in " ".join(refused.stderr.split())
 
 
 def test_placement_that_computes_something_else_is_an_error(

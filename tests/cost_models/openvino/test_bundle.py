@@ -62,7 +62,7 @@ def test_a_plan_reads_back(convnet_plan: StagePlan, tmp_path: Path) -> None:
     for name in ("name", "input_keys", "output_keys", "input_names", "output_names", "cuts", "has_state", "devices"):
         assert getattr(plan, name) == getattr(convnet_plan, name), name
     for read, written in zip(plan.stages, convnet_plan.stages, strict=True):
-        assert (read.name, read.device, read.op_names) == (written.name, written.device, written.op_names)
+        assert (read.name, read.members, read.op_names) == (written.name, written.members, written.op_names)
         assert set(read.inputs) == set(written.inputs)
         assert set(read.outputs) == set(written.outputs)
     assert [port.get_names() for port in plan.model.inputs] == [port.get_names() for port in convnet_plan.model.inputs]
@@ -187,12 +187,15 @@ def test_a_missing_file_is_named_with_its_hash(bundle: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda m: m.update(schema="placekit/bundle/2"), "schema is 'placekit/bundle/2'"),
+        (lambda m: m.update(schema="placekit/bundle/3"), "schema is 'placekit/bundle/3'"),
         (lambda m: m.pop("outputs"), "outputs is missing"),
         (lambda m: m.update(queue_size=0), "queue_size is 0"),
         (lambda m: m["stages"][0]["files"].update({"../0.bin": "0" * 32}), "files"),
         (lambda m: m["stages"][0]["files"].pop("0.xml"), r"stage '0:cpu0' does not list its file 0\.xml"),
-        (lambda m: m["stages"][0].update(device="npu"), "on device 'npu', which it does not list"),
+        (lambda m: m["stages"][0].update(members=["npu"]), "on device 'npu', which it does not list"),
+        (lambda m: m["stages"][0].update(members=[]), "members is"),
+        (lambda m: m["stages"][0].update(members=["cpu0", "cpu0"]), "names member 'cpu0' twice"),
+        (lambda m: m["stages"][0]["members"].append("cpu1"), r"device 'cpu1' is in two teams, 'cpu0\+cpu1' and 'cpu1'"),
         (lambda m: m["stages"][0]["inputs"][0].update(node="z"), "stage '0:cpu0' lists"),
         (lambda m: m["stages"][1]["inputs"][0].update(op="op3"), "needs .'op3', 0., which nothing before it gives"),
         (lambda m: m["stages"][1]["outputs"][0].update(op="op0"), "gives .'op0', 0. again"),

@@ -80,7 +80,7 @@ def test_lower_precision_has_a_wider_tolerance(saved: Saved, make_convnet: Calla
     plan = random_plan(saved(make_convnet()), 0)
     low = {**plan.stages[0].device.properties, "INFERENCE_PRECISION_HINT": "bf16"}
     stages = tuple(
-        replace(each, device=each.device.replace(properties=low)) if each.device.name == "cpu1" else each
+        replace(each, members=(each.device.replace(properties=low),)) if each.device.name == "cpu1" else each
         for each in plan.stages
     )
     mixed = replace(plan, stages=stages)

@@ -208,7 +208,7 @@ def test_cores_that_do_not_exist_are_refused(start: Start, saved: Callable[[ov.M
 def test_devices_without_an_openvino_name_are_refused(start: Start, chain_plan: StagePlan) -> None:
     """A device that OpenVINO does not know cannot run a stage, whatever it is called."""
     unknown = Device("CPU", "cpu", is_host=True)
-    stages = tuple(replace(stage, device=unknown) for stage in chain_plan.stages)
+    stages = tuple(replace(stage, members=(unknown,)) for stage in chain_plan.stages)
     with pytest.raises(DeviceUnavailableError, match="device 'CPU' names no OpenVINO device"):
         start(replace(chain_plan, stages=stages))
 
@@ -292,7 +292,7 @@ def test_a_stage_that_cannot_be_compiled_is_named(start: Start, chain_plan: Stag
     """A property that the device does not know fails at construction, with the stage's name."""
     wrong = chain_plan.stages[2].device.replace(properties={"NO_SUCH_PROPERTY": "1"})
     stages = tuple(
-        replace(stage, device=wrong) if stage.device.name == wrong.name else stage for stage in chain_plan.stages
+        replace(stage, members=(wrong,)) if stage.device.name == wrong.name else stage for stage in chain_plan.stages
     )
     before = num_own_threads()
     with pytest.raises(ExecutionError, match=r"stage '\d:cpu\d'"):

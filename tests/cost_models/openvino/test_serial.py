@@ -129,7 +129,7 @@ def test_state_is_kept_between_calls(saved: Saved) -> None:
 
 def on_cores(plan: StagePlan, cores: tuple[int, ...]) -> StagePlan:
     """Return the plan with every device bound to `cores`."""
-    stages = tuple(replace(each, device=each.device.replace(cores=cores)) for each in plan.stages)
+    stages = tuple(replace(each, members=(each.device.replace(cores=cores),)) for each in plan.stages)
     return replace(plan, stages=stages)
 
 

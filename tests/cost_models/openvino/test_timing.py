@@ -24,6 +24,7 @@ from placekit.cost_models.openvino.timing import Timing, TimingSettings
 from placekit.cost_models.openvino.timing_contenders import (
     EXECUTORS,
     Contender,
+    Copies,
     Placed,
     Whole,
     baselines,
@@ -205,13 +206,17 @@ def test_baselines_use_the_platform_s_cores_and_precision() -> None:
             Device("b", "y", cores=(1,), properties={"INFERENCE_PRECISION_HINT": "f32"}, **cpu),
         )
     )
-    found = {each.name: each for each in baselines(platform)}
+    assert all(each.cores == (0, 1) for each in baselines(platform))
+    found = {each.name: each for each in baselines(platform) if isinstance(each, Whole)}
     assert list(found) == ["AUTO:CPU", "MULTI:CPU", "all cores", "all cores, streams"]
-    assert all(each.cores == (0, 1) for each in found.values())
+    # what OpenVINO cannot be asked for: a copy on each group, in its own precision
+    (copies,) = (each for each in baselines(platform) if isinstance(each, Copies))
+    assert (copies.name, copies.platform) == ("MULTI of groups", platform)
     assert found["all cores"].latency_properties["INFERENCE_PRECISION_HINT"] == "f32"
     assert found["AUTO:CPU"].latency_properties["DEVICE_PROPERTIES"] == {"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}
     gpu = Platform((Device("GPU.0", "GPU", openvino="GPU.0"), Device("CPU", "c", **cpu)))
-    assert [each.target for each in baselines(gpu)] == ["AUTO:GPU,CPU", "AUTO:GPU,CPU"]
+    assert [each.target for each in baselines(gpu) if isinstance(each, Whole)] == ["AUTO:GPU,CPU", "AUTO:GPU,CPU"]
+    assert len(baselines(gpu)) == 2
 
 
 def test_unknown_executor_is_named(source: ModelSource, platform: Platform) -> None:
@@ -228,14 +233,15 @@ def test_placement_is_measured_against_single_devices(
     contenders: list[Contender] = [
         Placed("placement", halves(source, platform), platform, executor),
         *singles(source.graph, platform, executor)[:1],
+        Copies("copies", platform),
         Whole("nowhere", "NOWHERE"),
     ]
     labels: list[str] = []
     timings = Timing(QUICK, None, tmp_path / "lock").measure(
         source, contenders, progress=lambda _done, _total, label: labels.append(label)
     )
-    placed, single, nowhere = timings.series
-    for each in (placed, single):
+    placed, single, copies, nowhere = timings.series
+    for each in (placed, single, copies):
         assert each.error is None
         assert len(each.round) == 3
         assert each.latency is not None

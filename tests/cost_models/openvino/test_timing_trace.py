@@ -29,6 +29,7 @@ def chain(*devices: int) -> StageCosts:
     """Return stages in a chain, on these devices."""
     count = len(devices)
     return StageCosts(
+        stage=np.arange(count),
         device=np.array(devices),
         kind=np.zeros(count, dtype=np.int64),
         op_time_s=np.ones(count),
@@ -40,7 +41,7 @@ def chain(*devices: int) -> StageCosts:
 
 def test_predicted_pipeline_is_paced_by_its_slowest_stage() -> None:
     """Stages of 1 s and 3 s: a sample every 3 s, the first after 4 s."""
-    times = predicted_stage_times(chain(0, 1), np.array([1.0, 3.0]), 6, is_serial=False)
+    times, _ = predicted_stage_times(chain(0, 1), np.array([1.0, 3.0]), 6, is_serial=False)
     assert times[:, 1, 1].tolist() == [4.0, 7.0, 10.0, 13.0, 16.0, 19.0]
     assert (times[:, 1, 0] >= times[:, 0, 1]).all()
     # queues are bounded: the first stage is not through with everything before the second has begun with much
@@ -49,23 +50,51 @@ def test_predicted_pipeline_is_paced_by_its_slowest_stage() -> None:
 
 def test_predicted_serial_samples_follow_each_other() -> None:
     """One stage at a time: 4 s per sample."""
-    times = predicted_stage_times(chain(0, 1), np.array([1.0, 3.0]), 3, is_serial=True)
+    times, _ = predicted_stage_times(chain(0, 1), np.array([1.0, 3.0]), 3, is_serial=True)
     assert times.reshape(-1, 2).tolist() == [[0, 1], [1, 4], [4, 5], [5, 8], [8, 9], [9, 12]]
 
 
 def test_predicted_device_runs_one_stage_at_a_time() -> None:
     """A device with two turns works on other samples while it waits, and never on two at once."""
-    times = predicted_stage_times(chain(0, 1, 0), np.array([1.0, 2.0, 1.0]), 8, is_serial=False)
+    times, _ = predicted_stage_times(chain(0, 1, 0), np.array([1.0, 2.0, 1.0]), 8, is_serial=False)
     mine = times[:, [0, 2]].reshape(-1, 2)
     mine = mine[np.argsort(mine[:, 0])]
     assert (mine[1:, 0] >= mine[:-1, 1]).all()
     assert np.diff(times[:, 2, 1])[-3:].max() == pytest.approx(2.0)
 
 
+def test_predicted_team_shares_the_samples() -> None:
+    """Members of 2 s and 4 s take three samples in 4 s, and the faster one two of them."""
+    team = StageCosts(
+        stage=np.zeros(2, dtype=np.int64),
+        device=np.array([0, 1]),
+        kind=np.array([0, 1]),
+        op_time_s=np.array([2.0, 4.0]),
+        transfer_s=np.zeros(2),
+        moved_bytes=np.zeros(2),
+        producers=((),),
+    )
+    times, members = predicted_stage_times(team, team.op_time_s, 6, is_serial=False)
+    assert times[:, 0, 1].max() == 8.0
+    assert np.bincount(members[:, 0]).tolist() == [4, 2]
+
+
+def test_trace_shows_which_member_ran_a_sample() -> None:
+    """A stage of a team has a row on every member; a slice stands on the one that ran it."""
+    measured = np.array([[[0.0, 2.0]], [[0.0, 3.0]], [[2.0, 4.0]]]), np.array([[0], [1], [0]])
+    events = timing_trace(["0:a+b"], [["a", "b"]], measured, None)["traceEvents"]
+    assert [event["args"]["name"] for event in events if event["name"] == "process_name"] == [
+        "measured: a",
+        "measured: b",
+    ]
+    assert [event["pid"] for event in events if event["ph"] == "X"] == [0, 1, 0]
+
+
 def test_trace_has_a_row_per_stage_measured_and_predicted() -> None:
     """Slices stand in microseconds from the first; devices are processes, twice."""
     measured = np.array([[[10.0, 10.5], [10.5, 11.0]], [[10.5, 11.0], [11.0, 12.0]]])
-    events = timing_trace(["0:a", "1:b"], ["a", "b"], measured, measured - 5)["traceEvents"]
+    first = np.zeros((2, 2), dtype=np.int64)
+    events = timing_trace(["0:a", "1:b"], [["a"], ["b"]], (measured, first), (measured - 5, first))["traceEvents"]
     names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
     assert names == ["measured: a", "measured: b", "predicted: a", "predicted: b"]
     slices = [event for event in events if event["ph"] == "X"]
@@ -76,9 +105,10 @@ def test_trace_has_a_row_per_stage_measured_and_predicted() -> None:
 
 def test_trace_without_a_prediction_or_measurement_is_empty_there() -> None:
     """What is not known leaves no rows."""
-    known = np.array([[[0.0, 1.0]]])
-    for measured, predicted, what in ((known, None, "measured"), (np.zeros((0, 1, 2)), known, "predicted")):
-        events = timing_trace(["0:a"], ["a"], measured, predicted)["traceEvents"]
+    first = np.zeros((1, 1), dtype=np.int64)
+    known = np.array([[[0.0, 1.0]]]), first
+    for measured, predicted, what in ((known, None, "measured"), ((np.zeros((0, 1, 2)), first), known, "predicted")):
+        events = timing_trace(["0:a"], [["a"]], measured, predicted)["traceEvents"]
         assert {event["cat"] for event in events if event["ph"] == "X"} == {what}
 
 
