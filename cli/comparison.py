@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from placekit.cli.render import plain_table
-from placekit.cli.units import format_ms
+from placekit.cli.units import format_ms, format_time
 from placekit.evaluate import Evaluation, evaluate
 from placekit.placement import Placement
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
     from rich.table import Table
 
     from placekit.problem import Problem
     from placekit.result import Result
 
-__all__ = ["single_device_evaluations", "single_device_table"]
+__all__ = ["choice_lines", "single_device_evaluations", "single_device_table"]
 
 
 def single_device_evaluations(problem: Problem) -> dict[str, Evaluation]:
@@ -30,6 +33,35 @@ def single_device_evaluations(problem: Problem) -> dict[str, Evaluation]:
         )
         for device in first
     }
+
+
+def choice_lines(result: Result) -> Iterator[RenderableType]:
+    """Return what was compared to choose among ways to cut the CPU, and by how much the best won."""
+    table = plain_table("compared", "ms", "at least", "time")
+    table.add_column("", overflow="fold")
+    for each in result.info["compared"]:
+        table.add_row(
+            each["name"],
+            format_ms(each["objective_s"]),
+            format_ms(each["bound_s"]),
+            format_time(round(each["runtime_s"], 3)),
+            each["status"],
+        )
+    yield table
+    mine = next((each for each in result.info["compared"] if each["objective_s"] == result.objective), None)
+    others = [each for each in result.info["compared"] if each is not mine and each["status"] != "infeasible"]
+    if mine is None or not result.objective:
+        return
+    if not others:
+        yield f"best: {mine['name']}, the only one that is feasible"
+        return
+    known = [each["bound_s"] if each["objective_s"] is None else each["objective_s"] for each in others]
+    if None in known:
+        yield f"best: {mine['name']}"
+        return
+    second = int(np.argmin(known))
+    at_least = "at least " if others[second]["objective_s"] is None else ""
+    yield f"best: {mine['name']}, {at_least}{known[second] / result.objective:.3g}x as fast as {others[second]['name']}"
 
 
 def single_device_table(problem: Problem, result: Result) -> Table:

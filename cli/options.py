@@ -47,7 +47,10 @@ PlatformOption = Annotated[
     Path | None, typer.Option("--platform", metavar="FILE", help="Platform file (TOML): devices, memory, links.")
 ]
 GroupsOption = Annotated[
-    int | None, typer.Option("--groups", metavar="N", help="Split the CPU's cores into N groups, each a device.")
+    str | None,
+    typer.Option(
+        "--groups", metavar="N|auto", help="Split the CPU's cores into N groups, each a device; auto: solve chooses."
+    ),
 ]
 PrecisionOption = Annotated[
     str | None,

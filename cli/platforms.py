@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,14 +28,14 @@ class PlatformChoice:
     file
         Platform file.
     groups
-        Number of core groups.
+        Number of core groups, or ``"auto"`` for whatever is best.
     precision
         Precision of the CPU, or one per core group, separated by commas; f32 if None.
     """
 
     devices: str | None = None
     file: Path | None = None
-    groups: int | None = None
+    groups: str | None = None
     precision: str | None = None
 
     def __post_init__(self) -> None:
@@ -48,6 +48,55 @@ class PlatformChoice:
             raise InvalidProblemError(f"{' and '.join(given)} both choose the devices; give one of them")
         if self.file is not None and self.precision is not None:
             raise InvalidProblemError("--precision and --platform: the platform file says the precision")
+        if self.groups is not None and not self.is_open:
+            try:
+                int(self.groups)
+            except ValueError:
+                raise InvalidProblemError(f"--groups {self.groups}: it is a number of groups, or auto") from None
+        if self.is_open and "," in (self.precision or ""):
+            raise InvalidProblemError(f"--precision {self.precision}: --groups auto takes one precision for all groups")
+
+    @property
+    def is_open(self) -> bool:
+        """True if there are several ways to cut the CPU into groups, of which the best is wanted."""
+        return self.groups == "auto"
+
+    def cuts(self) -> list[PlatformFile]:
+        """Return every platform that `is_open` leaves the choice of.
+
+        Raises
+        ------
+        UnknownNameError
+            An unknown precision.
+        """
+        from placekit.cost_models.openvino.devices import PRECISIONS, core_cuts
+        from placekit.io.platform_toml import PlatformFile
+
+        precision = self.precision or "f32"
+        if precision not in PRECISIONS:
+            raise UnknownNameError(f"no precision {precision!r}; precisions are {', '.join(PRECISIONS)}")
+        return [PlatformFile(cut) for cut in core_cuts(precision=precision)]
+
+    def of_answer(self, path: Path) -> PlatformChoice:
+        """Return the choice with what is open decided as the placement or result in `path` says: by its devices.
+
+        Raises
+        ------
+        InvalidProblemError
+            No way of cutting this machine's cores has these devices.
+        PlacekitError
+            The file cannot be read.
+        """
+        if not self.is_open:
+            return self
+        named = _devices_of(path)
+        for cut in self.cuts():
+            if named <= set(cut.platform.device_names):
+                return replace(self, groups=str(cut.platform.num_devices))
+        raise InvalidProblemError(
+            f"--groups auto: {path} is for devices {', '.join(sorted(named))}, which no way of cutting the cores of "
+            "this machine gives"
+        )
 
     @property
     def is_given(self) -> bool:
@@ -73,17 +122,29 @@ class PlatformChoice:
         for each in precisions:
             if each not in PRECISIONS:
                 raise UnknownNameError(f"no precision {each!r}; precisions are {', '.join(PRECISIONS)}")
+        if self.is_open:
+            raise InvalidProblemError("--groups auto: only solve chooses; give the number of groups here")
         if self.groups is not None or len(precisions) > 1:
             if self.devices is not None:
                 raise InvalidProblemError(
                     f"--precision {self.precision}: several precisions need core groups (--groups), not -d"
                 )
-            return PlatformFile(
-                core_groups(self.groups, precision=precisions if len(precisions) > 1 else precisions[0])
-            )
+            count = None if self.groups is None else int(self.groups)
+            return PlatformFile(core_groups(count, precision=precisions if len(precisions) > 1 else precisions[0]))
         if self.devices is not None:
             return PlatformFile(from_devices(self.devices, precision=precisions[0]))
         return PlatformFile(default_platform(precision=precisions[0]))
+
+
+def _devices_of(path: Path) -> set[str]:
+    """Return the devices, members of teams one by one, that a placement or result file names."""
+    from placekit.io.detect import kind_of_file
+    from placekit.io.placement_json import read_placement
+    from placekit.io.result_json import read_result
+
+    is_result = kind_of_file(path) == "result"
+    names = [load.device for load in read_result(path).device_loads] if is_result else read_placement(path).devices
+    return {member for name in names for member in name.split("+")}
 
 
 def _size(sizes: Mapping[str, float], *names: str) -> float | None:
@@ -91,10 +152,16 @@ def _size(sizes: Mapping[str, float], *names: str) -> float | None:
     return next((sizes[name] for name in names if name in sizes), None)
 
 
+def _family(name: str) -> str:
+    cpu, bracket, _ = name.partition("[")
+    return cpu if bracket else name.rpartition(".")[0]
+
+
 def limit_memory(platform: Platform, limits: list[str] | None) -> Platform:
     """Return the platform with the memory limits that ``--memory NAME=8GiB`` gives to devices, families or kinds.
 
-    A family is what a platform file makes of one entry with a count: ``GPU`` stands for ``GPU.0``, ``GPU.1``, ...
+    A family is what a platform file makes of one entry with a count: ``GPU`` stands for ``GPU.0``, ``GPU.1``, ...; and
+    ``CPU`` for groups of its cores, ``CPU[0-3]``, ``CPU[4-7]``, ...
 
     Raises
     ------
@@ -109,7 +176,7 @@ def limit_memory(platform: Platform, limits: list[str] | None) -> Platform:
         name: parse_memory(text, f"--memory {name}")
         for name, text in parse_pairs("--memory", limits, "DEVICE=SIZE, for example GPU=8GiB").items()
     }
-    families = {device.name: device.name.rpartition(".")[0] for device in platform.devices}
+    families = {device.name: _family(device.name) for device in platform.devices}
     known = {*platform.device_names, *filter(None, families.values()), *platform.kinds}
     for name in sizes:
         if name not in known:

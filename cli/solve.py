@@ -24,7 +24,7 @@ from placekit.cli.options import (
     parse_params,
 )
 from placekit.cli.platforms import PlatformChoice
-from placekit.cli.task import TaskOptions, read_placed, read_task
+from placekit.cli.task import TaskOptions, read_placed, read_task, read_tasks
 from placekit.cli.train_plan import TRAINING_PLAN, TrainingOptions, is_training_problem, one_size, solve_training
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.solvers.registry import METHODS
@@ -143,6 +143,7 @@ def solve(
     from placekit.cli.progress import SolveLine
     from placekit.solve import solve as solve_problem
     from placekit.solvers.registry import get_method
+    from placekit.solvers.sequence.choice import solve_best
 
     if objective == TRAINING_PLAN or is_training_problem(model):
         if objective not in (None, TRAINING_PLAN):
@@ -164,14 +165,24 @@ def solve(
     files = OutputFiles.of(model, output)
     choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams)
     platforms = PlatformChoice(device, platform, groups, precision)
-    task = read_task(model, TaskOptions(choice, platforms, costs, shape, pin, memory))
-    start = read_placed(warm_start, task.problem.graph, task.problem.platform) if warm_start else None
-    if start is not None:
-        start.require_teams(task.problem)
-    with SolveLine(time_limit) as line:
-        result = solve_problem(
-            task.problem, method, stop=stop, seed=seed, params=params, warm_start=start, on_progress=line
-        )
+    asked = TaskOptions(choice, platforms, costs, shape, pin, memory)
+    if platforms.is_open:
+        if warm_start is not None:
+            raise InvalidProblemError("--warm-start and --groups auto: a start is for one way of cutting the cores")
+        tasks = read_tasks(model, asked)
+        problems = {name: each.problem for name, each in tasks.items()}
+        with SolveLine(time_limit) as line:
+            chosen, result = solve_best(problems, method, stop=stop, seed=seed, params=params, on_progress=line)
+        task = tasks[chosen]
+    else:
+        task = read_task(model, asked)
+        start = read_placed(warm_start, task.problem.graph, task.problem.platform) if warm_start else None
+        if start is not None:
+            start.require_teams(task.problem)
+        with SolveLine(time_limit) as line:
+            result = solve_problem(
+                task.problem, method, stop=stop, seed=seed, params=params, warm_start=start, on_progress=line
+            )
     written = files.write(result, task.problem, certificate=certificate)
     if as_json:
         print_json(result.to_dict() | {"files": written})
@@ -213,12 +224,15 @@ def exit_code(result: Result) -> int:
 
 def report(task: Task, result: Result, written: Mapping[str, str]) -> Iterator[RenderableType]:
     """Return what to tell of a result: the task, loads, bound and gap, single devices, and the files by kind."""
-    from placekit.cli.comparison import single_device_table
+    from placekit.cli.comparison import choice_lines, single_device_table
     from placekit.cli.render import fact_lines, result_lines
 
     yield fact_lines(task.facts)
     yield ""
     yield from result_lines(result)
+    if "compared" in result.info:
+        yield ""
+        yield from choice_lines(result)
     if result.placement is not None:
         yield ""
         yield single_device_table(task.problem, result)

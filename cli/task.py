@@ -10,6 +10,7 @@ from placekit.cli.facts import cost_facts, model_facts, problem_facts
 from placekit.cli.objectives import ObjectiveChoice
 from placekit.cli.options import parse_pairs
 from placekit.cli.platforms import PlatformChoice, limit_memory
+from placekit.cli.units import format_count
 from placekit.errors import InvalidFileError, InvalidProblemError
 from placekit.op_patterns import matching_ops
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from placekit.platform import Platform
     from placekit.problem import Problem
 
-__all__ = ["Task", "TaskOptions", "cost_table", "read_placed", "read_source", "read_task"]
+__all__ = ["Task", "TaskOptions", "cost_table", "read_placed", "read_source", "read_task", "read_tasks"]
 
 
 PIN_FORM = "OP=DEVICE or PATTERN=DEVICE"
@@ -121,6 +122,27 @@ def read_task(path: Path, options: TaskOptions) -> Task:
     else:
         raise InvalidFileError(f"{path}: a {kind} file cannot be solved; give a model, a problem or a workload")
     return Task(problem, facts | problem_facts(problem) | cost_facts(problem.costs))
+
+
+def read_tasks(path: Path, options: TaskOptions) -> dict[str, Task]:
+    """Read the problem in `path` for every way of cutting the CPU into groups that is open, by what it is called.
+
+    Raises
+    ------
+    PlacekitError
+        As `read_task`; or another kind of file, which has its own devices.
+    """
+    from placekit.io.detect import kind_of_file
+
+    kind = kind_of_file(path)
+    if kind != "model":
+        _refuse_model_options(path, kind, options)
+    tasks = {}
+    for cut in options.platform.cuts():
+        count, size = cut.platform.num_devices, len(cut.platform.devices[0].cores)
+        name = f"{format_count(count, 'group')} of {format_count(size, 'core')}"
+        tasks[name] = read_task(path, replace(options, platform=replace(options.platform, groups=str(count))))
+    return tasks
 
 
 def _from_model(path: Path, options: TaskOptions) -> tuple[Problem, dict[str, str]]:

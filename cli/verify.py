@@ -70,7 +70,7 @@ def verify(
         objective or objective_of(result, source),
         contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams,
     )  # fmt: skip
-    devices = PlatformChoice(device, platform, groups, precision)
+    devices = PlatformChoice(device, platform, groups, precision).of_answer(file)
     task = read_task(source, TaskOptions(choice, devices, costs, shape, pin, memory))
     found = verify_result(result, task.problem, max_steps=steps)
     if as_json:

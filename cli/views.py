@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from placekit.cli.comparison import choice_lines
 from placekit.cli.facts import cost_facts, median_spread, model_facts, problem_facts
 from placekit.cli.render import fact_lines, plain_table, platform_table, result_lines
 from placekit.cli.units import format_bytes, format_count, format_ms, format_share
@@ -65,7 +66,8 @@ def _view_result(path: Path) -> View:
 
     result = read_result(path)
     facts = fact_lines({"model": result.problem_name})
-    return View(result.to_dict(), [facts, "", *result_lines(result)], result)
+    compared = ["", *choice_lines(result)] if "compared" in result.info else []
+    return View(result.to_dict(), [facts, "", *result_lines(result), *compared], result)
 
 
 def _view_plan(path: Path) -> View:

@@ -24,6 +24,7 @@ __all__ = [
     "PRECISIONS",
     "AvailableDevice",
     "available_devices",
+    "core_cuts",
     "core_groups",
     "default_platform",
     "platform_from_devices",
@@ -190,6 +191,33 @@ def core_groups(
             _cpu_device(mine[end - size : end], each) for size, end, each in zip(sizes, ends, precisions, strict=True)
         )
     )
+
+
+def core_cuts(*, precision: str = "f32", cores: Sequence[int] | None = None) -> tuple[Platform, ...]:
+    """Return every way of cutting this machine's CPU cores into groups of one size, the largest groups first.
+
+    Parameters
+    ----------
+    precision
+        Precision that the groups compute in.
+    cores
+        Logical CPUs to divide; all physical cores that this process may use if None.
+
+    Raises
+    ------
+    InvalidProblemError
+        An unknown precision.
+    DeviceUnavailableError
+        A core that this process may not use.
+
+    Examples
+    --------
+    >>> [cut.num_devices for cut in core_cuts(cores=usable_cpus()[:1])]
+    [1]
+    """
+    count = len(_chosen_cores(cores))
+    divisors = [groups for groups in range(1, count + 1) if count % groups == 0]
+    return tuple(core_groups(groups, precision=precision, cores=cores) for groups in divisors)
 
 
 def _chosen_cores(cpus: Sequence[int] | None) -> list[Core]:
