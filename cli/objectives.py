@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from placekit.errors import UnknownNameError
@@ -63,6 +63,14 @@ class ObjectiveChoice:
         name = self.name or (default.name if default else "throughput")
         inherited = default.to_dict() if default is not None and default.name == name else {}
         return get_objective(name, inherited | variant)
+
+    def with_groups(self, groups: str | None) -> ObjectiveChoice:
+        """Return the choice for ``--groups``: with ``auto``, groups may be teams unless something else was said.
+
+        Else the only plans would be pipelines, and one larger group might win only because two cannot hold the same.
+        """
+        is_throughput = self.name in (None, "throughput")
+        return replace(self, teams="equal") if groups == "auto" and is_throughput and self.teams is None else self
 
     def contiguity_or_none(self) -> Contiguity | None:
         """Return the chosen contiguity; None for the objective's own default.

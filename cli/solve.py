@@ -164,6 +164,7 @@ def solve(
     stop = _stop(time_limit, gap, memory_limit)
     files = OutputFiles.of(model, output)
     choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams)
+    choice = choice.with_groups(groups)
     platforms = PlatformChoice(device, platform, groups, precision)
     asked = TaskOptions(choice, platforms, costs, shape, pin, memory)
     if platforms.is_open:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from placekit import runtime
+from placekit.cli.objectives import ObjectiveChoice
 from placekit.cost_models.openvino.devices import core_cuts
 
 Call = Callable[..., Any]
@@ -18,13 +19,15 @@ Call = Callable[..., Any]
 
 def test_groups_are_chosen_compared_and_deployed(call: Call, model_file: Path) -> None:
     """The report has every way of cutting; what was chosen can be exported and run without saying it again."""
-    done = call("solve", model_file, "--groups", "auto", "--teams", "equal", "--json")
+    done = call("solve", model_file, "--groups", "auto", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     compared = result["info"]["compared"]
     assert len(compared) == len(core_cuts())
     assert result["objective"] == min(each["objective_s"] for each in compared if each["objective_s"] is not None)
     assert result["info"]["bound_of_all_s"] <= result["objective"] * (1 + 1e-9)
+    # groups may be teams: without limits a whole copy on each, as the runtime has it, is as good as all work shared out
+    assert result["objective"] == pytest.approx(result["info"]["bound_of_all_s"], rel=1e-6)
     shown = call("show", "tiny.result.json")
     assert shown.returncode == 0, shown.stderr
     assert f"best: {_best(result)}" in " ".join(shown.stdout.split())
@@ -32,6 +35,15 @@ def test_groups_are_chosen_compared_and_deployed(call: Call, model_file: Path) -
     assert exported.returncode == 0, exported.stderr
     with runtime.load("tiny.bundle") as pipe:
         assert pipe([np.zeros((1, 8, 32, 32), np.float32)]).popitem()[1].shape == (1, 8, 32, 32)
+
+
+def test_groups_may_be_teams_unless_said_otherwise() -> None:
+    """`auto` means teams of equal groups; a number of groups, another objective or ``--teams`` change nothing."""
+    assert ObjectiveChoice().with_groups("auto").teams == "equal"
+    assert ObjectiveChoice("throughput").with_groups("auto").teams == "equal"
+    assert ObjectiveChoice(teams="off").with_groups("auto").teams == "off"
+    assert ObjectiveChoice().with_groups("2").teams is None
+    assert ObjectiveChoice("serial-latency").with_groups("auto").teams is None
 
 
 def _best(result: dict[str, Any]) -> str:
