@@ -23,7 +23,7 @@ def test_every_partition_comes_once(problem: pk.Problem) -> None:
 
     def shape(team: tuple[int, ...]) -> tuple[tuple[object, ...], ...]:
         teams = [[d for d, own in enumerate(team) if own == first] for first in sorted(set(team))]
-        return tuple(sorted(tuple(sorted((kinds[d], sorted(pins[d])) for d in members)) for members in teams))
+        return tuple(sorted(tuple(sorted((kinds[d], tuple(sorted(pins[d]))) for d in members)) for members in teams))
 
     wanted = {
         shape(team)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import networkx as nx
@@ -95,6 +96,29 @@ def check_against_partitions(problem: pk.Problem, methods: list[str]) -> None:
             continue
         assert result.objective == pytest.approx(best, rel=1.01 * OPTIMALITY_TOLERANCE, abs=1e-300)
         assert result.status is pk.Status.OPTIMAL
+
+
+@pytest.mark.parametrize("name", OPTIMA_MS)
+def test_public_workload_is_proven_with_teams(workloads: Path, name: str) -> None:
+    """With its proof, and below the optimum of single devices, which is one of its placements."""
+    problem = pk.read_workload(workloads / "throughput" / f"{name}.json")
+    result = pk.solve(problem.replace(objective=pk.Throughput(teams="equal")), method="dp")
+    assert result.status is pk.Status.OPTIMAL
+    assert result.objective is not None
+    assert result.objective < OPTIMA_MS[name] / 1e3
+
+
+@pytest.mark.parametrize("num_devices", [16, 64])
+def test_many_equal_devices_are_proven(num_devices: int) -> None:
+    """A chain of 200 layers, of which a device holds a few: seconds."""
+    rng = np.random.default_rng(0)
+    names = [f"layer{at}" for at in range(200)]
+    graph = pk.OpGraph.from_edges(names, list(itertools.pairwise(names)))
+    memory = rng.uniform(0.9, 1.1, 200)
+    costs = pk.CostTable(("acc",), rng.uniform(0.9, 1.1, (200, 1)), np.full((199, 1), 0.05), memory)
+    platform = pk.Platform.of(acc=num_devices, memory_bytes={"acc": 2.6 * float(memory.sum()) / num_devices})
+    result = pk.solve(pk.Problem(graph, platform, costs, pk.Throughput(teams="equal")), "dp")
+    assert result.status is pk.Status.OPTIMAL
 
 
 @examples(80)
