@@ -17,7 +17,10 @@ __all__ = ["zoo"]
 def zoo(
     name: Annotated[str | None, typer.Argument(help="Model to build; without it the models are listed.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="IR file to write (default NAME.xml).")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="File to write: .xml (OpenVINO IR) or .pt2 (default NAME.xml)."
+        ),
     ] = None,
     seed: SeedOption = 0,
     dynamic: Annotated[
@@ -26,7 +29,7 @@ def zoo(
     param: ParamOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the models of the zoo, or build one as OpenVINO IR (needs the zoo extra)."""
+    """List the models of the zoo, or build one as OpenVINO IR or as a program of torch.export (needs the zoo extra)."""
     if name is None:
         _list(as_json)
     else:
@@ -63,7 +66,9 @@ def _build(name: str, output: Path, seed: int, is_dynamic: bool, params: dict[st
     values: dict[str, Any] = dict(entry_of(name).settle(params))
     check_writable(output)
     built = build(name, output, seed=seed, dynamic=is_dynamic, **values)
-    files = {"model": str(output), "weights": str(output.with_suffix(".bin"))}
+    files = {"model": str(output)}
+    if output.suffix.lower() == ".xml":
+        files["weights"] = str(output.with_suffix(".bin"))
     if as_json:
         told = {"name": name, "seed": seed, "params": values, "hash": built.source.content_hash}
         print_json(told | built.facts() | {"files": files})

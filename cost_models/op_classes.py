@@ -43,6 +43,7 @@ VIEW_TYPES = frozenset(
         "ReadValue",
         "Assign",
         "ShapeOf",
+        "View",
     }
 )
 """Types that move no data: the output is the input under another name, or a handful of numbers."""

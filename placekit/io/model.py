@@ -33,7 +33,8 @@ __all__ = ["MODEL_SUFFIXES", "ModelInput", "ModelSource", "format_shape", "parse
 _READERS: Mapping[str, str] = {".xml": "placekit.io.openvino_ir", ".onnx": "placekit.io.onnx"}
 """Module by file suffix; each has ``model_files(path)`` and ``load_model(path, shapes)``."""
 
-MODEL_SUFFIXES: tuple[str, ...] = tuple(_READERS)
+_TORCH_SUFFIX = ".pt2"
+MODEL_SUFFIXES: tuple[str, ...] = (*_READERS, _TORCH_SUFFIX)
 """Suffixes of the files that `read_model` reads."""
 
 _SHAPE = re.compile(r"\s*([^\[\]]*?)\s*\[([^\[\]]*)\]\s*")
@@ -185,7 +186,7 @@ class ModelSource:
 
 
 def read_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) -> ModelSource:
-    """Read a model file: OpenVINO IR (``.xml`` with its ``.bin``) or ONNX (``.onnx``).
+    """Read a model file: OpenVINO IR (``.xml`` with its ``.bin``), ONNX (``.onnx``) or torch.export's (``.pt2``).
 
     Parameters
     ----------
@@ -204,6 +205,10 @@ def read_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = No
     from placekit.io.openvino_graph import lower
 
     path = Path(path)
+    if path.suffix.lower() == _TORCH_SUFFIX:
+        from placekit.pytorch.source import read_pt2
+
+        return read_pt2(path, shapes)
     reader = _reader(path)
     given = {str(name): tuple(int(dim) for dim in shape) for name, shape in (shapes or {}).items()}
     for name, shape in given.items():

@@ -1,4 +1,4 @@
-"""Build a zoo model: torch module with random weights -> OpenVINO's converter -> IR file."""
+"""Build a zoo model: torch module with random weights -> OpenVINO's converter -> IR file, or torch.export -> .pt2."""
 
 from __future__ import annotations
 
@@ -83,14 +83,15 @@ class ZooModel:
 def build(
     name: str, output: str | Path, *, seed: int = 0, dynamic: bool = False, half: bool = False, **params: Any
 ) -> ZooModel:
-    """Build the zoo model `name` with random weights and write it as an OpenVINO IR.
+    """Build the zoo model `name` with random weights and write it as an OpenVINO IR, or as a program of torch.export.
 
     Parameters
     ----------
     name
         A name in `ZOO`.
     output
-        The ``.xml`` file to write; the weights go to the ``.bin`` next to it. Both appear complete or not at all.
+        The ``.xml`` file to write; the weights go to the ``.bin`` next to it. Both appear complete or not at all. Or
+        a ``.pt2`` file.
     seed
         Seed of the weights, 0 or more: the same seed gives the same bytes. The global random state is left as it was.
     dynamic
@@ -107,7 +108,7 @@ def build(
     InvalidProblemError
         A value or seed out of range, or a model for which there is not enough memory.
     InvalidFileError
-        An output that is not an ``.xml`` file in a directory that exists.
+        An output that is neither an ``.xml`` nor a ``.pt2`` file in a directory that exists.
     SolverUnavailableError
         torch or transformers is not installed.
 
@@ -126,8 +127,13 @@ def build(
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
         raise InvalidProblemError(f"zoo model {name!r}: seed is {seed!r}; it must be an integer from 0 to 2^63 - 1")
     output = Path(output)
-    if output.suffix.lower() != ".xml":
-        raise InvalidFileError(f"{output}: a zoo model is written as OpenVINO IR; the file must end in .xml")
+    suffix = output.suffix.lower()
+    if suffix not in {".xml", ".pt2"}:
+        raise InvalidFileError(
+            f"{output}: a zoo model is written as OpenVINO IR or by torch.export; the file must end in .xml or .pt2"
+        )
+    if half and suffix == ".pt2":
+        raise InvalidProblemError(f"{output}: half goes with OpenVINO IR; a .pt2 file keeps the module's own types")
     if not output.parent.is_dir():
         raise InvalidFileError(f"{output}: there is no directory {output.parent}")
     missing = [package for package in ("torch", "transformers") if find_spec(package) is None]
@@ -136,42 +142,74 @@ def build(
             f'zoo model {name!r} needs {" and ".join(missing)}; install with: pip install "placekit[zoo]"'
         )
     with _quiet():
-        model = _convert(entry, values, seed, dynamic=dynamic)
-    _save(model, output, half=half)
+        if suffix == ".pt2":
+            _export(entry, values, seed, output, dynamic=dynamic)
+        else:
+            _save(_convert(entry, values, seed, dynamic=dynamic), output, half=half)
     logger.info("wrote %s", output)
     return ZooModel(name, values, seed, read_model(output))
 
 
-def _convert(entry: ZooEntry, values: Mapping[str, Value], seed: int, *, dynamic: bool) -> openvino.Model:
-    import openvino as ov
-    import torch
-
-    module_name, _, function = entry.builder.partition(":")
-    shapes = entry.input_shapes(values)
+@contextmanager
+def _blaming(entry: ZooEntry) -> Iterator[None]:
     try:
-        # transformers draws from the global generator: fork it, so that the caller's is not touched
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            module: torch.nn.Module = getattr(importlib.import_module(module_name), function)(values)
-            example = {input_name: _example(input_name, shape, values) for input_name, shape in shapes.items()}
-        module.eval()
-        open_axes = {
-            input_name: [
-                DYNAMIC if dynamic and dim in _DYNAMIC_AXES else size for dim, size in zip(dims, shape, strict=True)
-            ]
-            for (input_name, dims), shape in zip(entry.inputs.items(), shapes.values(), strict=True)
-        }
-        model = ov.convert_model(
-            module, example_input=example, input=[(name, ov.PartialShape(shape)) for name, shape in open_axes.items()]
-        )
+        yield
     except PlacekitError:
         raise
     except Exception as error:  # torch, transformers and the converter each raise types of their own
         raise InvalidProblemError(f"zoo model {entry.name!r} cannot be built: {short_reason(error)}") from error
+
+
+def _module(entry: ZooEntry, values: Mapping[str, Value], seed: int) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    """Return the module with random weights, and arguments that it takes."""
+    import torch
+
+    module_name, _, function = entry.builder.partition(":")
+    # transformers draws from the global generator: fork it, so that the caller's is not touched
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module: torch.nn.Module = getattr(importlib.import_module(module_name), function)(values)
+        example = {name: _example(name, shape, values) for name, shape in entry.input_shapes(values).items()}
+    return module.eval(), example
+
+
+def _convert(entry: ZooEntry, values: Mapping[str, Value], seed: int, *, dynamic: bool) -> openvino.Model:
+    import openvino as ov
+
+    with _blaming(entry):
+        module, example = _module(entry, values, seed)
+        open_axes = {
+            input_name: [
+                DYNAMIC if dynamic and dim in _DYNAMIC_AXES else size for dim, size in zip(dims, shape, strict=True)
+            ]
+            for (input_name, dims), shape in zip(entry.inputs.items(), entry.input_shapes(values).values(), strict=True)
+        }
+        model = ov.convert_model(
+            module, example_input=example, input=[(name, ov.PartialShape(shape)) for name, shape in open_axes.items()]
+        )
     model.set_friendly_name(entry.name)
     # layers that the converter fused lose their names to a counter of the process: the file would differ each time
     settle_names(model, ())
     return model
+
+
+def _export(entry: ZooEntry, values: Mapping[str, Value], seed: int, output: Path, *, dynamic: bool) -> None:
+    import torch
+
+    from placekit.pytorch.exported import export_module
+
+    with _blaming(entry):
+        module, example = _module(entry, values, seed)
+        auto = torch.export.Dim.AUTO
+        open_axes = {
+            name: {axis: auto for axis, dim in enumerate(dims) if dim in _DYNAMIC_AXES}
+            for name, dims in entry.inputs.items()
+        }
+        exported = export_module(module, (), example, open_axes if dynamic else None)
+        with tempfile.TemporaryDirectory(prefix=f".{output.stem[:64]}.", dir=output.parent) as directory:
+            temporary = Path(directory) / output.name
+            torch.export.save(exported, temporary)
+            temporary.replace(output)
 
 
 def _example(name: str, shape: tuple[int, ...], values: Mapping[str, Value]) -> torch.Tensor:

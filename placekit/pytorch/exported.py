@@ -1,0 +1,201 @@
+"""Modules that are in memory: torch.export, and what it says as a `TorchProgram`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from placekit.errors import SolverUnavailableError, UnsupportedProblemError
+from placekit.pytorch.program import Ref, Size, TorchNode, TorchProgram, TorchTensor
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["export_module", "program_of"]
+
+_MODULE_PATH = re.compile(r"L\['self'\]\.?|\bself\.")
+
+
+def export_module(
+    module: torch.nn.Module,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> torch.export.ExportedProgram:
+    """Export a module by torch.export, without gradients and in its own mode (``eval`` or ``train``).
+
+    Raises
+    ------
+    UnsupportedProblemError
+        torch.export cannot: control flow that depends on data, an operator without a fake kernel, arguments of a wrong
+        shape. One line that names the module and what to do.
+    SolverUnavailableError
+        torch is not installed.
+    """
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise SolverUnavailableError("reading a module needs torch: pip install 'placekit[torch]'") from None
+
+    try:
+        with torch.no_grad():
+            return torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
+    except Exception as error:  # torch.export raises everything there is, from the module's own code too
+        raise UnsupportedProblemError(_explain(module, error)) from error
+
+
+def _explain(module: torch.nn.Module, error: Exception) -> str:
+    """Return one line for what torch.export tells on pages: which module, what, and what to do."""
+    what = type(module).__name__
+    text = str(error)
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    where = _where(error)
+    if "data-dependent" in text or type(error).__name__ in ("GuardOnDataDependentSymNode", "UserError"):
+        what_to_do = (
+            "its flow depends on the values of tensors; replace the branch by torch.where or torch.cond, or fix the "
+            "values, and read it again"
+        )
+    elif "fake" in text.lower() or ("meta" in text.lower() and "kernel" in text.lower()):
+        what_to_do = "register a fake kernel for that operator (torch.library.register_fake)"
+    elif type(error).__name__ == "Unsupported" or "graph break" in text.lower():
+        what_to_do = "torch.export cannot follow that code; move it out of forward"
+    else:
+        what_to_do = "check that module(*args, **kwargs) runs with the arguments that were given"
+    return f"module {what}{where} cannot be exported: {first}; {what_to_do}"
+
+
+def _where(error: BaseException) -> str:
+    """Return the line of the user's code that an error of torch.export comes from, if it can be told."""
+    import traceback
+
+    import torch
+
+    home = str(torch.__path__[0])
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(home)]
+    inside = [each for each in frames if each.name == "forward"]
+    if inside:
+        last = inside[-1]
+        return f" (forward, line {last.lineno} of {last.filename.rsplit('/', 1)[-1]})"
+    told = re.search(r'File "([^"]+)", line (\d+), in forward', str(error))
+    return f" (forward, line {told[2]} of {told[1].rsplit('/', 1)[-1]})" if told else ""
+
+
+def program_of(exported: torch.export.ExportedProgram, name: str) -> TorchProgram:
+    """Return what an exported program says, as plain values."""
+    signature = exported.graph_signature
+    lifted = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    hints: dict[str, int] = {}
+    tensors: dict[str, TorchTensor] = {}
+    nodes: list[TorchNode] = []
+    inputs: list[str] = []
+    elements: dict[str, dict[int, str]] = {}  # names that getitem gives to the outputs of a node
+    graph = exported.graph_module.graph
+    for node in graph.nodes:
+        if node.op == "call_function" and _is_getitem(node) and _is_multiple(node.args[0]):
+            elements.setdefault(node.args[0].name, {})[int(node.args[1])] = node.name
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if _is_tensor(value):
+            tensors[node.name] = _tensor(value, hints)
+        if node.op == "placeholder":
+            if node.name not in lifted and _is_tensor(value):
+                inputs.append(node.name)
+        elif node.op == "call_function" and not (_is_getitem(node) and _is_multiple(node.args[0])):
+            outputs = (node.name,)
+            if _is_multiple(node):
+                named = elements.get(node.name, {})
+                outputs = tuple(named.get(at, f"{node.name}#{at}") for at in range(len(value)))
+                for each, part in zip(outputs, value, strict=True):
+                    if _is_tensor(part):
+                        tensors[each] = _tensor(part, hints)
+                outputs = tuple(each for each in outputs if each in tensors)
+            nodes.append(TorchNode(node.name, _target(node.target), _module(node), _arguments(node), outputs))
+    user_outputs = [each for each in signature.user_outputs if isinstance(each, str)]
+    pointers = _storage(exported)
+    return TorchProgram(
+        name=name,
+        nodes=tuple(nodes),
+        tensors=tensors,
+        inputs=tuple(inputs),
+        outputs=tuple(user_outputs),
+        parameters={key: path for key, path in lifted.items() if key in tensors},
+        storage={path: pointers.get(path, path) for path in lifted.values()},
+        mutations=dict(signature.buffers_to_mutate),
+        hints=hints,
+    )
+
+
+def _storage(exported: torch.export.ExportedProgram) -> dict[str, str]:
+    """Return a key of the memory behind every parameter and buffer: tied weights are one."""
+    found = {}
+    for path, value in {**exported.state_dict, **exported.constants}.items():
+        try:
+            found[path] = f"{value.untyped_storage()._cdata}:{value.storage_offset()}"  # its identity
+        except (AttributeError, RuntimeError, NotImplementedError):  # an object, or a tensor without storage
+            found[path] = path
+    return found
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "dtype") and hasattr(value, "shape")
+
+
+def _is_getitem(node: Any) -> bool:
+    return getattr(node.target, "__name__", "") == "getitem"
+
+
+def _is_multiple(node: Any) -> bool:
+    return isinstance(getattr(node, "meta", {}).get("val"), tuple | list)
+
+
+def _target(target: Any) -> str:
+    """Return ``aten.linear.default`` of an operator, the qualified name of anything else."""
+    name = str(target)
+    if hasattr(target, "non_fallthrough_keys"):  # an operator with bodies
+        return f"higher_order.{name.removeprefix('torch.ops.higher_order.')}"
+    if name.startswith("<"):
+        return f"{getattr(target, '__module__', 'builtins')}.{getattr(target, '__name__', 'call')}".lstrip("_")
+    return name.removeprefix("torch.ops.")
+
+
+def _module(node: Any) -> str:
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return ""
+    path = next(reversed(stack.values()))[0]
+    return _MODULE_PATH.sub("", str(path))
+
+
+def _arguments(node: Any) -> dict[str, Any]:
+    schema = getattr(node.target, "_schema", None)
+    names = [each.name for each in schema.arguments] if schema is not None else []
+    positional = {names[at] if at < len(names) else f"arg{at}": each for at, each in enumerate(node.args)}
+    return {name: _plain(value) for name, value in {**positional, **node.kwargs}.items()}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "op") and hasattr(value, "target"):  # a node
+        return Ref(value.name)
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def _tensor(value: Any, hints: dict[str, int]) -> TorchTensor:
+    dtype = str(value.dtype).removeprefix("torch.")
+    return TorchTensor(dtype, int(value.dtype.itemsize), tuple(_size(each, hints) for each in value.shape))
+
+
+def _size(value: Any, hints: dict[str, int]) -> Size:
+    if isinstance(value, int):
+        return value
+    text = str(value.node.expr)
+    hint = value.node.hint
+    if text.isidentifier() and hint is not None:
+        hints.setdefault(text, int(hint))
+    return int(text) if text.isdigit() else text

@@ -1,0 +1,277 @@
+"""Operators of torch in the words that cost models know, and their floating-point operations.
+
+Cost models tell operators apart by OpenVINO's types (:mod:`placekit.cost_models.op_classes`) and count by
+:mod:`placekit.io.flops`; every ATen operator that inference programs are made of is given such a type here. An operator
+that is not in the table counts one operation per output element, and the reader says which they are: nothing is
+resolved silently.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from placekit.io.flops import count_flops
+
+__all__ = ["OpCount", "count_operator"]
+
+Shape = Sequence[int]
+
+_TYPES: Mapping[str, tuple[str, ...]] = {
+    "View": (
+        "alias", "as_strided", "broadcast_to", "chunk", "detach", "detach_", "diagonal", "expand", "expand_as",
+        "flatten", "getitem", "lift_fresh_copy", "lift_fresh", "movedim", "narrow", "permute", "reshape", "select",
+        "slice", "split", "split_with_sizes", "squeeze", "swapaxes", "t", "tensor_split", "transpose", "unbind",
+        "unflatten", "unfold", "unsafe_chunk", "unsafe_split", "unsqueeze", "view", "view_as", "hsplit", "vsplit",
+        "mT", "numpy_T", "real", "view_as_real", "view_as_complex", "resolve_conj", "resolve_neg", "reshape_as",
+        "_unsafe_view", "dropout", "feature_dropout", "alpha_dropout",
+    ),
+    "ShapeOf": (
+        "sym_size", "sym_numel", "sym_stride", "item", "_local_scalar_dense", "_assert_async", "_assert_scalar",
+        "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size", "scalar_tensor",
+    ),
+    "Gather": (
+        "embedding", "embedding_bag", "index_select", "gather", "index", "take", "_embedding_bag", "take_along_dim",
+    ),
+    "Copy": (
+        "arange", "clone", "contiguous", "copy", "copy_", "empty", "empty_like", "eye", "fill", "fill_", "flip",
+        "full", "full_like", "linspace", "new_empty", "new_full", "new_ones", "new_zeros", "ones", "ones_like",
+        "repeat", "repeat_interleave", "roll", "rot90", "scatter", "scatter_", "select_scatter", "slice_scatter",
+        "index_put", "index_put_", "index_copy", "index_fill", "masked_scatter", "masked_select", "nonzero", "tile",
+        "tril", "triu", "tril_indices", "triu_indices", "zero_", "zeros", "zeros_like", "meshgrid", "pixel_shuffle",
+        "pixel_unshuffle", "channel_shuffle", "im2col", "constant_pad_nd", "pad", "reflection_pad1d",
+        "reflection_pad2d", "replication_pad1d", "replication_pad2d", "one_hot", "tensor", "stack", "hstack",
+        "vstack", "scatter_reduce", "empty_strided",
+    ),
+    "Concat": ("cat", "concat", "concatenate"),
+    "Convert": ("to", "_to_copy", "type_as", "float", "half", "bfloat16"),
+    "ReduceSum": (
+        "sum", "mean", "amax", "amin", "max", "min", "prod", "any", "all", "argmax", "argmin", "aminmax", "nansum",
+        "count_nonzero", "median", "std", "var", "var_mean", "norm", "linalg_vector_norm", "logsumexp",
+        "segment_reduce", "std_mean", "scatter_add", "scatter_add_", "index_add", "index_add_", "bincount", "histc",
+    ),
+    "CumSum": ("cumsum", "cumprod", "logcumsumexp", "sort", "argsort", "cummax", "cummin"),
+    "TopK": ("topk", "kthvalue", "multinomial", "searchsorted", "bucketize", "unique"),
+    "Softmax": ("softmax", "_softmax", "log_softmax", "_log_softmax", "_safe_softmax"),
+    "RMS": ("rms_norm", "_fused_rms_norm"),
+    "GroupNormalization": ("group_norm", "native_group_norm"),
+    "BatchNormInference": (
+        "batch_norm", "_native_batch_norm_legit_no_training", "native_batch_norm", "cudnn_batch_norm",
+        "_batch_norm_no_update",
+    ),
+    "AdaptiveAvgPool": (
+        "adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d", "adaptive_avg_pool3d",
+        "adaptive_max_pool1d", "adaptive_max_pool2d",
+    ),
+    "Gelu": ("gelu", "gelu_"),
+    "Relu": ("relu", "relu_", "relu6", "threshold"),
+    "Swish": ("silu", "silu_"),
+    "HSwish": ("hardswish", "hardswish_"),
+    "HardSigmoid": ("hardsigmoid", "hardsigmoid_"),
+    "Sigmoid": ("sigmoid", "sigmoid_", "logsigmoid", "log_sigmoid_forward"),
+    "Tanh": ("tanh", "tanh_", "hardtanh", "hardtanh_"),
+    "LeakyRelu": ("leaky_relu", "leaky_relu_", "rrelu"),
+    "Elu": ("elu", "elu_", "selu", "celu", "softplus", "mish"),
+    "PRelu": ("prelu", "_prelu_kernel"),
+    "Add": ("add", "add_"),
+    "Subtract": ("sub", "sub_", "rsub", "diff"),
+    "Multiply": ("mul", "mul_", "addcmul", "glu"),
+    "Divide": ("div", "div_", "reciprocal", "true_divide", "floor_divide", "remainder", "fmod", "addcdiv"),
+    "Maximum": ("maximum", "fmax"),
+    "Minimum": ("minimum", "fmin"),
+    "Clamp": ("clamp", "clamp_", "clamp_min", "clamp_max"),
+    "Sqrt": ("sqrt", "rsqrt"),
+    "Exp": ("exp", "exp2", "expm1", "log", "log2", "log1p", "log10"),
+    "Erf": ("erf", "erfc"),
+    "Abs": ("abs", "sign", "ceil", "floor", "round", "trunc", "frac"),
+    "Negative": ("neg", "logical_not", "bitwise_not"),
+    "Power": ("pow", "pow_", "square"),
+    "Sin": ("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh"),
+    "Select": ("where", "masked_fill", "masked_fill_"),
+    "Equal": (
+        "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
+        "bitwise_xor", "isnan", "isinf", "isfinite", "isin", "bitwise_left_shift", "bitwise_right_shift", "lerp",
+        "polar", "complex", "conj", "nan_to_num", "__and__", "__or__",
+    ),
+    "RandomUniform": ("rand", "rand_like", "randn", "randn_like", "randint", "bernoulli", "normal", "randperm"),
+}  # fmt: skip
+"""Names of ATen operators by type: "View" for those that give the same memory another shape, "Copy" for those that only
+fill or move memory. For those that need more than a type see `_COUNTED`."""
+
+_TYPE_OF = {name: op_type for op_type, names in reversed(_TYPES.items()) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class OpCount:
+    """What an operator is and does.
+
+    Parameters
+    ----------
+    op_type
+        Its type.
+    flops
+        Floating-point operations of one call.
+    is_known
+        False for an operator that is not in the table.
+    """
+
+    op_type: str
+    flops: float
+    is_known: bool = True
+
+
+def count_operator(
+    target: str, shapes: Mapping[str, Any], arguments: Mapping[str, Any], outputs: Sequence[Shape]
+) -> OpCount:
+    """Return type and count of one call.
+
+    Parameters
+    ----------
+    target
+        The operator, for example ``"aten.linear.default"``.
+    shapes
+        Shape of every argument that is a tensor, by its name; a list of shapes for a list of tensors.
+    arguments
+        The other arguments by name.
+    outputs
+        Shape of every output.
+
+    Examples
+    --------
+    >>> count_operator("aten.linear.default", {"input": (8, 64), "weight": (10, 64)}, {}, [(8, 10)])
+    OpCount(op_type='MatMul', flops=10240.0, is_known=True)
+    """
+    namespace, _, rest = target.partition(".")
+    name = rest.partition(".")[0] if namespace == "aten" else target
+    counted = _COUNTED.get(name)
+    if counted is not None:
+        try:
+            op_type, flops = counted(shapes, arguments, outputs)
+        except (KeyError, IndexError, TypeError, ValueError):  # a form that the counter does not know
+            return OpCount(name, float(sum(map(math.prod, outputs))), is_known=False)
+        return OpCount(op_type, float(flops))
+    if not outputs or namespace in ("_operator", "operator", "builtins", "math", "torch") or name == "operator.getitem":
+        return OpCount("ShapeOf", 0.0)  # numbers: sizes, and what is computed of them
+    op_type = _TYPE_OF.get(name)
+    if op_type is None:
+        return OpCount(name, float(sum(map(math.prod, outputs))), is_known=False)
+    if op_type in ("View", "Copy"):
+        return OpCount(op_type, 0.0)
+    inputs = [shape for shape in shapes.values() if shape and not isinstance(shape, list)] or [outputs[0]]
+    return OpCount(op_type, count_flops(op_type, inputs, outputs))
+
+
+Values = Mapping[str, Any]
+_Counted = Callable[[Values, Values, Sequence[Shape]], tuple[str, float]]
+
+
+def _product(left: str) -> _Counted:
+    return lambda shapes, _arguments, outputs: ("MatMul", 2.0 * math.prod(outputs[0]) * shapes[left][-1])
+
+
+def _convolution(
+    shapes: Mapping[str, Any], arguments: Mapping[str, Any], outputs: Sequence[Shape]
+) -> tuple[str, float]:
+    weight = shapes["weight"]  # [outputs, inputs of a group, kernel...]
+    is_grouped = int(arguments.get("groups") or 1) > 1
+    if arguments.get("transposed"):
+        return _transposed(shapes, arguments, outputs)
+    op_type = "GroupConvolution" if is_grouped else "Convolution"
+    return op_type, 2.0 * math.prod(outputs[0]) * math.prod(weight[1:])
+
+
+def _transposed(shapes: Values, arguments: Values, _outputs: Sequence[Shape]) -> tuple[str, float]:
+    weight = shapes["weight"]  # [inputs, outputs of a group, kernel...]
+    is_grouped = int(arguments.get("groups") or 1) > 1
+    source = shapes.get("input") or shapes["self"]
+    op_type = "GroupConvolutionBackpropData" if is_grouped else "ConvolutionBackpropData"
+    return op_type, 2.0 * math.prod(source) * math.prod(weight[1:])
+
+
+def _attention(shapes: Values, _arguments: Values, outputs: Sequence[Shape]) -> tuple[str, float]:
+    inputs = [shapes["query"], shapes["key"], shapes["value"]]
+    mask = shapes.get("attn_mask") or shapes.get("attn_bias")
+    inputs += [mask] if mask else []
+    return "ScaledDotProductAttention", count_flops("ScaledDotProductAttention", inputs, outputs[:1])
+
+
+def _einsum(shapes: Values, arguments: Values, outputs: Sequence[Shape]) -> tuple[str, float]:
+    return "Einsum", count_flops("Einsum", shapes["tensors"], outputs, {"equation": arguments["equation"]})
+
+
+def _recurrent(gates: int, per_hidden: int, op_type: str) -> _Counted:
+    def count(shapes: Values, _arguments: Values, _outputs: Sequence[Shape]) -> tuple[str, float]:
+        # params: weights [gates * hidden, inputs] and [gates * hidden, hidden], then biases, per layer and direction
+        matrices = [shape for shape in shapes["params"] if len(shape) == 2]
+        steps = math.prod(shapes["input"][:-1])
+        elementwise = sum(per_hidden * shape[0] // gates for shape in matrices[1::2])
+        return op_type, float(steps * (2 * sum(map(math.prod, matrices)) + elementwise))
+
+    return count
+
+
+def _pooling(op_type: str) -> _Counted:
+    def count(_shapes: Values, arguments: Values, outputs: Sequence[Shape]) -> tuple[str, float]:
+        kernel = arguments["kernel_size"]
+        sizes = kernel if isinstance(kernel, list) else [kernel]
+        axes = len(outputs[0]) - 2
+        window = math.prod(sizes) if len(sizes) > 1 else sizes[0] ** max(axes, 1)
+        return op_type, float(math.prod(outputs[0]) * window)
+
+    return count
+
+
+def _normalisation(
+    shapes: Mapping[str, Any], _arguments: Mapping[str, Any], _outputs: Sequence[Shape]
+) -> tuple[str, float]:
+    return "MVN", 5.0 * math.prod(shapes["input"])
+
+
+def _resize(taps: int) -> _Counted:
+    return lambda _shapes, _arguments, outputs: ("Interpolate", float(math.prod(outputs[0]) * max(2 * taps - 1, 0)))
+
+
+_COUNTED: Mapping[str, _Counted] = {
+    "linear": _product("input"),
+    "matmul": _product("self"),
+    "mm": _product("self"),
+    "bmm": _product("self"),
+    "mv": lambda shapes, _arguments, _outputs: ("MatMul", 2.0 * math.prod(shapes["self"])),
+    "dot": lambda shapes, _arguments, _outputs: ("MatMul", 2.0 * math.prod(shapes["self"])),
+    "addmm": _product("mat1"),
+    "baddbmm": _product("batch1"),
+    **dict.fromkeys(("_grouped_mm", "transformers.grouped_mm_fallback.default"), _product("input")),
+    "einsum": _einsum,
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "_convolution"), _convolution),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed),
+    **dict.fromkeys(
+        (
+            "scaled_dot_product_attention",
+            "_scaled_dot_product_flash_attention",
+            "_scaled_dot_product_flash_attention_for_cpu",
+            "_scaled_dot_product_efficient_attention",
+            "_scaled_dot_product_cudnn_attention",
+        ),
+        _attention,
+    ),
+    "lstm": _recurrent(4, 17, "LSTMSequence"),
+    "gru": _recurrent(3, 14, "GRUSequence"),
+    "rnn_tanh": _recurrent(1, 3, "RNNSequence"),
+    "rnn_relu": _recurrent(1, 3, "RNNSequence"),
+    **{f"max_pool{axes}d": _pooling("MaxPool") for axes in (1, 2, 3)},
+    **{f"max_pool{axes}d_with_indices": _pooling("MaxPool") for axes in (1, 2, 3)},
+    **{f"avg_pool{axes}d": _pooling("AvgPool") for axes in (1, 2, 3)},
+    **dict.fromkeys(("layer_norm", "native_layer_norm", "instance_norm"), _normalisation),
+    **{f"upsample_nearest{axes}d": _resize(0) for axes in (1, 2, 3)},
+    "upsample_linear1d": _resize(2),
+    "upsample_bilinear2d": _resize(4),
+    "_upsample_bilinear2d_aa": _resize(4),
+    "upsample_bicubic2d": _resize(16),
+    "_upsample_bicubic2d_aa": _resize(16),
+    "grid_sampler_2d": _resize(4),
+    "_weight_norm_interface": lambda shapes, _arguments, _outputs: ("NormalizeL2", 3.0 * math.prod(shapes["v"])),
+    "_weight_norm": lambda shapes, _arguments, _outputs: ("NormalizeL2", 3.0 * math.prod(shapes["v"])),
+}
+"""Operators whose count needs more than the shapes of inputs and outputs in order."""

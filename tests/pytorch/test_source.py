@@ -1,0 +1,329 @@
+"""PyTorch modules and saved programs as op graphs."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import placekit as pk
+from placekit.cost_models.analytic import Analytic
+from placekit.errors import InvalidFileError, PlacekitError, UnsupportedProblemError
+from placekit.io.model import read_model
+from placekit.pytorch.source import TorchSource, read_pt2, read_torch
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+import torch_modules as modules  # noqa: E402  # torch is there
+
+NAMES = ("tied", "convolutional", "recurrent", "counter", "perceptron")
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Any, Path]]:
+    """Return a module's program and the file that torch saved it in."""
+    folder, found = tmp_path_factory.mktemp("pt2"), {}
+
+    def save(name: str) -> tuple[Any, Path]:
+        if name not in found:
+            module, args = modules.examples()[name]
+            exported = torch.export.export(module, args)
+            torch.export.save(exported, folder / f"{name}.pt2")
+            found[name] = exported, folder / f"{name}.pt2"
+        return found[name]
+
+    return save
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_gives_the_graph_of_its_module(name: str, saved: Callable[[str], tuple[Any, Path]]) -> None:
+    """Two readers, one with torch and one without, and the same ops, tensors, counts and weights."""
+    exported, path = saved(name)
+    of_module, of_file = read_torch(exported, name=name), read_pt2(path)
+    assert of_file.graph == of_module.graph
+    assert of_file.parameter_bytes == of_module.parameter_bytes
+    assert of_file.module_of_op == of_module.module_of_op
+    assert of_file.content_hash == of_module.content_hash
+    assert not of_file.unknown_operators
+    assert isinstance(read_model(path), TorchSource)
+    assert pickle.loads(pickle.dumps(of_file)).graph == of_file.graph
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_and_every_product_is_accounted_for(
+    name: str, saved: Callable[[str], tuple[Any, Path]]
+) -> None:
+    """Bytes as the sum over parameters and buffers, tied ones once; products as torch's own counter has them."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    module, args = modules.examples()[name]
+    source = read_torch(module, args)
+    held = {each.untyped_storage()._cdata: each for each in (*module.parameters(), *module.buffers())}
+    read = {key: each for key, each in held.items() if each.dtype.is_floating_point}  # batch norm's counter is not read
+    assert source.parameter_bytes == sum(each.numel() * each.element_size() for each in read.values())
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        module(*args)
+    dense = {"MatMul", "Convolution", "GroupConvolution", "ConvolutionBackpropData", "ScaledDotProductAttention"}
+    counted = sum(
+        flops for flops, kind in zip(source.graph.op_flops, source.graph.op_types, strict=True) if kind in dense
+    )
+    if name != "recurrent":  # torch counts nothing in these
+        assert counted == pytest.approx(counter.get_total_flops(), rel=0.2 if name == "tied" else 1e-12)
+
+
+def test_an_lstm_is_counted_by_its_matrices() -> None:
+    """Two layers, two directions: products of every step, and 17 per hidden element."""
+    module, args = modules.examples()["recurrent"]
+    graph = read_torch(module, args).graph
+    steps, hidden = 2 * 7, 5
+    first, second = 2 * (4 * hidden * 6 + 4 * hidden * hidden), 2 * (4 * hidden * 2 * hidden + 4 * hidden * hidden)
+    expected = steps * (2 * (first + second) + 4 * 17 * hidden)
+    assert graph.op_flops[graph.op_types.index("LSTMSequence")] == expected
+
+
+def test_ops_are_named_by_module_and_views_are_free() -> None:
+    """Paths of modules as users write them; what only reshapes costs nothing with any cost model."""
+    module, args = modules.examples()["tied"]
+    source = read_torch(module, args)
+    graph = source.graph
+    assert "layers.1.up.linear" in graph.op_names
+    assert source.module_of_op[graph.op_index["layers.1.up.linear"]] == "layers.1.up"
+    assert graph.op_names[0] == "ids"
+    assert graph.op_names[-2:] == ("output", "output#2")
+    platform = pk.Platform.of(**{"gpu-discrete": 2})
+    problem = source.problem(platform, Analytic().cost_table(source, platform))
+    views = np.array([kind == "View" for kind in graph.op_types])
+    assert views.sum() == 18
+    assert (problem.costs.op_time_s[views] == 0).all()
+    pinned = problem.pin({"layers.0.*": "gpu-discrete.0", "layers.1.*": "gpu-discrete.1"})
+    result = pk.solve(pinned)
+    assert result.status == "optimal"
+    assert result.placement is not None
+    assert result.placement["layers.1.up.linear"] == "gpu-discrete.1"
+
+
+def test_a_tied_weight_is_on_every_device_that_reads_it() -> None:
+    """Counted once in the sum, and at each of its readers where memory is limited."""
+    module, args = modules.examples()["tied"]
+    source = read_torch(module, args)
+    table = 50 * 32 * 4
+    graph = source.graph
+    assert graph.op_weight_bytes[graph.op_index["embedding.embedding"]] == table
+    assert graph.op_weight_bytes[graph.op_index["head.linear"]] == table
+    assert graph.op_weight_bytes.sum() == source.parameter_bytes + table
+
+
+def test_a_buffer_that_changes_stays_with_its_reader() -> None:
+    """State belongs to one device, whether it is changed in place or by an assignment."""
+    module, args = modules.examples()["counter"]
+    exported = torch.export.export(module, args)
+    in_place = read_torch(exported)
+    writer, reader = in_place.graph.op_index["add_"], in_place.graph.op_index["mul"]
+    assert (writer, reader) in set(zip(in_place.graph.senders.tolist(), in_place.graph.receivers.tolist(), strict=True))
+    functional = read_torch(exported.run_decompositions({}))
+    assign = functional.graph.op_index["calls.assign"]
+    assert functional.graph.op_types[assign] == "Assign"
+    for source, op in ((in_place, writer), (functional, assign)):
+        (label,) = {source.colocation[op]}
+        others = [name for name, each in zip(source.graph.op_names, source.colocation, strict=True) if each == label]
+        assert "scale.linear" not in others
+    assert (functional.colocation == functional.colocation[assign]).sum() == 2
+
+
+def test_what_reads_changed_memory_comes_after_the_change() -> None:
+    """An operator that works in place hands on no value that others read; the order is still there."""
+
+    class Zeroed(nn.Module):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any) -> Any:
+            y = x + 1
+            y[:, 0].zero_()
+            return y * 2
+
+    graph = read_torch(Zeroed(), (torch.ones(3, 4),)).graph
+    edges = {(graph.op_names[u], graph.op_names[v]) for u, v in zip(graph.senders, graph.receivers, strict=True)}
+    assert {("add", "select"), ("select", "zero_"), ("zero_", "mul"), ("add", "mul")} <= edges
+
+
+def test_open_dimensions_take_the_sizes_that_are_given(tmp_path: Path) -> None:
+    """Counts grow with the batch, in both readers."""
+    module, _ = modules.examples()["perceptron"]
+    batch = torch.export.Dim("batch", max=4096)
+    exported = torch.export.export(module, (torch.zeros(5, 8),), dynamic_shapes=({0: batch},))
+    torch.export.save(exported, tmp_path / "open.pt2")
+    for read in (
+        lambda shapes: read_torch(exported, shapes=shapes),
+        lambda shapes: read_pt2(tmp_path / "open.pt2", shapes),
+    ):
+        small, large = read(None), read({"input": (50, 8)})
+        assert small.inputs[0].shape == (5, 8)
+        assert large.inputs[0].shape == (50, 8)
+        np.testing.assert_allclose(large.graph.op_flops, 10 * small.graph.op_flops)
+        assert large.parameter_bytes == small.parameter_bytes
+        assert large.content_hash != small.content_hash
+
+
+class Branching(nn.Module):  # type: ignore[misc,name-defined]
+    """Its flow depends on data."""
+
+    def forward(self, x: Any) -> Any:
+        """Return x or its double."""
+        return x if x.sum() > 0 else 2 * x
+
+
+class Choosing(nn.Module):  # type: ignore[misc,name-defined]
+    """Its flow depends on data, as torch can export it."""
+
+    def forward(self, x: Any) -> Any:
+        """Return x or its double."""
+        return torch.cond(x.sum() > 0, lambda y: y.clone(), lambda y: 2 * y, (x,))
+
+
+@pytest.mark.parametrize(
+    ("module", "args", "says"),
+    [
+        (Branching(), (torch.zeros(3),), r"module Branching.* cannot be exported: .*torch\.where or torch\.cond"),
+        (Choosing(), (torch.zeros(3),), r"calls higher_order\.cond: which branch of control flow runs is not known"),
+        (nn.Linear(3, 4), (torch.zeros(3, 5),), r"module Linear.* cannot be exported: .*runs with the arguments"),
+    ],
+)
+def test_what_cannot_be_exported_is_told_in_one_line(module: Any, args: tuple[Any, ...], says: str) -> None:
+    """With the module and what to do."""
+    with pytest.raises(UnsupportedProblemError, match=says) as raised:
+        read_torch(module, args)
+    assert "\n" not in str(raised.value)
+
+
+def test_unknown_operators_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    """They count one operation per output element, and never silently."""
+
+    class Odd(nn.Module):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any) -> Any:
+            return torch.special.bessel_j0(x)
+
+    source = read_torch(Odd(), (torch.zeros(6),))
+    assert source.unknown_operators == {"aten.special_bessel_j0.default": 1}
+    assert source.graph.op_flops.sum() == 6
+    assert "aten.special_bessel_j0.default (1)" in caplog.text
+
+
+class Evil:
+    """Pickled, it writes a file when it is loaded."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.target,)
+
+
+def rewritten(path: Path, target: Path, change: Callable[[str, bytes], bytes | None]) -> Path:
+    """Copy an archive with some parts changed, or left out."""
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(target, "w") as copy:
+        for name in source.namelist():
+            content = change(name, source.read(name))
+            if content is not None:
+                copy.writestr(name, content)
+    return target
+
+
+def test_no_code_of_a_file_runs(saved: Callable[[str], tuple[Any, Path]], tmp_path: Path) -> None:
+    """Pickled parts are not even opened."""
+    _, path = saved("perceptron")
+    evil = pickle.dumps(Evil(tmp_path / "owned"))
+    changed = rewritten(path, tmp_path / "evil.pt2", lambda name, old: evil if "sample_inputs" in name else old)
+    assert read_pt2(changed).graph.num_ops == read_pt2(path).graph.num_ops
+    assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"", "not an archive"), (b"PK\x03\x04garbage", "not an archive"), (b'{"a": 1}', "not an archive")],
+)
+def test_files_that_are_no_archives(tmp_path: Path, content: bytes, says: str) -> None:
+    """One line with the path."""
+    path = tmp_path / "model.pt2"
+    path.write_bytes(content)
+    with pytest.raises(InvalidFileError, match=says):
+        read_pt2(path)
+    with pytest.raises(InvalidFileError, match="No such file"):
+        read_pt2(tmp_path / "none.pt2")
+
+
+def test_archives_without_a_program(saved: Callable[[str], tuple[Any, Path]], tmp_path: Path) -> None:
+    """A part that is missing, or is too large to be one."""
+    _, path = saved("perceptron")
+    without = rewritten(path, tmp_path / "a.pt2", lambda name, old: None if "/models/" in name else old)
+    with pytest.raises(InvalidFileError, match="no program of torch"):
+        read_pt2(without)
+    bare = rewritten(path, tmp_path / "b.pt2", lambda name, old: None if "weights_config" in name else old)
+    assert read_pt2(bare).parameter_bytes == read_pt2(path).parameter_bytes  # nothing is tied here
+    huge = rewritten(path, tmp_path / "c.pt2", lambda name, old: b"1" * (129 << 20) if "/models/" in name else old)
+    with pytest.raises(InvalidFileError, match="are the limit"):
+        read_pt2(huge)
+
+
+MUTATIONS = st.tuples(
+    st.randoms(use_true_random=False), st.sampled_from([None, -1, 1e308, "", "x", [], {}, True, 2**70])
+)
+
+
+def mutate(document: Any, chance: Any, value: Any) -> None:
+    """Replace one value somewhere in a JSON document, or take it out."""
+    node = document
+    while True:
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+        if not keys:
+            return
+        key = chance.choice(keys)
+        inner = node[key]
+        if isinstance(inner, dict | list) and inner and chance.random() < 0.85:
+            node = inner
+        elif chance.random() < 0.3:
+            del node[key]
+            return
+        else:
+            node[key] = value
+            return
+
+
+@settings(max_examples=60, deadline=None)
+@given(MUTATIONS)
+def test_mutated_programs_are_refused_or_read(
+    saved: Callable[[str], tuple[Any, Path]], tmp_path_factory: pytest.TempPathFactory, told: tuple[Any, Any]
+) -> None:
+    """Whatever stands in the JSON: a graph, or an error of placekit."""
+    check_mutant(saved("perceptron")[1], tmp_path_factory.mktemp("mutants"), *told)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
+@given(MUTATIONS)
+def test_1000_mutated_programs(
+    saved: Callable[[str], tuple[Any, Path]], tmp_path_factory: pytest.TempPathFactory, told: tuple[Any, Any]
+) -> None:
+    """The same, more often, of a larger program."""
+    check_mutant(saved("tied")[1], tmp_path_factory.mktemp("mutants"), *told)
+
+
+def check_mutant(path: Path, folder: Path, chance: Any, value: Any) -> None:
+    """Read a file with one change."""
+
+    def change(name: str, old: bytes) -> bytes:
+        if not name.endswith(".json") or chance.random() < 0.2:
+            return old
+        document = json.loads(old)
+        mutate(document, chance, value)
+        return json.dumps(document).encode()
+
+    with suppress(PlacekitError):
+        assert read_pt2(rewritten(path, folder / "mutant.pt2", change)).graph.num_ops > 0

@@ -1,0 +1,100 @@
+"""Small modules that the tests of PyTorch models share."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+__all__ = ["Attention", "Convolutional", "Counter", "Recurrent", "Tied", "examples"]
+
+
+class Attention(nn.Module):
+    """A block of a decoder: layer norm, causal attention, feed-forward."""
+
+    def __init__(self, width: int = 32, heads: int = 4) -> None:
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down, self.heads = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), heads
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what comes after the block."""
+        batch, length, width = x.shape
+        parts = self.qkv(self.norm(x)).chunk(3, -1)
+        q, k, v = (each.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for each in parts)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(nn.functional.gelu(self.up(x)))
+
+
+class Tied(nn.Module):
+    """A language model whose head is its embedding."""
+
+    def __init__(self, vocabulary: int = 50, width: int = 32, layers: int = 2) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.layers = nn.ModuleList(Attention(width) for _ in range(layers))
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the logits and the last hidden state."""
+        x = self.embedding(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return {"logits": self.head(x), "hidden": x}
+
+
+class Convolutional(nn.Module):
+    """Dense, depthwise and transposed convolutions, batch norm, pooling, a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.depthwise, self.up = nn.Conv2d(8, 8, 3, groups=8), nn.ConvTranspose2d(8, 4, 2, stride=2)
+        self.pool, self.classifier = nn.MaxPool2d(2), nn.Linear(4, 10)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """Return the scores of ten classes."""
+        x = self.pool(self.up(self.depthwise(self.stem(image))))
+        scores: torch.Tensor = self.classifier(x.mean((2, 3)))
+        return scores
+
+
+class Recurrent(nn.Module):
+    """A bidirectional LSTM of two layers and a GRU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(6, 5, num_layers=2, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(10, 3, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the last layer's states."""
+        states: torch.Tensor = self.gru(self.lstm(x)[0])[0]
+        return states
+
+
+class Counter(nn.Module):
+    """A module with state: it counts its calls in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Linear(4, 4)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return scaled inputs, and count."""
+        self.calls += 1
+        scaled: torch.Tensor = self.scale(x) * self.calls
+        return scaled
+
+
+def examples() -> dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]]:
+    """Return every module with arguments that it takes."""
+    return {
+        "tied": (Tied().eval(), (torch.zeros(2, 8, dtype=torch.long),)),
+        "convolutional": (Convolutional().eval(), (torch.zeros(1, 3, 16, 16),)),
+        "recurrent": (Recurrent().eval(), (torch.zeros(2, 7, 6),)),
+        "counter": (Counter().eval(), (torch.zeros(3, 4),)),
+        "perceptron": (nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 2)).eval(), (torch.zeros(5, 8),)),
+    }
