@@ -18,9 +18,7 @@ def zoo(
     name: Annotated[str | None, typer.Argument(help="Model to build; without it the models are listed.")] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="File to write: .xml (OpenVINO IR) or .pt2 (default NAME.xml)."
-        ),
+        typer.Option("--output", "-o", metavar="FILE", help="File to write, .xml (IR) or .pt2 (default NAME.xml)."),
     ] = None,
     seed: SeedOption = 0,
     dynamic: Annotated[

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from placekit.io.result_json import write_result as write_result
     from placekit.io.workload_json import read_workload as read_workload
     from placekit.io.workload_json import write_workload as write_workload
+    from placekit.pytorch.source import read_torch as read_torch
     from placekit.solvers.registry import register_method as register_method
     from placekit.verification.verify import verify as verify
 
@@ -121,6 +122,7 @@ __all__ = [
     "read_platform",
     "read_problem",
     "read_result",
+    "read_torch",
     "read_workload",
     "register_cost_model",
     "register_method",
@@ -151,6 +153,7 @@ _HOMES = {
     "io.problem_json": ("read_problem", "write_problem"),
     "io.result_json": ("read_result", "write_result"),
     "io.workload_json": ("read_workload", "write_workload"),
+    "pytorch.source": ("read_torch",),
     "solvers.registry": ("register_method",),
     "verification.verify": ("verify",),
 }

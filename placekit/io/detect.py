@@ -19,8 +19,8 @@ FileKind = Literal[
 _SCHEMA_KINDS: tuple[FileKind, ...] = ("problem", "costs", "placement", "result", "training-plan")
 
 _HINTS = {
-    (".pt", ".pth", ".pt2", ".bin", ".safetensors"): "From PyTorch: openvino.save_model(openvino.convert_model(module, "
-    "example_input=inputs), 'model.xml'), or torch.onnx.export(module, inputs, 'model.onnx')",
+    (".pt", ".pth", ".bin", ".safetensors"): "From PyTorch: torch.export.save(torch.export.export(module, inputs), "
+    "'model.pt2'), or openvino.save_model(openvino.convert_model(module, example_input=inputs), 'model.xml')",
     (".tflite", ".pb", ".pbtxt", ".pdmodel"): "OpenVINO converts it: "
     "openvino.save_model(openvino.convert_model(path), 'model.xml')",
     (".h5", ".keras"): "Save it as a TensorFlow SavedModel; openvino.convert_model(folder) reads that, and "

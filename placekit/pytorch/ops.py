@@ -26,7 +26,7 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
         "slice", "split", "split_with_sizes", "squeeze", "swapaxes", "t", "tensor_split", "transpose", "unbind",
         "unflatten", "unfold", "unsafe_chunk", "unsafe_split", "unsqueeze", "view", "view_as", "hsplit", "vsplit",
         "mT", "numpy_T", "real", "view_as_real", "view_as_complex", "resolve_conj", "resolve_neg", "reshape_as",
-        "_unsafe_view", "dropout", "feature_dropout", "alpha_dropout",
+        "_unsafe_view", "dropout", "dropout_", "feature_dropout", "alpha_dropout",
     ),
     "ShapeOf": (
         "sym_size", "sym_numel", "sym_stride", "item", "_local_scalar_dense", "_assert_async", "_assert_scalar",

@@ -11,11 +11,12 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeAlias
 
-from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
+from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError, UnsupportedProblemError
 
 __all__ = ["Ref", "Size", "TorchNode", "TorchProgram", "TorchTensor", "evaluate_size"]
 
@@ -152,7 +153,10 @@ class TorchProgram:
             Another number of dimensions, another size where torch.export fixed one, or one symbol with two numbers.
         InvalidFileError
             A size that is no expression of known symbols.
+        UnsupportedProblemError
+            A size that depends on the values of tensors.
         """
+        self._refuse_sizes_of_values()
         values = dict(self.hints)
         given: dict[str, tuple[int, str]] = {}
         for name, shape in (shapes or {}).items():
@@ -191,6 +195,22 @@ class TorchProgram:
                 raise InvalidProblemError(f"shape {list(shape)} of input {name!r} is not possible; it would be {bound}")
         return replace(self, tensors=tensors)
 
+    def _refuse_sizes_of_values(self) -> None:
+        made_by = {output: node for node in self.nodes for output in node.outputs}
+        for name, tensor in self.tensors.items():
+            for size in tensor.sizes:
+                if isinstance(size, str) and (symbol := _OF_VALUES.search(size)) and symbol[0] not in self.hints:
+                    node = made_by.get(name)
+                    where = f"module {node.module!r}" if node is not None and node.module else f"tensor {name!r}"
+                    what = f" ({node.target})" if node is not None else ""
+                    raise UnsupportedProblemError(
+                        f"model {self.name!r}: {where}{what} has a size that depends on the values of tensors, as of a "
+                        "mask or of nonzero; replace it by an operation of fixed size, such as torch.where"
+                    )
+
+
+_OF_VALUES = re.compile(r"\bu\d+\b")
+"""Symbols that torch.export gives to sizes that only values of tensors decide."""
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,

@@ -103,11 +103,11 @@ def test_what_needs_no_measuring_is_said_before(
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("model.pt", "From PyTorch: openvino.save_model(openvino.convert_model(module"),
-        ("model.safetensors", "torch.onnx.export"),
+        ("model.pt", "From PyTorch: torch.export.save(torch.export.export(module"),
+        ("model.safetensors", "openvino.convert_model(module"),
         ("model.tflite", "OpenVINO converts it"),
         ("model.keras", "SavedModel"),
-        ("model.xyz", "it reads .xml, .onnx, .json and .toml\n"),
+        ("model.xyz", "it reads .xml, .onnx, .pt2, .json and .toml\n"),
     ],
 )
 def test_other_files_are_refused_with_the_way_to_convert_them(call: Call, tmp_path: Path, name: str, says: str) -> None:
