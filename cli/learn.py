@@ -43,7 +43,7 @@ _MAX_ERROR = 200
 
 def learn(
     model: Annotated[
-        Path, typer.Argument(help="Model (.xml, .onnx), problem or workload (.json).", show_default=False)
+        Path, typer.Argument(help="Model (.xml, .onnx, .pt2), problem or workload (.json).", show_default=False)
     ],
     method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="A learned method.")] = "hsdag",
     objective: Annotated[

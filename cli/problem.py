@@ -27,7 +27,7 @@ __all__ = ["problem"]
 
 
 def problem(
-    model: Annotated[Path, typer.Argument(help="Model (.xml, .onnx) or workload (.json).", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="Model (.xml, .onnx, .pt2) or workload (.json).", show_default=False)],
     objective: Annotated[str | None, typer.Option(metavar="NAME", help="As of solve.")] = None,
     contiguity: Annotated[str | None, typer.Option(metavar="RULE", help="As of solve.")] = None,
     teams: Annotated[str | None, typer.Option(metavar="off|equal|any", help="As of solve.")] = None,

@@ -48,7 +48,7 @@ EXIT_NO_ANSWER = 4
 
 def solve(
     model: Annotated[
-        Path, typer.Argument(help="Model (.xml, .onnx), problem or workload (.json).", show_default=False)
+        Path, typer.Argument(help="Model (.xml, .onnx, .pt2), problem or workload (.json).", show_default=False)
     ],
     method: Annotated[
         str,

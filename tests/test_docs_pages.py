@@ -26,7 +26,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
     return BLOCK.findall((DOCS / page).read_text())
 
 
-@pytest.mark.parametrize("page", ["index.md", "workloads.md", "contributing/method.md"])
+@pytest.mark.parametrize("page", ["index.md", "workloads.md", "pytorch.md", "contributing/method.md"])
 def test_snippets_print_what_stands_below_them(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """JSON blocks are the files that the snippets read; the text block after a snippet is its output."""
     monkeypatch.chdir(tmp_path)
@@ -42,6 +42,23 @@ def test_snippets_print_what_stands_below_them(page: str, tmp_path: Path, monkey
         elif language == "text":
             assert printed == text
     assert ran
+
+
+@pytest.mark.zoo
+def test_commands_on_the_page_about_pytorch_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command ends well with the platform of the page."""
+    pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    Path("cluster.toml").write_text(next(text for language, text in blocks("pytorch.md") if language == "toml"))
+    for language, text in blocks("pytorch.md"):
+        for command in text.splitlines() if language == "console" else ():
+            monkeypatch.setattr(sys, "argv", shlex.split(command.removeprefix("$ ")))
+            with pytest.raises(SystemExit) as ended:
+                main()
+            assert not ended.value.code, command + capsys.readouterr().err
+    assert "optimal" in capsys.readouterr().out
 
 
 def test_commands_on_the_page_about_workloads_run(
