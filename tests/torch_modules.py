@@ -23,7 +23,8 @@ class Attention(nn.Module):
         q, k, v = (each.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for each in parts)
         y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(nn.functional.gelu(self.up(x)))
+        after: torch.Tensor = x + self.down(nn.functional.gelu(self.up(x)))
+        return after
 
 
 class Tied(nn.Module):
@@ -76,6 +77,8 @@ class Recurrent(nn.Module):
 
 class Counter(nn.Module):
     """A module with state: it counts its calls in a buffer."""
+
+    calls: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()

@@ -106,7 +106,7 @@ def program_of(exported: torch.export.ExportedProgram, name: str) -> TorchProgra
             if node.name not in lifted and _is_tensor(value):
                 inputs.append(node.name)
         elif node.op == "call_function" and not (_is_getitem(node) and _is_multiple(node.args[0])):
-            outputs = (node.name,)
+            outputs: tuple[str, ...] = (node.name,)
             if _is_multiple(node):
                 named = elements.get(node.name, {})
                 outputs = tuple(named.get(at, f"{node.name}#{at}") for at in range(len(value)))

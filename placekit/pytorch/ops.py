@@ -100,7 +100,7 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
 """Names of ATen operators by type: "View" for those that give the same memory another shape, "Copy" for those that only
 fill or move memory. For those that need more than a type see `_COUNTED`."""
 
-_TYPE_OF = {name: op_type for op_type, names in reversed(_TYPES.items()) for name in names}
+_TYPE_OF = {name: op_type for op_type, names in reversed(list(_TYPES.items())) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +154,13 @@ def count_operator(
         return OpCount(op_type, float(flops))
     if not outputs or namespace in ("_operator", "operator", "builtins", "math", "torch") or name == "operator.getitem":
         return OpCount("ShapeOf", 0.0)  # numbers: sizes, and what is computed of them
-    op_type = _TYPE_OF.get(name)
-    if op_type is None:
+    known = _TYPE_OF.get(name)
+    if known is None:
         return OpCount(name, float(sum(map(math.prod, outputs))), is_known=False)
-    if op_type in ("View", "Copy"):
-        return OpCount(op_type, 0.0)
+    if known in ("View", "Copy"):
+        return OpCount(known, 0.0)
     inputs = [shape for shape in shapes.values() if shape and not isinstance(shape, list)] or [outputs[0]]
-    return OpCount(op_type, count_flops(op_type, inputs, outputs))
+    return OpCount(known, count_flops(known, inputs, outputs))
 
 
 Values = Mapping[str, Any]

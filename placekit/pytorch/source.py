@@ -117,11 +117,10 @@ def read_torch(
     >>> source.graph.op_flops.tolist(), source.graph.op_weight_bytes.tolist()
     ([0.0, 10240.0, 80.0, 0.0], [0.0, 2600.0, 0.0, 0.0])
     """
-    if hasattr(module, "graph_signature"):
-        exported, title = module, name or "program"
-    else:
-        exported = export_module(module, example_args, example_kwargs, dynamic_shapes)
-        title = name or type(module).__name__
+    exported: Any = module
+    if not hasattr(module, "graph_signature"):
+        exported = export_module(exported, example_args, example_kwargs, dynamic_shapes)
+    title = name or ("program" if exported is module else type(module).__name__)
     return source_of_program(program_of(exported, title), shapes)
 
 
