@@ -14,7 +14,7 @@ INSTALL := $(PIP) install --quiet -c constraints.txt
 # the order of `test` matters: the tests come last
 .NOTPARALLEL:
 
-.PHONY: help venv demo docs test test-slow lint format types tests smoke bench scaling makespan kernels clean
+.PHONY: help venv demo docs test test-slow lint format types tests smoke tables fuzz kernels clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -71,14 +71,8 @@ test-slow: venv  ## the tests that `test` leaves out: full-size models
 docs: venv  ## the documentation as a site, build/site/index.html; broken links are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-bench: venv  ## measure start-up, reading, building and solving; appends rows to benchmarks/rows/
-	$(BIN)/python -m placekit.benchmarks.quick
-
-scaling: venv  ## measure how time and memory grow from 100 to 100,000 ops; rows that are there are kept, figure anew
-	$(BIN)/python -m placekit.benchmarks.scaling --resume
-
-makespan: venv  ## measure list schedulers, searches and exact methods for makespan; rows that are there are kept
-	$(BIN)/python -m placekit.benchmarks.makespan
+tables: venv  ## print the tables of the pages anew, from the rows in benchmarks/rows/
+	$(BIN)/python docs/tables.py
 
 fuzz: venv  ## solve random problems by every method for MINUTES=10 from SEED=0, against enumeration; findings go to fuzz/
 	$(BIN)/python -m placekit.benchmarks.fuzz --minutes $(MINUTES) --seed $(SEED)

@@ -1,10 +1,11 @@
-"""Real timings of what a suite found: after all solves, one at a time, never beside anything else.
+"""What a suite found, executed: after all solves, one at a time, never beside anything else.
 
-Of every method the best placement of each problem is executed, if the problem comes from a model and its devices are
-here. Rows go to ``measured.jsonl`` in the folder of results, by the address of the case; what is there is not measured
-again. The same placement found by several methods is measured once. The lock that keeps other measurements of this
-machine away is that of :mod:`placekit.cost_models.openvino.timing`; that of :mod:`placekit.benchmarks.quiet` keeps the
-solves of other suites away.
+Of every method the best placement of each problem is executed, or every one, if the problem comes from a model and its
+devices are here: it is timed, or every tensor between its stages is compared with the whole model. Rows go to
+``measured.jsonl`` in the folder of results, by the address of the case; what is there is not executed again. The same
+placement found by several methods is executed once. The lock that keeps other measurements of this machine away is
+that of :mod:`placekit.cost_models.openvino.timing`; :mod:`placekit.benchmarks.quiet` keeps the solves of other suites
+away.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ from placekit.benchmarks.rows import append_row
 from placekit.benchmarks.store import Row, Store
 from placekit.errors import PlacekitError
 from placekit.placement import Placement
+from placekit.training.problem import TrainingProblem
 
 if TYPE_CHECKING:
     from placekit.cost_models.openvino.timing import Timing
 
-__all__ = ["measurable", "measure_jobs", "measured_row"]
+__all__ = ["checked_row", "measurable", "measure_jobs", "measured_row"]
 
 logger = logging.getLogger(__name__)
 
 
-def measurable(jobs: Iterable[Job], rows: Mapping[str, Row]) -> list[Job]:
+def measurable(jobs: Iterable[Job], rows: Mapping[str, Row], *, is_every: bool = False) -> list[Job]:
     """Return the jobs whose placements can be executed: of every problem and method label the best one.
 
     Parameters
@@ -39,28 +41,39 @@ def measurable(jobs: Iterable[Job], rows: Mapping[str, Row]) -> list[Job]:
         The jobs of a plan.
     rows
         Their rows, by case.
+    is_every
+        True for all of them, not only the best ones.
     """
+    able = [job for job in jobs if _can_run(job, rows.get(job.case.address))]
+    if is_every:
+        return able
     best: dict[tuple[str, str], tuple[float, Job]] = {}
-    for job in jobs:
-        row = rows.get(job.case.address)
-        can_run = all(device.openvino is not None for device in job.problem.platform.devices)
-        if row is None or row["objective_s"] is None or job.model_file is None or not can_run:
-            continue
+    for job in able:
+        objective_s = rows[job.case.address]["objective_s"]
         key = job.case.problem, str(job.facts["label"])
-        if key not in best or row["objective_s"] < best[key][0]:
-            best[key] = row["objective_s"], job
+        if key not in best or objective_s < best[key][0]:
+            best[key] = objective_s, job
     return [job for _, job in best.values()]
+
+
+def _can_run(job: Job, row: Row | None) -> bool:
+    has_placement = row is not None and row["objective_s"] is not None and row.get("device_of_op") is not None
+    if not has_placement or job.model_file is None or isinstance(job.problem, TrainingProblem):
+        return False
+    return all(device.openvino is not None for device in job.problem.platform.devices)
 
 
 def measure_jobs(
     jobs: Sequence[Job],
     store: Store,
+    how: bool | str = True,
     *,
+    with_baselines: bool = False,
     timing: Timing | None = None,
     retry: bool = False,
     on_step: Callable[[int, int, str], None] | None = None,
 ) -> int:
-    """Measure the best placements of `jobs`, and return how many were measured now.
+    """Execute placements of `jobs`, and return how many were executed now.
 
     Parameters
     ----------
@@ -68,6 +81,10 @@ def measure_jobs(
         The jobs of a plan; those without a row are left out.
     store
         Where the rows are; it must be locked.
+    how
+        True, ``"every"`` or ``"outputs"``, as in a suite.
+    with_baselines
+        True to time OpenVINO's own ways of using all devices, too.
     timing
         How to measure; as by default if None.
     retry
@@ -82,9 +99,12 @@ def measure_jobs(
     """
     rows = store.rows()
     known = {
-        case for case, row in store.measured().items() if not (retry and (row["error"] is not None or row["is_noisy"]))
+        case
+        for case, row in store.measured().items()
+        if not (retry and (row["error"] is not None or row.get("is_noisy")))
     }
-    wanted = [job for job in measurable(jobs, rows) if job.case.address not in known]
+    able = measurable(jobs, rows, is_every=how is not True)
+    wanted = [job for job in able if job.case.address not in known]
     done: dict[tuple[str, bytes], Row] = {}
     for number, job in enumerate(wanted):
         if on_step is not None:
@@ -93,12 +113,57 @@ def measure_jobs(
         devices = np.asarray(row["device_of_op"], dtype=np.int64)
         key = job.case.problem, devices.tobytes()
         if key not in done:
-            done[key] = measured_row(job, Placement.of(job.problem, devices), timing)
+            assert not isinstance(job.problem, TrainingProblem)  # those are not measurable
+            placement = Placement.of(job.problem, devices)
+            if how == "outputs":
+                done[key] = checked_row(job, placement)
+            else:
+                done[key] = measured_row(job, placement, timing, with_baselines=with_baselines)
         append_row(store.measured_path, done[key] | {"case": job.case.address})
     return len(wanted)
 
 
-def measured_row(job: Job, placement: Placement, timing: Timing | None = None) -> Row:
+def checked_row(job: Job, placement: Placement) -> Row:
+    """Execute a placement stage by stage in f32, and return how far every tensor is from the whole model's.
+
+    Parameters
+    ----------
+    job
+        The case; its seed makes the inputs.
+    placement
+        What to run.
+    """
+    from placekit.cost_models.openvino.compiled_plan import compile_plan
+    from placekit.cost_models.openvino.output_check import check_placement, in_f32
+    from placekit.cost_models.openvino.stages import plan_stages
+    from placekit.io.model import read_model
+
+    assert job.model_file is not None  # `measurable` looks at that
+    assert not isinstance(job.problem, TrainingProblem)
+    row = _described(job, "serial")
+    try:
+        plan = plan_stages(read_model(job.model_file), placement, job.problem.platform)
+        check = check_placement(compile_plan(in_f32(plan)), seed=job.case.seed)
+    except (PlacekitError, RuntimeError) as error:  # whatever a plugin does not like
+        logger.warning("%s by %s cannot be executed: %s", job.facts["model"], job.facts["label"], error)
+        return row | {"error": f"{type(error).__name__}: {error}"}
+    tensors = (*check.cuts, *check.outputs)
+    return row | {
+        "num_stages": len(plan.stages),
+        "num_tensors": len(tensors),
+        "num_mismatches": sum(not each.is_equal for each in tensors),
+        "max_error": check.max_relative_error,
+    }
+
+
+def _described(job: Job, executor: str) -> Row:
+    names = ("model", "platform", "objective", "contiguity", "label")
+    row: Row = {"schema": "placekit/measured/1", "case": job.case.address, "executor": executor, "error": None}
+    row |= {name: job.facts[name] for name in names} | {"seed": job.case.seed}
+    return row | {"measured_s": None, "measured_iqr_s": None, "prediction_error": None, **circumstances()}
+
+
+def measured_row(job: Job, placement: Placement, timing: Timing | None = None, *, with_baselines: bool = False) -> Row:
     """Execute a placement, and return its row; ``measured_s`` compares with the objective.
 
     A pipeline is measured by its throughput (the reciprocal compares with the objective ``throughput``), the other
@@ -112,19 +177,22 @@ def measured_row(job: Job, placement: Placement, timing: Timing | None = None) -
         What to run.
     timing
         How to measure; as by default if None.
+    with_baselines
+        True for the ratios over OpenVINO's own ways of using all devices, ``speedup_over``.
     """
     from placekit.cost_models.openvino.time_placement import time_placement
     from placekit.io.model import read_model
 
+    assert job.model_file is not None  # `measurable` looks at that
+    assert not isinstance(job.problem, TrainingProblem)
     objective = job.problem.objective.name
     executor: Any = "serial" if objective == "serial-latency" else "threads"
-    row: Row = {"schema": "placekit/measured/1", "case": job.case.address, "executor": executor, "error": None}
-    row |= {"measured_s": None, "measured_iqr_s": None, "prediction_error": None, **circumstances()}
-    assert job.model_file is not None  # `measurable` looks at that
+    row = _described(job, executor)
     try:
         timed = time_placement(
-            read_model(job.model_file), job.problem, placement, executor=executor, with_baselines=False, timing=timing
-        )
+            read_model(job.model_file), job.problem, placement, executor=executor, with_baselines=with_baselines,
+            timing=timing,
+        )  # fmt: skip
     except PlacekitError as error:
         logger.warning("%s by %s cannot be measured: %s", job.facts["model"], job.facts["label"], error)
         return row | {"error": str(error)}
@@ -142,4 +210,5 @@ def measured_row(job: Job, placement: Placement, timing: Timing | None = None) -
         "measured_iqr_s": iqr_s,
         "prediction_error": error_share,
         **{name: told[name] for name in kept},
+        "speedup_over": {each["name"]: each["speedup_of_placement"] for each in told["contenders"][1:]},
     }

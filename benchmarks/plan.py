@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -14,14 +14,24 @@ from typing import Any
 import numpy as np
 
 from placekit.benchmarks.suite import Suite
-from placekit.benchmarks.suite_problems import ProblemSpec, address_of, declared_problems, problem_address, settle
+from placekit.benchmarks.suite_problems import (
+    AnyProblem,
+    ProblemSpec,
+    address_of,
+    declared_problems,
+    problem_address,
+    settle,
+)
 from placekit.benchmarks.suite_schema import MethodEntry
+from placekit.benchmarks.training import facts_of_training, why_not_training
 from placekit.errors import SolverUnavailableError
 from placekit.evaluate import evaluate
 from placekit.io.reading import inside, open_input
 from placekit.placement import Placement
 from placekit.problem import Problem
-from placekit.solvers.registry import get_method
+from placekit.solvers.registry import METHODS, get_method
+from placekit.solvers.training_plan.solve import PLAN_METHODS
+from placekit.training.problem import TrainingProblem
 
 __all__ = ["Case", "Job", "Plan", "best_single_device", "make_plan"]
 
@@ -44,6 +54,8 @@ class Case:
         The method whose answer it starts from; None for a cold start.
     seed, time_limit_s, gap, max_evaluations
         The seed, and when to stop.
+    cold
+        Whether it is a command of its own that begins without kernels.
     """
 
     problem: str
@@ -55,17 +67,18 @@ class Case:
     time_limit_s: float
     gap: float | None = None
     max_evaluations: int | None = None
+    cold: bool = False
 
     @cached_property
     def address(self) -> str:
         """The content address: cases with the same address are the same solve."""
-        values = asdict(self)
-        return address_of(values | {"time_limit_s": float(self.time_limit_s)})
+        values = asdict(self) | {"time_limit_s": float(self.time_limit_s)}
+        return address_of({name: value for name, value in values.items() if name != "cold" or value})
 
     @property
     def at_most_s(self) -> float:
-        """Seconds after which it is over: the method that makes the warm start has the same limit."""
-        return self.time_limit_s * (1 if self.warm_start is None else 2)
+        """Seconds after which it is over: what makes the warm start has the same limit, what is cold runs twice."""
+        return self.time_limit_s * (1 if self.warm_start is None else 2) * (2 if self.cold else 1)
 
 
 @dataclass(frozen=True)
@@ -84,14 +97,17 @@ class Job:
         The model that can be executed; None where there is only a problem.
     warm_up_s
         Seconds that the method may work for nothing before its first case in a worker.
+    warm_up_problem
+        What it works on then; None for the problem itself.
     """
 
     case: Case
-    problem: Problem
+    problem: AnyProblem
     files: Mapping[str, str]
     facts: Mapping[str, Any]
     model_file: Path | None = None
     warm_up_s: float = 0.5
+    warm_up_problem: AnyProblem | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +145,7 @@ def make_plan(suite: Suite, results: Path) -> Plan:
         problem, path = settle(spec, results)
         of_problem = _facts(suite, spec, problem, path.relative_to(results))
         for entry in suite.content.method:
-            if not _is_meant(entry, spec, problem):
+            if not _is_meant(entry, spec, of_problem):
                 continue
             reason = _why_not(suite, spec, entry, problem)
             if reason is not None:
@@ -143,7 +159,21 @@ def make_plan(suite: Suite, results: Path) -> Plan:
                 left_out[f"{entry.name} on {pattern}: no model of the suite is called so"] = None
     for reason in left_out:
         logger.info("left out: %s", reason)
-    return Plan(suite, tuple(jobs.values()), tuple(left_out))
+    made = tuple(jobs.values())
+    return Plan(suite, _isolated(made) if suite.content.isolate else made, tuple(left_out))
+
+
+def _isolated(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    """Let every method warm up on the smallest problem that it has under the same objective and contiguity."""
+
+    def kind(job: Job) -> tuple[str, ...]:
+        return job.case.method, str(job.facts["objective"]), str(job.facts["contiguity"])
+
+    smallest: dict[tuple[str, ...], Job] = {}
+    for job in jobs:
+        if kind(job) not in smallest or job.facts["num_ops"] < smallest[kind(job)].facts["num_ops"]:
+            smallest[kind(job)] = job
+    return tuple(replace(job, warm_up_problem=smallest[kind(job)].problem) for job in jobs)
 
 
 def best_single_device(problem: Problem) -> tuple[str, float] | None:
@@ -157,8 +187,7 @@ def best_single_device(problem: Problem) -> tuple[str, float] | None:
     return best
 
 
-def _facts(suite: Suite, spec: ProblemSpec, problem: Problem, path: Path) -> dict[str, Any]:
-    single = best_single_device(problem)
+def _facts(suite: Suite, spec: ProblemSpec, problem: AnyProblem, path: Path) -> dict[str, Any]:
     return {
         "suite": suite.name,
         "suite_source": suite.source,
@@ -166,6 +195,13 @@ def _facts(suite: Suite, spec: ProblemSpec, problem: Problem, path: Path) -> dic
         "problem_address": problem_address(problem),
         "model": spec.model,
         "platform": spec.platform,
+        **(facts_of_training(problem) if isinstance(problem, TrainingProblem) else _facts_of(problem)),
+    }
+
+
+def _facts_of(problem: Problem) -> dict[str, Any]:
+    single = best_single_device(problem)
+    return {
         "objective": problem.objective.name,
         "variant": problem.objective.identity(),
         "contiguity": str(problem.contiguity),
@@ -177,11 +213,11 @@ def _facts(suite: Suite, spec: ProblemSpec, problem: Problem, path: Path) -> dic
     }
 
 
-def _is_meant(entry: MethodEntry, spec: ProblemSpec, problem: Problem) -> bool:
+def _is_meant(entry: MethodEntry, spec: ProblemSpec, facts: Mapping[str, Any]) -> bool:
     """Return whether the suite wants the method run on the problem."""
     return (
-        (entry.objectives is None or problem.objective.name in entry.objectives)
-        and (entry.contiguity is None or problem.contiguity in entry.contiguity)
+        (entry.objectives is None or facts["objective"] in entry.objectives)
+        and (entry.contiguity is None or facts["contiguity"] in entry.contiguity)
         and (entry.models is None or any(fnmatchcase(spec.model, pattern) for pattern in entry.models))
     )
 
@@ -193,8 +229,14 @@ def _files(suite: Suite, spec: ProblemSpec, entry: MethodEntry) -> dict[str, Pat
     }
 
 
-def _why_not(suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: Problem) -> str | None:
+def _why_not(suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: AnyProblem) -> str | None:
     """Return why an entry cannot be run on a problem, or None."""
+    if isinstance(problem, TrainingProblem):
+        told = why_not_training(entry.name, entry.params) or why_not_training(entry.warm_start, {})
+        told = told or ("a training plan has no warm start" if entry.warm_start is not None else None)
+        return told and f"{entry.name} on {spec.model}: {told}"
+    if entry.name in PLAN_METHODS and entry.name not in METHODS:
+        return f"{entry.name} on {spec.model}: it plans training only"
     for path in _files(suite, spec, entry).values():
         if not path.is_file():
             return f"{entry.name} on {spec.model}: there is no file {path}"
@@ -213,7 +255,7 @@ def _why_not(suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: Probl
 
 
 def _jobs(
-    suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: Problem, facts: Mapping[str, Any]
+    suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: AnyProblem, facts: Mapping[str, Any]
 ) -> Iterator[Job]:
     files = _files(suite, spec, entry)
     content, hashes = suite.content, {name: _hash(path) for name, path in files.items()}
@@ -228,6 +270,7 @@ def _jobs(
             time_limit_s=content.time_limit_s if entry.time_limit_s is None else entry.time_limit_s,
             gap=content.gap if entry.gap is None else entry.gap,
             max_evaluations=content.max_evaluations if entry.max_evaluations is None else entry.max_evaluations,
+            cold=content.cold,
         )
         paths = {name: str(path) for name, path in files.items()}
         yield Job(case, problem, paths, {**facts, "label": _label(entry)}, spec.model_file, content.warm_up_s)

@@ -1,6 +1,7 @@
 """What a row of a suite and a row of a measurement look like, as pydantic models: what the report relies on.
 
-Rows have more than that, and later versions may add to it: fields that are not named here are let through.
+Rows have more than that, and later versions may add to it: fields that are not named here are let through. A row may
+lack its placement: tables are made from it all the same, pictures are not.
 """
 
 from __future__ import annotations
@@ -74,6 +75,10 @@ class RowModel(_Open):
     compile_s: Seconds | None = None
     time_to_best_s: Seconds | None = None
     warm_start_s: Seconds | None = None
+    wall_s: Seconds | None = None
+    again_s: Seconds | None = None
+    memory_bytes: Annotated[int, Field(lt=2**63)] | None = None
+    info: dict[str, bool | int | float | str] = {}
     evaluations: Count | None = None
     trace: list[Annotated[list[Finite | None], Field(min_length=3, max_length=3)]] | None = None
     device_of_op: list[Index] | None = None
@@ -82,15 +87,15 @@ class RowModel(_Open):
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
-        """Refuse a solve that ended without an end, and an objective without a placement."""
+        """Refuse a solve that ended without an end, and an objective that was reached at no time."""
         if self.error is None:
             names = ("runtime_s", "evaluations", "trace")
             missing = [name for name in names if getattr(self, name) is None]
             missing += ["warm_start_s"] if "warm_start_s" not in self.model_fields_set else []
             if missing:
                 raise ValueError(f"a row without an error must have {', '.join(missing)}")
-        if self.objective_s is not None and (self.device_of_op is None or self.error is not None):
-            raise ValueError("a row with an objective must have a placement, and no error")
+        if self.objective_s is not None and self.error is not None:
+            raise ValueError("a row with an objective must have no error")
         if self.objective_s is not None and self.time_to_best_s is None:
             raise ValueError("a row with an objective must have time_to_best_s")
         if self.objective_s is not None and (self.status not in set(Status) or self.stop_reason not in set(StopReason)):
@@ -111,3 +116,7 @@ class MeasuredModel(_Open):
     prediction_error: Finite | None
     is_noisy: bool | None = None
     speedup: Finite | None = None
+    speedup_over: dict[str, Finite | None] = {}
+    num_tensors: Count | None = None
+    num_mismatches: Count | None = None
+    max_error: Seconds | None = None

@@ -52,6 +52,7 @@ def run_jobs(
     make_executor: Callable[[], Executor],
     *,
     num_workers: int = 1,
+    is_isolated: bool = False,
     on_progress: Callable[[SuiteProgress], None] | None = None,
 ) -> None:
     """Solve `jobs`, and append a row for each to `store` (which must be locked).
@@ -66,6 +67,8 @@ def run_jobs(
         Makes an executor; called again after one broke.
     num_workers
         Jobs that are handed out at a time.
+    is_isolated
+        True to give every job, one after the other, an executor of its own.
     on_progress
         Called at the start and after every row.
 
@@ -80,7 +83,7 @@ def run_jobs(
     run.tell(None)
     waiting, suspects = deque(jobs), deque[Job]()
     while waiting or suspects:
-        batch = deque([suspects.popleft()]) if suspects else waiting
+        batch = deque([suspects.popleft()]) if suspects else deque([waiting.popleft()]) if is_isolated else waiting
         is_alone = batch is not waiting
         running = run.drain(batch, make_executor(), 1 if is_alone else num_workers)
         if len(running) == 1:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from placekit.benchmarks.circumstances import circumstances, peak_bytes, reset_peak
+from placekit.benchmarks.circumstances import circumstances, peak_bytes, reset_peak, resident_bytes
+from placekit.benchmarks.cold_case import solve_cold
 from placekit.benchmarks.plan import Case, Job
+from placekit.benchmarks.suite_problems import AnyProblem
+from placekit.benchmarks.suite_schema import TRAINING_PLAN
+from placekit.benchmarks.training import solve_training
 from placekit.method import Method
 from placekit.patience import MODE
 from placekit.placement import Placement
@@ -17,6 +23,8 @@ from placekit.result import Incumbent, Result
 from placekit.solve import solve
 from placekit.solvers.registry import get_method
 from placekit.stop import MaxIterations, MaxRuntime, Stop, StopReason, TargetGap
+from placekit.training.problem import TrainingProblem
+from placekit.training.result import PlanResult
 
 __all__ = ["command_of", "failed_row", "solve_case", "stop_of", "time_to_best_s"]
 
@@ -69,23 +77,35 @@ def time_to_best_s(trace: Sequence[Incumbent]) -> float | None:
 
 
 def _solve(job: Job) -> dict[str, Any]:
-    os.environ.setdefault(MODE, "inline")  # kernels are compiled here, while the clocks of solves stand still
     case = job.case
+    if case.cold:
+        return _cold_row(job)
+    os.environ.setdefault(MODE, "inline")  # kernels are compiled here, while the clocks of solves stand still
     start = None
     if case.warm_start is not None:
-        start = _whole(solve(job.problem, case.warm_start, stop=stop_of(case), seed=case.seed))
+        assert not isinstance(job.problem, TrainingProblem)  # the plan leaves them out
+        start = solve(job.problem, case.warm_start, stop=stop_of(case), seed=case.seed)
+        _require_whole(start)
 
-    def run(stop: Stop) -> Result:
+    def run(problem: AnyProblem, stop: Stop, from_start: Result | None) -> tuple[Result | PlanResult, dict[str, Any]]:
+        if isinstance(problem, TrainingProblem):
+            return solve_training(problem, case.method, stop, case.seed, case.params)
         method: Method = get_method(case.method, {**case.params, **job.files})
-        return _whole(solve(job.problem, method, stop=stop, seed=case.seed, warm_start=start))
+        result = solve(problem, method, stop=stop, seed=case.seed, warm_start=from_start)
+        return result, _placed(result)
 
-    kernels = (case.method, job.problem.objective.name, job.problem.contiguity)
+    kernels = (case.method, str(job.facts["objective"]), str(job.facts["contiguity"]))
     if kernels not in _WARM:
-        run(MaxRuntime(min(job.warm_up_s, case.time_limit_s)))
+        other = job.warm_up_problem
+        limit = MaxRuntime(min(job.warm_up_s, case.time_limit_s))
+        _require_whole(run(job.problem if other is None else other, limit, start if other is None else None)[0])
         _WARM.add(kernels)
+    gc.collect()
     reset_peak()
-    result = run(stop_of(case))
-    placement = result.placement
+    before = resident_bytes()
+    result, answer = run(job.problem, stop_of(case), start)
+    _require_whole(result)
+    peak = peak_bytes()
     return _described(job) | {
         "command": command_of(job, result, start),
         "error": None,
@@ -100,9 +120,18 @@ def _solve(job: Job) -> dict[str, Any]:
         "warm_start_s": None if start is None else start.runtime_s,
         "warm_start_objective_s": None if start is None else start.objective,
         "evaluations": result.evaluations,
-        "peak_bytes": peak_bytes(),
+        "peak_bytes": peak,
+        "memory_bytes": None if peak is None or before is None else peak - before,
         "violations": [violation.message for violation in result.violations[:5]],
         "trace": _thinned(result.trace),
+        "info": _scalars(result.info),
+        **answer,
+    }
+
+
+def _placed(result: Result) -> dict[str, Any]:
+    placement = result.placement
+    return {
         "device_of_op": None if placement is None else placement.device_of_op.tolist(),
         "step_of_op": None if placement is None or placement.step_of_op is None else placement.step_of_op.tolist(),
         **_teams(placement),
@@ -116,11 +145,38 @@ def _teams(placement: Placement | None) -> dict[str, Any]:
     return {"team_of_device": placement.team_of_device.tolist()}
 
 
-def _whole(result: Result) -> Result:
-    """Return a result, unless Ctrl-C cut its solve short: `solve` returns then as if nothing had happened."""
+def _cold_row(job: Job) -> dict[str, Any]:
+    """Return the row of a command; what it printed is what a user sees."""
+    told, times = solve_cold(job)
+    trace = [Incumbent(*line) for line in told["trace"]]
+    return _described(job) | {
+        "error": None,
+        "status": told["status"],
+        "stop_reason": told["stop_reason"],
+        "objective_s": told["objective"],
+        "bound_s": told["lower_bound"],
+        "bound_name": told["bound_name"],
+        "runtime_s": told["runtime_s"],
+        "compile_s": told["compile_s"],
+        "time_to_best_s": time_to_best_s(trace),
+        "warm_start_s": None,
+        "evaluations": told["evaluations"],
+        "trace": _thinned(trace),
+        "info": _scalars(told["info"]),
+        **times,
+    }
+
+
+def _scalars(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is a number, a text or a truth value: the rest is for people who look at one result."""
+    kept = {name: value for name, value in info.items() if isinstance(value, bool | int | float | str)}
+    return {name: value for name, value in kept.items() if isinstance(value, str) or math.isfinite(value)}
+
+
+def _require_whole(result: Result | PlanResult) -> None:
+    """Refuse a result whose solve Ctrl-C cut short: `solve` returns then as if nothing had happened."""
     if result.stop_reason is StopReason.USER:
         raise KeyboardInterrupt
-    return result
 
 
 def _described(job: Job) -> dict[str, Any]:
@@ -134,7 +190,7 @@ def _described(job: Job) -> dict[str, Any]:
     }
 
 
-def command_of(job: Job, result: Result | None = None, start: Result | None = None) -> str:
+def command_of(job: Job, result: Result | PlanResult | None = None, start: Result | None = None) -> str:
     """Return the commands that make the row again, run from the folder of results.
 
     ``MODELS`` stands for the folder with the files that the suite names. What learned until the clock stopped it is
@@ -149,18 +205,19 @@ def command_of(job: Job, result: Result | None = None, start: Result | None = No
     """
     case, problem = job.case, str(job.facts["problem_file"])
     if (
-        case.max_evaluations is not None or job.files
+        case.max_evaluations is not None or job.files or case.cold
     ):  # `solve` has no such option; where files lie is the user's matter
         models = ["MODELS"] if job.files else []
         again = ["-o", ".", "--again", "--case", case.address, "--time-limit", _exactly(case.time_limit_s)]
         return shlex.join(["placekit", "bench", str(job.facts["suite_source"]), *models, *again])
 
-    def line(method: str, params: Mapping[str, Any], made: Result | None, output: str, *more: str) -> str:
+    def line(method: str, params: Mapping[str, Any], made: Result | PlanResult | None, output: str, *more: str) -> str:
         time_limit_s = case.time_limit_s
         if made is not None and made.stop_reason is StopReason.TIME and made.info.get("updates"):
             params, time_limit_s = {**params, "updates": made.info["updates"]}, time_limit_s * MORE_TIME
         gap = [] if case.gap is None else ["--gap", _exactly(case.gap)]
         named = [f"--param={name}={value}" for name, value in params.items()]
+        named += ["--objective", TRAINING_PLAN] if job.facts["objective"] == TRAINING_PLAN else []
         limits = ["--seed", str(case.seed), "--time-limit", _exactly(time_limit_s), *gap]
         return shlex.join(["placekit", "solve", problem, "-m", method, *named, *limits, *more, "-o", output])
 

@@ -37,25 +37,25 @@ class Store:
         self.path = folder / "rows.jsonl"
         self.measured_path = folder / "measured.jsonl"
 
-    def rows(self) -> dict[str, Row]:
-        """Return the latest row of every case, by the case's address.
+    def rows(self, path: Path | None = None) -> dict[str, Row]:
+        """Return the latest row of every case, by the case's address; of the folder, or of the file `path`.
 
         Raises
         ------
         InvalidFileError
             A line that is no row of a suite.
         """
-        return self._read(self.path, RowModel, "placekit/row/1", "suite")
+        return self._read(path or self.path, RowModel, "placekit/row/1", "suite")
 
-    def measured(self) -> dict[str, Row]:
-        """Return what was measured for real, by the case's address.
+    def measured(self, path: Path | None = None) -> dict[str, Row]:
+        """Return what was measured for real, by the case's address; of the folder, or of the file `path`.
 
         Raises
         ------
         InvalidFileError
             A line that is no such row.
         """
-        return self._read(self.measured_path, MeasuredModel, "placekit/measured/1", "measurement")
+        return self._read(path or self.measured_path, MeasuredModel, "placekit/measured/1", "measurement")
 
     @staticmethod
     def _read(path: Path, model: type[RowModel | MeasuredModel], schema: str, what: str) -> dict[str, Row]:

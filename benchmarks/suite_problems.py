@@ -18,8 +18,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from placekit.benchmarks.draws import drawn_models
 from placekit.benchmarks.suite import Suite
-from placekit.benchmarks.suite_schema import PUBLISHED, ModelEntry, ObjectiveEntry, PlatformEntry
+from placekit.benchmarks.suite_schema import PUBLISHED, TRAINING_PLAN, ModelEntry, ObjectiveEntry, PlatformEntry
 from placekit.contiguity import Contiguity
 from placekit.cost_models.registry import COST_MODELS, get_cost_model
 from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnknownNameError
@@ -27,13 +28,17 @@ from placekit.io.problem_json import problem_to_dict, read_problem, write_proble
 from placekit.io.reading import inside, open_input
 from placekit.objectives import Objective, get_objective
 from placekit.problem import Problem
+from placekit.training.piper_json import piper_to_dict, read_piper, write_piper
+from placekit.training.problem import TrainingProblem
 
 if TYPE_CHECKING:
     from placekit.costs import CostTable
     from placekit.io.model import ModelSource
     from placekit.io.platform_toml import PlatformFile
 
-__all__ = ["ProblemSpec", "address_of", "declared_problems", "problem_address", "settle"]
+__all__ = ["AnyProblem", "ProblemSpec", "address_of", "declared_problems", "problem_address", "settle"]
+
+AnyProblem = Problem | TrainingProblem
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +53,8 @@ class ProblemSpec:
     Parameters
     ----------
     model, platform
-        What the report calls them; the platform is None where the model file has its own.
+        What the report calls them; the platform is None where the model file has its own, and the machine of a training
+        problem.
     objective
         What the suite calls the objective; None for the one of the problem file.
     declaration
@@ -63,7 +69,7 @@ class ProblemSpec:
     platform: str | None
     objective: str | None
     declaration: Mapping[str, Any]
-    build: Callable[[], Problem]
+    build: Callable[[], AnyProblem]
     model_file: Path | None = None
 
 
@@ -73,14 +79,16 @@ def address_of(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:ADDRESS_LENGTH]
 
 
-def problem_address(problem: Problem) -> str:
+def problem_address(problem: AnyProblem) -> str:
     """Return the address of a problem's content; where its costs come from does not matter, what they are does."""
+    if isinstance(problem, TrainingProblem):
+        return address_of(piper_to_dict(problem))
     document = problem_to_dict(problem)
     document["costs"] = {key: value for key, value in document["costs"].items() if key != "provenance"}
     return address_of(document)
 
 
-def settle(spec: ProblemSpec, results: Path) -> tuple[Problem, Path]:
+def settle(spec: ProblemSpec, results: Path) -> tuple[AnyProblem, Path]:
     """Return the problem of `spec`, and the file in the folder `results` where it is kept.
 
     Raises
@@ -88,12 +96,16 @@ def settle(spec: ProblemSpec, results: Path) -> tuple[Problem, Path]:
     PlacekitError
         It cannot be made or written, or the file is broken.
     """
-    path = results / "problems" / f"{address_of(spec.declaration)}.problem.json"
+    kind = "training" if spec.objective == TRAINING_PLAN else "problem"
+    path = results / "problems" / f"{address_of(spec.declaration)}.{kind}.json"
     if path.is_file():
-        return read_problem(path), path
+        return (read_piper if kind == "training" else read_problem)(path), path
     problem = spec.build()
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_problem(problem, path)
+    if isinstance(problem, TrainingProblem):
+        write_piper(problem, path)
+    else:
+        write_problem(problem, path)
     return problem, path
 
 
@@ -113,7 +125,11 @@ def declared_problems(suite: Suite, results: Path) -> Iterator[ProblemSpec]:
         A model file that is not there (and not optional), or an unknown objective, contiguity, family or zoo model.
     """
     source = _Sources(suite, results)
-    for entry in suite.content.model:
+    drawn = [model for draw in suite.content.draw for model in drawn_models(draw)]
+    for entry in (*suite.content.model, *drawn):
+        if entry.machines:
+            yield from _training(entry, source)
+            continue
         objectives = [
             (name, objective, contiguity)
             for name, objective, contiguity in _objectives(suite.content.objective)
@@ -124,6 +140,18 @@ def declared_problems(suite: Suite, results: Path) -> Iterator[ProblemSpec]:
         else:
             for path, model_name, declared in source.files(entry):
                 yield from source.problems(path, model_name, declared, objectives)
+
+
+def _training(entry: ModelEntry, source: _Sources) -> Iterator[ProblemSpec]:
+    from placekit.benchmarks.training import training_problems
+
+    named: list[tuple[Path | None, str, dict[str, Any]]] = list(source.files(entry)) if entry.file is not None else []
+    if entry.family is not None:
+        named.append((None, entry.name or entry.family, {"family": entry.family, "params": dict(entry.params)}))
+    for path, name, declared in named:
+        for machine, build in training_problems(entry, path):
+            declaration = declared | {"machine": machine, "bandwidth": entry.bandwidth_gib_per_s}
+            yield ProblemSpec(name, machine, TRAINING_PLAN, declaration, build)
 
 
 _Objectives = list[tuple[str | None, Objective | None, str | None]]
@@ -319,6 +347,7 @@ class _Sources:
 
         if entry.groups is not None:
             return PlatformFile(core_groups(entry.groups, precision=entry.precision))
+        assert isinstance(entry.precision, str)  # several go with groups
         if entry.devices is not None:
             return PlatformFile(platform_from_devices(entry.devices, precision=entry.precision))
         return PlatformFile(default_platform(precision=entry.precision))

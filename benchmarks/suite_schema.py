@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from placekit.io.schemas import FreeForm
 
-__all__ = ["PUBLISHED", "MethodEntry", "ModelEntry", "ObjectiveEntry", "PlatformEntry", "SuiteModel"]
+__all__ = [
+    "PUBLISHED",
+    "TRAINING_PLAN",
+    "DrawEntry",
+    "MethodEntry",
+    "ModelEntry",
+    "ObjectiveEntry",
+    "PlatformEntry",
+    "SuiteModel",
+]
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Ratio = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Evaluations = Annotated[int, Field(ge=1)]
+TRAINING_PLAN = "training-plan"
+"""Objective of training problems, which have no other."""
+
+
+Machine = Annotated[
+    tuple[Annotated[int, Field(ge=1)], Annotated[float, Field(gt=0, allow_inf_nan=False)]], Field(strict=False)
+]
 
 
 class _Strict(BaseModel):
@@ -34,6 +50,11 @@ class ModelEntry(_Strict):
         A `file` that may be absent: its cases are left out then.
     zoo, family
         A model of the zoo, or a family of generated problems; each with `params`, once per seed of `seeds`.
+    machines
+        Of a training problem (a file, or a family whose name begins with ``training-``): number of devices and GiB of
+        each, one problem each.
+    bandwidth_gib_per_s
+        The same for files, instead of what the file says.
     objectives
         Names of the objectives that it takes part in; all by default.
     """
@@ -45,6 +66,8 @@ class ModelEntry(_Strict):
     family: Name | None = None
     params: FreeForm = {}
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)] = (0,)
+    machines: Annotated[tuple[Machine, ...], Field(strict=False)] = ()
+    bandwidth_gib_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     objectives: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
 
     @model_validator(mode="after")
@@ -54,7 +77,24 @@ class ModelEntry(_Strict):
             raise ValueError(f"a model has exactly one of file, zoo and family; this one has {given or 'none'}")
         if self.file is not None and (self.params or self.seeds != (0,)):
             raise ValueError(f"model {self.file!r}: params and seeds go with zoo and family, not with a file")
+        if (self.family is not None and self.family.startswith("training-")) > bool(self.machines):
+            raise ValueError(f"model of family {self.family!r} needs machines: [[devices, memory in GiB], ...]")
         return self
+
+
+class DrawEntry(_Strict):
+    """One ``[[draw]]``: generated models, spread as :mod:`placekit.benchmarks.draws` says.
+
+    Attributes
+    ----------
+    name
+        What the names of its models begin with.
+    seed
+        Seed of the levels; the graphs have seeds from a hundred times that on.
+    """
+
+    name: Name
+    seed: Annotated[int, Field(ge=0, lt=2**32)]
 
 
 PUBLISHED = "published"
@@ -72,7 +112,7 @@ class PlatformEntry(_Strict):
         A platform file (beside the suite), OpenVINO devices (``"CPU,GPU"``), or a number of core groups; at most one.
         Without any: all of OpenVINO's devices, or two core groups where the CPU is the only one.
     precision
-        Precision of the CPU for `devices` and `groups`.
+        Precision of the CPU for `devices` and `groups`; one for each of the groups where they differ.
     costs
         ``"analytic"``, ``"profiled"``, or a costs file, in which ``{model}`` stands for the name of the model; or
         ``"published"`` for the CPU and accelerator of :mod:`placekit.benchmarks.two_kinds`, which are devices, too.
@@ -82,7 +122,7 @@ class PlatformEntry(_Strict):
     file: Name | None = None
     devices: Name | None = None
     groups: Annotated[int, Field(ge=1)] | None = None
-    precision: Name = "f32"
+    precision: Name | Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] = "f32"
     costs: Name = "profiled"
 
     @model_validator(mode="after")
@@ -92,6 +132,8 @@ class PlatformEntry(_Strict):
             raise ValueError(f"platform {self.name!r} has {' and '.join(given)}; give one of them")
         if given and self.costs == "published":
             raise ValueError(f"platform {self.name!r} has {given[0]}, but published costs bring their own devices")
+        if isinstance(self.precision, tuple) and len(self.precision) != self.groups:
+            raise ValueError(f"platform {self.name!r} has {len(self.precision)} precisions for {self.groups} groups")
         return self
 
 
@@ -158,7 +200,16 @@ class SuiteModel(_Strict):
     name, description
         What it is called, and one line that says what it shows.
     measure
-        True to execute the best placements of models for real, after all solves.
+        Whether to execute placements of models for real, after all solves: true for the best one of every method,
+        ``"every"`` for every one, ``"outputs"`` to compare every tensor between stages instead of timing.
+    baselines
+        True to time OpenVINO's own ways of using all devices beside every placement.
+    isolate
+        True to solve every case alone in a new process, after the smallest problem of the suite has been solved there:
+        ``memory_bytes`` is that of the solve then.
+    cold
+        True to run every case as a command of its own, with an empty folder for kernels, then once more with the
+        kernels that this left: ``wall_s`` and ``again_s``.
     warm_up_s
         Seconds that a method works for nothing before its first case in a worker, but no longer than the case may:
         kernels are loaded, or compiled.
@@ -168,13 +219,23 @@ class SuiteModel(_Strict):
 
     name: Name
     description: str = ""
-    measure: bool = False
+    measure: bool | Literal["every", "outputs"] = False
+    baselines: bool = False
+    isolate: bool = False
+    cold: bool = False
     warm_up_s: Seconds = 0.5
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)] = (0,)
     time_limit_s: Seconds = 60.0
     gap: Ratio | None = None
     max_evaluations: Evaluations | None = None
-    model: Annotated[tuple[ModelEntry, ...], Field(min_length=1, strict=False)]
+    model: Annotated[tuple[ModelEntry, ...], Field(strict=False)] = ()
+    draw: Annotated[tuple[DrawEntry, ...], Field(strict=False)] = ()
     platform: Annotated[tuple[PlatformEntry, ...], Field(strict=False)] = ()
     objective: Annotated[tuple[ObjectiveEntry, ...], Field(strict=False)] = ()
     method: Annotated[tuple[MethodEntry, ...], Field(min_length=1, strict=False)]
+
+    @model_validator(mode="after")
+    def _has_models(self) -> Self:
+        if not self.model and not self.draw:
+            raise ValueError(f"suite {self.name!r} has neither a model nor a draw")
+        return self

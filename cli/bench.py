@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from placekit.benchmarks.plan import Job, Plan
     from placekit.benchmarks.runner import SuiteProgress
     from placekit.benchmarks.store import Store
+    from placekit.benchmarks.suite_schema import SuiteModel
 
 __all__ = ["bench"]
 
-TRAINING = "training"
 MAX_REASONS = 8
 
 
@@ -25,7 +25,7 @@ def bench(
     suite: Annotated[
         str,
         typer.Argument(
-            help="quick, hsdag, papers, measured, scaling, ablation-makespan, training, or a suite (.toml)."
+            help="A suite that comes with placekit (makespan, papers, scaling, ...), or one of your own (.toml)."
         ),
     ],
     folder: Annotated[
@@ -59,12 +59,6 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Run a benchmark suite; a row is written when its solve ends, and rows that exist are not made again."""
-    if suite == TRAINING:
-        from placekit.cli.bench_training import TrainingChoice, bench_training
-
-        rows = (output or Path("results")) / "training.jsonl"
-        bench_training(folder, TrainingChoice(rows, method, workload, again, dry_run, time_limit_s))
-        return
     from placekit.benchmarks.plan import make_plan
     from placekit.benchmarks.store import Store
     from placekit.benchmarks.suite import read_suite
@@ -91,9 +85,9 @@ def bench(
         if dry_run:
             _tell_plan(jobs, wanted, plan, workers, as_json=as_json)
             return
-        _run(wanted, store, executor, workers, is_quiet=as_json)
+        _run(wanted, store, chosen.content, executor, workers, is_quiet=as_json)
         if chosen.content.measure:
-            _measure(jobs, store, retry=retry, is_quiet=as_json)
+            _measure(jobs, store, chosen.content, retry=retry, is_quiet=as_json)
         _finish(jobs, plan, store, as_json=as_json)
 
 
@@ -145,12 +139,14 @@ def _tell_plan(jobs: list[Job], wanted: list[Job], plan: Plan, workers: int, *, 
     )
 
 
-def _run(wanted: list[Job], store: Store, executor: str, workers: int, *, is_quiet: bool) -> None:
+def _run(wanted: list[Job], store: Store, content: SuiteModel, executor: str, workers: int, *, is_quiet: bool) -> None:
     from placekit.benchmarks.quiet import solving
     from placekit.benchmarks.runner import run_jobs
     from placekit.benchmarks.workers import make_executor
     from placekit.cli.console import diagnostics
     from placekit.cli.progress import StepBar
+
+    workers = 1 if content.isolate or content.cold else workers  # beside others neither memory nor time is its own
 
     with StepBar() as bar:
 
@@ -163,20 +159,23 @@ def _run(wanted: list[Job], store: Store, executor: str, workers: int, *, is_qui
             return
         try:
             with solving():
-                run_jobs(wanted, store, lambda: make_executor(executor, workers), num_workers=workers, on_progress=tell)
+                run_jobs(
+                    wanted, store, lambda: make_executor(executor, workers), num_workers=workers,
+                    is_isolated=content.isolate, on_progress=tell,
+                )  # fmt: skip
         except KeyboardInterrupt:
             told = f"stopped; what is done is in {store.path}, and the same command goes on from there"
             diagnostics().print(told, soft_wrap=True)
             raise
 
 
-def _measure(jobs: list[Job], store: Store, *, retry: bool, is_quiet: bool) -> None:
+def _measure(jobs: list[Job], store: Store, content: SuiteModel, *, retry: bool, is_quiet: bool) -> None:
     from placekit.benchmarks.execute import measure_jobs
     from placekit.benchmarks.quiet import measuring_alone
     from placekit.cli.progress import StepBar
 
     with measuring_alone(), StepBar() as bar:
-        count = measure_jobs(jobs, store, retry=retry, on_step=bar)
+        count = measure_jobs(jobs, store, content.measure, with_baselines=content.baselines, retry=retry, on_step=bar)
     if not is_quiet:
         print_line(f"measured {count} placements, rows in {store.measured_path}")
 

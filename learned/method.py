@@ -9,11 +9,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -99,6 +99,17 @@ class LearnedMethod(Method):
     def __init__(self, params: TrainingParams | None = None, session: Session | None = None) -> None:
         self.params = params or self.params_type()
         self.session = session or Session()
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method; ``gdp:PATH`` begins with a trained policy, ``gdp:pretrained`` with that of placekit."""
+        from placekit.learned.policy import PRETRAINED  # which imports this module
+
+        method = super().from_params(None, params)
+        if argument is not None:
+            path = PRETRAINED if argument == "pretrained" else Path(argument)
+            method.session = replace(method.session, policy=path)
+        return method
 
     @abstractmethod
     def make_learner(self, environment: Environment) -> Learner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,26 @@ def team_plan(source: ModelSource) -> StagePlan:
     names = source.graph.op_names
     drawn = [int(name.removeprefix("op")) % 2 if name.startswith("op") else 0 for name in names]
     return placed_plan(source, drawn, 3, [0, 1, 0])
+
+
+def corrupt_stage(plan: StagePlan, stage: int, by: float = 0.1) -> StagePlan:
+    """Return the plan with a stage of which one f32 output is ``(1 + by) * value + by``.
+
+    Both, because adding alone vanishes in a tensor of large numbers, and scaling alone in one of zeros.
+
+    Raises
+    ------
+    StopIteration
+        The stage has none.
+    """
+    model = plan.stages[stage].model.clone()
+    result = next(each for each in model.get_results() if each.get_output_element_type(0) == ov.Type.f32)
+    scaled = opset.multiply(result.input_value(0), opset.constant(np.float32(1 + by)))
+    wrong = opset.add(scaled, opset.constant(np.float32(by)))
+    result.input(0).replace_source_output(wrong.output(0))
+    stages = list(plan.stages)
+    stages[stage] = replace(stages[stage], model=model)
+    return replace(plan, stages=tuple(stages))
 
 
 def slow_model() -> ov.Model:

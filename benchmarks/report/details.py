@@ -41,7 +41,7 @@ class Picture:
 
 
 def pictures(group: Group, results: Path) -> tuple[Picture, ...]:
-    """Return the pictures of a problem; without a placement only what was proven over time.
+    """Return the pictures of a problem; where the best row has no placement only what was proven over time.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def pictures(group: Group, results: Path) -> tuple[Picture, ...]:
     if group.bound_s is not None:
         svg = inline_svg(figure_of(plot_anytime([group])), f"gap over time {group.address}")
         over_time.append(Picture("Gap to the best proven bound over time, every method", svg))
-    if group.best is None:
+    if group.best is None or group.best.get("device_of_op") is None:
         return tuple(over_time)
     problem = read_problem(inside(results, group.best["problem_file"], f"row {group.best['case']}"))
     result = best_result(group, group.best, problem)
@@ -76,7 +76,7 @@ def best_result(group: Group, row: Row, problem: Problem) -> Result:
     InvalidFileError
         The judge does not confirm the row: the problem file is not the one that the row was made from.
     """
-    steps = None if row["step_of_op"] is None else np.array(row["step_of_op"])
+    steps = None if row.get("step_of_op") is None else np.array(row["step_of_op"])
     if len(row["device_of_op"]) != problem.graph.num_ops:
         raise InvalidFileError(
             f"{row['problem_file']}: {problem.graph.num_ops} ops, row {row['case']} has another number"

@@ -63,10 +63,16 @@ class Group:
         return f"{row['model']} on {row['platform']}" if row["platform"] else str(row["model"])
 
     @property
+    def platform(self) -> str | None:
+        """Platform, where the problem did not bring its own devices."""
+        name: str | None = self.all_rows[0]["platform"]
+        return name
+
+    @property
     def variant(self) -> str:
         """Objective, and where it differs from the usual one."""
         row = self.all_rows[0]
-        usual = get_objective(row["objective"]).to_dict()
+        usual = get_objective(row["objective"]).to_dict() if row["variant"] else {}
         unusual = [f"{name} {value}" for name, value in row["variant"].items() if value != usual.get(name)]
         return ", ".join([row["objective"], *unusual])
 
@@ -80,7 +86,9 @@ class Group:
     def bound(self) -> tuple[float, str, str] | None:
         """The best proven bound: seconds, its name, and the method that proved it; None if nobody proved one."""
         proven = [
-            (row["bound_s"], row["bound_name"], row["shown"]) for row in self.all_rows if row["bound_s"] is not None
+            (row["bound_s"], row.get("bound_name") or "a bound", row["shown"])
+            for row in self.all_rows
+            if row["bound_s"] is not None
         ]
         return max(proven, key=lambda each: float(each[0]), default=None)
 

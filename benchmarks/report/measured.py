@@ -17,10 +17,11 @@ def measured_table(groups: Sequence[Group], measured: Mapping[str, Row]) -> Tabl
     """Return one row per measured placement, with the methods that found it; None if nothing was measured."""
     rows = []
     for group in groups:
-        methods: dict[tuple[tuple[int, ...], ...], list[Row]] = {}
+        methods: dict[tuple[tuple[int, ...], tuple[int, ...], str], list[Row]] = {}
         for row in group.all_rows:
             if row["case"] in measured:
-                placed = tuple(row["device_of_op"]), tuple(row.get("team_of_device") or ())
+                devices = tuple(row.get("device_of_op") or ())
+                placed = devices, tuple(row.get("team_of_device") or ()), "" if devices else row["case"]
                 methods.setdefault(placed, []).append(row)
         for found in sorted(methods.values(), key=lambda each: float(each[0]["objective_s"])):
             timed, predicted_s = measured[found[0]["case"]], found[0]["objective_s"]

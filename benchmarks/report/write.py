@@ -14,7 +14,7 @@ from placekit.benchmarks.store import Store
 from placekit.io.atomic import write_together
 from placekit.io.visible import visible, visible_markdown
 
-__all__ = ["render_html", "render_markdown", "write_report"]
+__all__ = ["markdown_table", "render_html", "render_markdown", "write_report"]
 
 
 def write_report(results: Path, output: Path | None = None) -> tuple[Path, Path]:
@@ -67,12 +67,12 @@ def render_markdown(title: str, subtitle: str, parts: Sequence[Section]) -> str:
     for part in parts:
         blocks.append(f"{'#' * part.level} {visible_markdown(part.title)}")
         blocks += [visible_markdown(paragraph) for paragraph in part.text]
-        blocks += [_markdown(table) for table in part.tables]
+        blocks += [markdown_table(table) for table in part.tables]
     return "\n\n".join(blocks) + "\n"
 
 
-def _markdown(table: Table) -> str:
-    """Return a table; whatever stands in its cells, models, methods and errors among it, comes from files."""
+def markdown_table(table: Table) -> str:
+    """Return a table in Markdown; what stands in its cells, models, methods and errors among it, comes from files."""
     lines = [
         _line([visible_markdown(column) for column in table.columns]),
         _line([":--" if at < table.num_text else "--:" for at in range(len(table.columns))]),

@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import inlined, judge_kernel, njit, prange
+from placekit.compiled import inlined, judge_kernel
 from placekit.makespan.heaps import pop, push
 from placekit.makespan.instance import MakespanInstance
 
-__all__ = ["BY_PRIORITY", "FIFO", "dispatch", "list_transfers", "makespan_batch", "run_in_order"]
+__all__ = ["BY_PRIORITY", "FIFO", "dispatch", "list_transfers", "run_in_order"]
 
 FIFO = 0
 """Dispatch rule: smallest (time at which the op became ready, topological position) first."""
@@ -390,29 +390,3 @@ def list_transfers(  # type: ignore[no-untyped-def]  # compiled: the argument ty
                 bus_free[d] = end[count]
                 count += 1
     return count
-
-
-@njit(cache=True, nogil=True, parallel=True)
-def makespan_batch(instance, devices, priorities, rule, has_contention, makespan):  # type: ignore[no-untyped-def]
-    """Run `dispatch` for every row; rows are independent, so the answer does not depend on the number of threads.
-
-    Parameters
-    ----------
-    instance : MakespanInstance
-        The problem.
-    devices : int64[B, V]
-        Device of every op.
-    priorities : float64[B or 1, V]
-        Priorities of every row, or of all; read with rule `BY_PRIORITY` only.
-    rule, has_contention
-        As for `dispatch`.
-    makespan : float64[B]
-        Receives the makespans in seconds.
-    """
-    num_ops = devices.shape[1]
-    last = priorities.shape[0] - 1
-    for row in prange(devices.shape[0]):
-        own = min(np.int64(row), last)  # prange counts unsigned, which would make the minimum a float
-        start, finish = np.empty(num_ops), np.empty(num_ops)
-        step = np.empty(num_ops, dtype=np.int64)
-        makespan[row] = dispatch(instance, devices[row], priorities[own], rule, has_contention, start, finish, step)

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from placekit.makespan.instance import MakespanInstance
-from placekit.makespan.kernels import BY_PRIORITY, FIFO, dispatch, list_transfers, makespan_batch, run_in_order
+from placekit.makespan.kernels import BY_PRIORITY, FIFO, dispatch, list_transfers, run_in_order
 
-__all__ = ["Timeline", "Transfers", "batch_makespan", "simulate", "simulate_fifo", "simulate_steps", "transfers_of"]
+__all__ = ["Timeline", "Transfers", "simulate", "simulate_fifo", "simulate_steps", "transfers_of"]
 
 
 class Timeline(NamedTuple):
@@ -146,37 +146,3 @@ def transfers_of(
     device, queue = np.array(device_of_op, dtype=np.int64), np.argsort(run.step_of_op)
     count = list_transfers(instance, device, queue, run.finish_s, has_contention, tensor, target, start, finish)
     return Transfers(tensor[:count], target[:count], start[:count], finish[:count])
-
-
-def batch_makespan(
-    instance: MakespanInstance,
-    devices: ArrayLike,
-    priority: ArrayLike | None = None,
-    *,
-    has_contention: bool = False,
-) -> NDArray[np.float64]:
-    """``[B]`` makespans in seconds of many placements at once, on all of numba's threads.
-
-    Parameters
-    ----------
-    instance
-        The problem.
-    devices
-        ``[B, V]`` device of every op, each supported there.
-    priority
-        ``[V]`` for all placements or ``[B, V]``: as for `simulate`; None for the rule of `simulate_fifo`.
-    has_contention
-        True if every device sends one transfer at a time.
-
-    Notes
-    -----
-    O(B (V + E) log V). Equal to one simulation per placement, bit by bit, whatever the number of threads.
-    """
-    rows = np.array(devices, dtype=np.int64, order="C", ndmin=2)
-    makespan = np.empty(len(rows))
-    if priority is None:
-        makespan_batch(instance, rows, np.empty((1, 0)), FIFO, has_contention, makespan)
-    else:
-        keys = np.array(priority, dtype=np.float64, order="C", ndmin=2)
-        makespan_batch(instance, rows, keys, BY_PRIORITY, has_contention, makespan)
-    return makespan

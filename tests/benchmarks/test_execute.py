@@ -16,6 +16,7 @@ from placekit.benchmarks.rows import append_row
 from placekit.benchmarks.runner import run_jobs
 from placekit.benchmarks.store import Store
 from placekit.benchmarks.suite import read_suite
+from placekit.problem import Problem
 
 SUITE = """
 name = "measured"
@@ -75,7 +76,7 @@ def test_placements_are_executed_once_and_reported(solved: tuple[tuple[Job, ...]
     for job in jobs:
         row = rows[job.case.address]
         assert row["error"] is None, row["error"]
-        assert row["executor"] == ("threads" if job.problem.objective.name == "throughput" else "serial")
+        assert row["executor"] == ("threads" if job.facts["objective"] == "throughput" else "serial")
         assert row["measured_s"] > 0
         objective_s = store.rows()[job.case.address]["objective_s"]
         assert row["prediction_error"] == pytest.approx(objective_s / row["measured_s"] - 1)
@@ -83,11 +84,25 @@ def test_placements_are_executed_once_and_reported(solved: tuple[tuple[Job, ...]
     assert "measured ms (predicted off by)" in page.read_text()
 
 
+def test_outputs_are_compared_of_every_placement(solved: tuple[tuple[Job, ...], Store]) -> None:
+    """Every case is executed, not only the best of a method; rows say how far the tensors are apart."""
+    jobs, store = solved
+    with store.locked():
+        assert measure_jobs(jobs, store, "outputs") == len(jobs)
+        assert measure_jobs(jobs, store, "outputs", retry=True) == 0
+    for row in store.measured().values():
+        assert row["error"] is None, row["error"]
+        assert row["num_tensors"] >= 1
+        assert (row["num_mismatches"], row["executor"]) == (0, "serial")
+        assert row["max_error"] <= 1e-5
+
+
 def test_what_cannot_be_executed_is_left_out(solved: tuple[tuple[Job, ...], Store]) -> None:
     """A problem without a model, a device that is not here, a case without a placement; of two seeds the better."""
     jobs, store = solved
     rows = store.rows()
     job = jobs[0]
+    assert isinstance(job.problem, Problem)
     assert measurable([job], rows) == [job]
     assert measurable([replace(job, model_file=None)], rows) == []
     away = tuple(device.replace(openvino=None) for device in job.problem.platform.devices)
@@ -97,6 +112,7 @@ def test_what_cannot_be_executed_is_left_out(solved: tuple[tuple[Job, ...], Stor
     other = replace(job, case=replace(job.case, seed=7))
     better = {**rows[job.case.address], "objective_s": rows[job.case.address]["objective_s"] / 2}
     assert measurable([job, other], rows | {other.case.address: better}) == [other]
+    assert measurable([job, other], rows | {other.case.address: better}, is_every=True) == [job, other]
 
 
 def test_a_placement_that_cannot_run_gets_a_row_that_says_why(solved: tuple[tuple[Job, ...], Store]) -> None:

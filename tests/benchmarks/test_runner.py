@@ -11,6 +11,7 @@ import sys
 import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from placekit.benchmarks.store import Store
 from placekit.benchmarks.suite import read_suite
 from placekit.benchmarks.workers import make_executor, shares_of
 from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnknownNameError
+from placekit.problem import Problem
 from placekit.result import Incumbent
 
 SUITE = """
@@ -114,10 +116,53 @@ def test_a_case_that_kills_its_worker_gets_a_row_and_the_rest_goes_on(jobs: tupl
     assert len((tmp_path / "results" / "rows.jsonl").read_text().splitlines()) == 10
 
 
+def test_isolated_jobs_have_an_executor_each(jobs: tuple[Job, ...], tmp_path: Path) -> None:
+    """One after the other, also where one of them kills its worker."""
+    made: list[Inline] = []
+
+    def make() -> Inline:
+        made.append(Inline({jobs[1].case.address}))
+        return made[-1]
+
+    store = Store(tmp_path / "results")
+    with store.locked():
+        run_jobs(jobs, store, make, is_isolated=True)
+    rows = store.rows()
+    assert [job.case.address for job in jobs] == list(rows)
+    assert [case for case, row in rows.items() if row["error"]] == [jobs[1].case.address]
+    assert len(made) == len(jobs)
+
+
+def test_a_solve_tells_its_memory_and_what_the_method_says(jobs: tuple[Job, ...]) -> None:
+    """In a process of its own, after a warm-up on another problem."""
+    job = replace(jobs[0], warm_up_problem=jobs[1].problem)
+    with make_executor("process", 1) as executor:
+        row = executor.submit(solve_case, job).result(timeout=120)
+    assert row["error"] is None
+    assert row["info"] == {}
+    if sys.platform == "linux":
+        assert 0 <= row["memory_bytes"] < 1e9
+
+
+def test_a_training_plan_is_a_row(tmp_path: Path) -> None:
+    """With its proof, and its command."""
+    (tmp_path / "plans.toml").write_text(
+        'name = "plans"\n[[model]]\nfamily = "training-chain"\nparams = { num_blocks = 4 }\nmachines = [[4, 8.0]]\n'
+        '[[method]]\nname = "dp"\n'
+    )
+    (job,) = make_plan(read_suite(str(tmp_path / "plans.toml")), tmp_path / "results").jobs
+    store = Store(tmp_path / "results")
+    with store.locked():
+        run_jobs([job], store, lambda: ThreadPoolExecutor(1))
+    (row,) = store.rows().values()
+    assert (row["error"], row["status"]) == (None, "optimal")
+    assert row["bound_s"] == pytest.approx(row["objective_s"], rel=1e-6)
+    assert row["num_stages"] == len(row["stages"]) >= 1
+    assert "--objective training-plan" in row["command"]
+
+
 def test_an_error_is_a_row(jobs: tuple[Job, ...]) -> None:
     """A method that fails does not end the sweep; its row says why."""
-    from dataclasses import replace
-
     row = solve_case(replace(jobs[0], case=replace(jobs[0].case, params={"no_such": 1})))
     assert row["status"] == "error"
     assert "no_such" in row["error"]
@@ -126,8 +171,6 @@ def test_an_error_is_a_row(jobs: tuple[Job, ...]) -> None:
 
 def test_a_solve_cut_short_gives_no_row(jobs: tuple[Job, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C during a solve, or during that of its warm start, ends the run without a row."""
-    from dataclasses import replace
-
     from placekit.solve import solve
     from placekit.stop import StopReason
 
@@ -302,8 +345,6 @@ def test_time_to_best_is_when_it_was_first_reached() -> None:
 
 def test_commands_make_the_row_again(jobs: tuple[Job, ...]) -> None:
     """`solve` with the same problem, seed and limits; `bench --case` where `solve` has no such option."""
-    from dataclasses import replace
-
     file = jobs[0].facts["problem_file"]
     assert command_of(jobs[1]) == f"placekit solve {file} -m random:150 --seed 1 --time-limit 5 -o again.json"
     warm = replace(jobs[1], case=replace(jobs[1].case, warm_start="greedy"))
@@ -320,8 +361,6 @@ def test_commands_make_the_row_again(jobs: tuple[Job, ...]) -> None:
 def test_learning_that_was_cut_off_is_made_again_by_its_updates(jobs: tuple[Job, ...], tmp_path: Path) -> None:
     """The command of a row that the clock ended asks for the updates that it made, and gives the same answer."""
     pytest.importorskip("torch")
-    from dataclasses import replace
-
     from typer.testing import CliRunner
 
     from placekit.cli.main import app
@@ -333,7 +372,8 @@ def test_learning_that_was_cut_off_is_made_again_by_its_updates(jobs: tuple[Job,
     arguments = row["command"].split()
     assert "--time-limit 50" in row["command"]
     assert any(argument.startswith("--param=updates=") for argument in arguments)
-    write_problem(jobs[0].problem, tmp_path / "p.problem.json")
+    assert isinstance(job.problem, Problem)
+    write_problem(job.problem, tmp_path / "p.problem.json")
     arguments[2], arguments[-1] = str(tmp_path / "p.problem.json"), str(tmp_path / "again.json")
     assert CliRunner().invoke(app, arguments[1:]).exit_code == 0
     made = json.loads((tmp_path / "again.result.json").read_text())

@@ -12,6 +12,8 @@ from placekit.benchmarks.suite_problems import problem_address
 from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.io.problem_json import read_problem, write_problem
 from placekit.problem import Problem
+from placekit.training.piper_json import write_piper
+from placekit.training.problem import TrainingProblem
 
 TINY = """
 name = "tiny"
@@ -77,6 +79,75 @@ def test_whatever_decides_the_result_changes_the_address(tmp_path: Path, old: st
     """Another size, limit, gap, budget or warm start is another case."""
     before, after = (plan_of(text, tmp_path).jobs[0].case.address for text in (TINY, TINY.replace(old, new)))
     assert before != after
+
+
+def test_what_is_cold_is_another_case_and_what_is_isolated_is_not(tmp_path: Path) -> None:
+    """Isolated cases warm up on the smallest problem of their method, objective and contiguity."""
+    before = plan_of(TINY, tmp_path).jobs
+    alone = plan_of(TINY.replace("time_limit_s", "isolate = true\ntime_limit_s"), tmp_path).jobs
+    cold = plan_of(TINY.replace("time_limit_s", "cold = true\ntime_limit_s"), tmp_path).jobs
+    assert [job.case.address for job in alone] == [job.case.address for job in before]
+    assert not {job.case.address for job in cold} & {job.case.address for job in before}
+    assert cold[0].case.at_most_s == 2 * before[0].case.at_most_s
+    larger = TINY.replace('[[objective]]\nname = "makespan"', "").replace("num_ops = 20", "num_ops = 30")
+    model = '[[model]]\nfamily = "chains"\nparams = { num_ops = 20, num_devices = 2 }\n'
+    text = larger.replace("[[objective]]", model + "[[objective]]").replace(
+        "time_limit_s", "isolate = true\ntime_limit_s"
+    )
+    jobs = plan_of(text, tmp_path).jobs
+    assert {job.facts["num_ops"] for job in jobs} == {20, 30}
+    for job in jobs:
+        assert job.warm_up_problem is not None
+        assert not isinstance(job.warm_up_problem, TrainingProblem)
+        assert job.warm_up_problem.graph.num_ops == 20
+        assert job.warm_up_problem.contiguity == job.facts["contiguity"]
+
+
+TRAINING = """
+name = "plans"
+time_limit_s = 5.0
+[[model]]
+family = "training-chain"
+params = { num_blocks = 4 }
+machines = [[4, 8.0], [8, 2.0]]
+[[method]]
+name = "dp"
+[[method]]
+name = "equal-split"
+[[method]]
+name = "heft"
+"""
+
+
+def test_training_plans_are_cases_like_others(tmp_path: Path) -> None:
+    """A problem per machine; methods of placements are left out; the file that is kept gives the same problem."""
+    plan = plan_of(TRAINING, tmp_path)
+    found = [(job.facts["model"], job.facts["platform"], job.case.method) for job in plan.jobs]
+    machines = ("4 x 8 GiB", "8 x 2 GiB")
+    assert found == [("training-chain", machine, method) for machine in machines for method in ("dp", "equal-split")]
+    assert plan.left_out == ("heft on training-chain: it plans no training",)
+    assert {job.facts["objective"] for job in plan.jobs} == {"training-plan"}
+    again = plan_of(TRAINING, tmp_path)
+    assert [job.case.address for job in again.jobs] == [job.case.address for job in plan.jobs]
+    write_piper(plan.jobs[0].problem, tmp_path / "chain.json")  # type: ignore[arg-type]  # a training problem, as above
+    file = TRAINING.replace('family = "training-chain"\nparams = { num_blocks = 4 }', 'file = "chain.json"')
+    (small, *_) = plan_of(file, tmp_path).jobs
+    assert (small.facts["model"], small.facts["num_devices"]) == ("chain", 4)
+    with pytest.raises(UnknownNameError, match="no family 'training-tree'"):
+        plan_of(TRAINING.replace("training-chain", "training-tree"), tmp_path)
+
+
+def test_a_draw_is_forty_models(tmp_path: Path) -> None:
+    """Eight of each family, every graph with a seed of its own; another seed is another draw."""
+    text = (
+        'name = "d"\n[[draw]]\nname = "drawn"\nseed = 3\n[[objective]]\nname = "makespan"\n[[method]]\nname = "heft"\n'
+    )
+    names = [job.facts["model"] for job in plan_of(text, tmp_path).jobs]
+    assert names[0].startswith("drawn 300: transformer ")
+    assert [name.partition(":")[0] for name in names] == [f"drawn {seed}" for seed in range(300, 340)]
+    assert names == [job.facts["model"] for job in plan_of(text, tmp_path).jobs]
+    other = [job.facts["model"] for job in plan_of(text.replace("seed = 3", "seed = 5"), tmp_path).jobs]
+    assert not set(names) & set(other)
 
 
 def test_a_method_may_be_for_some_models_and_rules_only(tmp_path: Path) -> None:
@@ -169,6 +240,9 @@ def test_best_single_device_is_the_best_feasible_one(diamond: Problem) -> None:
             TINY + '[[platform]]\nname = "p"\ngroups = 2\ncosts = "published"\n',
             "published costs bring their own devices",
         ),
+        (TINY + '[[platform]]\nname = "p"\ngroups = 2\nprecision = ["f32"]\n', "has 1 precisions for 2 groups"),
+        ('name = "n"\n[[method]]\nname = "heft"\n', "neither a model nor a draw"),
+        (TRAINING.replace("machines = [[4, 8.0], [8, 2.0]]", ""), "needs machines"),
         ("name = ", "not TOML"),
     ],
 )
@@ -183,7 +257,7 @@ def test_unknown_names_are_errors(tmp_path: Path) -> None:
     for old, new in (('"heft"', '"hefty"'), ('"chains"', '"chain"'), ('"none"', '"nun"')):
         with pytest.raises(UnknownNameError, match=new.strip('"')):
             plan_of(TINY.replace(old, new), tmp_path)
-    with pytest.raises(UnknownNameError, match="shipped suites are ablation-makespan, hsdag, measured"):
+    with pytest.raises(UnknownNameError, match="shipped suites are ablation-makespan, cold-cache, features"):
         read_suite("swift")
 
 
@@ -205,6 +279,7 @@ def test_published_costs_are_those_of_the_two_kinds(tmp_path: Path) -> None:
         '[[objective]]\nname = "serial-latency"\n[[method]]\nname = "mincut"\n'
     )
     (job,) = plan_of(text, tmp_path).jobs
+    assert isinstance(job.problem, Problem)
     assert job.problem.platform.device_names == ("cpu", "accelerator")
     cpu, accelerator = job.problem.costs.op_time_s.sum(axis=0)
     assert cpu / accelerator == pytest.approx(2.05, rel=0.01)
@@ -216,12 +291,13 @@ def test_published_costs_are_those_of_the_two_kinds(tmp_path: Path) -> None:
 def test_shipped_suites_are_valid(name: str) -> None:
     """Every shipped suite reads, says what it is, and names methods of the registry."""
     from placekit.solvers.registry import METHODS
+    from placekit.solvers.training_plan.solve import PLAN_METHODS
 
     suite = read_suite(name)
     assert suite.name == name
     assert suite.content.description
     for entry in suite.content.method:
-        assert entry.name.partition(":")[0] in METHODS
+        assert entry.name.partition(":")[0] in {*METHODS, *PLAN_METHODS}
     for platform in suite.content.platform:
         assert platform.file is None or (suite.home / platform.file).is_file()
 

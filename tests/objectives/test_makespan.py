@@ -17,7 +17,7 @@ import placekit as pk
 from placekit.errors import InvalidProblemError
 from placekit.makespan.instance import MakespanInstance, instance_of, make_instance
 from placekit.makespan.ranks import downward_rank, mean_time_s, mean_transfer_s, upward_rank
-from placekit.makespan.simulate import Timeline, batch_makespan, simulate, simulate_fifo, simulate_steps, transfers_of
+from placekit.makespan.simulate import Timeline, simulate, simulate_fifo, simulate_steps, transfers_of
 from placekit.objectives import get_objective
 from placekit.platform import Link
 
@@ -200,24 +200,6 @@ def test_stuck_op_lies_on_a_cycle(problem: pk.Problem, data: st.DataObject) -> N
     assert stuck in seen
 
 
-@given(makespan_problems(), st.data())
-@examples(40)
-def test_batch_equals_single_runs_bit_by_bit(problem: pk.Problem, data: st.DataObject) -> None:
-    """A batch, by either rule, is one simulation per row; priorities per row or for all."""
-    rows = [supported_devices(data, problem) for _ in range(3)]
-    instance, contention = instance_of(problem), has_contention(problem)
-    priority = np.array([[(7 * op + row) % 5 for op in range(problem.graph.num_ops)] for row in range(3)], dtype=float)
-    fifo = batch_makespan(instance, rows, has_contention=contention)
-    assert fifo.tolist() == [simulate_fifo(instance, row, has_contention=contention).makespan_s for row in rows]
-    own = batch_makespan(instance, rows, priority, has_contention=contention)
-    runs = zip(rows, priority, strict=True)
-    assert own.tolist() == [simulate(instance, row, key, has_contention=contention).makespan_s for row, key in runs]
-    common = batch_makespan(instance, rows, priority[0], has_contention=contention)
-    assert common.tolist() == [
-        simulate(instance, row, priority[0], has_contention=contention).makespan_s for row in rows
-    ]
-
-
 @given(makespan_problems(max_ops=6), st.data())
 @examples(100)
 def test_memory_and_transfers_are_those_of_the_definition(problem: pk.Problem, data: st.DataObject) -> None:
@@ -323,11 +305,13 @@ def test_thousands_of_placements_a_second() -> None:
     pairs = {(names[max(0, i - int(rng.integers(1, 30)))], names[i]) for i in range(1, 1000) for _ in range(2)}
     graph = pk.OpGraph.from_edges(names, sorted(pairs))
     costs = pk.CostTable(("acc",), rng.random((1000, 1)), rng.random((graph.num_tensors, 1)), np.zeros(1000))
-    instance = make_instance(pk.Problem(graph, pk.Platform.of(acc=4), costs, pk.Makespan()))
-    devices = rng.integers(0, 4, (2000, 1000))
-    batch_makespan(instance, devices[:2])  # compile
+    problem = pk.Problem(graph, pk.Platform.of(acc=4), costs, pk.Makespan())
+    score = problem.objective.batch_score(problem)
+    assert score is not None
+    devices = rng.integers(0, 4, (1000, 1000))
+    score(devices[:2])  # compile
     begin = perf_counter()
-    batch_makespan(instance, devices)
+    score(devices)  # each in the better of two orders
     assert perf_counter() - begin < SOON_S / 3
 
 

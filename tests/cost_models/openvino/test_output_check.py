@@ -10,9 +10,8 @@ import numpy as np
 import openvino as ov
 import pytest
 from openvino import opset13 as opset
-from pipelines import alternating_plan, chain, placed_plan, random_plan, virtual_platform
+from pipelines import alternating_plan, chain, corrupt_stage, placed_plan, random_plan, virtual_platform
 
-from placekit.benchmarks.openvino_outputs import corrupt_stage
 from placekit.cost_models.openvino import output_check
 from placekit.cost_models.openvino.compiled_plan import compile_plan
 from placekit.cost_models.openvino.output_check import (

@@ -8,17 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pipelines import corrupt_stage
+from random_plans import KINDS, LIGHT_MODELS, SMALL, light_model, random_plan
 
-from placekit.benchmarks.openvino_outputs import (
-    EVERY_OP,
-    KINDS,
-    LIGHT_MODELS,
-    SMALL,
-    light_model,
-    markdown_table,
-    measure,
-    random_plan,
-)
+from placekit.cost_models.openvino.compiled_plan import compile_plan
+from placekit.cost_models.openvino.output_check import check_placement
+from placekit.cost_models.openvino.stages import StagePlan
 from placekit.io.model import ModelSource
 from placekit.zoo import ZOO, build
 
@@ -40,15 +35,30 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelSource]:
     return {name: build(name, folder / f"{name}.xml", **values).source for name, values in TINY.items()}
 
 
+NUM_CORRUPTED = 2
+"""Placements of each kind that are corrupted, too."""
+
+
 def assert_right(source: ModelSource, kind: int | str, seeds: range) -> None:
     """Assert that nothing crashes, all is equal, and what is corrupted is blamed."""
-    row = measure(source, kind, seeds)
-    assert row["crashes"] == []
-    assert row["num_seeds"] == len(seeds)
-    assert row["worst_error"] <= 1e-5, row["worst_tensor"]
-    assert row["num_mismatches"] == 0
-    assert row["num_corrupted_seen"] == row["num_corrupted"] > 0
-    assert row["num_tensors"] > len(seeds)
+    for seed in seeds:
+        plan = random_plan(source, kind, seed)
+        check = check_placement(compile_plan(plan), seed=seed)
+        assert check.first_mismatch is None
+        assert len(check.cuts) + len(check.outputs) > 0
+        if seed < NUM_CORRUPTED:
+            assert_corruption_is_seen(plan, seed)
+
+
+def assert_corruption_is_seen(plan: StagePlan, seed: int) -> None:
+    """Corrupt a random stage, and assert that the check blames it."""
+    has_real = [
+        any(port.get_element_type().get_type_name() == "f32" for port in stage.model.outputs) for stage in plan.stages
+    ]
+    chosen = int(np.random.default_rng(seed).choice(np.flatnonzero(has_real)))
+    found = check_placement(compile_plan(corrupt_stage(plan, chosen)), seed=seed).first_mismatch
+    assert found is not None
+    assert found.stage == plan.stages[chosen].name
 
 
 @pytest.mark.zoo
@@ -101,28 +111,3 @@ def test_light_models_compute_the_same_however_they_are_placed(name: str, tmp_pa
     source = light_model(name, tmp_path)
     for kind in KINDS:
         assert_right(source, kind, range(50))
-
-
-def test_the_table_has_the_latest_row_of_every_model_and_kind() -> None:
-    """With as many seeds as asked for; what was not run is a dash."""
-    counts = {
-        "num_seeds": 50,
-        "num_tensors": 400,
-        "num_mismatches": 1,
-        "num_corrupted": 2,
-        "num_corrupted_seen": 2,
-        "crashes": [],
-    }
-    rows = [
-        {"model": "decoder", "kind": 1, "worst_error": 2e-5, **counts},
-        {"model": "decoder", "kind": 1, "worst_error": 3.14e-6, **counts},
-        {"model": "decoder", "kind": EVERY_OP, "worst_error": 0.0, **counts, "crashes": ["seed 3: no"]},
-        {"model": "gpt2", "kind": 1, "worst_error": 0.5, **counts, "num_seeds": 5},
-    ]
-    assert markdown_table(rows, 50).splitlines() == [
-        "| model | 1 | 3 | 10 | 30 | every-op |",
-        "| --- | --- | --- | --- | --- | --- |",
-        "| decoder | 3.1e-06 | - | - | - | 0.0e+00 |",
-        "",
-        "100 placements, 800 tensors, 2 mismatches, 1 crashes, 4 of 4 corruptions seen",
-    ]

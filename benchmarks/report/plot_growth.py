@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from placekit.benchmarks.growth import Growth, fit_growth
+from placekit.benchmarks.report.growth import Growth, fit_growth
 from placekit.errors import InvalidProblemError
 from placekit.plotting.canvas import COLORS, axes_or_new, new_figure
 
@@ -21,14 +21,14 @@ FIT_FROM = 1000
 """Smallest size that a fit looks at: below it, fixed costs hide the growth."""
 QUANTITIES: Mapping[str, tuple[str, float]] = {
     "time_s": ("time (s)", 1.0),
-    "memory_bytes": ("memory of problem and solve (MB)", 1e-6),
+    "memory_bytes": ("memory of the solve (MB)", 1e-6),
 }
 """Fields of a row that are drawn: label of the axis, and what a value is multiplied with."""
 STYLES: Mapping[str, tuple[str, str]] = {
     "dpl": ("#3b6ea8", "o"),
     "dp": ("#b03a48", "s"),
     "local-search": ("#4c9f70", "^"),
-    "dpl+local-search": ("#e08e45", "D"),
+    "local-search from dpl": ("#e08e45", "D"),
 }
 """Colour and marker of a method; told apart also in grey."""
 OTHER_STYLE = ("#777777", "v")
@@ -38,7 +38,7 @@ ENDINGS = {"limit": "stopped at the time limit", "unproved": "ended without proo
 
 def growth_of(rows: Sequence[Row], quantity: str) -> Growth | None:
     """Fit how `quantity` grows, from the rows of one method that came to their end; None with less than two sizes."""
-    used = [row for row in rows if row["ended"] == "done" and row["size"] >= FIT_FROM and (row[quantity] or 0) > 0]
+    used = [row for row in rows if row["ended"] == "done" and row["num_ops"] >= FIT_FROM and (row[quantity] or 0) > 0]
     return fit_growth([row["num_ops"] for row in used], [row[quantity] for row in used])
 
 
@@ -76,7 +76,7 @@ def plot_growth(rows: Sequence[Row], quantity: str, ax: Axes | None = None) -> A
             markerfacecolor="white", markeredgewidth=1.4,
         )  # fmt: skip
         if growth is not None:
-            ends = [row["num_ops"] for row in done if row["size"] >= FIT_FROM]
+            ends = [row["num_ops"] for row in done if row["num_ops"] >= FIT_FROM]
             ends = [min(ends), max(ends)]
             ax.plot(ends, [growth.at(end) * factor for end in ends], color=color, linewidth=1.2, linestyle="--")
     ax.set_xscale("log")

@@ -1,0 +1,384 @@
+"""The tables of results pages, each by a name: ``placekit report results/ --table gaps``.
+
+Every table is made of rows alone. A *gap* is to the best bound that any row of the sources proves, whichever methods
+are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import fmean, median
+from types import MappingProxyType
+from typing import Any
+
+from placekit.benchmarks.report.formats import NOTHING, count, percent, seconds
+from placekit.benchmarks.report.groups import Group, labels_of, objectives_of
+from placekit.benchmarks.report.plot_growth import QUANTITIES, growth_of
+from placekit.benchmarks.report.sources import Source
+from placekit.benchmarks.report.tables import CLOSE, Table, warm_start_table
+from placekit.benchmarks.statistics import bootstrap_interval, time_to_gap_s
+from placekit.benchmarks.store import Row
+from placekit.benchmarks.suite_schema import TRAINING_PLAN
+from placekit.errors import InvalidFileError
+from placekit.result import Status
+from placekit.solvers.registry import METHODS
+from placekit.stop import StopReason, relative_gap
+
+__all__ = ["TABLES", "growth_rows", "named_tables"]
+
+Titled = Iterator[tuple[str | None, Table]]
+
+
+def named_tables(name: str, source: Source) -> list[tuple[str | None, Table]]:
+    """Return the tables called `name`, each with its title, if it needs one.
+
+    Raises
+    ------
+    InvalidFileError
+        The sources have no rows for such a table.
+    """
+    found = [(title, table) for title, table in TABLES[name](source) if table.rows]
+    if not found:
+        raise InvalidFileError(f"no rows for table {name!r}")
+    return found
+
+
+def gaps(source: Source) -> Titled:
+    """Percent above the best bound: a line per method, a column per problem; mean and interval over the seeds."""
+    groups = [group for group in source.groups if group.bound_s]
+    several = len(objectives_of(groups)) > 1
+    is_one_platform = len({group.platform for group in groups}) == 1
+    names = [str(group.all_rows[0]["model"]) if is_one_platform else group.model for group in groups]
+    heads = [f"{name}, {group.objective}" if several else name for name, group in zip(names, groups, strict=True)]
+    lines = []
+    for label in _shown(source, groups):
+        cells = [_above(group.objectives_s(label), group.bound_s or 0.0) for group in groups]
+        if any(cell != NOTHING for cell in cells):
+            lines.append((label, *cells))
+    yield None, Table(("percent above the bound", *heads), tuple(lines))
+
+
+def instances(source: Source) -> Titled:
+    """Gap of every method, a line per problem; where it is below 1 %, with the seconds until it was."""
+    groups = source.groups
+    labels = _shown(source, groups)
+    lines = []
+    there = dict.fromkeys(labels, 0)
+    for group in groups:
+        cells = []
+        for label in labels:
+            gap = median(group.gaps(label)) if group.gaps(label) else None
+            cell = percent(gap)
+            if gap is not None and gap <= CLOSE:
+                there[label] += 1
+                times = [time_to_gap_s(row["trace"], group.bound_s or 0.0, CLOSE) for row in group.rows[label]]
+                known = [time for time in times if time is not None]
+                cell += f"; {seconds(median(known))}" if known else ""
+            cells.append(cell)
+        lines.append((group.model, _milliseconds(group.bound_s), *cells))
+    bounded = [group for group in groups if group.bound_s is not None]
+    totals = [f"{there[label]} of {sum(label in group.rows for group in bounded)}" for label in labels]
+    lines.append((f"within {CLOSE:.0%}", "", *totals))
+    yield None, Table(("instance", "bound (ms)", *labels), tuple(lines))
+
+
+def spread(source: Source) -> Titled:
+    """Percent above the best bound over all problems of an objective: median, worst, problems proven, median time."""
+    for objective, members in objectives_of(source.groups).items():
+        groups = [group for group in members if group.bound_s is not None]
+        lines = []
+        for label in _shown(source, groups):
+            mine = [group for group in groups if label in group.rows]
+            above = [
+                100 * (row["objective_s"] / group.bound_s - 1)
+                for group in mine
+                for row in group.rows[label]
+                if row["objective_s"] is not None and group.bound_s
+            ]
+            runs = [row for group in mine for row in group.rows[label]]
+            proven = sum(any(row["status"] == Status.OPTIMAL for row in group.rows[label]) for group in mine)
+            limits = sorted({row["time_limit_s"] for row in runs})
+            without = sum(row["objective_s"] is None for row in runs)
+            lines.append(
+                (
+                    median(above) if above else float("inf"),
+                    (
+                        label,
+                        f"{len(mine)}",
+                        f"{median(above):.2f}" if above else NOTHING,
+                        f"{max(above):,.1f}" if above else NOTHING,
+                        f"{without}" if without else "",
+                        f"{proven}" if proven else "",
+                        seconds(
+                            median((row.get("runtime_s") or 0.0) + (row.get("warm_start_s") or 0.0) for row in runs)
+                        ),
+                        ", ".join(f"{limit:g} s" for limit in limits),
+                    ),
+                )
+            )
+        lines.sort(key=lambda line: line[0])
+        heads = ("method", "problems", "median", "worst", "no placement", "proven", "median time", "limit")
+        yield f"{objective}: {len(groups)} problems", Table(heads, tuple(cells for _, cells in lines))
+
+
+def warm(source: Source) -> Titled:
+    """Warm against cold starts: ratio of the times until close to the best known, and of where runs end."""
+    table = warm_start_table(source.groups)
+    if table is not None:
+        yield None, table
+
+
+def growth_rows(groups: Iterable[Group]) -> list[dict[str, Any]]:
+    """Return what the growth of a method's cost is fitted to: its family of graphs, its size, time and memory.
+
+    ``ended`` is ``"done"``, ``"limit"`` (the time was up) or ``"unproved"`` (an exact method gave up before).
+    """
+    found = []
+    for group in groups:
+        for row in (row for row in group.all_rows if row["error"] is None):
+            is_exact = row["method"] in METHODS and METHODS[row["method"]].family == "exact"
+            ended = "unproved" if is_exact and row["status"] != Status.OPTIMAL else "done"
+            found.append(
+                {
+                    "family": group.model.rpartition("-")[0],
+                    "method": row["label"],
+                    "num_ops": row["num_ops"],
+                    "time_s": row["runtime_s"] + (row["warm_start_s"] or 0.0),
+                    "memory_bytes": row.get("memory_bytes"),
+                    "ended": "limit" if row["stop_reason"] == StopReason.TIME else ended,
+                }
+            )
+    return found
+
+
+def growth(source: Source) -> Titled:
+    """Exponents of time and memory over the number of ops, and the largest graph that was done."""
+    rows = growth_rows(source.groups)
+    lines = []
+    for family, method in dict.fromkeys((row["family"], row["method"]) for row in rows):
+        mine = [row for row in rows if (row["family"], row["method"]) == (family, method)]
+        fitted = [growth_of(mine, quantity) for quantity in QUANTITIES]
+        done = [row for row in mine if row["ended"] == "done"]
+        if not done:
+            continue
+        last = max(done, key=lambda row: int(row["num_ops"]))
+        exponents = [NOTHING if each is None else str(each) for each in fitted]
+        memory = _megabytes(last["memory_bytes"])
+        lines.append((family, method, *exponents, count(last["num_ops"]), seconds(last["time_s"]), memory))
+    heads = ("family", "method", "time ~ n^", "memory ~ n^", "largest", "time", "memory")
+    yield None, Table(heads, tuple(lines), num_text=2)
+
+
+def cost(source: Source) -> Titled:
+    """How many updates and placements per second learners make, and the memory of a training."""
+    lines = []
+    for group in source.groups:
+        for row in group.all_rows:
+            updates, time_s = row.get("info", {}).get("updates"), row.get("runtime_s")
+            if row["error"] is not None or not updates or not time_s:
+                continue
+            speed = (f"{updates / time_s:.3g}", count(row["evaluations"] / time_s))
+            memory = _megabytes(row.get("memory_bytes"))
+            lines.append((group.model, count(row["num_ops"]), row["label"], *speed, memory))
+    heads = ("graph", "ops", "learner", "updates/s", "placements/s", "memory")
+    yield None, Table(heads, tuple(lines))
+
+
+def cold(source: Source) -> Titled:
+    """How long the first call after the installation takes, and how long the next one with its kernels."""
+    lines = []
+    for group in source.groups:
+        for row in (row for row in group.all_rows if row.get("wall_s") is not None):
+            first_s = next((time for time, objective, _ in row["trace"] if objective is not None), None)
+            before_s = row["wall_s"] - row["runtime_s"]  # of Python, imports and reading
+            lines.append(
+                (
+                    group.objective,
+                    group.model,
+                    seconds(row["time_limit_s"]),
+                    seconds(row["wall_s"]),
+                    seconds(row["compile_s"]),
+                    seconds(None if first_s is None else before_s + first_s),
+                    percent(relative_gap(row["objective_s"], row["bound_s"])),
+                    seconds(row["again_s"]),
+                )
+            )
+    heads = ("objective", "problem", "limit", "first call", "compiling", "first answer after", "gap", "second call")
+    yield None, Table(heads, tuple(sorted(lines, key=lambda line: line[0])), num_text=2)
+
+
+def plans(source: Source) -> Titled:
+    """Optimum of training plans, and every other method's objective over it."""
+    groups = [group for group in source.groups if group.objective == TRAINING_PLAN]
+    labels = [label for label in _shown(source, groups) if label != "dp"]
+    lines = []
+    for group in groups:
+        instance, _, machine = group.model.rpartition(" on ")
+        cells: tuple[str, ...] = (NOTHING, NOTHING, NOTHING)
+        best = None
+        for row in group.rows.get("dp", ()):
+            best = row["objective_s"]
+            if best is None:
+                cells = ("nothing fits" if row["status"] == Status.INFEASIBLE else row["status"], NOTHING, NOTHING)
+            else:
+                gap = relative_gap(best, row["bound_s"])
+                told = f"{best:.6g}" if row["status"] == Status.OPTIMAL else f"{best:.6g} (gap {percent(gap)})"
+                cells = (told, f"{row['num_stages']}", NOTHING)
+            cells = (*cells[:2], seconds(row["runtime_s"]))
+        others = [_over(group.rows.get(label, ()), best) for label in labels]
+        lines.append((instance, machine, *cells, *others))
+    heads = ("instance", "machine", "optimum (s)", "stages", "time", *labels)
+    yield None, Table(heads, tuple(lines), num_text=2)
+
+
+def outputs(source: Source) -> Titled:
+    """Largest difference of any tensor from the whole model's, by model and kind of placement."""
+    rows = [row for row in source.measured if row.get("num_tensors") is not None or row["error"] is not None]
+    kinds = list(dict.fromkeys(str(row["contiguity"]) for row in rows))
+    lines = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        mine = [row for row in rows if row["model"] == model]
+        worst = [[row["max_error"] for row in mine if row["contiguity"] == kind and not row["error"]] for kind in kinds]
+        lines.append(
+            (
+                model,
+                f"{len(mine)}",
+                count(sum(row.get("num_tensors") or 0 for row in mine)),
+                *(f"{max(each):.1e}" if each else NOTHING for each in worst),
+                f"{sum(row.get('num_mismatches') or 0 for row in mine)}",
+                f"{sum(row['error'] is not None for row in mine)}",
+            )
+        )
+    names = {"none": "any parts", "acyclic": "blocks"}
+    largest = (f"largest difference, {names.get(kind, kind)}" for kind in kinds)
+    heads = ("model", "placements", "tensors", *largest, "beyond the tolerance", "crashes")
+    yield None, Table(heads, tuple(lines))
+
+
+def timing(source: Source) -> Titled:
+    """How many times the best placement is as fast as what stands above the column, measured in the same turns."""
+    rows = [row for row in source.measured if row["error"] is None and source.shows(row) and row.get("speedup_over")]
+    for platform in dict.fromkeys(row["platform"] for row in rows):
+        here = [row for row in rows if row["platform"] == platform]
+        mine = [row for row in here if not _is_random(row)]
+        over = [dict(row["speedup_over"]) for row in mine]
+        for row, ratios in zip(mine, over, strict=True):
+            cuts = [
+                cut["speedup"] for cut in here if _is_random(cut) and cut["model"] == row["model"] and cut["speedup"]
+            ]
+            if cuts and row.get("speedup"):  # both over the same single device, each in turns with it
+                ratios[f"best of {len(cuts)} random cuts"] = row["speedup"] / max(cuts)
+        others = list(dict.fromkeys(name for ratios in over for name in ratios))
+        lines = [
+            (
+                row["model"],
+                f"{row['label']}, {row['executor']}",
+                *(_times(ratios.get(name)) for name in others),
+                _noise(row),
+            )
+            for row, ratios in zip(mine, over, strict=True)
+        ]
+        yield f"{platform}", Table(("model", "placement", *others, ""), tuple(lines), num_text=2)
+
+
+def _is_random(row: Row) -> bool:
+    return str(row["label"]).startswith("random")
+
+
+def prediction(source: Source) -> Titled:
+    """How far predictions of the costs are from what is measured, over all placements of all models."""
+    rows = [row for row in source.measured if row["prediction_error"] is not None and row["measured_s"]]
+    lines = []
+    for executor, platform in dict.fromkeys((row["executor"], row["platform"]) for row in rows):
+        mine = [row for row in rows if (row["executor"], row["platform"]) == (executor, platform)]
+        errors = [abs(row["prediction_error"]) for row in mine]
+        models = list(dict.fromkeys(row["model"] for row in mine))
+        ranks = [_rank_correlation([row for row in mine if row["model"] == model]) for model in models]
+        known = [rank for rank in ranks if rank is not None]
+        lines.append(
+            (
+                executor,
+                str(platform),
+                f"{len(models)}",
+                f"{len(mine)}",
+                percent(fmean(errors)),
+                percent(median(errors)),
+                percent(max(errors)),
+                f"{fmean(known):.3f}" if known else NOTHING,
+            )
+        )
+    heads = ("executor", "platform", "models", "placements", "mean error", "median", "largest", "rank within a model")
+    yield None, Table(heads, tuple(lines), num_text=2)
+
+
+TABLES: Mapping[str, Callable[[Source], Titled]] = MappingProxyType(
+    {
+        "gaps": gaps,
+        "instances": instances,
+        "spread": spread,
+        "warm": warm,
+        "growth": growth,
+        "cost": cost,
+        "cold": cold,
+        "plans": plans,
+        "outputs": outputs,
+        "timing": timing,
+        "prediction": prediction,
+    }
+)
+"""Every table by its name."""
+
+
+def _shown(source: Source, groups: Iterable[Group]) -> list[str]:
+    groups = list(groups)
+    rows = {label: group.rows[label][0] for group in groups for label in group.rows}
+    return [label for label in labels_of(groups) if source.shows(rows[label])]
+
+
+def _above(objectives_s: Sequence[float], bound_s: float) -> str:
+    """Return percent above the bound, mean and interval over the runs that have a placement."""
+    found = [100 * (value / bound_s - 1) for value in objectives_s if value < float("inf")]
+    if not found:
+        return NOTHING
+    estimate = bootstrap_interval({"": found}, fmean)
+    if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
+        return _one_digit(estimate.value)
+    return f"{_one_digit(estimate.value)} ({_one_digit(estimate.low)} to {_one_digit(estimate.high)})"
+
+
+def _one_digit(value: float) -> str:
+    text = f"{value:.1f}"
+    return "0.0" if text == "-0.0" else text
+
+
+def _over(rows: Sequence[Row], best: float | None) -> str:
+    if not rows:
+        return NOTHING
+    value = rows[0]["objective_s"]
+    return "no plan" if value is None else f"{value / best:.3f}" if best else f"{value:.6g}"
+
+
+def _milliseconds(time_s: float | None) -> str:
+    return NOTHING if time_s is None else f"{time_s * 1e3:.4g}"
+
+
+def _megabytes(num_bytes: float | None) -> str:
+    return NOTHING if num_bytes is None else f"{num_bytes / 1e6:,.0f} MB"
+
+
+def _times(ratio: float | None) -> str:
+    return NOTHING if ratio is None else f"{ratio:.2f}x"
+
+
+def _noise(row: Row) -> str:
+    return "disturbed" if row.get("is_noisy") else ""
+
+
+def _rank_correlation(rows: Sequence[Row]) -> float | None:
+    """Return Spearman's rank correlation of predicted and measured times of a model; None for fewer than three."""
+    from scipy.stats import spearmanr
+
+    if len(rows) < 3:
+        return None
+    told = [[row["measured_s"] * (1 + row["prediction_error"]), row["measured_s"]] for row in rows]
+    return float(spearmanr(told).statistic)

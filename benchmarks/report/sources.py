@@ -1,0 +1,99 @@
+"""Rows from folders of results and from files of rows, for tables: all of them, whoever made them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from placekit.benchmarks.report.groups import Group, group_rows
+from placekit.benchmarks.rows import read_lines
+from placekit.benchmarks.store import Row, Store
+from placekit.errors import InvalidFileError
+
+__all__ = ["Source", "read_source"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What tables are made of.
+
+    Parameters
+    ----------
+    groups
+        Rows of solves, grouped by problem.
+    measured
+        Rows of what was executed.
+    methods, suite
+        Only these are shown, where there are any; bounds and best known objectives are those of all.
+    """
+
+    groups: tuple[Group, ...]
+    measured: tuple[Row, ...]
+    methods: tuple[str, ...] = ()
+    suite: str | None = None
+
+    def shows(self, row: Row) -> bool:
+        """Return whether a row is of the suite, and one of the methods, that are shown, by its label or its method."""
+        is_meant = not self.methods or row["label"] in self.methods or row.get("method") in self.methods
+        return is_meant and self.suite in (None, row.get("suite"))
+
+
+def read_source(
+    paths: Iterable[Path],
+    *,
+    objectives: Sequence[str] = (),
+    models: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    suite: str | None = None,
+) -> Source:
+    """Read the rows of folders and files; of two rows of one case the later one counts.
+
+    Parameters
+    ----------
+    paths
+        Folders of results, as ``placekit bench`` makes them, or files of rows.
+    objectives
+        Only problems of these objectives.
+    models
+        Only models whose name has one of these texts.
+    methods, suite
+        Only these methods or labels, and rows of this suite; rows of others still give bounds.
+
+    Raises
+    ------
+    InvalidFileError
+        A path without rows, or a line that is none.
+    """
+    rows: dict[str, Row] = {}
+    measured: dict[str, Row] = {}
+    for path in paths:
+        found, timed = _read(path)
+        if not found and not timed:
+            raise InvalidFileError(f"{path}: no rows; placekit bench SUITE -o FOLDER makes some")
+        rows |= found
+        measured |= timed
+
+    def is_meant(objective: str, model: str) -> bool:
+        return (not objectives or objective in objectives) and (not models or any(each in model for each in models))
+
+    # the same method of another suite is another line, which is not shown
+    named = (
+        row if suite in (None, row["suite"]) else row | {"label": f"{row['label']}, {row['suite']}"}
+        for row in rows.values()
+    )
+    groups = tuple(group for group in group_rows(named) if is_meant(group.objective, group.model))
+    kept = tuple(row for row in measured.values() if is_meant(str(row.get("objective")), str(row.get("model"))))
+    source = Source(groups, kept, tuple(methods), suite)
+    return replace(source, groups=tuple(group for group in groups if any(map(source.shows, group.all_rows))))
+
+
+def _read(path: Path) -> tuple[dict[str, Row], dict[str, Row]]:
+    if path.is_dir():
+        store = Store(path)
+        return store.rows(), store.measured()
+    first = next((row for _, row in read_lines(path)), {})
+    store = Store(path.parent)
+    if first.get("schema") == "placekit/measured/1":
+        return {}, store.measured(path)
+    return store.rows(path), {}
