@@ -31,7 +31,7 @@ def bytes_to_build(name: str, values: Mapping[str, Any]) -> float:
     --------
     >>> from placekit.zoo import ZOO
     >>> round(bytes_to_build("bert_base", ZOO["bert_base"].defaults) / 2**30, 1)
-    1.5
+    1.8
     """
     weights, activations = _NUMBERS[name](values)
     return FLOAT_BYTES * (COPIES * weights + activations)

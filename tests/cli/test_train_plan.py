@@ -99,8 +99,11 @@ def test_bench_training_resumes(source: Path, tmp_path: Path) -> None:
     )
     code, output = run(*arguments, "--time-limit", "20")
     assert code == 0
-    assert "| recurrent-2x8 | 8 | 8 |" in output
-    count = len((tmp_path / "results" / "training.jsonl").read_text().splitlines())
-    assert count == 24
+    assert "24 of 24 cases have a row" in output
+    rows = tmp_path / "results" / "rows.jsonl"
+    assert len(rows.read_text().splitlines()) == 24
     assert run(*arguments, "--time-limit", "20")[0] == 0
-    assert len((tmp_path / "results" / "training.jsonl").read_text().splitlines()) == count
+    assert len(rows.read_text().splitlines()) == 24
+    code, table = run("report", str(rows), "--table", "plans")
+    assert code == 0
+    assert "recurrent-2x8" in table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 import zipfile
 from collections.abc import Callable
@@ -203,13 +204,17 @@ def test_what_cannot_be_exported_is_told_in_one_line(module: Any, args: tuple[An
     assert "\n" not in str(raised.value)
 
 
-def test_unknown_operators_are_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_operators_are_named(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """They count one operation per output element, and never silently."""
 
     class Odd(nn.Module):  # type: ignore[misc,name-defined]
         def forward(self, x: Any) -> Any:
             return torch.special.bessel_j0(x)
 
+    logger = logging.getLogger("placekit.pytorch.source")
+    monkeypatch.setattr(logger, "disabled", False)  # a library that configures logging may have disabled it
+    monkeypatch.setattr(logging.getLogger("placekit"), "disabled", False)
+    caplog.set_level(logging.WARNING, logger.name)
     source = read_torch(Odd(), (torch.zeros(6),))
     assert source.unknown_operators == {"aten.special_bessel_j0.default": 1}
     assert source.graph.op_flops.sum() == 6

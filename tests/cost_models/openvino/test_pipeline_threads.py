@@ -52,7 +52,7 @@ def test_a_failing_stage_is_named(saved: Callable[[ov.Model], ModelSource], monk
         def fail(*_: object) -> None:
             raise RuntimeError("out of luck")
 
-        monkeypatch.setattr(pipe._runners[2], "run", fail)
+        monkeypatch.setattr(pipe._runners[2][0], "run", fail)
         future = pipe.submit([good])
         with pytest.raises(ExecutionError, match=r"stage '2:cpu0' failed on device 'cpu0': out of luck"):
             future.result(10)
