@@ -60,6 +60,7 @@ def _run(job: Job, problem: Path, kernels: Path) -> tuple[dict[str, Any], float]
     case = job.case
     command = [sys.executable, "-m", "placekit", "solve", str(problem), "--method", case.method, "--json"]
     command += ["--seed", str(case.seed), "--time-limit", repr(case.time_limit_s)]
+    command += ["-o", str(problem.with_name("answer.json"))]  # not where the suite runs
     command += [] if case.gap is None else ["--gap", repr(case.gap)]
     command += [f"--param={name}={value}" for name, value in case.params.items()]
     environment = {name: value for name, value in os.environ.items() if name != MODE}
