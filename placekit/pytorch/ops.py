@@ -152,7 +152,7 @@ def count_operator(
         except (KeyError, IndexError, TypeError, ValueError):  # a form that the counter does not know
             return OpCount(name, float(sum(map(math.prod, outputs))), is_known=False)
         return OpCount(op_type, float(flops))
-    if not outputs or namespace in ("_operator", "operator", "builtins", "math", "torch") or name == "operator.getitem":
+    if not outputs or namespace in ("_operator", "operator", "builtins", "math", "torch"):
         return OpCount("ShapeOf", 0.0)  # numbers: sizes, and what is computed of them
     known = _TYPE_OF.get(name)
     if known is None:
