@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-__all__ = ["Attention", "Convolutional", "Counter", "Recurrent", "Tied", "examples"]
+__all__ = ["Attention", "Convolutional", "Counter", "Recurrent", "Tied", "Views", "examples"]
 
 
 class Attention(nn.Module):
@@ -92,6 +92,26 @@ class Counter(nn.Module):
         return scaled
 
 
+class Views(nn.Module):
+    """Weights that are read through views: slices, a transposed one, an expanded one, two halves of one memory."""
+
+    mask: torch.Tensor
+    low: torch.Tensor
+    high: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(torch.arange(800.0).view(100, 8) / 800)
+        both = torch.ones(4, 8)
+        for name, each in {"mask": torch.ones(1, 8).expand(16, 8), "low": both[:2], "high": both[2:]}.items():
+            self.register_buffer(name, each)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a sum of all of them."""
+        table = torch.cat([self.positions[:8], self.positions.t()[:, 50:58].t()])
+        return (x + table) * self.mask + self.low[0] + self.high[1]
+
+
 def examples() -> dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]]:
     """Return every module with arguments that it takes."""
     return {
@@ -99,5 +119,6 @@ def examples() -> dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]]:
         "convolutional": (Convolutional().eval(), (torch.zeros(1, 3, 16, 16),)),
         "recurrent": (Recurrent().eval(), (torch.zeros(2, 7, 6),)),
         "counter": (Counter().eval(), (torch.zeros(3, 4),)),
+        "views": (Views().eval(), (torch.zeros(16, 8),)),
         "perceptron": (nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 2)).eval(), (torch.zeros(5, 8),)),
     }

@@ -16,7 +16,7 @@ from typing import Any
 
 from placekit.errors import InvalidFileError
 from placekit.io.reading import MAX_TEXT_BYTES, open_input
-from placekit.pytorch.program import Ref, Size, TorchNode, TorchProgram, TorchTensor
+from placekit.pytorch.program import Ref, Size, TorchNode, TorchProgram, TorchTensor, held_bytes
 
 __all__ = ["read_archive"]
 
@@ -69,8 +69,13 @@ def _from_archive(archive: zipfile.ZipFile, path: Path) -> TorchProgram:
     document = _json(archive, programs[0], path)
     weights = f"{root}/data/weights/{stem}_weights_config.json"
     config = _json(archive, weights, path)["config"] if weights in names else {}
-    storage = {str(parameter): str(entry["path_name"]) for parameter, entry in config.items()}
+    storage = {str(parameter): f"{entry['path_name']}:{_offset(entry)}" for parameter, entry in config.items()}
     return _program(document, storage, path)
+
+
+def _offset(entry: Any) -> int:
+    """Return where a parameter begins in its memory; two slices of one memory are two."""
+    return int(entry["tensor_meta"]["storage_offset"]["as_int"])
 
 
 def _json(archive: zipfile.ZipFile, name: str, path: Path) -> Any:
@@ -113,6 +118,14 @@ def _program(document: Any, storage: Mapping[str, str], path: Path) -> TorchProg
             mutations[name] = str(told["buffer_name"])
         elif kind in ("user_output", "loss_output") and name is not None:
             outputs.append(name)
+    keys = {each: storage.get(each, each) for each in parameters.values()}
+    sizes: dict[str, float] = {}
+    for name, parameter in parameters.items():
+        if name in tensors:
+            meta = graph["tensor_values"][name]
+            strides = [int(stride["as_int"]) for stride in meta["strides"]]
+            held = held_bytes(tensors[name].item_bytes, tensors[name].shape, strides)
+            sizes[keys[parameter]] = max(held, sizes.get(keys[parameter], 0.0))
     return TorchProgram(
         name=path.stem,
         nodes=tuple(_node(each) for each in graph["nodes"]),
@@ -120,7 +133,8 @@ def _program(document: Any, storage: Mapping[str, str], path: Path) -> TorchProg
         inputs=tuple(inputs),
         outputs=tuple(outputs),
         parameters=parameters,
-        storage={each: storage.get(each, each) for each in parameters.values()},
+        storage=keys,
+        storage_bytes=sizes,
         mutations=mutations,
         hints=hints,
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from placekit.errors import SolverUnavailableError, UnsupportedProblemError
-from placekit.pytorch.program import Ref, Size, TorchNode, TorchProgram, TorchTensor
+from placekit.pytorch.program import Ref, Size, TorchNode, TorchProgram, TorchTensor, held_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -117,6 +117,13 @@ def program_of(exported: torch.export.ExportedProgram, name: str) -> TorchProgra
             nodes.append(TorchNode(node.name, _target(node.target), _module(node), _arguments(node), outputs))
     user_outputs = [each for each in signature.user_outputs if isinstance(each, str)]
     pointers = _storage(exported)
+    storage = {path: pointers.get(path, path) for path in lifted.values()}
+    sizes: dict[str, float] = {}
+    for node in graph.nodes:
+        if node.op == "placeholder" and node.name in lifted and node.name in tensors:
+            key, value = storage[lifted[node.name]], node.meta["val"]
+            held = held_bytes(value.dtype.itemsize, tuple(value.shape), value.stride())
+            sizes[key] = max(held, sizes.get(key, 0.0))
     return TorchProgram(
         name=name,
         nodes=tuple(nodes),
@@ -124,7 +131,8 @@ def program_of(exported: torch.export.ExportedProgram, name: str) -> TorchProgra
         inputs=tuple(inputs),
         outputs=tuple(user_outputs),
         parameters={key: path for key, path in lifted.items() if key in tensors},
-        storage={path: pointers.get(path, path) for path in lifted.values()},
+        storage=storage,
+        storage_bytes=sizes,
         mutations=dict(signature.buffers_to_mutate),
         hints=hints,
     )

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeAlias
 
 from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError, UnsupportedProblemError
 
-__all__ = ["Ref", "Size", "TorchNode", "TorchProgram", "TorchTensor", "evaluate_size"]
+__all__ = ["Ref", "Size", "TorchNode", "TorchProgram", "TorchTensor", "evaluate_size", "held_bytes", "operator_name"]
 
 Size: TypeAlias = int | str
 """A dimension: a number, or an expression of symbols."""
@@ -121,6 +121,8 @@ class TorchProgram:
         Path by name of every tensor that the module holds: parameters, buffers and constants.
     storage
         Key of the memory behind every parameter, by its path: tied weights share one.
+    storage_bytes
+        Bytes of that memory, by its key.
     mutations
         Path of a buffer by the name of the tensor that becomes its next value.
     hints
@@ -134,6 +136,7 @@ class TorchProgram:
     outputs: tuple[str, ...]
     parameters: Mapping[str, str]
     storage: Mapping[str, str]
+    storage_bytes: Mapping[str, float]
     mutations: Mapping[str, str] = field(default_factory=dict)
     hints: Mapping[str, int] = field(default_factory=dict)
 
@@ -207,6 +210,31 @@ class TorchProgram:
                         f"model {self.name!r}: {where}{what} has a size that depends on the values of tensors, as of a "
                         "mask or of nonzero; replace it by an operation of fixed size, such as torch.where"
                     )
+
+
+def operator_name(target: str) -> str:
+    """Return an operator's name without namespace and overload.
+
+    Examples
+    --------
+    >>> operator_name("aten.add_.Tensor"), operator_name("torchvision.nms.default")
+    ('add_', 'nms.default')
+    """
+    namespace, _, rest = target.partition(".")
+    return rest.partition(".")[0] if namespace == "aten" else rest or namespace
+
+
+def held_bytes(item_bytes: int, sizes: Sequence[int], strides: Sequence[int]) -> float:
+    """Return the bytes that a tensor takes in memory: what is expanded is there once.
+
+    Examples
+    --------
+    >>> held_bytes(4, (16, 8), (0, 1))
+    32.0
+    """
+    return float(
+        item_bytes * math.prod(size for size, stride in zip(sizes, strides, strict=True) if stride or not size)
+    )
 
 
 _OF_VALUES = re.compile(r"\bu\d+\b")

@@ -17,15 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from placekit.errors import InvalidFileError, InvalidGraphError, UnsupportedProblemError
-from placekit.graph import OpGraph
 from placekit.io.model import ModelInput, ModelSource
 from placekit.pytorch.archive import read_archive
 from placekit.pytorch.exported import export_module, program_of
-from placekit.pytorch.ops import count_operator
-from placekit.pytorch.program import Ref, TorchNode, TorchProgram
+from placekit.pytorch.lowering import lower
+from placekit.pytorch.program import TorchProgram
 
 if TYPE_CHECKING:
     import openvino
@@ -161,179 +158,25 @@ def source_of_program(
     """
     given = {name: tuple(int(dim) for dim in shape) for name, shape in (shapes or {}).items()}
     where = path or Path(program.name)
-    lowering = _Lowering(program.bind(given), where)
-    graph = lowering.graph()
-    if lowering.unknown:
-        told = ", ".join(f"{target} ({count})" for target, count in sorted(lowering.unknown.items()))
+    lowered = lower(program.bind(given), where)
+    if lowered.unknown:
+        told = ", ".join(f"{target} ({count})" for target, count in sorted(lowered.unknown.items()))
         _LOGGER.warning("%s: operators without a count, one operation per output element each: %s", where, told)
-    digest = hashlib.blake2b(f"{graph.content_hash}{sorted(given.items())}".encode(), digest_size=16)
+    digest = hashlib.blake2b(f"{lowered.graph.content_hash}{sorted(given.items())}".encode(), digest_size=16)
+    tensors = lowered.program.tensors
     return TorchSource(
-        graph=graph,
-        colocation=lowering.colocation(),
+        graph=lowered.graph,
+        colocation=lowered.colocation,
         path=where,
         content_hash=digest.hexdigest(),
         num_nodes=len(program.nodes) + len(program.inputs) + len(program.outputs) + len(program.parameters),
         num_edges=sum(len(node.refs()) for node in program.nodes) + len(program.outputs),
         inputs=tuple(
-            ModelInput(name, tensor.shape, _ELEMENT_TYPES.get(tensor.dtype, tensor.dtype))
-            for name, tensor in ((name, lowering.program.tensors[name]) for name in program.inputs)
+            ModelInput(name, tensors[name].shape, _ELEMENT_TYPES.get(tensors[name].dtype, tensors[name].dtype))
+            for name in program.inputs
         ),
         shapes=given,
-        parameter_bytes=sum(lowering.bytes_of_storage.values()),
-        module_of_op=tuple(lowering.modules),
-        unknown_operators=dict(lowering.unknown),
+        parameter_bytes=lowered.parameter_bytes,
+        module_of_op=lowered.module_of_op,
+        unknown_operators=lowered.unknown,
     )
-
-
-class _Lowering:
-    """The ops of a bound program, one after the other."""
-
-    def __init__(self, program: TorchProgram, where: Path) -> None:
-        self.program = program
-        self.where = where
-        self.names: list[str] = []
-        self.types: list[str] = []
-        self.modules: list[str] = []
-        self.flops: list[float] = []
-        self.weights: list[float] = []
-        self.unknown: dict[str, int] = {}
-        self.bytes_of_storage: dict[str, float] = {}
-        self._parameter = {name: program.storage.get(path, path) for name, path in program.parameters.items()}
-        self._producer: dict[str, int] = {}
-        self._tensors: list[str] = []
-        self._readers: dict[str, dict[int, None]] = {}
-        self._used: dict[str, int] = {}
-        self._states: list[list[int]] = []
-        self._base: dict[str, str] = {}
-        self._written: dict[str, str] = {}
-        self._lower()
-
-    def _lower(self) -> None:
-        program = self.program
-        for name in program.inputs:
-            self._add(name, "Parameter", "", 0.0, (), (name,))
-        readers_of: dict[str, list[int]] = {}
-        changing: set[str] = set()
-        for node in program.nodes:
-            made = [each for each in node.outputs if each in program.tensors]
-            refs = self._read(node)
-            if node.target.startswith("higher_order."):
-                caller = repr(node.module) if node.module else "at the top"
-                raise UnsupportedProblemError(
-                    f"{self.where}: module {caller} calls {node.target}: which branch of control flow runs is not "
-                    "known beforehand; export the module with the branch that is to be placed"
-                )
-            if not made:
-                continue
-            counted = count_operator(
-                node.target,
-                {name: self._shapes(value) for name, value in node.arguments.items() if self._is_tensor(value)},
-                node.arguments,
-                [program.tensors[each].shape for each in made],
-            )
-            if counted.op_type == "View" and refs and all(ref in self._parameter for ref in refs):
-                self._parameter |= dict.fromkeys(made, self._parameter[refs[0]])
-                continue
-            if not counted.is_known:
-                self.unknown[node.target] = self.unknown.get(node.target, 0) + 1
-            op = self._add(_op_name(node), counted.op_type, node.module, counted.flops, refs, made)
-            for ref in refs:
-                if ref in program.parameters:
-                    readers_of.setdefault(program.parameters[ref], []).append(op)
-            changed = self._base.get(refs[0], refs[0]) if refs else ""
-            if counted.op_type == "View" or _is_in_place(node):
-                self._base |= dict.fromkeys(made, changed)
-            if _is_in_place(node) and changed:
-                self._written[changed] = made[0]
-                if changed in program.parameters:
-                    changing.add(program.parameters[changed])
-        for name in program.outputs:
-            self._add("output", "Result", "", 0.0, (name,), ())
-        for name, buffer in program.mutations.items():
-            op = self._add(f"{buffer}.assign", "Assign", buffer.rpartition(".")[0], 0.0, (name,), ())
-            self._states.append([op, *readers_of.get(buffer, [])])
-        self._states += [readers_of[buffer] for buffer in sorted(changing)]
-
-    def _read(self, node: TorchNode) -> list[str]:
-        """Return the tensors and parameters that a call reads; of memory that was changed in place, the change, too."""
-        found: dict[str, None] = {}
-        for ref in node.refs():
-            if ref in self._producer or ref in self._parameter:
-                found[ref] = None
-                change = self._written.get(self._base.get(ref, ref), ref)
-                if change != ref and self._producer[change] > self._producer.get(ref, -1):
-                    found[change] = None
-        return list(found)
-
-    def _is_tensor(self, value: Any) -> bool:
-        if isinstance(value, list):
-            return bool(value) and any(self._is_tensor(each) for each in value)
-        return isinstance(value, Ref) and value.name in self.program.tensors
-
-    def _shapes(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self._shapes(each) for each in value if self._is_tensor(each)]
-        return self.program.tensors[value.name].shape
-
-    def _add(self, name: str, op_type: str, module: str, flops: float, refs: Sequence[str], made: Sequence[str]) -> int:
-        op = len(self.names)
-        number = self._used[name] = self._used.get(name, 0) + 1
-        self.names.append(name if number == 1 else f"{name}#{number}")
-        self.types.append(op_type)
-        self.modules.append(module)
-        self.flops.append(flops)
-        held: dict[str, float] = {}
-        for ref in refs:
-            if ref in self._producer:
-                self._readers[ref][op] = None
-            elif ref in self._parameter and ref in self.program.tensors:
-                storage = self._parameter[ref]
-                held[storage] = max(held.get(storage, 0.0), self.program.tensors[ref].num_bytes)
-        for storage, num_bytes in held.items():
-            self.bytes_of_storage[storage] = max(self.bytes_of_storage.get(storage, 0.0), num_bytes)
-        self.weights.append(sum(held.values()))
-        for each in made:
-            self._producer[each] = op
-            self._readers[each] = {}
-            self._tensors.append(each)
-        return op
-
-    def graph(self) -> OpGraph:
-        """Return the graph."""
-        readers = [list(self._readers[name]) for name in self._tensors]
-        tensors = [self.program.tensors[name] for name in self._tensors]
-        return OpGraph(
-            name=self.program.name,
-            op_names=tuple(self.names),
-            op_types=tuple(self.types),
-            tensor_producer=np.array([self._producer[name] for name in self._tensors], dtype=np.int64),
-            consumer_offsets=np.cumsum([0, *map(len, readers)], dtype=np.int64),
-            consumers=np.array([op for each in readers for op in each], dtype=np.int64),
-            tensor_bytes=np.array([tensor.num_bytes for tensor in tensors]),
-            op_flops=np.array(self.flops),
-            op_weight_bytes=np.array(self.weights),
-            tensor_shapes=tuple(tensor.shape for tensor in tensors),
-        )
-
-    def colocation(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """``[num_ops]`` labels: what reads a buffer that the program changes stays with what changes it."""
-        labels = np.arange(len(self.names), dtype=np.int64)
-        for state in self._states:
-            labels[np.isin(labels, labels[state])] = labels[state[0]]
-        return labels
-
-
-def _operator(node: TorchNode) -> str:
-    namespace, _, rest = node.target.partition(".")
-    return rest.partition(".")[0] if namespace == "aten" else rest or namespace
-
-
-def _is_in_place(node: TorchNode) -> bool:
-    """Return whether a call changes its first argument: torch marks such operators by a trailing underscore."""
-    name = _operator(node)
-    return name.endswith("_") and not name.endswith("__")
-
-
-def _op_name(node: TorchNode) -> str:
-    operator = _operator(node)
-    return f"{node.module}.{operator}" if node.module else operator

@@ -74,6 +74,7 @@ def program() -> TorchProgram:
         ("y",),
         {},
         {},
+        {},
         hints={"s0": 3},
     )
 

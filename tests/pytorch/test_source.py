@@ -27,7 +27,7 @@ nn = torch.nn
 
 import torch_modules as modules  # noqa: E402  # torch is there
 
-NAMES = ("tied", "convolutional", "recurrent", "counter", "perceptron")
+NAMES = ("tied", "convolutional", "recurrent", "counter", "views", "perceptron")
 
 
 @pytest.fixture(scope="session")
@@ -70,8 +70,8 @@ def test_every_parameter_and_every_product_is_accounted_for(
     module, args = modules.examples()[name]
     source = read_torch(module, args)
     held = {each.untyped_storage()._cdata: each for each in (*module.parameters(), *module.buffers())}
-    read = {key: each for key, each in held.items() if each.dtype.is_floating_point}  # batch norm's counter is not read
-    assert source.parameter_bytes == sum(each.numel() * each.element_size() for each in read.values())
+    read = [each for each in held.values() if each.dtype.is_floating_point]  # batch norm's counter is not read
+    assert source.parameter_bytes == sum(each.untyped_storage().nbytes() for each in read)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         module(*args)
     dense = {"MatMul", "Convolution", "GroupConvolution", "ConvolutionBackpropData", "ScaledDotProductAttention"}
@@ -122,6 +122,39 @@ def test_a_tied_weight_is_on_every_device_that_reads_it() -> None:
     assert graph.op_weight_bytes[graph.op_index["embedding.embedding"]] == table
     assert graph.op_weight_bytes[graph.op_index["head.linear"]] == table
     assert graph.op_weight_bytes.sum() == source.parameter_bytes + table
+
+
+def test_a_view_of_a_weight_counts_all_of_it(saved: Callable[[str], tuple[Any, Path]]) -> None:
+    """Two slices of a parameter are that parameter, once; what is expanded is there once, two halves are two."""
+    exported, path = saved("views")
+    for source in (read_torch(exported, name="views"), read_pt2(path)):
+        weights = dict(zip(source.graph.op_names, source.graph.op_weight_bytes.tolist(), strict=True))
+        assert weights["cat"] == 100 * 8 * 4
+        assert weights["mul"] == 8 * 4
+        assert (weights["add_1"] if "add_1" in weights else weights["add#2"]) == 2 * 8 * 4
+        assert source.parameter_bytes == (100 * 8 + 8 + 4 * 8) * 4
+
+
+def test_a_buffer_that_is_changed_by_a_view_stays_with_its_reader() -> None:
+    """A cache: one row is written, another op reads all of it."""
+
+    class Cache(nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("rows", torch.zeros(4, 8))
+
+        def forward(self, x: Any) -> Any:
+            self.rows[1].copy_(x)
+            return torch.relu(x) + self.rows.sum(0)
+
+    source = read_torch(Cache(), (torch.ones(8),))
+    label = dict(zip(source.graph.op_names, source.colocation.tolist(), strict=True))
+    assert label["copy_"] == label["sum"] != label["relu"]
+    edges = {
+        (source.graph.op_names[u], source.graph.op_names[v])
+        for u, v in zip(source.graph.senders, source.graph.receivers, strict=True)
+    }
+    assert ("copy_", "sum") in edges
 
 
 def test_a_buffer_that_changes_stays_with_its_reader() -> None:
