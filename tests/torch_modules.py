@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-__all__ = ["Attention", "Convolutional", "Counter", "Recurrent", "Tied", "Views", "examples"]
+__all__ = ["Attention", "Changing", "Convolutional", "Counter", "Recurrent", "Tied", "Views", "examples"]
 
 
 class Attention(nn.Module):
@@ -112,6 +112,20 @@ class Views(nn.Module):
         return (x + table) * self.mask + self.low[0] + self.high[1]
 
 
+class Changing(nn.Module):
+    """Works in place: seen under another name by a later reader, and by nobody else."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a sum of what was changed."""
+        y = x * 2
+        before = torch.sigmoid(y)
+        y[:, 0].zero_()
+        z = (x + 1).relu_()
+        kept = x.clone()
+        kept.view(-1)[1:3] = 7.0
+        return before + y + z.add_(before) + kept
+
+
 def examples() -> dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]]:
     """Return every module with arguments that it takes."""
     return {
@@ -119,6 +133,7 @@ def examples() -> dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]]:
         "convolutional": (Convolutional().eval(), (torch.zeros(1, 3, 16, 16),)),
         "recurrent": (Recurrent().eval(), (torch.zeros(2, 7, 6),)),
         "counter": (Counter().eval(), (torch.zeros(3, 4),)),
+        "changing": (Changing().eval(), (torch.zeros(16, 8),)),
         "views": (Views().eval(), (torch.zeros(16, 8),)),
         "perceptron": (nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 2)).eval(), (torch.zeros(5, 8),)),
     }

@@ -11,14 +11,15 @@ import json
 import re
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from placekit.errors import InvalidFileError
 from placekit.io.reading import MAX_TEXT_BYTES, open_input
-from placekit.pytorch.program import Ref, Size, TorchNode, TorchProgram, TorchTensor, held_bytes
+from placekit.pytorch.program import Ref, Size, Special, TorchNode, TorchProgram, TorchTensor, held_bytes
 
-__all__ = ["read_archive"]
+__all__ = ["read_archive", "read_weights"]
 
 _MAX_ENTRIES = 200_000
 _SYMBOL = re.compile(r"Symbol\('(\w+)'(?:, \w+=\w+)*\)")
@@ -31,6 +32,12 @@ _DTYPES: Mapping[int, tuple[str, int]] = {
     35: ("uint64", 8),
 }  # fmt: skip
 """Name and bytes of torch's ``ScalarType`` in the schema of torch.export."""
+
+_NAMES: Mapping[str, Mapping[int, str]] = {
+    "as_layout": {1: "sparse_coo", 2: "sparse_csr", 3: "sparse_csc", 4: "sparse_bsr", 5: "sparse_bsc", 7: "strided"},
+    "as_memory_format": {1: "contiguous_format", 2: "channels_last", 3: "channels_last_3d", 4: "preserve_format"},
+}
+"""Names of torch's layouts and memory formats there."""
 
 
 def read_archive(path: str | Path) -> TorchProgram:
@@ -52,7 +59,73 @@ def read_archive(path: str | Path) -> TorchProgram:
             raise InvalidFileError(f"{path}: not as torch.export writes it: {type(error).__name__}: {error}") from None
 
 
+def read_weights(path: str | Path) -> dict[str, tuple[StoredTensor, bytearray]]:
+    """Return every tensor that the program in the ``.pt2`` file `path` holds, by its path: how it lies in which bytes.
+
+    Tied weights have one memory, which is read once. What torch stored as a pickle (tensors of unusual classes) is
+    refused, not opened; so are compressed parts, which torch does not write.
+
+    Raises
+    ------
+    InvalidFileError
+        As `read_archive`; or a weight that is missing, pickled or compressed.
+    """
+    path = Path(path)
+    with open_input(path, None) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                return _weights(archive, path)
+        except (zipfile.BadZipFile, KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+            raise InvalidFileError(f"{path}: not as torch.export writes it: {type(error).__name__}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """How a tensor lies in its memory: type, and sizes, strides and offset in elements."""
+
+    dtype: str
+    item_bytes: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+def _weights(archive: zipfile.ZipFile, path: Path) -> dict[str, tuple[StoredTensor, bytearray]]:
+    root, stem = _program_of(archive, path)
+    memories: dict[str, bytearray] = {}
+    found = {}
+    for folder in ("weights", "constants"):
+        config = f"{root}/data/{folder}/{stem}_{folder}_config.json"
+        if config not in archive.namelist():
+            continue
+        for parameter, entry in _json(archive, config, path)["config"].items():
+            name, meta = f"{root}/data/{folder}/{entry['path_name']}", entry["tensor_meta"]
+            if meta is None:  # an object, which no operator here reads
+                continue
+            if entry["use_pickle"]:
+                raise InvalidFileError(f"{path}: {parameter!r} is stored as a pickle, which is not opened")
+            if name not in memories:
+                if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:
+                    raise InvalidFileError(f"{path}: {name} is compressed, which torch does not do")
+                memories[name] = bytearray(archive.read(name))
+            dtype, item_bytes = _DTYPES[int(meta["dtype"])]
+            sizes, strides = ([int(each["as_int"]) for each in meta[what]] for what in ("sizes", "strides"))
+            stored = StoredTensor(dtype, item_bytes, tuple(sizes), tuple(strides), _offset(entry))
+            found[str(parameter)] = stored, memories[name]
+    return found
+
+
 def _from_archive(archive: zipfile.ZipFile, path: Path) -> TorchProgram:
+    root, stem = _program_of(archive, path)
+    document = _json(archive, f"{root}/models/{stem}.json", path)
+    weights = f"{root}/data/weights/{stem}_weights_config.json"
+    config = _json(archive, weights, path)["config"] if weights in archive.namelist() else {}
+    storage = {str(parameter): f"{entry['path_name']}:{_offset(entry)}" for parameter, entry in config.items()}
+    return _program(document, storage, path)
+
+
+def _program_of(archive: zipfile.ZipFile, path: Path) -> tuple[str, str]:
+    """Return the folder of the archive, and the name of the one program in it."""
     names = archive.namelist()
     if len(names) > _MAX_ENTRIES:
         raise InvalidFileError(f"{path}: an archive of {len(names)} parts; {_MAX_ENTRIES} are the limit")
@@ -65,12 +138,7 @@ def _from_archive(archive: zipfile.ZipFile, path: Path) -> TorchProgram:
         )
     if len(programs) > 1:
         raise InvalidFileError(f"{path}: {len(programs)} programs in it; one is expected")
-    root, stem = programs[0].split("/models/")[0], programs[0].split("/")[-1].removesuffix(".json")
-    document = _json(archive, programs[0], path)
-    weights = f"{root}/data/weights/{stem}_weights_config.json"
-    config = _json(archive, weights, path)["config"] if weights in names else {}
-    storage = {str(parameter): f"{entry['path_name']}:{_offset(entry)}" for parameter, entry in config.items()}
-    return _program(document, storage, path)
+    return programs[0].split("/models/")[0], programs[0].split("/")[-1].removesuffix(".json")
 
 
 def _offset(entry: Any) -> int:
@@ -170,28 +238,39 @@ def _node(node: Any) -> TorchNode:
     stack = str(metadata.get("nn_module_stack", "")).split(";")[-1]
     # "key,path,class"; a path has no comma, a class may
     parts = stack.split(",")
-    outputs: list[str] = []
-    for each in node["outputs"]:
-        _outputs(each, outputs)
+    outputs, elements = _outputs(node["outputs"])
     return TorchNode(
         name=str(node.get("name") or (outputs[0] if outputs else node["target"])),
         target=str(node["target"]).removeprefix("torch.ops."),
         module=parts[1] if len(parts) > 1 else "",
         arguments={str(each["name"] or f"arg{at}"): _value(each["arg"]) for at, each in enumerate(node["inputs"])},
-        outputs=tuple(outputs),
+        outputs=outputs,
+        elements=elements,
     )
 
 
-def _outputs(argument: Any, found: list[str]) -> None:
+def _outputs(returned: Any) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the names of what a call returns, and where each stands if it returns several values or a list."""
+    found = [_returned(each) for each in returned]
+    if len(found) == 1 and isinstance(found[0], str):
+        return (found[0],), ()
+    is_nested = len(found) > 1 and any(isinstance(each, list) for each in found)  # a list among others: no place
+    flat = [name for each in found for name in (each if isinstance(each, list) else [each])]
+    named = [(-1 if is_nested else at, name) for at, name in enumerate(flat) if name is not None]
+    return tuple(name for _, name in named), tuple(at for at, _ in named)
+
+
+def _returned(argument: Any) -> str | list[str | None] | None:
     ((kind, value),) = argument.items()
     if kind == "as_tensor":
-        found.append(str(value["name"]))
-    elif kind == "as_tensors":
-        found += [str(each["name"]) for each in value]
-    elif kind == "as_optional_tensors":
-        found += [str(each["as_tensor"]["name"]) for each in value if "as_tensor" in each]
-    elif kind in ("as_sym_int", "as_sym_bool", "as_sym_float") and "as_name" in value:
-        found.append(str(value["as_name"]))
+        return str(value["name"])
+    if kind == "as_tensors":
+        return [str(each["name"]) for each in value]
+    if kind == "as_optional_tensors":
+        return [str(each["as_tensor"]["name"]) if "as_tensor" in each else None for each in value]
+    if kind in ("as_sym_int", "as_sym_bool", "as_sym_float") and "as_name" in value:
+        return str(value["as_name"])
+    return None
 
 
 def _value(argument: Any) -> Any:
@@ -214,8 +293,14 @@ def _value(argument: Any) -> Any:
             return Ref(str(value["as_name"])) if "as_name" in value else next(iter(value.values()))
         case "as_sym_ints" | "as_sym_bools" | "as_sym_floats":
             return [Ref(str(each["as_name"])) if "as_name" in each else next(iter(each.values())) for each in value]
-        case "as_int" | "as_float" | "as_bool" | "as_string" | "as_scalar_type":
+        case "as_int" | "as_float" | "as_bool" | "as_string":
             return value
+        case "as_scalar_type":
+            return Special("dtype", _DTYPES[int(value)][0])
+        case "as_layout" | "as_memory_format":
+            return Special(kind.removeprefix("as_"), _NAMES[kind][int(value)])
+        case "as_device":
+            return Special("device", str(value["type"]))
         case "as_ints" | "as_floats" | "as_bools" | "as_strings" | "as_int_lists" | "as_float_lists":
             return list(value)
     return kind

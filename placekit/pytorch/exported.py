@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from placekit.errors import SolverUnavailableError, UnsupportedProblemError
-from placekit.pytorch.program import Ref, Size, TorchNode, TorchProgram, TorchTensor, held_bytes
+from placekit.pytorch.program import Ref, Size, Special, TorchNode, TorchProgram, TorchTensor, held_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -107,14 +107,16 @@ def program_of(exported: torch.export.ExportedProgram, name: str) -> TorchProgra
                 inputs.append(node.name)
         elif node.op == "call_function" and not (_is_getitem(node) and _is_multiple(node.args[0])):
             outputs: tuple[str, ...] = (node.name,)
+            places: tuple[int, ...] = ()
             if _is_multiple(node):
                 named = elements.get(node.name, {})
                 outputs = tuple(named.get(at, f"{node.name}#{at}") for at in range(len(value)))
                 for each, part in zip(outputs, value, strict=True):
                     if _is_tensor(part):
                         tensors[each] = _tensor(part, hints)
-                outputs = tuple(each for each in outputs if each in tensors)
-            nodes.append(TorchNode(node.name, _target(node.target), _module(node), _arguments(node), outputs))
+                places = tuple(at for at, each in enumerate(outputs) if each in tensors)
+                outputs = tuple(outputs[at] for at in places)
+            nodes.append(TorchNode(node.name, _target(node.target), _module(node), _arguments(node), outputs, places))
     user_outputs = [each for each in signature.user_outputs if isinstance(each, str)]
     pointers = _storage(exported)
     storage = {path: pointers.get(path, path) for path in lifted.values()}
@@ -191,6 +193,9 @@ def _plain(value: Any) -> Any:
         return Ref(value.name)
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
+    kind = type(value).__name__
+    if kind in ("dtype", "layout", "memory_format", "device"):
+        return Special(kind, str(value.type if kind == "device" else value).removeprefix("torch."))
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 

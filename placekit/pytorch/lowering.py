@@ -16,7 +16,7 @@ from placekit.pytorch.ops import count_operator
 from placekit.pytorch.program import Ref, TorchNode, TorchProgram, operator_name
 from placekit.pytorch.state import Memory
 
-__all__ = ["Lowered", "lower"]
+__all__ = ["NO_NODE", "Lowered", "lower"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +39,10 @@ class Lowered:
         Bytes of all parameters that are read, one memory once.
     unknown
         Number of calls by operator that no table knows.
+    in_place
+        Indices of the nodes whose change of memory is seen by others; every other call may work on a copy.
+    states
+        Paths of the buffers that the program changes.
     """
 
     program: TorchProgram
@@ -48,6 +52,8 @@ class Lowered:
     node_of_op: tuple[int, ...]
     parameter_bytes: float
     unknown: Mapping[str, int]
+    in_place: frozenset[int]
+    states: frozenset[str]
 
 
 NO_NODE = -1
@@ -79,6 +85,8 @@ def lower(program: TorchProgram, where: Path) -> Lowered:
         node_of_op=tuple(lowering.nodes),
         parameter_bytes=sum(program.storage_bytes[key] for key in lowering.read_storage),
         unknown=lowering.unknown,
+        in_place=lowering.memory.seen_changes,
+        states=lowering.memory.states | set(program.mutations.values()),
     )
 
 
@@ -104,7 +112,7 @@ class _Lowering:
         self._tensors: list[str] = []
         self._readers: dict[str, dict[int, None]] = {}
         self._used: dict[str, int] = {}
-        self._memory = Memory(program)
+        self.memory = Memory(program)
         self._states: list[list[int]] = []
 
     def run(self) -> None:
@@ -120,7 +128,7 @@ class _Lowering:
             (buffer, self._add(f"{buffer}.assign", "Assign", buffer.rpartition(".")[0], 0.0, (name,), ()))
             for name, buffer in program.mutations.items()
         ]
-        self._states = self._memory.states(assigned)
+        self._states = self.memory.bound_together(assigned)
 
     def _call(self, index: int, node: TorchNode) -> None:
         if node.target.startswith("higher_order."):
@@ -142,12 +150,12 @@ class _Lowering:
         is_view = counted.op_type == "View"
         if is_view and refs and all(ref in self._storage for ref in refs):
             self._storage |= dict.fromkeys(made, self._storage[refs[0]])
-            self._memory.viewed(refs[0], made)
+            self.memory.viewed(refs[0], made)
             return
         if not counted.is_known:
             self.unknown[node.target] = self.unknown.get(node.target, 0) + 1
         op = self._add(_op_name(node), counted.op_type, node.module, counted.flops, refs, made, index)
-        self._memory.called(node, op, refs, made, is_view=is_view)
+        self.memory.called(index, node, op, refs, made, is_view=is_view)
 
     def _read(self, node: TorchNode) -> list[str]:
         """Return the tensors and parameters that a call reads; of memory that was changed in place, the change, too."""
@@ -155,7 +163,7 @@ class _Lowering:
         for ref in node.refs():
             if ref in self._producer or ref in self._storage:
                 found[ref] = None
-                change = self._memory.change_after(ref, self._producer.get(ref, -1))
+                change = self.memory.change_after(ref, self._producer.get(ref, -1))
                 if change is not None:
                     found[change] = None
         return list(found)

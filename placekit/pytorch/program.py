@@ -18,7 +18,17 @@ from typing import Any, Self, TypeAlias
 
 from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError, UnsupportedProblemError
 
-__all__ = ["Ref", "Size", "TorchNode", "TorchProgram", "TorchTensor", "evaluate_size", "held_bytes", "operator_name"]
+__all__ = [
+    "Ref",
+    "Size",
+    "Special",
+    "TorchNode",
+    "TorchProgram",
+    "TorchTensor",
+    "evaluate_size",
+    "held_bytes",
+    "operator_name",
+]
 
 Size: TypeAlias = int | str
 """A dimension: a number, or an expression of symbols."""
@@ -28,6 +38,22 @@ Size: TypeAlias = int | str
 class Ref:
     """An argument of a node that is a value of the program: its name."""
 
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """An argument that is a value of one of torch's own types.
+
+    Parameters
+    ----------
+    kind
+        ``"dtype"``, ``"layout"``, ``"memory_format"`` or ``"device"``.
+    name
+        Torch's name without the module: ``"float32"``; of a device its type.
+    """
+
+    kind: str
     name: str
 
 
@@ -73,9 +99,11 @@ class TorchNode:
     module
         Path of the module that calls it, for example ``"layers.0.mlp.up"``; empty at the top.
     arguments
-        Value by name of the operator's argument: numbers, texts, `Ref` for tensors, lists of such.
+        Value by name of the operator's argument: numbers, texts, `Ref` for tensors, `Special`, lists of such.
     outputs
         Names of the tensors that it makes, in order; those that are None in torch are left out.
+    elements
+        Where each of `outputs` stands in the sequence that the call returns; empty if it returns one value.
     """
 
     name: str
@@ -83,6 +111,7 @@ class TorchNode:
     module: str
     arguments: Mapping[str, Any]
     outputs: tuple[str, ...]
+    elements: tuple[int, ...] = ()
 
     def refs(self) -> list[str]:
         """Return the values that it reads, in order, one of several readings each."""

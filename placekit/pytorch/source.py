@@ -21,8 +21,11 @@ from placekit.errors import InvalidFileError, InvalidGraphError, UnsupportedProb
 from placekit.io.model import ModelInput, ModelSource
 from placekit.pytorch.archive import read_archive
 from placekit.pytorch.exported import export_module, program_of
-from placekit.pytorch.lowering import lower
+from placekit.pytorch.lowering import Lowered, lower
+from placekit.pytorch.module import Builder
+from placekit.pytorch.needs import require_torch
 from placekit.pytorch.program import TorchProgram
+from placekit.pytorch.weights import check_weights, load_weights
 
 if TYPE_CHECKING:
     import openvino
@@ -50,15 +53,51 @@ class TorchSource(ModelSource):
         ``[num_ops]`` path of the module that every op is called by; empty for inputs, outputs and the top.
     unknown_operators
         Operators that no table knows, with the number of their calls; each counts one operation per output element.
+    lowered
+        The program that the ops come from.
+    held
+        Its tensors by path, of a module in memory; those of a file are read when they are needed.
     """
 
     parameter_bytes: float = 0.0
     module_of_op: tuple[str, ...] = ()
     unknown_operators: Mapping[str, int] = field(default_factory=dict)
+    lowered: Lowered | None = None
+    held: Mapping[str, torch.Tensor] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         kind, values = super().__reduce__()
-        return (kind, (*values, self.parameter_bytes, self.module_of_op, dict(self.unknown_operators)))
+        return (
+            kind,
+            (
+                *values,
+                self.parameter_bytes,
+                self.module_of_op,
+                dict(self.unknown_operators),
+                self.lowered,
+                None if self.held is None else dict(self.held),
+            ),
+        )
+
+    def builder(self) -> Builder:
+        """Return what builds modules that torch runs, of the whole program or of parts.
+
+        Raises
+        ------
+        InvalidFileError
+            The file is gone, has changed since it was read, or holds weights that are not opened.
+        SolverUnavailableError
+            torch is not installed.
+        """
+        require_torch(f"running {self.path}")
+        assert self.lowered is not None  # every reader sets it
+        held = self.held
+        if held is None:
+            if read_pt2(self.path, self.shapes).content_hash != self.content_hash:
+                raise InvalidFileError(f"{self.path}: the file has changed since it was read; read the model again")
+            held = load_weights(self.path)
+        check_weights(self.lowered.program, held, self.path)
+        return Builder(self.lowered, held)
 
     def load(self) -> openvino.Model:
         """Refuse: OpenVINO does not run it.
@@ -69,8 +108,8 @@ class TorchSource(ModelSource):
             Always.
         """
         raise UnsupportedProblemError(
-            f"{self.path}: a PyTorch program; OpenVINO does not run it. Use analytic costs (--costs analytic), or "
-            "convert the model: openvino.save_model(openvino.convert_model(module, example_input=inputs), 'model.xml')"
+            f"{self.path}: a PyTorch program; OpenVINO does not run it. Convert the model: "
+            "openvino.save_model(openvino.convert_model(module, example_input=inputs), 'model.xml')"
         )
 
 
@@ -118,7 +157,8 @@ def read_torch(
     if not hasattr(module, "graph_signature"):
         exported = export_module(exported, example_args, example_kwargs, dynamic_shapes)
     title = name or ("program" if exported is module else type(module).__name__)
-    return source_of_program(program_of(exported, title), shapes)
+    held = {**exported.state_dict, **exported.constants}
+    return source_of_program(program_of(exported, title), shapes, held=held)
 
 
 def read_pt2(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) -> TorchSource:
@@ -147,7 +187,10 @@ def read_pt2(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None
 
 
 def source_of_program(
-    program: TorchProgram, shapes: Mapping[str, Sequence[int]] | None = None, path: Path | None = None
+    program: TorchProgram,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    path: Path | None = None,
+    held: Mapping[str, torch.Tensor] | None = None,
 ) -> TorchSource:
     """Return the op graph of a program; see the module docstring.
 
@@ -162,7 +205,9 @@ def source_of_program(
     if lowered.unknown:
         told = ", ".join(f"{target} ({count})" for target, count in sorted(lowered.unknown.items()))
         _LOGGER.warning("%s: operators without a count, one operation per output element each: %s", where, told)
-    digest = hashlib.blake2b(f"{lowered.graph.content_hash}{sorted(given.items())}".encode(), digest_size=16)
+    calls = [(each.target, sorted(each.arguments.items()), each.outputs) for each in program.nodes]
+    content = f"{lowered.graph.content_hash}{sorted(given.items())}{calls}"
+    digest = hashlib.blake2b(content.encode(), digest_size=16)
     tensors = lowered.program.tensors
     return TorchSource(
         graph=lowered.graph,
@@ -179,4 +224,6 @@ def source_of_program(
         parameter_bytes=lowered.parameter_bytes,
         module_of_op=lowered.module_of_op,
         unknown_operators=lowered.unknown,
+        lowered=lowered,
+        held=held,
     )

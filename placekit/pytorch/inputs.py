@@ -1,0 +1,75 @@
+"""Seeded inputs on which a program can be run without having its data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from placekit.errors import UnsupportedProblemError
+from placekit.pytorch.needs import require_torch
+from placekit.pytorch.program import Ref, TorchProgram, operator_name
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["random_inputs"]
+
+_TRANSPARENT = frozenset({"to", "view", "reshape", "unsqueeze", "squeeze", "_to_copy", "flatten"})
+_DEFAULT_BOUND = 2
+"""Integers without a known use are 0 or 1: valid as ids of any table, types of tokens, masks and flags."""
+
+
+def random_inputs(program: TorchProgram, seed: int = 0) -> list[torch.Tensor]:
+    """Return one tensor per input of a bound program, in its order.
+
+    Real numbers are standard normal. Integers that look up rows of an embedding are uniform over its rows; other
+    integers are 0 or 1; booleans, and integers whose name says mask, are 1.
+
+    Parameters
+    ----------
+    program
+        The program, all sizes bound.
+    seed
+        Seed of the numbers.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        An input of a type that has no random numbers.
+    SolverUnavailableError
+        torch is not installed.
+    """
+    torch = require_torch(f"running {program.name!r}")
+    generator = torch.Generator().manual_seed(seed)
+    found = []
+    for name in program.inputs:
+        meta = program.tensors[name]
+        dtype = getattr(torch, meta.dtype)
+        if dtype.is_floating_point or dtype.is_complex:
+            draw = torch.complex64 if dtype.is_complex else torch.float32
+            found.append(torch.randn(meta.shape, generator=generator, dtype=draw).to(dtype))
+        elif dtype == torch.bool or "mask" in name.lower():
+            found.append(torch.ones(meta.shape, dtype=dtype))
+        else:
+            try:
+                bound = min(_table_size(program, name), torch.iinfo(dtype).max)
+                found.append(torch.randint(0, bound, meta.shape, generator=generator).to(dtype))
+            except (TypeError, RuntimeError) as error:
+                raise UnsupportedProblemError(
+                    f"model {program.name!r}: input {name!r} of type {meta.dtype} has no random numbers: {error}"
+                ) from None
+    return found
+
+
+def _table_size(program: TorchProgram, name: str) -> int:
+    """Return the number of rows of the smallest embedding that is looked up by an input's values."""
+    same = {name}
+    sizes = []
+    for node in program.nodes:
+        operator = operator_name(node.target)
+        first = next(iter(node.arguments.values()), None)
+        if operator in _TRANSPARENT and isinstance(first, Ref) and first.name in same:
+            same |= set(node.outputs)
+        table, indices = node.arguments.get("weight"), node.arguments.get("indices")
+        if operator == "embedding" and isinstance(indices, Ref) and indices.name in same and isinstance(table, Ref):
+            sizes.append(program.tensors[table.name].shape[0])
+    return max(min(sizes), 1) if sizes else _DEFAULT_BOUND
