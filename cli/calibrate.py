@@ -78,7 +78,7 @@ def calibrate(
         seed=seed,
     )
     source = read_source(model, shape)
-    chosen = PlatformChoice(device, platform, groups, precision).resolve()
+    chosen = PlatformChoice(device, platform, groups, precision).resolve(source)
     problem = source.problem(chosen.platform, cost_table(source, chosen, costs))
     with StepBar() as bar:
         measured = measure_splits(

@@ -67,7 +67,7 @@ def export(
     target = output or Path(f"{model.stem}.hetero.json" if hetero else f"{model.stem}.bundle")
     _refuse_overwriting(target, (model, placement))
     source = read_source(model, shape)
-    devices = PlatformChoice(device, platform, groups, precision).of_answer(placement).resolve().platform
+    devices = PlatformChoice(device, platform, groups, precision).of_answer(placement).resolve(source).platform
     placed = read_placed(placement, source.graph, devices, default_device)
     plan = plan_stages(source, placed, devices)
     if hetero:

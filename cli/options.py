@@ -35,13 +35,18 @@ __all__ = [
     "parse_params",
 ]
 
-ModelArgument = Annotated[Path, typer.Argument(help="OpenVINO IR (.xml) or ONNX file.", show_default=False)]
+ModelArgument = Annotated[
+    Path, typer.Argument(help="OpenVINO IR (.xml), ONNX, or a PyTorch program (.pt2).", show_default=False)
+]
 DefaultDeviceOption = Annotated[
     str | None,
     typer.Option("--default-device", metavar="NAME", help="Device of the ops that the placement file leaves out."),
 ]
 DevicesOption = Annotated[
-    str | None, typer.Option("--device", "-d", metavar="CPU,GPU", help="OpenVINO devices, separated by commas.")
+    str | None,
+    typer.Option(
+        "--device", "-d", metavar="CPU,GPU", help="Devices by OpenVINO's names; of torch for a .pt2: cpu,cuda:0."
+    ),
 ]
 PlatformOption = Annotated[
     Path | None, typer.Option("--platform", metavar="FILE", help="Platform file (TOML): devices, memory, links.")

@@ -11,6 +11,7 @@ from placekit.cli.options import parse_pairs
 from placekit.errors import InvalidProblemError, UnknownNameError
 
 if TYPE_CHECKING:
+    from placekit.io.model import ModelSource
     from placekit.io.platform_toml import PlatformFile
     from placekit.platform import Platform
 
@@ -24,7 +25,7 @@ class PlatformChoice:
     Parameters
     ----------
     devices
-        OpenVINO devices, separated by commas.
+        Devices by the names of OpenVINO, or of torch for its programs, separated by commas.
     file
         Platform file.
     groups
@@ -103,8 +104,13 @@ class PlatformChoice:
         """True if the user chose devices in any way."""
         return any(value is not None for value in (self.devices, self.file, self.groups, self.precision))
 
-    def resolve(self) -> PlatformFile:
-        """Return the chosen platform; without a choice all OpenVINO devices, or two groups of cores on a plain CPU.
+    def resolve(self, source: ModelSource | None = None) -> PlatformFile:
+        """Return the chosen platform; without a choice all devices, or two groups of cores on a plain CPU.
+
+        Parameters
+        ----------
+        source
+            The model: a PyTorch program runs on torch's devices, all others on OpenVINO's.
 
         Raises
         ------
@@ -117,6 +123,7 @@ class PlatformChoice:
             return read_platform(self.file)
         from placekit.cost_models.openvino.devices import PRECISIONS, core_groups, default_platform
         from placekit.cost_models.openvino.devices import platform_from_devices as from_devices
+        from placekit.pytorch.source import TorchSource
 
         precisions = (self.precision or "f32").split(",")
         for each in precisions:
@@ -131,6 +138,15 @@ class PlatformChoice:
                 )
             count = None if self.groups is None else int(self.groups)
             return PlatformFile(core_groups(count, precision=precisions if len(precisions) > 1 else precisions[0]))
+        if isinstance(source, TorchSource):
+            from placekit.cost_models.pytorch import devices as of_torch
+
+            if precisions[0] != "f32":
+                raise InvalidProblemError(
+                    f"--precision {self.precision}: a PyTorch program computes in the types that it was exported with"
+                )
+            named = self.devices
+            return PlatformFile(of_torch.default_platform() if named is None else of_torch.platform_from_devices(named))
         if self.devices is not None:
             return PlatformFile(from_devices(self.devices, precision=precisions[0]))
         return PlatformFile(default_platform(precision=precisions[0]))

@@ -64,7 +64,7 @@ def profile(
     target = output or Path(f"{model.stem}.costs.json")
     check_writable(target)
     source = read_source(model, shape)
-    devices = PlatformChoice(device, platform, groups, precision).resolve().platform
+    devices = PlatformChoice(device, platform, groups, precision).resolve(source).platform
     measure = Profiled(
         repetitions=repetitions,
         on_noise="refuse" if refuse_noise else "flag",

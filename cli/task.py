@@ -150,7 +150,7 @@ def _from_model(path: Path, options: TaskOptions) -> tuple[Problem, dict[str, st
     pins = parse_pairs("--pin", options.pins, PIN_FORM)
     objective, contiguity = options.objective.objective(), options.objective.contiguity_or_none()
     chosen = {"contiguity": contiguity} | ({"objective": objective} if objective else {})
-    platform = options.platform.resolve()
+    platform = options.platform.resolve(source)
     platform = replace(platform, platform=limit_memory(platform.platform, options.memory))
     for pattern, device in pins.items():  # what is wrong is said before minutes of measuring
         matching_ops(source.graph, pattern)

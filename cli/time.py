@@ -98,7 +98,7 @@ def time(
         seed=seed,
     )
     source = read_source(model, shape)
-    chosen = PlatformChoice(device, platform, groups, precision).of_answer(placement).resolve()
+    chosen = PlatformChoice(device, platform, groups, precision).of_answer(placement).resolve(source)
     placed = read_placed(placement, source.graph, chosen.platform, default_device)
     problem = source.problem(chosen.platform, cost_table(source, chosen, costs))
     checked = _checked(source, placed, chosen.platform, how, seed) if check else None

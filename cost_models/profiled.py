@@ -1,9 +1,10 @@
-"""Costs measured on this machine through OpenVINO.
+"""Costs measured on this machine, through OpenVINO or torch.
 
 Every kind of device of the platform is measured once, on the cores, threads and precision of its first device, and
-kinds with the same configuration share one measurement. The CPU is measured with OpenVINO's profiling counters inside
+kinds with the same configuration share one measurement. OpenVINO measures the CPU with its profiling counters inside
 the whole model, other devices with one submodel per fused group (:mod:`placekit.cost_models.openvino.counters` and
-:mod:`~placekit.cost_models.openvino.submodels`).
+:mod:`~placekit.cost_models.openvino.submodels`). Torch runs every distinct op by itself
+(:mod:`placekit.cost_models.pytorch.profile`).
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.stage_costs import STAGE_OVERHEAD
 from placekit.costs import CostTable
-from placekit.errors import DeviceUnavailableError, InvalidProblemError, ProfileError, UnsupportedProblemError
+from placekit.errors import InvalidProblemError, ProfileError, UnsupportedProblemError
 from placekit.graph import OpGraph
 from placekit.platform import Device, Link, Platform
 
 if TYPE_CHECKING:
     import openvino
 
+    from placekit.cost_models.backend import Backend
     from placekit.io.model import ModelSource
 
 __all__ = ["Profiled"]
@@ -60,7 +62,8 @@ class Profiled:
     the other members have 0; ``CostTable.op_group`` names the groups, so only the sum per group means something.
     Groups of kinds that fuse differently are joined until all kinds agree.
 
-    Times of the CPU add up to a whole inference, of which the counters miss up to a tenth.
+    Times of the CPU add up to a whole inference, of which the counters miss up to a tenth. Of a PyTorch program every
+    op is a group of its own, and the times of every device add up to a run of the whole module.
 
     An op's memory is its weights plus its output tensors. A tensor's transfer time comes from the link of the kind:
     given by the platform, else measured; a host has none, but converts some tensors where they enter or leave, which is
@@ -72,7 +75,7 @@ class Profiled:
     repetitions
         Least number of measured inferences; times are medians.
     method
-        ``"counters"``, ``"submodels"``, or ``"auto"``: counters on the CPU, submodels elsewhere.
+        OpenVINO only: ``"counters"``, ``"submodels"``, or ``"auto"``: counters on the CPU, submodels elsewhere.
     on_noise
         What to do with a measurement that other load disturbed: ``"flag"`` it in the provenance, or ``"refuse"``.
     max_foreign_load
@@ -138,7 +141,7 @@ class Profiled:
         source
             A model with static shapes that was read from a file.
         platform
-            Devices that this machine has, each with its OpenVINO device string.
+            Devices that this machine has, each with its OpenVINO device string, or torch's as the property ``torch``.
         progress
             Called with (done, total, label) as work goes on.
 
@@ -161,9 +164,10 @@ class Profiled:
                 "model file"
             )
         source.require_static()
+        backend = self._backend(source)
         devices = [platform.devices[platform.devices_of_kind(kind)[0]] for kind in range(len(platform.kinds))]
         for device in devices:
-            self._require(device)
+            backend.require(device)
         keys = [ProfileCache.key(self._key_parts(source, device)) for device in devices]
         measured: dict[str, KindProfile] = {}
         for device, key in zip(devices, keys, strict=True):
@@ -174,7 +178,7 @@ class Profiled:
         graph = source.graph
         op_group = join_groups(graph, [profile.op_group for profile in profiles])
         columns = [on_anchors(graph, profile, op_group) for profile in profiles]
-        links = [self._link(device, platform) for device in devices]
+        links = [self._link(device, platform, backend) for device in devices]
         transfers = [
             _tensor_time_s(graph, profile) if link is None else link.time_s(graph.tensor_bytes)
             for profile, (link, _) in zip(profiles, links, strict=True)
@@ -192,7 +196,7 @@ class Profiled:
                 "source": "profiled",
                 "model": graph.name,
                 "content_hash": source.content_hash,
-                "openvino": _openvino_version(),
+                backend.name: backend.version,
                 "cpu": _cpu_name(),
                 "num_groups": int(op_group.max()) + 1,
                 "noisy": any(profile.meta["noisy"] for profile in profiles),
@@ -204,55 +208,34 @@ class Profiled:
             },
         )
 
-    def _core(self) -> openvino.Core:
-        from placekit.cost_models.openvino.devices import shared_core
+    def _backend(self, source: ModelSource) -> Backend:
+        """Return the framework that runs `source`."""
+        from placekit.pytorch.source import TorchSource
 
-        return self.core or shared_core()
+        if isinstance(source, TorchSource):
+            from placekit.cost_models.pytorch.backend import TorchBackend
 
-    def _require(self, device: Device) -> None:
-        from placekit.cost_models.openvino.devices import require_device
+            return TorchBackend()
+        from placekit.cost_models.openvino.backend import OpenVinoBackend
 
-        if device.openvino is None:
-            raise DeviceUnavailableError(
-                f"device {device.name!r} of kind {device.kind!r} names no OpenVINO device, so it cannot be measured; "
-                "use analytic costs, or give it one"
-            )
-        require_device(device.openvino, self._core())
-
-    def _method(self, device: Device) -> str:
-        """Return how `device` is measured.
-
-        Raises
-        ------
-        ProfileError
-            Counters were asked for on a device where they do not mean what they mean on the CPU.
-        """
-        on_cpu = device.openvino == "CPU"
-        if self.method == "counters" and not on_cpu:
-            raise ProfileError(
-                f"device {device.name!r} ({device.openvino}) cannot be measured with counters, which are understood "
-                "for the CPU only; use submodels"
-            )
-        if self.method != "auto":
-            return self.method
-        return "counters" if on_cpu else "submodels"
+        return OpenVinoBackend(self.method, self.core)
 
     def _key_parts(self, source: ModelSource, device: Device) -> dict[str, Any]:
         """Return everything that a measurement of `source` on `device` depends on."""
         from placekit.cost_models.openvino.machine import usable_cores
 
+        backend = self._backend(source)
         core_types = {core.cpu: core.core_type for core in usable_cores()}
         return {
             "schema": _SCHEMA,
             "content_hash": source.content_hash,
             "inputs": [[each.name, list(each.shape), each.dtype] for each in source.inputs],
-            "openvino": _openvino_version(),
+            backend.name: backend.version,
             "cpu": _cpu_name(),
-            "device": device.openvino,
-            "hardware": str(self._core().get_property(device.openvino, "FULL_DEVICE_NAME")),
+            **backend.device_facts(device),
             "properties": dict(device.properties),
             "core_types": sorted(core_types.get(core, "") for core in device.cores),
-            "method": self._method(device),
+            "method": backend.method(device),
             "repetitions": self.repetitions,
             "seed": self.seed,
         }
@@ -294,29 +277,16 @@ class Profiled:
         The circumstances are those of the quietest attempt. One that nothing disturbed is not merged with an earlier
         one: it stands for itself, as it would have with an empty cache.
         """
-        from placekit.cost_models.openvino.counters import profile_counters
-        from placekit.cost_models.openvino.hand_over import with_hand_over
         from placekit.cost_models.openvino.machine import running_on
         from placekit.cost_models.openvino.noise import LoadMeter
-        from placekit.cost_models.openvino.submodels import profile_submodels
 
-        measure = profile_counters if self._method(device) == "counters" else profile_submodels
-        model = source.load()
+        backend = self._backend(source)
         best = earlier
         for attempt in range(1, self.noise_retries + 2):
             with running_on(device.cores), LoadMeter(device.cores) as meter:
-                profile = measure(
-                    self._core(),
-                    model,
-                    source.graph,
-                    device=device.openvino or device.name,
-                    properties=device.properties,
-                    repetitions=self.repetitions,
-                    seed=self.seed,
-                    progress=progress,
+                profile = backend.measure(
+                    source, device, repetitions=self.repetitions, seed=self.seed, progress=progress
                 )
-                if device.openvino == "CPU":
-                    profile = with_hand_over(self._core(), model, source.graph, device.properties, profile)
             reading = meter.reading
             profile = replace(profile, meta={**profile.meta, **self._circumstances(device, reading, source)})
             if reading.foreign_load <= self.max_foreign_load and profile.spread <= _UNSTEADY_SPREAD:
@@ -357,16 +327,14 @@ class Profiled:
             "cached": False,
         }
 
-    def _link(self, device: Device, platform: Platform) -> tuple[Link | None, str]:
+    def _link(self, device: Device, platform: Platform, backend: Backend) -> tuple[Link | None, str]:
         """Return the link of the kind of `device`, and where it comes from."""
-        from placekit.cost_models.openvino.transfer import measure_link
-
         given = platform.links.get(device.kind)
         if given is not None and not self.measure_links:
             return given, "given"
         if device.is_host and not self.measure_links:
             return None, "host"
-        return measure_link(device, self._core()), "measured"
+        return backend.link(device), "measured"
 
 
 def _is_old(profile: KindProfile) -> bool:
@@ -407,12 +375,6 @@ def _describe(link: Link | None, origin: str) -> dict[str, Any]:
         "latency_s": link.latency_s,
         "bandwidth_bytes_per_s": bandwidth if math.isfinite(bandwidth) else None,  # JSON knows no infinity
     }
-
-
-def _openvino_version() -> str:
-    import openvino
-
-    return str(openvino.__version__)
 
 
 def _cpu_name() -> str:

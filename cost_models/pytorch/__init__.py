@@ -1,0 +1,1 @@
+"""PyTorch programs on real devices: measured, and run."""

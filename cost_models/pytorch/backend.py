@@ -1,0 +1,67 @@
+"""Torch as a framework that measures; see :mod:`placekit.cost_models.pytorch.profile`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placekit.cost_models.openvino.transfer import TRANSFER_SIZES_BYTES, fit_link
+from placekit.cost_models.pytorch.devices import computing_with, hardware_name, torch_device
+from placekit.cost_models.pytorch.profile import profile_ops, time_calls
+from placekit.pytorch.needs import require_torch
+
+if TYPE_CHECKING:
+    from placekit.cost_models.base import Progress
+    from placekit.cost_models.kind_profile import KindProfile
+    from placekit.io.model import ModelSource
+    from placekit.platform import Device, Link
+
+__all__ = ["TorchBackend"]
+
+
+class TorchBackend:
+    """See :class:`~placekit.cost_models.backend.Backend`."""
+
+    name = "torch"
+
+    @property
+    def version(self) -> str:
+        """Version of torch."""
+        return str(require_torch("measuring a PyTorch program").__version__)
+
+    def require(self, device: Device) -> None:
+        """Raise unless torch has `device`."""
+        torch_device(device)
+
+    def method(self, device: Device) -> str:  # noqa: ARG002  # one way for all
+        """Return how devices are measured."""
+        return "ops"
+
+    def device_facts(self, device: Device) -> dict[str, Any]:
+        """Return what torch calls the device, the hardware, and the number of threads."""
+        name = torch_device(device)
+        return {"device": name, "hardware": hardware_name(name), "threads": len(device.cores)}
+
+    def measure(
+        self, source: ModelSource, device: Device, *, repetitions: int, seed: int, progress: Progress | None
+    ) -> KindProfile:
+        """Measure every op with as many threads as the device has cores."""
+        from placekit.pytorch.source import TorchSource
+
+        assert isinstance(source, TorchSource)
+        name = torch_device(device)
+        with computing_with(len(device.cores) if name == "cpu" else 0):
+            return profile_ops(source, name, repetitions=repetitions, seed=seed, progress=progress)
+
+    def link(self, device: Device) -> Link:
+        """Measure copies from host memory to the device and back, the mean of both; within host memory on a CPU."""
+        torch = require_torch("measuring a link")
+        name = torch_device(device)
+        times = []
+        for size in TRANSFER_SIZES_BYTES:
+            here = torch.ones(size // 4)
+            there = here.to(name, copy=True)
+            both = (lambda here=here: here.to(name, copy=True), lambda there=there: there.to("cpu", copy=True))
+            times.append(float(np.mean([np.median(time_calls([each], 9, name)) for each in both])))
+        return fit_link(TRANSFER_SIZES_BYTES, times)

@@ -1,0 +1,361 @@
+"""Seconds of every op of a PyTorch program on one device, each distinct op run by itself.
+
+1. The whole program runs once on seeded inputs, so that every call has arguments that make sense, and calls that are
+   the same are known: same operator, same numbers, tensors of the same types, shapes and strides.
+2. It runs again; where a call of a new kind comes, it is repeated: warm-up, then the median of the repetitions. Calls
+   that read weights take those of all layers in turn, because a layer finds its weights in memory and not in a cache.
+3. The whole module is timed, and the times of the ops are scaled to add up to it. What the scale was stands in the
+   meta data, with the sum before.
+
+On CUDA repetitions are timed by events on the stream, elsewhere by the clock after the device has been waited for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.cost_models.kind_profile import KindProfile
+from placekit.cost_models.pytorch.devices import synchronised
+from placekit.errors import ProfileError
+from placekit.pytorch.inputs import random_inputs
+from placekit.pytorch.lowering import Lowered
+from placekit.pytorch.module import NODE
+from placekit.pytorch.needs import require_torch
+from placekit.pytorch.state import is_in_place
+
+if TYPE_CHECKING:
+    from placekit.cost_models.base import Progress
+    from placekit.pytorch.source import TorchSource
+
+__all__ = ["profile_ops", "time_calls"]
+
+_WARM_UP = 2
+_LEAST_BATCH_S = 20e-6
+"""Shortest time of a repetition: shorter calls are repeated inside it, because the clock has a cost."""
+_MOST_PER_OP_S = 1.0
+"""After this time an op has been repeated enough, if that was three times."""
+_LEAST_REPETITIONS = 3
+_FAILURES = (RuntimeError, IndexError, ValueError, TypeError)
+_MAX_WEIGHTS = 32
+"""Layers whose weights take turns."""
+
+
+def profile_ops(
+    source: TorchSource, device: str, *, repetitions: int, seed: int, progress: Progress | None = None
+) -> KindProfile:
+    """Measure every op of `source` on the torch device `device`, with the threads that this thread computes with.
+
+    Parameters
+    ----------
+    source
+        The program.
+    device
+        ``"cpu"``, ``"cuda:0"``, ``"mps"``.
+    repetitions
+        Repetitions of every distinct op, and of the whole module.
+    seed
+        Seed of the inputs.
+    progress
+        Called with (done, total, label) as work goes on.
+
+    Returns
+    -------
+    KindProfile
+        Every op is a group of its own. An op that an accelerator does not have is not supported there.
+
+    Raises
+    ------
+    ProfileError
+        An op fails, or there is not enough memory; the message names its module.
+    PlacekitError
+        The program cannot be run here, see :meth:`TorchSource.builder`.
+    """
+    torch = require_torch("measuring")
+    lowered = source.lowered
+    assert lowered is not None
+    with torch.inference_mode():
+        module = source.builder().whole(device)
+        inputs = [each.to(device) for each in random_inputs(lowered.program, seed)]
+        walk = _Walk(lowered, module, device)
+        walk.run(inputs, walk.note)
+        done = 0
+
+        def measure(call: _Call) -> None:
+            nonlocal done
+            if call.key in walk.measured or call.key not in walk.calls_of:
+                return
+            walk.measured[call.key] = walk.measure(call, repetitions)
+            done += 1
+            if progress is not None:
+                progress(done, len(walk.calls_of) + 1, call.module)
+
+        walk.run(inputs, measure)
+        whole = np.zeros(0)
+        if walk.is_supported:
+            try:
+                # forward itself: calling a module of torch.fx prints its code when it fails
+                whole = time_calls([lambda: module.forward(*inputs)], repetitions, device)
+            except _FAILURES as error:
+                raise ProfileError(f"model {source.name!r} cannot be run again and again: {_first(error)}") from error
+        call_s = _call_s(source, device)
+    return _profile(lowered, walk, whole, call_s)
+
+
+def time_calls(calls: Sequence[Callable[[], Any]], repetitions: int, device: str = "cpu") -> NDArray[np.float64]:
+    """Return ``[<= repetitions]`` seconds of one call of each repetition; `calls` take turns.
+
+    Parameters
+    ----------
+    calls
+        What is called: the same work on different memory.
+    repetitions
+        Repetitions; fewer, but at least three, if they take more than a second together.
+    device
+        The torch device that the calls give work to.
+    """
+    wait = synchronised(device)
+    for each in range(_WARM_UP):
+        calls[each % len(calls)]()
+    wait()
+    start = time.perf_counter()
+    calls[_WARM_UP % len(calls)]()
+    wait()
+    one_s = max(time.perf_counter() - start, 1e-9)
+    batch = max(1, int(np.ceil(_LEAST_BATCH_S / one_s)))
+    clock = _cuda_seconds if device.startswith("cuda") else _host_seconds
+    times: list[float] = []
+    at = 0
+    begun = time.perf_counter()
+    while len(times) < repetitions:
+        if len(times) >= _LEAST_REPETITIONS and time.perf_counter() - begun > _MOST_PER_OP_S:
+            break
+        batch_calls = [calls[(at + each) % len(calls)] for each in range(batch)]
+        at += batch
+        times.append(clock(batch_calls, wait, device) / batch)
+    return np.array(times)
+
+
+def _host_seconds(calls: Sequence[Callable[[], Any]], wait: Callable[[], None], _device: str) -> float:
+    start = time.perf_counter()
+    for call in calls:
+        call()
+    wait()
+    return time.perf_counter() - start
+
+
+def _cuda_seconds(calls: Sequence[Callable[[], Any]], wait: Callable[[], None], device: str) -> float:
+    torch = require_torch("measuring")
+    with torch.cuda.device(device):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for call in calls:
+            call()
+        end.record()
+        wait()
+        return float(start.elapsed_time(end)) / 1e3
+
+
+def _call_s(source: TorchSource, device: str) -> float:
+    """Return the seconds that calling a module takes by itself: one that hands on what it is given."""
+    assert source.lowered is not None
+    torch = require_torch("measuring")
+    empty = torch.fx.symbolic_trace(torch.nn.Identity())
+    x = torch.zeros(1, device=device)
+    return float(np.median(time_calls([lambda: empty(x)], 9, device)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """A call of the whole module that is about to be made.
+
+    Parameters
+    ----------
+    node
+        The node of the module's graph.
+    index
+        Index of the program's node.
+    key
+        What it has in common with calls that are the same.
+    args, kwargs
+        Its arguments.
+    module
+        Path of the module that it comes from.
+    """
+
+    node: Any
+    index: int
+    key: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    module: str
+
+
+class _Walk:
+    """Runs a module call by call."""
+
+    def __init__(self, lowered: Lowered, module: Any, device: str) -> None:
+        self._torch = require_torch("measuring")
+        self._lowered = lowered
+        self._module = module
+        self._device = device
+        self._op_of_node = {node: op for op, node in enumerate(lowered.node_of_op)}
+        self._last_use = _last_uses(module.graph)
+        self.calls_of: dict[str, list[Any]] = {}  # by key: the nodes of the calls that are the same
+        self.ops_of: dict[str, list[int]] = {}
+        self.measured: dict[str, NDArray[np.float64] | None] = {}  # None: not supported
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether the device has all ops."""
+        return all(each is not None for each in self.measured.values())
+
+    def run(self, inputs: Sequence[Any], before: Callable[[_Call], None]) -> None:
+        """Run the module; `before` is told of every call that is one of an op."""
+        values: dict[Any, Any] = {}
+        given = iter(inputs)
+        map_arg = self._torch.fx.node.map_arg
+        for node in self._module.graph.nodes:
+            if node.op == "placeholder":
+                values[node] = next(given)
+            elif node.op == "get_attr":
+                values[node] = _attribute(self._module, node.target)
+            elif node.op == "call_function":
+                args = map_arg(node.args, values.__getitem__)
+                kwargs = map_arg(node.kwargs, values.__getitem__)
+                index = node.meta.get(NODE)
+                if index in self._op_of_node:
+                    before(self._call(node, index, args, kwargs))
+                values[node] = self._make(node, args, kwargs)
+            for each in self._last_use.get(node, ()):
+                values.pop(each, None)
+
+    def note(self, call: _Call) -> None:
+        """Take note of a call, so that those that are the same are known."""
+        self.calls_of.setdefault(call.key, []).append(call.node)
+        self.ops_of.setdefault(call.key, []).append(self._op_of_node[call.index])
+
+    def measure(self, call: _Call, repetitions: int) -> NDArray[np.float64] | None:
+        """Return ``[repetitions]`` seconds of a call; None if the device does not have it."""
+        target = call.node.target
+        args = list(call.args)
+        if is_in_place(self._lowered.program.nodes[call.index]) and call.index in self._lowered.in_place:
+            args[0] = args[0].clone()  # what is repeated must not change the program's own
+        calls: list[Callable[[], Any]] = []
+        for weights in self._weights_in_turn(call):
+            own = tuple(weights.get(at, each) for at, each in enumerate(args))
+            calls.append(lambda own=own: target(*own, **call.kwargs))  # type: ignore[misc]  # bound in the loop
+        try:
+            return time_calls(calls, repetitions, self._device)
+        except NotImplementedError as error:
+            if self._device == "cpu":
+                raise self._failed(call.index, error) from error
+            return None
+        except _FAILURES as error:
+            raise self._failed(call.index, error) from error
+
+    def _weights_in_turn(self, call: _Call) -> list[dict[int, Any]]:
+        """Return the weights that the calls of the same kind read, by their places among the arguments."""
+        found = [
+            {
+                at: _attribute(self._module, each.target)
+                for at, each in enumerate(node.args)
+                if getattr(each, "op", "") == "get_attr"
+            }
+            for node in self.calls_of[call.key][:_MAX_WEIGHTS]
+        ]
+        return found if found[0] and call.index not in self._lowered.in_place else [{}]
+
+    def _call(self, node: Any, index: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call:
+        key = f"{node.target}{self._described(args)}{self._described(dict(kwargs))}"
+        return _Call(node, index, key, args, kwargs, self._lowered.program.nodes[index].module)
+
+    def _described(self, value: Any) -> Any:
+        if isinstance(value, self._torch.Tensor):
+            return f"{value.dtype}{list(value.shape)}{list(value.stride())}"
+        if isinstance(value, list | tuple):
+            return [self._described(each) for each in value]
+        if isinstance(value, dict):
+            return {name: self._described(each) for name, each in sorted(value.items())}
+        return value
+
+    def _make(self, node: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Make a call; on the CPU if the device does not have it."""
+        try:
+            return node.target(*args, **kwargs)
+        except NotImplementedError as error:
+            if self._device == "cpu":
+                raise self._failed(node.meta.get(NODE, 0), error) from error
+            tree_map = self._torch.utils._pytree.tree_map
+            args, kwargs = (tree_map(self._to("cpu"), each) for each in (args, dict(kwargs)))
+            return tree_map(self._to(self._device), node.target(*args, **kwargs))
+        except _FAILURES as error:
+            raise self._failed(node.meta.get(NODE, 0), error) from error
+
+    def _to(self, device: str) -> Callable[[Any], Any]:
+        return lambda value: value.to(device) if isinstance(value, self._torch.Tensor) else value
+
+    def _failed(self, index: int, error: Exception) -> ProfileError:
+        node = self._lowered.program.nodes[index]
+        where = f"module {node.module!r}" if node.module else "the program"
+        return ProfileError(f"{where}: {node.target} does not run on {self._device}: {_first(error)}")
+
+
+def _first(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _attribute(module: Any, path: str) -> Any:
+    for each in path.split("."):
+        module = getattr(module, each)
+    return module
+
+
+def _last_uses(graph: Any) -> dict[Any, list[Any]]:
+    """Return the values that are used for the last time by every node."""
+    last = {}
+    for node in graph.nodes:
+        last[node] = node
+        for each in node.all_input_nodes:
+            last[each] = node
+    found: dict[Any, list[Any]] = {}
+    for value, node in last.items():
+        found.setdefault(node, []).append(value)
+    return found
+
+
+def _profile(lowered: Lowered, walk: _Walk, whole: NDArray[np.float64], call_s: float) -> KindProfile:
+    """Return the times of the ops, scaled to the whole module."""
+    num_ops = lowered.graph.num_ops
+    time_s, spread_s = np.zeros(num_ops), np.zeros(num_ops)
+    was_measured = np.zeros(num_ops, dtype=np.bool_)
+    supported = np.ones(num_ops, dtype=np.bool_)
+    for key, ops in walk.ops_of.items():
+        times = walk.measured[key]
+        for op in ops:  # several calls of one op add up
+            if times is None:
+                supported[op] = False
+            else:
+                low, median, high = np.percentile(times, (25, 50, 75))
+                time_s[op] += median
+                spread_s[op] += high - low
+                was_measured[op] = True
+    total_s = float(time_s.sum())
+    whole_s = float(np.median(whole)) if len(whole) else total_s
+    scale = whole_s / total_s if total_s > 0 else 1.0
+    spread = np.divide(spread_s, time_s, out=np.full(num_ops, np.nan), where=was_measured & (time_s > 0))
+    meta = {
+        "method": "ops",
+        "sum_of_op_times_s": total_s,
+        "model_latency_s": whole_s,
+        "mapped_share": 1.0,
+        "scale": scale,
+        "num_distinct_ops": len(walk.ops_of),
+        "call_s": call_s,
+    }
+    return KindProfile(np.arange(num_ops), np.where(supported, scale * time_s, 0.0), spread, supported, meta)
