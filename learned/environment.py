@@ -7,6 +7,7 @@ one action per group; nothing carries over to the next placement.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Literal
 
@@ -17,16 +18,20 @@ from placekit.contiguity import Contiguity
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.graph import number_by_first, topological_order
 from placekit.learned.kernels import batch_infeasibility
-from placekit.learned.rewards import Reward, judge_reward
+from placekit.learned.rewards import Reward, RewardStopped, judge_reward
 from placekit.makespan.instance import instance_of
 from placekit.objectives import BatchScore
 from placekit.placement import Placement
 from placekit.problem import Problem
+from placekit.stop import StopReason
 
-__all__ = ["INFEASIBLE_COST", "Environment"]
+__all__ = ["INFEASIBLE_COST", "ROWS_AT_ONCE", "Environment"]
 
 INFEASIBLE_COST = 2.0
 """Cost of a placement that only just breaks a constraint, in units of the best single device."""
+
+ROWS_AT_ONCE = 64
+"""Placements that are scored between two questions whether to stop."""
 
 _RULES = {Contiguity.NONE: 0, Contiguity.CONVEX: 1, Contiguity.ACYCLIC: 2}
 
@@ -82,6 +87,8 @@ class Environment:
         self.evaluations = 0
         self.best: NDArray[np.int64] | None = None
         self.best_objective: float | None = None
+        self.should_stop: Callable[[], StopReason | None] | None = None
+        """Asked in the middle of an update; None to let every update come to its end."""
         self._instance = instance_of(problem)
         self._leader = np.unique(problem.op_class, return_index=True)[1][problem.op_class]
         senders, receivers = problem.order_edges
@@ -172,9 +179,29 @@ class Environment:
 
         A feasible placement costs its objective divided by `reference_s`; an infeasible one `INFEASIBLE_COST` plus its
         degree of infeasibility, so that of two of them the one nearer to feasible is cheaper.
+
+        Raises
+        ------
+        RewardStopped
+            `should_stop` said so before all of them were scored.
         """
-        objectives, degree = self._score(placements)
-        return np.where(np.isfinite(objectives), objectives / self.reference_s, INFEASIBLE_COST + degree)
+        num_rows = len(placements)
+        at_once = max(num_rows, 1) if self.should_stop is None else ROWS_AT_ONCE
+        costs = np.empty(num_rows)
+        for first in range(0, num_rows, at_once):
+            if first:
+                self.check_stop()
+            objectives, degree = self._score(placements[first : first + at_once])
+            costs[first : first + at_once] = np.where(
+                np.isfinite(objectives), objectives / self.reference_s, INFEASIBLE_COST + degree
+            )
+        return costs
+
+    def check_stop(self) -> None:
+        """Raise RewardStopped if `should_stop` says so; for what takes long in the middle of an update."""
+        reason = None if self.should_stop is None else self.should_stop()
+        if reason is not None:
+            raise RewardStopped(reason)
 
     def _score(self, placements: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         # a batch can be gigabytes: it is copied only where it must be

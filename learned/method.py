@@ -184,8 +184,18 @@ class LearnedMethod(Method):
                 self._save(training)
                 watchers.append(lambda _: self._save(training))
             report = self._reporter(run, training, watchers)
-            stopped = clone(training, run.should_stop, report)
-            reason = stopped or type(self).loop(training, run.should_stop, report)
+            # measured times stop by themselves
+            environment.should_stop = run.should_stop if session.measured is None else None
+            try:
+                stopped = clone(training, run.should_stop, report)
+                reason = stopped or type(self).loop(training, run.should_stop, report)
+            except RewardStopped as torn:
+                if session.measured is not None:
+                    raise
+                reason = torn.reason
+                if environment.best is not None:
+                    run.offer(environment.answer(environment.best))
+                training.undo_update()
         offer_decoded(run, environment, learner)
         run.uncertainty = partial(op_uncertainty, learner, run.seed)
         return reason

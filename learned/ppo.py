@@ -76,7 +76,7 @@ def ppo(
         if reason is not None:
             return reason
         with torch.no_grad():
-            rollout = learner.rollout(training.generator)
+            rollout = training.rollout()
         costs = training.score(rollout.placements)
         advantages = learner.advantages(rollout, costs)
         for _ in range(params.epochs):

@@ -16,6 +16,7 @@ import torch
 from placekit.cost_models.accelerator import Accelerator
 from placekit.cost_models.analytic import Analytic
 from placekit.errors import InvalidProblemError
+from placekit.learned.adam import Adam
 from placekit.learned.architectures import random_architecture
 from placekit.learned.checkpoint import Checkpoint
 from placekit.learned.environment import Environment
@@ -103,14 +104,11 @@ def pretrain(
             environment = Environment(problem)
             learner = GdpLearner(environment, params, network)
             network = learner.policy
-            optimiser = (
-                trainings[0].optimiser if trainings else torch.optim.Adam(network.parameters(), lr=params.learning_rate)
-            )
+            optimiser = trainings[0].optimiser if trainings else Adam(network.parameters(), params.learning_rate)
             trainings.append(Training(learner, environment, params, optimiser, generator))
     reason: StopReason | None = None
     for number in range(params.updates):
-        for group in trainings[0].optimiser.param_groups:
-            group["lr"] = params.learning_rate * (1 - number / params.updates)
+        trainings[0].optimiser.learning_rate = params.learning_rate * (1 - number / params.updates)
         for turn in torch.randperm(len(trainings), generator=generator).tolist():
             reason = should_stop()
             if reason is not None:

@@ -18,6 +18,7 @@ The tags are those of CleanRL.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
@@ -28,6 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from placekit.errors import InvalidProblemError
+from placekit.learned.adam import Adam
 from placekit.learned.environment import Environment
 from placekit.stop import StopReason
 
@@ -205,12 +207,13 @@ class Training:
     learner: Learner
     environment: Environment
     params: TrainingParams
-    optimiser: torch.optim.Optimizer
+    optimiser: Adam
     generator: torch.Generator
     update: int = 0
     stale: int = 0
     wanted: NDArray[np.int64] | None = None
     cloned: int = 0
+    _before: dict[str, Any] = field(default_factory=dict)
     _begun: float = field(default_factory=perf_counter)
     _begun_evaluations: int = 0
 
@@ -232,6 +235,19 @@ class Training:
         num_groups = self.environment.num_groups
         patience = min(self.params.patience, _LEAST_PATIENCE + num_groups + num_groups**2 // 8)
         return StopReason.FINISHED if self.params.patience and self.stale >= patience else None
+
+    def rollout(self) -> Rollout:
+        """Begin an update with the placements of the learner."""
+        self._before = deepcopy({key: value for key, value in self.state().items() if key != "optimiser"})
+        return self.learner.rollout(self.generator)
+
+    def undo_update(self) -> None:
+        """Go back to where the update began that was stopped before it changed any weight.
+
+        So that a checkpoint of now goes on as if nothing had happened.
+        """
+        if self._before:
+            self.restore(self._before | {"optimiser": self.optimiser.state_dict()})
 
     def score(self, placements: NDArray[np.int64]) -> Tensor:
         """``[batch]`` costs of the placements of one update; keeps `stale`."""
@@ -290,7 +306,7 @@ class Training:
         environment = self.environment
         self.learner.policy.load_state_dict(state["policy"])
         self.learner.remember(state["memory"])
-        self._restore_optimiser(state["optimiser"])
+        self.optimiser.load_state_dict(state["optimiser"])
         self.generator.set_state(state["generator"])
         wanted = state.get("wanted")  # files from before there was any cloning have none
         self.wanted = None if wanted is None else self._placements(wanted)
@@ -303,18 +319,6 @@ class Training:
         environment.best = None if best is None else self._placements(best[None])[0]
         environment.best_objective = objective
         environment.evaluations = self._begun_evaluations = _count(state["evaluations"], "evaluations")
-
-    def _restore_optimiser(self, state: dict[str, Any]) -> None:
-        """Take back the moments of past gradients; step sizes are those of the parameters, not of the file."""
-        groups = self.optimiser.state_dict()["param_groups"]
-        weights = list(self.learner.policy.parameters())
-        for index, moments in state["state"].items():
-            if moments.keys() != {"step", "exp_avg", "exp_avg_sq"}:
-                raise ValueError(f"weight {index} has moments {sorted(moments)}")
-            for name, moment in moments.items():
-                if moment.shape != (torch.Size() if name == "step" else weights[index].shape):
-                    raise ValueError(f"{name} of weight {index} has shape {tuple(moment.shape)}")
-        self.optimiser.load_state_dict({"state": state["state"], "param_groups": groups})
 
     def _placements(self, values: Tensor) -> NDArray[np.int64]:
         """Return ``[count, num_ops]`` device indices that are some."""
@@ -364,7 +368,7 @@ def reinforce(
         reason = should_stop() or training.end()
         if reason is not None:
             return reason
-        rollout = learner.rollout(training.generator)
+        rollout = training.rollout()
         costs = training.score(rollout.placements)
         advantages = learner.advantages(rollout, costs)
         policy_loss = -(advantages * rollout.log_probs).sum() / len(costs)
@@ -380,8 +384,8 @@ def permitted(log_probs: Tensor) -> Tensor:
     return kept if kept.numel() else log_probs.new_zeros(1)
 
 
-def _adam(learner: Learner, params: TrainingParams) -> torch.optim.Adam:
-    return torch.optim.Adam(learner.policy.parameters(), lr=params.learning_rate)
+def _adam(learner: Learner, params: TrainingParams) -> Adam:
+    return Adam(learner.policy.parameters(), params.learning_rate)
 
 
 def descend(training: Training, loss: Tensor) -> float:

@@ -9,9 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+LONGEST_MESSAGE = 4000
+"""Characters: messages quote values, and a value from a file may be of any length."""
+
 
 class PlacekitError(Exception):
-    """Base of every error that placekit raises on purpose."""
+    """Base of every error that placekit raises on purpose; the middle of a message that is too long is left out.
+
+    Examples
+    --------
+    >>> len(str(PlacekitError("op " + "x" * 1_000_000 + " has no device"))) <= LONGEST_MESSAGE
+    True
+    """
+
+    def __init__(self, message: str = "") -> None:
+        if len(message) > LONGEST_MESSAGE:
+            end = LONGEST_MESSAGE // 2 - 20
+            message = f"{message[:end]} ... ({len(message)} characters) ... {message[-end:]}"[:LONGEST_MESSAGE]
+        super().__init__(message)
 
 
 class InvalidGraphError(PlacekitError, ValueError):

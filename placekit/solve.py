@@ -89,12 +89,12 @@ def solve(
     >>> result.objective, str(result.status)
     (2.0, 'optimal')
     """
+    start = warm_start.placement if isinstance(warm_start, Result) else warm_start
+    run = Run(problem, stop, seed, start, on_progress)  # its clock runs while packages of the method are imported
     solver = _by_name(method, params) if isinstance(method, str) else method
     why_not = solver.supports(problem)
     if why_not is not None:
         raise UnsupportedProblemError(f"method {solver.name!r} cannot solve {problem!r}: {why_not}")
-    start = warm_start.placement if isinstance(warm_start, Result) else warm_start
-    run = Run(problem, stop, seed, start, on_progress)
     with interruptible(run), waiting_while(lambda: run.should_stop() is None), memory.limited_to(_memory_limit(stop)):
         reason = _find_infeasibility(run)
         if reason is None:

@@ -174,7 +174,7 @@ _OWN = {
         "placekit.learned.hsdag.method:Hsdag",
         "learned",
         "best of what a policy met while it learned",
-        ("torch", "torch_geometric"),
+        ("torch",),
         "learned",
     ),
     "gdp": MethodEntry(

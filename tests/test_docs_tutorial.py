@@ -17,7 +17,7 @@ from placekit.cli.main import main
 
 PAGE = (Path(__file__).parents[1] / "docs" / "tutorial.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-NEEDED = ("torch", "transformers", "torch_geometric")
+NEEDED = ("torch", "transformers")
 
 
 @pytest.mark.zoo

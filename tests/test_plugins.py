@@ -125,7 +125,6 @@ def test_partitioners_serve_any_objective(problem: pk.Problem) -> None:
 def test_learned_placers_serve_any_objective(method: str, problem: pk.Problem) -> None:
     """One placement at a time is scored by the objective."""
     pytest.importorskip("torch")
-    pytest.importorskip("torch_geometric")
     result = pk.solve(problem, method, params={"updates": 2}, stop=pk.MaxRuntime(20))
     assert result.objective is not None
     assert result.objective <= 4.0

@@ -115,7 +115,7 @@ def _write_files(plan: StagePlan, folder: Path, queue_size: int) -> None:
         try:
             openvino.save_model(stage.model, paths[0], compress_to_fp16=False)
         except RuntimeError as error:  # a full disk
-            raise PlacekitError(f"stage {stage.name!r} cannot be written to {paths[0]}: {error}") from error
+            raise OSError(f"stage {stage.name!r}: {error}") from error
         stages.append(StageModel.of(stage, {path.name: _digest(path) for path in paths if path.exists()}))
     made_with = {"placekit": __version__, "openvino": openvino.__version__}
     manifest = Manifest.of(plan, stages, queue_size, made_with)

@@ -137,6 +137,8 @@ class PlacetoLearner:
         log_probs, entropies, steps = [], [], []
         device, history = start.expand(self.params.episodes, -1), [start.expand(self.params.episodes, -1)]
         for number, nodes in enumerate(self._blocks):
+            if number:
+                self.environment.check_stop()
             is_trained = bool((chosen == number).any())
             with torch.set_grad_enabled(is_trained and torch.is_grad_enabled()):
                 decided = self._decide(device, len(history) - 1, nodes)  # [episodes, nodes, devices]

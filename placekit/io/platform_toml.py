@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -139,7 +140,8 @@ def parse_memory(text: str, where: str = "memory") -> float:
     match = _MEMORY.fullmatch(text)
     unit = match[2].replace("k", "K") if match else ""
     if match is None or unit not in _UNITS:
-        raise InvalidFileError(f"{where} is {text!r}; it should be a number and a unit: {', '.join(_UNITS)[2:]}")
+        units = ", ".join(_UNITS)[2:]
+        raise InvalidFileError(f"{where} is {reprlib.repr(text)}; it should be a number and a unit: {units}")
     return float(match[1]) * _UNITS[unit]
 
 

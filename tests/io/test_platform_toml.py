@@ -125,6 +125,7 @@ DEVICE = '[[device]]\nname = "A"\nkind = "acc"\n'
             "bandwidth_bytes_per_s is 0; it should be greater",
         ),
         (DEVICE + 'memory = "16 bytes"\n', r"device\[0\]\.memory is '16 bytes'; it should be a number and a unit"),
+        (DEVICE + f'memory = "{"[" * 100_000}"\n', r"memory is '\[+\.\.\.\[+'; it should be a number and a unit"),
         (DEVICE + 'memory = "0 GB"\n', "device 'A' has memory_bytes 0.0; it must be finite and > 0"),
         (DEVICE + "memory = -1\n", r"memory.* is -1; it should be "),
         (DEVICE + "count = 0\n", r"count is 0; it should be greater than or equal to 1"),

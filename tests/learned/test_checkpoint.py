@@ -11,10 +11,12 @@ import torch
 
 import placekit as pk
 from placekit.errors import InvalidFileError, InvalidProblemError, UnsupportedProblemError
+from placekit.learned import environment
 from placekit.learned.checkpoint import problem_digest, read_checkpoint, write_checkpoint
 from placekit.learned.hsdag.method import Hsdag
 from placekit.learned.method import Session
 from placekit.solvers.registry import get_method
+from placekit.stop import Progress, Stop, StopReason
 
 QUICK = {"hidden": 8, "steps": 2, "samples": 4, "patience": 0}
 
@@ -106,3 +108,44 @@ def test_the_digest_tells_problems_apart(toy: pk.Problem) -> None:
     ]
     assert len({problem_digest(problem) for problem in (toy, *others)}) == 4
     assert problem_digest(toy) == problem_digest(toy.replace())
+
+
+class _Asked:
+    """A stop criterion that says stop when it is asked for the n-th time, and never again: a torn update."""
+
+    time_limit_s = gap = None
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def __call__(self, progress: Progress) -> StopReason | None:  # noqa: ARG002
+        self.left -= 1
+        return StopReason.TIME if self.left < 0 else None
+
+
+@pytest.mark.parametrize("method", ["hsdag", "gdp", "placeto", "rnn"])
+def test_an_update_that_was_stopped_has_not_been(
+    method: str, toy: pk.Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever a limit ends a training, also in the middle of a batch: it goes on bit for bit."""
+    monkeypatch.setattr(environment, "ROWS_AT_ONCE", 3)
+    params = {"updates": 6, "patience": 0}
+    whole, half = tmp_path / "whole.pt", tmp_path / "half.pt"
+
+    def train(session: Session, stop: Stop | None = None) -> dict[str, object]:
+        learned = get_method(method, params)
+        learned.session = session  # type: ignore[attr-defined]
+        pk.solve(toy, learned, stop=stop, seed=5)
+        assert session.checkpoint is not None
+        training = read_checkpoint(session.checkpoint).training
+        assert training is not None
+        return dict(training)
+
+    one = train(Session(checkpoint=whole))
+    for number in range(2, 9):
+        train(Session(checkpoint=half), _Asked(number))
+        two = train(Session(checkpoint=half, resume=half))
+        assert one["update"] == two["update"] == 6
+        for name, weight in one["policy"].items():  # type: ignore[attr-defined]
+            assert torch.equal(weight, two["policy"][name]), (number, name)  # type: ignore[index]
+        assert torch.equal(one["generator"], two["generator"])  # type: ignore[arg-type]

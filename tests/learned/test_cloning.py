@@ -88,17 +88,20 @@ def test_a_warm_start_is_cloned_before_rewards(placer: type[LearnedMethod], toy:
 
 
 class AfterSteps:
-    """Stops after so many updates of either phase; the run asks once before the first."""
+    """Stops after so many updates of either phase, of which `count` has to be told."""
 
     time_limit_s = gap = None
 
     def __init__(self, steps: int) -> None:
-        self.left = steps + 1
+        self.left = steps
 
-    def __call__(self, progress: Progress) -> StopReason | None:  # noqa: ARG002
+    def count(self, _: Metrics) -> None:
         """Count down."""
         self.left -= 1
-        return StopReason.USER if self.left < 0 else None
+
+    def __call__(self, progress: Progress) -> StopReason | None:  # noqa: ARG002
+        """Return whether it is enough."""
+        return StopReason.USER if self.left <= 0 else None
 
 
 @anyone
@@ -111,7 +114,9 @@ def test_resumed_cloning_equals_an_uninterrupted_one(
     start = pk.Placement.of(toy, ODD)
     until = {"clone": 5, "clone_deviations": 0.0, "updates": 4, "patience": 0}
     pk.solve(toy, small(placer, Session(checkpoint=whole), **until), seed=2, warm_start=start)
-    pk.solve(toy, small(placer, Session(checkpoint=half), **until), seed=2, warm_start=start, stop=AfterSteps(steps))
+    stop = AfterSteps(steps)
+    session = Session(checkpoint=half, on_update=stop.count)
+    pk.solve(toy, small(placer, session, **until), seed=2, warm_start=start, stop=stop)
     stopped = read_checkpoint(half).training
     assert stopped is not None
     assert stopped["cloned"] + stopped["update"] == steps

@@ -116,7 +116,7 @@ def test_other_values_are_refused_by_name(toy: pk.Problem, policy: Path, tmp_pat
         apply(toy, path)
 
 
-def test_what_is_larger_than_the_file_is_refused(policy: Path) -> None:
+def test_what_is_larger_than_the_file_is_refused(policy: Path, toy: pk.Problem) -> None:
     """A tensor of a terabyte takes four bytes with strides of 0; parameters can ask for a network of any size."""
     values = torch.load(policy, weights_only=True)
     name = next(iter(values["transferable"]))
@@ -125,10 +125,10 @@ def test_what_is_larger_than_the_file_is_refused(policy: Path) -> None:
         read_checkpoint(policy)
     torch.save(values | {"params": values["params"] | {"hidden": 10**9}}, policy)
     with pytest.raises(InvalidFileError, match="parameter 'hidden' is 1000000000; the limit is"):
-        pk.solve(None, f"policy:{policy}")  # type: ignore[arg-type]  # the file is refused first
+        pk.solve(toy, f"policy:{policy}")
     torch.save(values | {"method": f"policy:{policy}"}, policy)
     with pytest.raises(InvalidFileError, match="no learned method"):
-        pk.solve(None, f"policy:{policy}")  # type: ignore[arg-type]  # as above
+        pk.solve(toy, f"policy:{policy}")
 
 
 class Payload:

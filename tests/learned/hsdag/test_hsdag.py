@@ -16,6 +16,7 @@ from placekit.learned.environment import Environment
 from placekit.learned.hsdag.coarsen import COARSENINGS, coarse_nodes, edge_costs
 from placekit.learned.hsdag.learner import HsdagLearner
 from placekit.learned.hsdag.method import Hsdag
+from placekit.learned.hsdag.network import GraphConvolution
 from placekit.learned.hsdag.params import HsdagParams
 from placekit.learned.hsdag.parsing import parse
 from placekit.learned.hsdag.starts import Starts
@@ -292,3 +293,17 @@ def test_every_other_start_draws_its_weights_anew(toy: pk.Problem, has_residual:
     assert torch.equal(drawn[0], drawn[2]) is not has_residual
     assert learner.annealed_over == 3
     assert torch.equal(global_state, torch.random.get_rng_state())
+
+
+def test_graph_convolution_is_the_published_one() -> None:
+    """Against dense matrices: ``D^(-1/2) (A + I) D^(-1/2) H W + b``, on a path and an op of its own."""
+    torch.manual_seed(0)
+    ends = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    layer, hidden = GraphConvolution(6), torch.randn(5, 6)
+    with torch.no_grad():
+        layer.bias.normal_()
+    adjacency = torch.eye(5)
+    adjacency[ends[0], ends[1]] = adjacency[ends[1], ends[0]] = 1.0
+    scale = torch.diag(adjacency.sum(dim=1).rsqrt())
+    expected = scale @ adjacency @ scale @ hidden @ layer.lin.weight.T + layer.bias
+    torch.testing.assert_close(layer(hidden, torch.cat([ends, ends.flip(0)], dim=1)), expected)
