@@ -125,7 +125,7 @@ class TrainingParams:
         Cloning ends once about so many groups of a placement, or a tenth of them where that is fewer, are not where the
         warm start has them: the policy has to go on exploring.
     learning_rate
-        Step size of Adam.
+        Step size of Adam; 0 for a control that draws as often and learns nothing.
     max_grad_norm
         Gradients are scaled down to this norm.
     entropy_start, entropy_end, entropy_updates
@@ -150,9 +150,9 @@ class TrainingParams:
     def __post_init__(self) -> None:
         self.require("entropy_updates", least=1)
         self.require("updates", "patience", "clone", "clone_deviations", "entropy_start", "entropy_end", least=0)
-        for name in ("learning_rate", "max_grad_norm"):
-            if not getattr(self, name) > 0:
-                raise InvalidProblemError(f"parameter {name!r} is {getattr(self, name)}; it must be > 0")
+        self.require("learning_rate", least=0)
+        if not self.max_grad_norm > 0:
+            raise InvalidProblemError(f"parameter 'max_grad_norm' is {self.max_grad_norm}; it must be > 0")
 
     def require(self, *names: str, least: float) -> None:
         """Raise InvalidProblemError for the first parameter of `names` that is below `least`."""

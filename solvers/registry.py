@@ -198,6 +198,11 @@ _OWN = {
         ("torch",),
         "learned",
     ),
+    "policy-free": MethodEntry(
+        "placekit.learned.policy_free:PolicyFree",
+        "baseline",
+        "the search of hsdag without its network: what learning is compared with",
+    ),
     "policy": MethodEntry(
         "placekit.learned.policy:TrainedPolicy",
         "learned",

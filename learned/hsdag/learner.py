@@ -253,7 +253,10 @@ class HsdagLearner:
     def _decide(self, group: NDArray[np.int64], hidden: Tensor, mask: NDArray[np.bool_]) -> Decisions:
         """Return the distribution over devices of every group, from embeddings ``[G, H]``."""
         params, num_groups, num_devices = self.params, len(mask), mask.shape[1]
-        logits = self.policy.head(self.policy.output(hidden))
+        if params.has_network:
+            logits = self.policy.head(self.policy.output(hidden))
+        else:
+            logits = hidden.new_zeros(num_groups, num_devices)
         own = self.policy.residual * _RESIDUAL_SCALE
         if params.deviations and not self.annealed_over:
             own = own + (_LATER_START if self.starts.number else _START) * (

@@ -55,6 +55,9 @@ class HsdagParams(TrainingParams):
         device, or near the warm start, with the final bound.
     has_residual
         True to add logits per node that are trained for this problem alone.
+    has_network
+        False for those logits alone: a table, which no feature of the graph enters; groups are parsed all the same. A
+        control that tells what the network adds.
     noise
         Deviation of the noise on the logits of edge scores while sampling, so that groups vary.
     swaps
@@ -104,6 +107,7 @@ class HsdagParams(TrainingParams):
     deviations: float = 3.0
     anneal_updates: int = 20
     has_residual: bool = True
+    has_network: bool = True
     noise: float = 0.3
     imitation: float = 0.0
     swaps: int = 128
@@ -140,6 +144,8 @@ class HsdagParams(TrainingParams):
             "discount",
             least=0,
         )
+        if not (self.has_network or self.has_residual):
+            raise InvalidProblemError("hsdag: has_network and has_residual are both false; nothing would be trained")
         if not 0 <= self.dropout < 1:
             raise InvalidProblemError(f"hsdag: dropout is {self.dropout}; it must be at least 0 and below 1")
         if self.returns != "advantage" and self.samples != 1:

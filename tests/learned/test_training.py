@@ -111,7 +111,7 @@ def test_the_entropy_bonus_falls_in_a_line() -> None:
 
 @pytest.mark.parametrize(
     ("values", "message"),
-    [({"updates": -1}, "'updates' is -1"), ({"learning_rate": 0.0}, "'learning_rate' is 0.0; it must be > 0")],
+    [({"updates": -1}, "'updates' is -1"), ({"learning_rate": -1.0}, "'learning_rate' is -1.0; it must be >= 0")],
 )
 def test_values_out_of_range_are_named(values: dict[str, float], message: str) -> None:
     """By parameter and value."""

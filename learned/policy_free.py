@@ -1,0 +1,181 @@
+"""Method ``policy-free``: the search inside ``hsdag`` without its network, to tell what the network adds.
+
+It makes the same moves (groups of several levels, the device of one group swapped at a time), in the same batches, has
+them scored by the same environment, and begins anew by the same rule (:mod:`placekit.learned.hsdag.starts`). Where
+``hsdag`` draws from a policy, this control keeps one placement and the best swap of every batch; where the network
+scores edges, it takes the costs of cutting them, with the same noise. Nothing is learned.
+
+1. Parse the graph into levels of groups, by the costs of edges and noise.
+2. Begin, in turns, at random devices for the groups of the coarsest level, or at the best placement so far.
+3. On each level, coarsest first: score a batch of swaps of the present placement, and take the best if it is better.
+   After `PolicyFreeParams.descend` batches without one go to the next finer level; after the finest one's
+   `PolicyFreeParams.restart` begin again at 1.
+
+References
+----------
+Lourenço, Martin, Stützle, "Iterated local search", 2003.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.errors import InvalidProblemError
+from placekit.learned.environment import Environment
+from placekit.learned.hsdag.coarsen import coarse_nodes, edge_costs, edge_transfers, node_edges, node_times
+from placekit.learned.hsdag.parsing import parse, sums
+from placekit.method import Method, Run
+from placekit.stop import StopReason
+
+__all__ = ["PolicyFree", "PolicyFreeParams"]
+
+_NOISE_SCALES = (1.0, 3.0, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFreeParams:
+    """Parameters of `PolicyFree`; the numbers are those of ``hsdag``.
+
+    Parameters
+    ----------
+    swaps
+        Placements scored together.
+    descend, restart
+        Batches without a better placement after which a level is left; the finest one.
+    levels, min_groups
+        Most levels of groups; parsing ends with a level that has no more groups than this.
+    noise
+        Deviation of the noise on the scores of edges.
+    patience
+        Starts without a better placement after which it ends; 0 for no such end.
+    """
+
+    swaps: int = 128
+    descend: int = 5
+    restart: int = 15
+    levels: int = 8
+    min_groups: int = 2
+    noise: float = 0.3
+    patience: int = 20
+
+    def __post_init__(self) -> None:
+        for name, least in (("swaps", 1), ("descend", 1), ("restart", 1), ("levels", 0), ("min_groups", 1)):
+            if getattr(self, name) < least:
+                raise InvalidProblemError(f"policy-free: {name} is {getattr(self, name)}; it must be >= {least}")
+        for name in ("noise", "patience"):
+            if not getattr(self, name) >= 0:
+                raise InvalidProblemError(f"policy-free: {name} is {getattr(self, name)}; it must be >= 0")
+
+
+class PolicyFree(Method):
+    """The control; see the module docstring."""
+
+    name = "policy-free"
+    params_type = PolicyFreeParams
+    params: PolicyFreeParams
+
+    def run(self, run: Run) -> StopReason:
+        """Search until told to stop, or until `patience` starts in a row brought nothing."""
+        search = _Search(run, self.params)
+        start = run.placement or run.warm_start
+        if start is not None:
+            search.environment.evaluate(start.device_of_op[None])
+        stale = 0
+        while (reason := run.should_stop()) is None:
+            before = search.environment.best_objective
+            search.start()
+            stale = stale + 1 if search.environment.best_objective == before else 0
+            if (self.params.patience and stale >= self.params.patience) or not search.can_move:
+                return StopReason.FINISHED
+        return reason
+
+
+class _Search:
+    """The state of the search: nodes, their edges, and what was found."""
+
+    def __init__(self, run: Run, params: PolicyFreeParams) -> None:
+        self.run, self.params = run, params
+        self.environment = environment = Environment(run.problem)
+        for actions in environment.homogeneous:
+            run.offer(environment.answer(environment.expand(actions[None])[0]))
+        self._told = environment.evaluations
+        self._nodes = coarse_nodes(run.problem, environment.mask, "classes")
+        self._leader = np.unique(self._nodes, return_index=True)[1]
+        self._mask = environment.mask
+        self._edges = np.unique(np.sort(np.stack(node_edges(run.problem, self._nodes)), axis=0), axis=1)
+        self._transfers = edge_transfers(run.problem, self._nodes, self._edges)
+        self._times = node_times(run.problem, self._nodes, self._mask)
+        self._number = 0
+        environment.single_devices  # noqa: B018  # the best of them is the first best
+
+    @property
+    def can_move(self) -> bool:
+        """True if some node may be somewhere else."""
+        return bool((self._mask.sum(axis=1) > 1).any())
+
+    def start(self) -> None:
+        """Search from one start, on all levels, coarsest first."""
+        levels = self._parsed(_NOISE_SCALES[self._number // 2 % len(_NOISE_SCALES)])
+        best = self.environment.best
+        if self._number % 2 == 0 or best is None:
+            group, mask = levels[-1]
+            drawn = np.array([self.run.rng.choice(np.flatnonzero(row)) for row in mask])
+            devices = drawn[group]
+        else:
+            devices = best[self._leader]
+        self._number += 1
+        cost = float(self._costs(devices[None])[0])
+        for at in range(len(levels) - 1, -1, -1):
+            patience = self.params.descend if at else self.params.restart
+            stale = 0
+            while stale < patience:
+                if self.run.should_stop() is not None:
+                    return
+                swapped = self._swaps(devices, *levels[at])
+                if not len(swapped):
+                    break
+                costs = self._costs(swapped)
+                least = int(np.argmin(costs))
+                stale = 0 if costs[least] < cost else stale + 1
+                if costs[least] < cost:
+                    devices, cost = swapped[least], float(costs[least])
+
+    def _parsed(self, scale: float) -> list[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+        """Return the group of every node and the mask of the groups, of every level, finest first."""
+        group, mask, edges = np.arange(len(self._mask)), self._mask, self._edges
+        transfers, times = self._transfers, self._times
+        levels = [(group, mask)]
+        while edges.size and len(mask) > self.params.min_groups and len(levels) <= self.params.levels:
+            noise = self.run.rng.normal(0.0, scale * self.params.noise, edges.shape[1])
+            level = parse(edges, (edge_costs(transfers, times, edges) + noise).astype(np.float32), mask)
+            if level.num_groups == len(mask):
+                break
+            between = ~level.is_inside
+            transfers = sums(transfers[between], level.edge_of_edge[between], level.edges.shape[1])
+            times = sums(times, level.group_of_node, level.num_groups)
+            group, mask, edges = level.group_of_node[group], level.mask, level.edges
+            levels.append((group, mask))
+        return levels
+
+    def _swaps(
+        self, devices: NDArray[np.int64], group: NDArray[np.int64], mask: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
+        """``[count, num_nodes]`` the placement with one group on another device in each row, at most `swaps`."""
+        groups, targets = np.nonzero(mask)
+        drawn = self.run.rng.permutation(len(groups))[: self.params.swaps]
+        rows = np.where(group[None] == groups[drawn][:, None], targets[drawn][:, None], devices[None])
+        moved: NDArray[np.int64] = rows[(rows != devices[None]).any(axis=1)]
+        return moved
+
+    def _costs(self, devices: NDArray[np.int64]) -> NDArray[np.float64]:
+        """``[batch]`` costs of devices ``[batch, num_nodes]``; what is better than all before is offered."""
+        environment, before = self.environment, self.environment.best_objective
+        costs = environment.costs(devices[:, self._nodes])
+        self.run.count_evaluations(environment.evaluations - self._told)
+        self._told = environment.evaluations
+        if environment.best is not None and environment.best_objective != before:
+            self.run.offer(environment.answer(environment.best))
+        return costs

@@ -1,0 +1,88 @@
+"""Controls of what learning adds: the search without a network, a table of logits, a learning rate of 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import placekit as pk
+from placekit.benchmarks.families import generate
+from placekit.errors import InvalidProblemError
+from placekit.learned.environment import Environment
+from placekit.learned.hsdag.learner import HsdagLearner
+from placekit.learned.hsdag.params import HsdagParams
+from placekit.learned.training import Training, reinforce
+
+
+@pytest.mark.parametrize("objective", [pk.SerialLatency(), pk.Makespan()], ids=lambda objective: objective.name)
+def test_the_search_finds_the_enumerated_optimum(objective: pk.Objective, toy: pk.Problem) -> None:
+    """Both single devices are worse; it ends by itself."""
+    problem = toy.replace(objective=objective)
+    optimum = pk.solve(problem, "enumerate").objective
+    result = pk.solve(problem, "policy-free")
+    assert result.objective == pytest.approx(optimum)
+    assert result.stop_reason is not pk.StopReason.TIME
+
+
+def test_same_seed_same_placement_and_constraints_hold() -> None:
+    """With memory that forces a spread, pins and groups; another seed goes another way."""
+    problem = generate("layered", 60, seed=3, num_devices=3, memory_factor=1.3, objective=pk.Makespan())
+    problem = problem.replace(colocation=np.arange(60) // 2, pinned=np.where(np.arange(60) == 7, 1, -1))
+    stop = pk.MaxIterations(4000)
+    first, again, other = (pk.solve(problem, "policy-free", stop=stop, seed=seed) for seed in (1, 1, 2))
+    assert first.placement == again.placement
+    assert first.evaluations == again.evaluations >= 4000
+    assert first.placement is not None
+    assert pk.evaluate(problem, first.placement).is_feasible
+    assert other.trace != first.trace
+
+
+def test_a_warm_start_is_never_lost() -> None:
+    """The second start and every other one begin at the best placement, that of the method before included."""
+    problem = generate("inception", 40, seed=1, num_devices=2, objective=pk.Makespan())
+    heft = pk.solve(problem, "heft").objective
+    row = pk.solve(problem, "heft+policy-free", stop=pk.MaxIterations(500)).objective
+    assert heft is not None
+    assert row is not None
+    assert row <= heft
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [({"swaps": 0}, "policy-free: swaps is 0; it must be >= 1"), ({"noise": -1.0}, "policy-free: noise is -1.0")],
+)
+def test_wrong_parameters_are_refused(params: dict[str, Any], message: str, toy: pk.Problem) -> None:
+    """The message names parameter, value and bound."""
+    with pytest.raises(InvalidProblemError, match=message):
+        pk.solve(toy, "policy-free", params=params)
+
+
+def _trained(toy: pk.Problem, **params: Any) -> tuple[HsdagLearner, dict[str, torch.Tensor]]:
+    """Return a learner after some updates, and its weights before."""
+    environment = Environment(toy)
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        chosen = HsdagParams(updates=3, restart=0, **params)
+        learner = HsdagLearner(environment, chosen)
+    before = {name: value.clone() for name, value in learner.policy.state_dict().items()}
+    reinforce(Training.begin(learner, environment, chosen, 0), lambda: None, lambda _: None)
+    return learner, before
+
+
+def test_with_a_learning_rate_of_zero_no_weight_changes(toy: pk.Problem) -> None:
+    """It draws, scores and remembers, and learns nothing."""
+    learner, before = _trained(toy, learning_rate=0.0)
+    assert all(torch.equal(value, before[name]) for name, value in learner.policy.state_dict().items())
+    assert learner.environment.evaluations > 100
+
+
+def test_a_table_of_logits_is_all_that_learns_without_a_network(toy: pk.Problem) -> None:
+    """The residual logits change, and no other weight."""
+    learner, before = _trained(toy, has_network=False)
+    changed = {name for name, value in learner.policy.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {"residual"}
+    with pytest.raises(InvalidProblemError, match="has_network and has_residual are both false"):
+        HsdagParams(has_network=False, has_residual=False)
