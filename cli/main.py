@@ -21,6 +21,7 @@ from placekit.cli.devices import devices
 from placekit.cli.explain import explain
 from placekit.cli.export import export
 from placekit.cli.learn import learn
+from placekit.cli.llm import llm
 from placekit.cli.methods import methods
 from placekit.cli.problem import problem
 from placekit.cli.profile import profile
@@ -60,6 +61,7 @@ for command in (
     problem,
     solve,
     learn,
+    llm,
     time,
     export,
     show,

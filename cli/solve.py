@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from placekit.result import Result
     from placekit.stop import Stop
 
-__all__ = ["EXIT_INFEASIBLE", "EXIT_NO_ANSWER", "exit_code", "report", "solve"]
+__all__ = ["EXIT_INFEASIBLE", "EXIT_NO_ANSWER", "exit_code", "report", "solve", "stop_of"]
 
 EXIT_INFEASIBLE = 3
 """Proven: no placement satisfies the constraints."""
@@ -155,13 +155,13 @@ def solve(
             recomputation, powers_of_two, schedule,
         )  # fmt: skip
         solve_training(
-            model, options, method=method, stop=_stop(time_limit, gap, memory_limit), seed=seed,
+            model, options, method=method, stop=stop_of(time_limit, gap, memory_limit), seed=seed,
             params=parse_params(param), time_limit_s=time_limit, output=output, as_json=as_json,
         )  # fmt: skip
     params = parse_params(param) | ({"mps": str(mps)} if mps else {})
     get_method(method, params)  # a misspelt method should not wait for a profile
     _refuse_unserved(method, objective or "throughput", model)
-    stop = _stop(time_limit, gap, memory_limit)
+    stop = stop_of(time_limit, gap, memory_limit)
     files = OutputFiles.of(model, output)
     choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams)
     choice = choice.with_groups(groups)
@@ -202,7 +202,8 @@ def _refuse_unserved(method: str, objective: str, path: Path) -> None:
         raise UnsupportedProblemError(f"method {method!r} cannot solve {path}: {why_not}")
 
 
-def _stop(time_limit_s: float, gap: float | None, memory_limit: str | None) -> Stop:
+def stop_of(time_limit_s: float, gap: float | None, memory_limit: str | None) -> Stop:
+    """Return when to stop, as ``--time-limit``, ``--gap`` and ``--memory-limit`` say."""
     from placekit.io.platform_toml import parse_memory
     from placekit.stop import AnyOf, MaxMemory, MaxRuntime, TargetGap
 

@@ -72,6 +72,10 @@ if TYPE_CHECKING:
     from placekit.io.result_json import write_result as write_result
     from placekit.io.workload_json import read_workload as read_workload
     from placekit.io.workload_json import write_workload as write_workload
+    from placekit.language.decoder import Decoder as Decoder
+    from placekit.language.report import serving_report as serving_report
+    from placekit.language.serving import Serving as Serving
+    from placekit.language.task import decoder_task as decoder_task
     from placekit.pytorch.source import read_torch as read_torch
     from placekit.solvers.registry import register_method as register_method
     from placekit.verification.verify import verify as verify
@@ -80,6 +84,7 @@ __all__ = [
     "Analytic",
     "Contiguity",
     "CostTable",
+    "Decoder",
     "Device",
     "Evaluation",
     "Explanation",
@@ -105,6 +110,7 @@ __all__ = [
     "Schedule",
     "Score",
     "SerialLatency",
+    "Serving",
     "Status",
     "StopReason",
     "TargetGap",
@@ -114,6 +120,7 @@ __all__ = [
     "Violation",
     "__version__",
     "core_groups",
+    "decoder_task",
     "evaluate",
     "explain",
     "read_costs",
@@ -127,6 +134,7 @@ __all__ = [
     "register_cost_model",
     "register_method",
     "register_objective",
+    "serving_report",
     "solve",
     "time_placement",
     "verify",
@@ -153,6 +161,10 @@ _HOMES = {
     "io.problem_json": ("read_problem", "write_problem"),
     "io.result_json": ("read_result", "write_result"),
     "io.workload_json": ("read_workload", "write_workload"),
+    "language.decoder": ("Decoder",),
+    "language.report": ("serving_report",),
+    "language.serving": ("Serving",),
+    "language.task": ("decoder_task",),
     "pytorch.source": ("read_torch",),
     "solvers.registry": ("register_method",),
     "verification.verify": ("verify",),

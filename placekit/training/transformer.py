@@ -17,6 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from placekit.errors import InvalidProblemError, UnknownNameError
+from placekit.language.decoder import (
+    MAX_BLOCKS,
+    MAX_SIZE,
+    attention_flops,
+    attention_parameters,
+    feed_forward_parameters,
+)
 from placekit.training.problem import Choice, Layer, LayerEdge, TrainingProblem
 
 __all__ = ["ACCELERATORS", "TRANSFORMERS", "Accelerator", "Transformer", "is_transformer", "transformer_problem"]
@@ -74,12 +81,6 @@ ACCELERATORS: Mapping[str, Accelerator] = {
 """Named accelerators."""
 
 
-MAX_BLOCKS = 10_000
-"""Each is a layer of the problem."""
-MAX_SIZE = 2**32
-"""Of anything else: products of these stay finite."""
-
-
 @dataclass(frozen=True)
 class Transformer:
     """A decoder: its shape, and the microbatch.
@@ -108,9 +109,15 @@ class Transformer:
                 )
 
     @property
+    def block_parameters(self) -> int:
+        """Parameters of a block: as many heads of keys and values as of queries, two matrices four times as wide."""
+        wide = feed_forward_parameters(self.hidden, 4 * self.hidden, gated=False)
+        return attention_parameters(self.hidden, self.hidden, self.hidden) + wide
+
+    @property
     def num_parameters(self) -> int:
         """Parameters of blocks, embedding and head."""
-        return 12 * self.hidden**2 * self.blocks + 2 * self.hidden * self.vocabulary
+        return self.block_parameters * self.blocks + 2 * self.hidden * self.vocabulary
 
 
 TRANSFORMERS: Mapping[str, Transformer] = {
@@ -162,7 +169,7 @@ def transformer_problem(
     h, b, s = shape.hidden, shape.sequences, shape.tokens
     passed = float(2 * b * s * h)  # 16-bit activations between layers
     rate = device.flops * EFFICIENCY
-    block_s = (24 * b * s * h * h + 4 * b * s * s * h) / rate
+    block_s = (2 * b * s * shape.block_parameters + attention_flops(b * s, s, h)) / rate
     head_s = 2 * b * s * h * shape.vocabulary / rate
     last = shape.blocks + 1
     names = ["embedding", *(f"block{v}" for v in range(shape.blocks)), "head"]
@@ -170,7 +177,7 @@ def transformer_problem(
     for v, name in enumerate(names):
         is_block = 0 < v < last
         forward_s = block_s if is_block else (head_s if v == last else 0.0)
-        parameters = float(12 * h * h if is_block else h * shape.vocabulary)
+        parameters = float(shape.block_parameters if is_block else h * shape.vocabulary)
         choices: dict[int, tuple[Choice, ...]] = {}
         for t in degrees:
             # two all-reduces forward and two backward in a block, and one each way in embedding and head

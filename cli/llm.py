@@ -1,0 +1,241 @@
+"""``placekit llm``: a language model given by its numbers, placed on devices to be served."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from placekit.cli.objectives import ObjectiveChoice
+from placekit.cli.options import (
+    JsonOption,
+    MemoryLimitOption,
+    MemoryOption,
+    ParamOption,
+    SeedOption,
+    output_option,
+    parse_params,
+)
+from placekit.cli.platforms import limit_memory
+from placekit.cli.solve import exit_code, stop_of
+from placekit.language.decoder import BITS, DECODERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rich.console import RenderableType
+
+    from placekit.io.platform_toml import PlatformFile
+    from placekit.language.report import ServingReport
+    from placekit.language.task import LanguageTask
+    from placekit.platform import Platform
+    from placekit.result import Result
+
+__all__ = ["llm", "serving_lines"]
+
+
+def llm(
+    platform: Annotated[
+        Path, typer.Option("--platform", metavar="FILE", help="Platform file (TOML): devices, memory, links, specs.")
+    ],
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help=f"{', '.join(DECODERS)}; options change its numbers.")
+    ] = None,
+    layers: Annotated[int | None, typer.Option(metavar="N", help="Blocks.")] = None,
+    hidden: Annotated[int | None, typer.Option(metavar="N", help="Size of the hidden state.")] = None,
+    heads: Annotated[int | None, typer.Option(metavar="N", help="Query heads (hidden / head-dim).")] = None,
+    kv_heads: Annotated[int | None, typer.Option(metavar="N", help="Heads of keys and values (heads).")] = None,
+    head_dim: Annotated[int | None, typer.Option(metavar="N", help="Channels of a head (128).")] = None,
+    ffn: Annotated[int | None, typer.Option(metavar="N", help="Width of the feed-forward part, of one expert.")] = None,
+    vocab: Annotated[int | None, typer.Option(metavar="N", help="Tokens known.")] = None,
+    experts: Annotated[int | None, typer.Option(metavar="N", help="Experts of a feed-forward part (1).")] = None,
+    experts_per_token: Annotated[int | None, typer.Option(metavar="N", help="Experts that a token meets (1).")] = None,
+    gated: Annotated[
+        bool | None, typer.Option("--gated/--no-gated", help="Three feed-forward matrices (default), or two.")
+    ] = None,
+    precision: Annotated[str, typer.Option(metavar="NAME", help=f"Of weights: {', '.join(BITS)}.")] = "f16",
+    cache_precision: Annotated[str, typer.Option(metavar="NAME", help="Of keys and values.")] = "f16",
+    phase: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="prefill:P", help="Tokens of a request: prefill:P and decode:G (prefill:512, decode:128)."
+        ),
+    ] = None,
+    context: Annotated[
+        int | None, typer.Option(metavar="C", help="Tokens of a sequence that the cache has room for (P + G).")
+    ] = None,
+    sequences: Annotated[int, typer.Option(metavar="B", help="Sequences in flight, with their cache.")] = 1,
+    batch: Annotated[int, typer.Option(metavar="N", help="Sequences that take a step together.")] = 1,
+    granularity: Annotated[str, typer.Option(metavar="layer|op", help="Blocks stay whole, or not.")] = "layer",
+    objective: Annotated[
+        str | None, typer.Option(metavar="NAME", help="throughput (default), serial-latency or makespan.")
+    ] = None,
+    teams: Annotated[
+        str | None,
+        typer.Option(
+            metavar="off|equal|any", help="throughput: devices that share the requests of the same ops (off)."
+        ),
+    ] = None,
+    overlap: Annotated[
+        bool | None, typer.Option("--overlap/--no-overlap", help="Devices compute and transfer at the same time.")
+    ] = None,
+    memory: MemoryOption = None,
+    method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="As of solve.")] = "auto",
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop after this time.")] = 60.0,
+    gap: Annotated[float | None, typer.Option(metavar="RATIO", help="Stop at this proven gap.")] = None,
+    memory_limit: MemoryLimitOption = None,
+    seed: SeedOption = 0,
+    param: ParamOption = None,
+    problem: Annotated[
+        Path | None,
+        typer.Option("--problem", metavar="FILE", help="Write the problem, too: for show, explain, verify, export."),
+    ] = None,
+    output: Annotated[Path | None, output_option("Placement file; the result goes beside it; - for stdout.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Place a language model by its numbers (no weights, no torch), and say what serving it will be like.
+
+    Costs are analytic; a sample is a batch of requests. An empty --memory takes what the data sheet of a named device
+    says.
+    """
+    from placekit.cli.console import check_writable, print_json, show_parts
+    from placekit.cli.files import OutputFiles
+    from placekit.cli.progress import SolveLine
+    from placekit.cost_models.analytic import Analytic
+    from placekit.io.platform_toml import read_platform
+    from placekit.io.problem_json import write_problem
+    from placekit.language.decoder import get_decoder
+    from placekit.language.report import serving_report
+    from placekit.language.serving import Serving, parse_phases
+    from placekit.language.task import decoder_task
+    from placekit.solve import solve as solve_problem
+    from placekit.solvers.registry import get_method
+
+    params = parse_params(param)
+    get_method(method, params)
+    shape = get_decoder(
+        name,
+        {
+            "layers": layers, "hidden": hidden, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "ffn": ffn,
+            "vocab": vocab, "experts": experts, "experts_per_token": experts_per_token, "gated": gated,
+        },
+    )  # fmt: skip
+    tokens = parse_phases(phase or [])
+    serving = Serving(context=context, sequences=sequences, batch=batch, **tokens)  # type: ignore[arg-type]  # None: P + G
+    file = read_platform(platform)
+    file = replace(file, platform=limit_memory(_with_sheet_memory(file), memory))
+    model = Analytic.from_platform_file(file)
+    chosen = ObjectiveChoice(objective, overlap=overlap, teams=teams).objective()
+    task = decoder_task(
+        shape, serving, file.platform, lambda graph: model.cost_table(graph, file.platform), precision=precision,
+        cache_precision=cache_precision, granularity=granularity, name=name or "llm",
+        **({"objective": chosen} if chosen is not None else {}),
+    )  # fmt: skip
+    files = OutputFiles.of(Path(f"{name or 'llm'}.llm"), output)
+    if problem is not None:
+        check_writable(problem)
+    with SolveLine(time_limit) as line:
+        result = solve_problem(
+            task.problem, method, stop=stop_of(time_limit, gap, memory_limit), seed=seed, params=params,
+            on_progress=line,
+        )  # fmt: skip
+    written = files.write(result, task.problem)
+    if problem is not None:
+        write_problem(task.problem, problem)
+        written["problem"] = str(problem)
+    report = None if result.placement is None else serving_report(task, result.placement)
+    facts = {
+        "model": f"{task.problem.name}: {shape.num_parameters / 1e9:.2f} billion parameters in {precision}, "
+        f"{shape.layers} blocks, hidden {shape.hidden}, {shape.heads} heads, {shape.kv_heads} of keys and values"
+    }
+    if as_json:
+        served = None if report is None else report.to_dict()
+        print_json(result.to_dict() | {"serving": served, "parameters": shape.num_parameters, "files": written})
+    else:
+        show_parts(_parts(task, result, report, facts, written))
+    raise typer.Exit(exit_code(result))
+
+
+def _with_sheet_memory(file: PlatformFile) -> Platform:
+    """Return the platform; devices without a limit have that of the accelerator which they name, if it has one."""
+    from placekit.cost_models.device_table import DEVICE_TABLE
+
+    def limit(kind: str) -> float | None:
+        named = DEVICE_TABLE.get(file.spec_of_kind.get(kind, kind))
+        return None if named is None else named.memory_bytes
+
+    return file.platform.replace(
+        devices=tuple(
+            device.replace(memory_bytes=limit(device.kind)) if device.memory_bytes is None else device
+            for device in file.platform.devices
+        )
+    )
+
+
+def _parts(
+    task: LanguageTask,
+    result: Result,
+    report: ServingReport | None,
+    facts: Mapping[str, str],
+    written: Mapping[str, str],
+) -> Iterator[RenderableType]:
+    from placekit.cli.facts import problem_facts
+    from placekit.cli.render import fact_lines, result_lines
+
+    yield fact_lines({**facts, **_asked(task), **problem_facts(task.problem)})
+    yield ""
+    yield from result_lines(result)
+    if report is not None:
+        yield ""
+        yield from serving_lines(task, report)
+    yield ""
+    yield fact_lines({f"wrote {kind}": name for kind, name in written.items()})
+
+
+def _asked(task: LanguageTask) -> dict[str, str]:
+    from placekit.cli.units import format_bytes, format_count
+
+    serving = task.serving
+    weights, cache = float(task.weight_bytes.sum()), float(task.cache_bytes.sum())
+    return {
+        "serving": f"{format_count(serving.prompt, 'token')} of prompt, {serving.generated} generated; "
+        f"{format_count(serving.sequences, 'sequence')} in flight, {serving.batch} in a batch",
+        "memory": f"weights {format_bytes(weights)}, cache {format_bytes(cache)} per sequence of {serving.context} "
+        f"tokens, activations {format_bytes(task.activation_bytes)} per device",
+    }
+
+
+def serving_lines(task: LanguageTask, report: ServingReport) -> Iterator[RenderableType]:
+    """Return what a placement delivers: memory by device, latency, rate, and what one more sequence breaks."""
+    from placekit.cli.render import fact_lines, plain_table
+    from placekit.cli.units import format_bytes, format_time
+
+    table = plain_table("device", "weights", "cache", "activations", "limit", "sequences")
+    for each in report.memory:
+        most = "-" if each.most_sequences is None else str(each.most_sequences)
+        sizes = (each.weight_bytes, each.cache_bytes, each.activation_bytes, each.limit_bytes)
+        table.add_row(each.device, *map(format_bytes, sizes), most)
+    yield table
+    yield ""
+    facts = {}
+    if report.time_to_first_token_s is not None:
+        facts["first token"] = f"{format_time(report.time_to_first_token_s)} after the prompt"
+    if report.time_per_token_s is not None:
+        facts["per token"] = format_time(report.time_per_token_s)
+    facts["request"] = f"{format_time(report.request_s)} from end to end"
+    told = "tokens/s" if task.serving.generated else "prompt tokens/s"
+    facts["rate"] = f"{report.tokens_per_s:.4g} {told}, {report.requests_per_s:.4g} requests/s"
+    if report.batches < report.batches_to_fill:
+        steady = report.steady_requests_per_s * (task.serving.generated or task.serving.prompt)
+        facts["not filled"] = (
+            f"{report.batches} in flight where {report.batches_to_fill} batches keep every stage busy: {steady:.4g} "
+            f"{told} then"
+        )
+    facts["room"] = (
+        "no limit on sequences"
+        if report.most_sequences is None
+        else f"{report.most_sequences} sequences in flight fit; one more breaks the limit of {report.next_breaks}"
+    )
+    yield fact_lines(facts)

@@ -1,0 +1,157 @@
+"""What a placement of a served language model delivers: latency, rate, memory, and where it ends."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from placekit.costs import CostTable
+from placekit.errors import InvalidProblemError
+from placekit.evaluate import evaluate
+from placekit.language.task import LanguageTask
+from placekit.objectives import Throughput
+from placekit.objectives.base import moved_tensors
+from placekit.placement import Placement
+from placekit.problem import Problem
+
+__all__ = ["DeviceMemory", "ServingReport", "serving_report"]
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """What a device holds.
+
+    Parameters
+    ----------
+    device
+        Its name.
+    weight_bytes, cache_bytes, activation_bytes
+        Weights, keys and values of all sequences in flight, and what is set aside for activations.
+    limit_bytes
+        Of the device; None for no limit.
+    most_sequences
+        Sequences in flight that fit beside the weights; None for any number.
+    """
+
+    device: str
+    weight_bytes: float
+    cache_bytes: float
+    activation_bytes: float
+    limit_bytes: float | None
+    most_sequences: int | None
+
+
+@dataclass(frozen=True)
+class ServingReport:
+    """What a placement delivers.
+
+    Parameters
+    ----------
+    time_to_first_token_s
+        Seconds in which a batch of prompts passes all stages, nothing else in the way; None without a prompt.
+    time_per_token_s
+        Seconds in which a step of decoding passes all stages, for every sequence of its batch; None without.
+    request_s
+        Both together, for all tokens of a request.
+    steady_requests_per_s
+        Requests per second if there is always a batch for every stage.
+    requests_per_s, tokens_per_s
+        With the sequences in flight: no more batches are under way than there are. Tokens are those generated, or
+        those of prompts if nothing is generated.
+    batches, batches_to_fill
+        Batches in flight, and how many the slowest stage needs so as never to wait.
+    memory
+        What every device that holds an op holds.
+    most_sequences, next_breaks
+        Sequences in flight that fit on all devices, and the device that one more breaks; None for any number.
+    """
+
+    time_to_first_token_s: float | None
+    time_per_token_s: float | None
+    request_s: float
+    steady_requests_per_s: float
+    requests_per_s: float
+    tokens_per_s: float
+    batches: int
+    batches_to_fill: int
+    memory: tuple[DeviceMemory, ...]
+    most_sequences: int | None
+    next_breaks: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return asdict(self) | {"memory": [asdict(each) for each in self.memory]}
+
+
+def serving_report(task: LanguageTask, placement: Placement) -> ServingReport:
+    """Return what `placement` delivers.
+
+    Parameters
+    ----------
+    task
+        What is served.
+    placement
+        A placement of its problem.
+
+    Raises
+    ------
+    InvalidProblemError
+        A placement that puts an op on a device that cannot run it.
+    """
+    problem, serving = task.problem, task.serving
+    pipeline = problem.objective if problem.objective.has_pipeline else Throughput()
+    judged = evaluate(problem.replace(objective=pipeline), placement)
+    if judged.objective is None:
+        raise InvalidProblemError(f"{problem.name!r}: {judged.violations[0]}")
+    passage = {name: _passage_s(problem, placement, table) for name, table in task.costs_of_phase.items()}
+    request_s = sum(phase.count * passage[phase.name] for phase in serving.phases)
+    batches = serving.sequences // serving.batch
+    steady = serving.batch / judged.objective if judged.objective > 0 else np.inf
+    reached = min(steady, batches * serving.batch / request_s) if request_s > 0 else steady
+    memory = tuple(_memory(task, placement))
+    limited = [each for each in memory if each.most_sequences is not None]
+    tightest = min(limited, key=lambda each: each.most_sequences or 0, default=None)
+    return ServingReport(
+        time_to_first_token_s=passage.get("prefill"),
+        time_per_token_s=passage.get("decode"),
+        request_s=request_s,
+        steady_requests_per_s=steady,
+        requests_per_s=reached,
+        tokens_per_s=reached * (serving.generated or serving.prompt),
+        batches=batches,
+        batches_to_fill=int(np.ceil(request_s / judged.objective * (1 - 1e-9))) if judged.objective > 0 else 1,
+        memory=memory,
+        most_sequences=None if tightest is None else tightest.most_sequences,
+        next_breaks=None if tightest is None else tightest.device,
+    )
+
+
+def _passage_s(problem: Problem[Any], placement: Placement, costs: CostTable) -> float:
+    """Return the seconds of one step through all stages, one after the other; of a team through its slowest member."""
+    costs = costs.for_kinds(problem.platform.kinds)
+    tensor, home = moved_tensors(problem, placement.device_of_op)
+    total = 0.0
+    for members in placement.teams:
+        kinds = np.unique(problem.platform.kind_of_device[list(members)])
+        busy = costs.op_time_s[placement.device_of_op == members[0]][:, kinds].sum(axis=0)
+        total += float((busy + costs.transfer_time_s[tensor[home == members[0]]][:, kinds].sum(axis=0)).max())
+    return total
+
+
+def _memory(task: LanguageTask, placement: Placement) -> list[DeviceMemory]:
+    found = []
+    for members in placement.teams:
+        held = placement.device_of_op == members[0]
+        weights, of_one = float(task.weight_bytes[held].sum()), float(task.cache_bytes[held].sum())
+        for device in members if held.any() else ():
+            left = task.problem.platform.devices[device].memory_bytes
+            most = None if left is None or of_one == 0 else max(0, int((left - weights) / of_one * (1 + 1e-12)))
+            found.append(
+                DeviceMemory(
+                    task.problem.platform.device_names[device], weights, of_one * task.serving.sequences,
+                    task.activation_bytes, None if left is None else left + task.activation_bytes, most,
+                )
+            )  # fmt: skip
+    return found

@@ -1,0 +1,230 @@
+r"""A served language model as a placement problem.
+
+The costs of a phase are the costs of the same ops at its shapes, and a placement serves all phases, so costs add up:
+an op, or a tensor between devices, takes :math:`\sum_p n_p t_p` seconds for the :math:`n_p` steps of every phase
+:math:`p` of a request. A *sample* is a batch of requests, from the first token of the prompts to the last one.
+
+Memory of an op is its weights, and its keys and values for all sequences in flight. Activations are not added up over
+ops, because buffers are used again: the most that is alive at a time in any phase is set aside on every device. With
+teams, every member is counted with the cache of all sequences, as any of them may be any member's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.costs import CostTable
+from placekit.errors import InvalidProblemError
+from placekit.graph import OpGraph, number_by_first
+from placekit.language.decoder import Decoder, bits_of
+from placekit.language.graph import decoder_step
+from placekit.language.serving import Phase, Serving
+from placekit.platform import Platform
+from placekit.problem import Problem
+from placekit.sizes import format_bytes
+
+__all__ = ["GRANULARITIES", "LanguageTask", "alive_bytes", "decoder_task", "language_task", "layer_labels"]
+
+GRANULARITIES = ("layer", "op")
+"""What stays together: the ops of a block, or nothing but what is fused."""
+
+_LAYER = re.compile(r"((?:[^.]+\.)*?\d+)(?:\.|$)")
+
+Costs = Callable[[OpGraph], CostTable]
+
+
+@dataclass(frozen=True)
+class LanguageTask:
+    """A problem of serving a language model, with what its numbers are made of.
+
+    Parameters
+    ----------
+    problem
+        The problem, for any method; its platform has the memory that activations leave.
+    serving
+        What is served.
+    costs_of_phase
+        Costs of one step, by name of the phase.
+    weight_bytes, cache_bytes
+        ``[num_ops]`` bytes of weights, and of keys and values of one sequence.
+    activation_bytes
+        Set aside on every device.
+    """
+
+    problem: Problem[Any]
+    serving: Serving
+    costs_of_phase: Mapping[str, CostTable]
+    weight_bytes: NDArray[np.float64]
+    cache_bytes: NDArray[np.float64]
+    activation_bytes: float
+
+
+def layer_labels(op_names: tuple[str, ...]) -> NDArray[np.int64]:
+    """``[num_ops]`` label of the block of every op: the beginning of its path up to the first number; else itself.
+
+    Examples
+    --------
+    >>> layer_labels(("embed", "h.0.attn", "h.0.mlp", "h.1.attn", "head")).tolist()
+    [0, 1, 1, 2, 3]
+    """
+    blocks = [(found[1] if (found := _LAYER.match(name)) else name) for name in op_names]
+    return number_by_first(np.unique(blocks, return_inverse=True)[1])
+
+
+def alive_bytes(graph: OpGraph) -> float:
+    """Return the most bytes of tensors that are alive at a time when the ops run in topological order."""
+    rank = np.empty(graph.num_ops, dtype=np.int64)
+    rank[graph.order] = np.arange(graph.num_ops)
+    born = rank[graph.tensor_producer]
+    dead = born.copy()
+    np.maximum.at(dead, graph.consumed_tensor, rank[graph.consumers])
+    change = np.zeros(graph.num_ops + 1)
+    np.add.at(change, born, graph.tensor_bytes)
+    np.add.at(change, dead + 1, -graph.tensor_bytes)
+    return float(np.cumsum(change).max(initial=0.0))
+
+
+def decoder_task(
+    model: Decoder,
+    serving: Serving,
+    platform: Platform,
+    costs: Costs,
+    *,
+    precision: str = "f16",
+    cache_precision: str = "f16",
+    granularity: str = "layer",
+    name: str = "decoder",
+    **choices: Any,
+) -> LanguageTask:
+    """Return the problem of serving a decoder that is given by its numbers.
+
+    Parameters
+    ----------
+    model, serving
+        Shape, and what is asked of it.
+    platform
+        The devices.
+    costs
+        From an op graph to its costs on `platform`: ``lambda graph: Analytic().cost_table(graph, platform)``.
+    precision, cache_precision
+        Of weights, and of keys and values: names of `placekit.language.decoder.BITS`.
+    granularity
+        ``"layer"`` to keep the ops of a block together, ``"op"`` not to.
+    name
+        Name of the model.
+    **choices
+        Fields of the `Problem`: objective, contiguity.
+
+    Raises
+    ------
+    UnknownNameError
+        No such precision.
+    InvalidProblemError
+        No such granularity, or activations that do not fit into a device.
+
+    Examples
+    --------
+    >>> from placekit import Analytic, Platform, solve
+    >>> model, platform = Decoder(4, 256, 1024, 1000, heads=4), Platform.of(a10=2)
+    >>> task = decoder_task(model, Serving(64, 16), platform, lambda graph: Analytic().cost_table(graph, platform))
+    >>> solve(task.problem).status
+    <Status.OPTIMAL: 'optimal'>
+    """
+    steps = {
+        phase.name: decoder_step(
+            model, phase, batch=serving.batch, precision=precision, cache_precision=cache_precision, name=name
+        )
+        for phase in serving.phases
+    }
+    first = next(iter(steps.values()))
+    cache = first.cache_values * bits_of(cache_precision) / 8 * serving.context
+    graphs = {phase: step.graph for phase, step in steps.items()}
+    return language_task(
+        graphs, serving, platform, costs, weight_bytes=first.weight_bytes, cache_bytes=cache, granularity=granularity,
+        **choices,
+    )  # fmt: skip
+
+
+def language_task(
+    graphs: Mapping[str, OpGraph],
+    serving: Serving,
+    platform: Platform,
+    costs: Costs,
+    *,
+    weight_bytes: NDArray[np.float64],
+    cache_bytes: NDArray[np.float64],
+    granularity: str = "layer",
+    colocation: NDArray[np.int64] | None = None,
+    **choices: Any,
+) -> LanguageTask:
+    """Return the problem of serving a model whose phases are graphs of the same ops.
+
+    Parameters
+    ----------
+    graphs
+        Graph by name of a phase of `serving`.
+    weight_bytes, cache_bytes
+        ``[num_ops]`` as of `LanguageTask`.
+    colocation
+        ``[num_ops]`` labels of what must stay together in any case.
+
+    See `decoder_task` for the others, and for what is raised.
+    """
+    if granularity not in GRANULARITIES:
+        raise InvalidProblemError(f"granularity is {granularity!r}; it must be one of {', '.join(GRANULARITIES)}")
+    phases = {phase.name: phase for phase in serving.phases}
+    tables = {name: costs(graphs[name]) for name in phases}
+    alive = max(alive_bytes(graphs[name]) for name in phases)
+    graph = graphs[next(iter(phases))]
+    mixed = _mix([(phases[name], table) for name, table in tables.items()])
+    mixed = mixed.replace(op_memory_bytes=weight_bytes + serving.sequences * cache_bytes)
+    labels = np.arange(graph.num_ops) if colocation is None else colocation
+    if granularity == "layer":
+        labels = _joined(labels, layer_labels(graph.op_names))
+    problem = Problem(graph, _less_memory(platform, alive), mixed, colocation=labels, **choices)
+    return LanguageTask(problem, serving, tables, weight_bytes, cache_bytes, alive)
+
+
+def _mix(parts: list[tuple[Phase, CostTable]]) -> CostTable:
+    """Return the sum of the tables, each as often as its phase has steps."""
+    (_, first), *_ = parts
+    return first.replace(
+        op_time_s=np.sum([phase.count * table.op_time_s for phase, table in parts], axis=0),
+        transfer_time_s=np.sum([phase.count * table.transfer_time_s for phase, table in parts], axis=0),
+        supported=np.logical_and.reduce([table.supported for _, table in parts]),
+        provenance={**first.provenance, "phases": {phase.name: phase.count for phase, _ in parts}},
+    )
+
+
+def _joined(labels: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``[num_ops]`` labels of the parts that are connected through equal labels of either kind."""
+    if len(np.unique(labels)) == len(labels):
+        return others
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    ends = (number_by_first(labels), number_by_first(others) + len(labels))
+    size = 2 * len(labels)
+    joined = connected_components(coo_array((np.ones(len(labels)), ends), shape=(size, size)), directed=False)[1]
+    return number_by_first(joined[ends[0]])
+
+
+def _less_memory(platform: Platform, num_bytes: float) -> Platform:
+    for device in platform.devices:
+        if device.memory_bytes is not None and device.memory_bytes <= num_bytes:
+            raise InvalidProblemError(
+                f"device {device.name!r} has {format_bytes(device.memory_bytes)}; activations of a step alone take "
+                f"{format_bytes(num_bytes)}: ask for a smaller batch or prompt"
+            )
+    return platform.replace(
+        devices=tuple(
+            device if device.memory_bytes is None else replace(device, memory_bytes=device.memory_bytes - num_bytes)
+            for device in platform.devices
+        )
+    )

@@ -1,0 +1,87 @@
+"""``placekit llm``: from numbers to a served placement."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placekit.io.problem_json import read_problem
+from placekit.io.result_json import read_result
+
+CLUSTER = """
+[[device]]
+name = "big"
+kind = "l4"
+
+[[device]]
+name = "small"
+kind = "t4"
+count = 2
+memory = "2 GiB"
+"""
+NUMBERS = ("--layers", "8", "--hidden", "2048", "--kv-heads", "4", "--ffn", "4096", "--vocab", "32000")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    """Return a platform file: an L4 with the memory of its data sheet, two T4 with less."""
+    path = tmp_path / "cluster.toml"
+    path.write_text(CLUSTER)
+    return path
+
+
+def test_numbers_to_placement(call: Callable[..., Any], cluster: Path, tmp_path: Path) -> None:
+    """Phases, memory and rates are told, and the files agree with the judge."""
+    done = call(
+        "llm", *NUMBERS, "--precision", "int4", "--platform", cluster, "--phase", "prefill:256",
+        "--phase", "decode:64", "--sequences", "2", "--batch", "2", "--teams", "equal",
+        "--problem", "llm.problem.json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for told in ("optimal", "first token", "per token", "tokens/s", "sequences in flight fit", "not filled"):
+        assert told in done.stdout
+    problem = read_problem(tmp_path / "llm.problem.json")
+    result = read_result(tmp_path / "llm.result.json")
+    assert result.placement is not None
+    assert result.placement.violations(problem) == ()
+    assert max(device.memory_bytes or 0 for device in problem.platform.devices) > 20 * 2**30
+
+
+def test_json(call: Callable[..., Any], cluster: Path) -> None:
+    """The report is part of the object."""
+    done = call("llm", "llama3-8b", "--layers", "4", "--precision", "int4", "--platform", cluster, "--json")
+    assert done.returncode == 0, done.stderr
+    served = json.loads(done.stdout)["serving"]
+    assert served["tokens_per_s"] == pytest.approx(128 * served["requests_per_s"])
+    assert {each["device"] for each in served["memory"]} <= {"big", "small.0", "small.1"}
+
+
+def test_what_does_not_fit_is_proven(call: Callable[..., Any], cluster: Path) -> None:
+    """70 billion parameters in 28 GiB."""
+    done = call("llm", "llama3-70b", "--platform", cluster)
+    assert done.returncode == 3
+    assert "infeasible" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--layers", "8"), "hidden is missing"),
+        (("gpt5",), "no decoder 'gpt5'"),
+        (("gpt2", "--precision", "int3"), "precision is 'int3'; it must be one of f32"),
+        (("gpt2", "--layers", "0"), "layers is 0; it must be at least 1"),
+        (("gpt2", "--phase", "prefill:512", "--context", "100"), "context is 100; it must be from 512"),
+        (("gpt2", "--granularity", "block"), "granularity is 'block'"),
+        (("gpt2", "--objective", "makespan", "--teams", "equal"), "teams"),
+    ],
+)
+def test_bad_input(call: Callable[..., Any], cluster: Path, arguments: tuple[str, ...], message: str) -> None:
+    """One line, exit code 2."""
+    done = call("llm", *arguments, "--platform", cluster)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
