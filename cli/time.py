@@ -24,6 +24,7 @@ from placekit.cli.options import (
 )
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.task import cost_table, read_placed, read_source
+from placekit.pytorch.source import TorchSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -61,7 +62,7 @@ def time(
     burst: BurstOption = 0.6,
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Begin no round after this time.")] = 90.0,
     baselines: Annotated[
-        bool, typer.Option("--baselines/--no-baselines", help="Time AUTO, MULTI and all cores as one device, too.")
+        bool, typer.Option("--baselines/--no-baselines", help="Time what needs no plan, too (see the docs).")
     ] = True,
     check: Annotated[
         bool, typer.Option("--check/--no-check", help="Compare outputs and every cut tensor with one device first.")
@@ -82,6 +83,7 @@ def time(
     from placekit.cost_models.openvino.time_placement import time_placement
     from placekit.cost_models.openvino.timing import Timing, TimingSettings
     from placekit.cost_models.openvino.timing_contenders import executor_named
+    from placekit.cost_models.pytorch.runners import require_torch_executor
     from placekit.io.atomic import write_json
 
     how = executor_named(executor)
@@ -98,10 +100,12 @@ def time(
         seed=seed,
     )
     source = read_source(model, shape)
+    if isinstance(source, TorchSource):
+        require_torch_executor(how)
     chosen = PlatformChoice(device, platform, groups, precision).of_answer(placement).resolve(source)
     placed = read_placed(placement, source.graph, chosen.platform, default_device)
     problem = source.problem(chosen.platform, cost_table(source, chosen, costs))
-    checked = _checked(source, placed, chosen.platform, how, seed) if check else None
+    checked = _checked(source, placed, chosen.platform, how, seed) if check else None  # refuses what does not run
     with StepBar() as bar:
         timed = time_placement(
             source,
@@ -140,6 +144,11 @@ def _checked(
     OutputMismatchError
         They compute something else.
     """
+    if isinstance(source, TorchSource):
+        from placekit.cost_models.pytorch.check import require_equal_torch_outputs
+        from placekit.cost_models.pytorch.stages import plan_torch_stages
+
+        return require_equal_torch_outputs(plan_torch_stages(source, placement, platform), executor, seed=seed)
     from placekit.cost_models.openvino.compiled_plan import compile_plan
     from placekit.cost_models.openvino.executor_check import require_equal_outputs
     from placekit.cost_models.openvino.stages import plan_stages
@@ -218,7 +227,7 @@ def _facts(timed: PlacementTiming, told: Mapping[str, Any], checked: OutputCheck
         yield (
             "plan",
             f"{told['verdict']}: {_times(told['over_runtime'])} (IQR {_number(told['over_runtime_iqr'], 2)}) of "
-            f"{told['best_of_runtime']}, the best of {format_count(ran, 'way')} of the runtime",
+            f"{told['best_of_runtime']}, the best of {format_count(ran, 'way')} {timed.whose}",
         )
     yield "executor", f"{timed.executor}, {format_count(told['rounds'], 'round')}{kept}"
     if told["best_single_device"] is not None:

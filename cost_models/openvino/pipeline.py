@@ -8,19 +8,15 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.cost_models.openvino.pipeline_flow import Flow, wire
+from placekit.cost_models.openvino.pipeline_flow import Flow, FlowPlan, wire
 from placekit.cost_models.openvino.samples import InputReader, Inputs
 from placekit.cost_models.openvino.split import TensorKey
-from placekit.cost_models.openvino.stages import StagePlan
 from placekit.errors import ExecutionError, InvalidProblemError, UnsupportedProblemError
-
-if TYPE_CHECKING:
-    import openvino
 
 __all__ = ["Outputs", "Pipeline"]
 
@@ -56,7 +52,7 @@ class Pipeline(ABC):
         Inputs or outputs of strings.
     """
 
-    def __init__(self, plan: StagePlan, *, queue_size: int = 2, record: int = 0) -> None:
+    def __init__(self, plan: FlowPlan, *, queue_size: int = 2, record: int = 0) -> None:
         if record < 0:
             raise InvalidProblemError(f"pipeline of {plan.name!r}: record is {record}; it must be >= 0")
         self.plan = plan
@@ -72,15 +68,8 @@ class Pipeline(ABC):
         self._times_s: NDArray[np.float64] = np.zeros((len(plan.stages), self._num_times, 2))
         self._members: NDArray[np.int64] = np.zeros((len(plan.stages), self._num_times), dtype=np.int64)
         self._recorded: deque[tuple[NDArray[np.float64], NDArray[np.int64]]] = deque(maxlen=record)
-        self._ports = dict(zip(plan.input_keys, plan.model.inputs, strict=True))
-        for stage in plan.stages:
-            self._ports |= dict(zip(stage.outputs, stage.model.outputs, strict=True))
-        self._dynamic = {key for key, port in self._ports.items() if port.get_partial_shape().is_dynamic}
-        self._rings: dict[TensorKey, list[openvino.Tensor | None]] = {}
-        self._reader = InputReader(plan.model, plan.name)
-        for port in (*plan.model.inputs, *plan.model.outputs):
-            if port.get_element_type().get_type_name() == "string":
-                raise UnsupportedProblemError(f"model {plan.name!r}: {port.get_any_name()!r} is a tensor of strings")
+        self._rings: dict[TensorKey, list[Any]] = {}
+        self._prepare(plan)
         self._lock = threading.Lock()
         self._may_submit = threading.Condition(self._lock)
         self._all_done = threading.Condition(self._lock)
@@ -89,6 +78,25 @@ class Pipeline(ABC):
         self._error: ExecutionError | None = None
         self._is_closing = self._is_closed = False
         self._collector = threading.Thread(target=self._run_collector, name=f"placekit-{plan.name}-out", daemon=True)
+
+    def _prepare(self, plan: Any) -> None:
+        """Look at the tensors of a plan: a :class:`~placekit.cost_models.openvino.stages.StagePlan` here."""
+        self._ports = dict(zip(plan.input_keys, plan.model.inputs, strict=True))
+        for stage in plan.stages:
+            self._ports |= dict(zip(stage.outputs, stage.model.outputs, strict=True))
+        self._dynamic = {key for key, port in self._ports.items() if port.get_partial_shape().is_dynamic}
+        self._reader = InputReader(plan.model, plan.name)
+        for port in (*plan.model.inputs, *plan.model.outputs):
+            if port.get_element_type().get_type_name() == "string":
+                raise UnsupportedProblemError(f"model {plan.name!r}: {port.get_any_name()!r} is a tensor of strings")
+
+    def _read(self, inputs: Inputs) -> list[Any]:
+        """Return one tensor per input, checked; the caller's memory."""
+        return self._reader.read(inputs)
+
+    def _output(self, key: TensorKey, sample: int) -> NDArray[Any]:
+        """Return a copy of an output."""
+        return np.array(self._tensor(key, sample).data)
 
     @abstractmethod
     def _takers(self) -> Collection[int]:
@@ -162,7 +170,7 @@ class Pipeline(ABC):
         ExecutionError
             The pipeline is closed, or a stage has failed.
         """
-        tensors = self._reader.read(inputs)
+        tensors = self._read(inputs)
         self._refuse_own_thread("submit")
         future: Future[Outputs] = Future()
         future.set_running_or_notify_cancel()
@@ -266,7 +274,7 @@ class Pipeline(ABC):
     def _deliver(self, sample: int) -> None:
         """Give the outputs of `sample` to its future, and free their slots."""
         names_and_keys = zip(self.plan.output_names, self.plan.output_keys, strict=True)
-        outputs = {name: np.array(self._tensor(key, sample).data) for name, key in names_and_keys}
+        outputs = {name: self._output(key, sample) for name, key in names_and_keys}
         with self._lock:
             if self._recorded.maxlen:
                 at = sample % self._num_times
@@ -282,19 +290,19 @@ class Pipeline(ABC):
     def _is_dynamic(self, key: TensorKey) -> bool:
         return key in self._dynamic
 
-    def _tensor(self, key: TensorKey, sample: int) -> openvino.Tensor:
+    def _tensor(self, key: TensorKey, sample: int) -> Any:
         """Return the tensor in the slot of `sample`; one of dynamic shape is there once it has been put."""
         ring = self._rings[key]
         tensor = ring[sample % len(ring)]
         assert tensor is not None
         return tensor
 
-    def _put(self, key: TensorKey, sample: int, tensor: openvino.Tensor) -> None:
+    def _put(self, key: TensorKey, sample: int, tensor: Any) -> None:
         """Put a tensor of dynamic shape into the slot of `sample`."""
         ring = self._rings[key]
         ring[sample % len(ring)] = tensor
 
-    def _fill(self, key: TensorKey, sample: int, tensor: openvino.Tensor) -> None:
+    def _fill(self, key: TensorKey, sample: int, tensor: Any) -> None:
         """Copy an input into its slot; one of dynamic shape gets a tensor of its own."""
         from openvino import Tensor
 

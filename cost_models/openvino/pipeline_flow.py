@@ -24,19 +24,74 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from placekit.errors import InvalidProblemError
 
 if TYPE_CHECKING:
     from placekit.cost_models.openvino.split import TensorKey
-    from placekit.cost_models.openvino.stages import StagePlan
     from placekit.platform import Device
 
-__all__ = ["Flow", "Wiring", "samples_ahead", "wire"]
+__all__ = ["Flow", "FlowPlan", "FlowStage", "Wiring", "samples_ahead", "wire"]
 
 _AHEAD_OF_EQUAL, _AHEAD_OF_OTHERS = 2, 8
 """Samples by which each further member of a team may be ahead of the slowest, if they are of one kind, and if not."""
+
+
+class FlowStage(Protocol):
+    """A stage as a pipeline sees it, see :class:`~placekit.cost_models.openvino.stages.PlacedStage`."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def members(self) -> tuple[Device, ...]:
+        """Where it runs."""
+
+    @property
+    def inputs(self) -> tuple[TensorKey, ...]:
+        """What it reads."""
+
+    @property
+    def outputs(self) -> tuple[TensorKey, ...]:
+        """What it writes."""
+
+
+class FlowPlan(Protocol):
+    """Stages as a pipeline sees them, see :class:`~placekit.cost_models.openvino.stages.StagePlan`."""
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+
+    @property
+    def stages(self) -> Sequence[FlowStage]:
+        """The stages, in an order in which they can run."""
+
+    @property
+    def input_keys(self) -> tuple[TensorKey, ...]:
+        """The model's inputs."""
+
+    @property
+    def output_keys(self) -> tuple[TensorKey, ...]:
+        """The model's outputs."""
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs."""
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs."""
+
+    @property
+    def teams(self) -> tuple[tuple[Device, ...], ...]:
+        """The teams that run a stage."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that run a stage."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +132,7 @@ class Wiring:
         return self.num_stages + 1
 
 
-def wire(plan: StagePlan, queue_size: int) -> Wiring:
+def wire(plan: FlowPlan, queue_size: int) -> Wiring:
     """Return the wiring of a plan.
 
     A tensor that skips stages waits while the samples before it pass them, so its ring grows with the number of stages

@@ -96,7 +96,7 @@ class ProcessPipeline(Pipeline):
         self._lifelines: list[int] = []
         try:
             with tempfile.TemporaryDirectory(prefix="placekit-") as folder:
-                self._start_workers(self._write_stages(Path(folder)))
+                self._start_workers(self._write_stages(plan, Path(folder)))
                 self._await_ready()
         except BaseException:
             self._end()
@@ -106,11 +106,11 @@ class ProcessPipeline(Pipeline):
     def _takers(self) -> Collection[int]:
         return self._source_owner, self._sink_owner
 
-    def _write_stages(self, folder: Path) -> list[StageFile]:
+    def _write_stages(self, plan: StagePlan, folder: Path) -> list[StageFile]:
         from openvino import save_model
 
         files = []
-        for node, stage in enumerate(self.plan.stages):
+        for node, stage in enumerate(plan.stages):
             path = folder / f"{node}.xml"
             save_model(stage.model, path, compress_to_fp16=False)
             files.append(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
 
 from placekit.cost_models.openvino.compiled_plan import CompiledPlan
 from placekit.cost_models.openvino.pipeline import Pipeline
 from placekit.cost_models.openvino.pipeline_stage import StageRunner, check_cores, helpers_on, pin_this_thread
 from placekit.errors import ExecutionError
+from placekit.platform import Device
 
 __all__ = ["ThreadPipeline"]
 
@@ -52,7 +54,7 @@ class ThreadPipeline(Pipeline):
         plan = compiled.plan
         super().__init__(plan, queue_size=queue_size, record=record)
         check_cores(plan.devices)
-        self._runners = [[StageRunner(member.compiled) for member in stage] for stage in compiled.members]
+        self._runners = self._make_runners(compiled)
         self._make_rings()
         self._is_stopped = False
         self._wake = [threading.Condition(self._lock) for _ in range(len(plan.teams) + 1)]
@@ -63,10 +65,24 @@ class ThreadPipeline(Pipeline):
             for member, device in enumerate(team)
         ]
         self._resources = ExitStack()
-        self._resources.enter_context(helpers_on(plan.devices))
+        self._resources.enter_context(self._helpers(plan.devices))
         for worker in self._workers:
             worker.start()
         self._start()
+
+    def _make_runners(self, compiled: Any) -> list[list[Any]]:
+        """Return ``[num_stages][team_size]`` what runs every stage on each member of its team."""
+        return [[StageRunner(member.compiled) for member in stage] for stage in compiled.members]
+
+    def _helpers(self, devices: Sequence[Device]) -> AbstractContextManager[None]:
+        """Return a context in which the framework's own threads are where they belong."""
+        return helpers_on(devices)
+
+    @contextmanager
+    def _at_home(self, device: Device) -> Iterator[None]:
+        """Bind the calling thread, which works for `device` inside the block."""
+        pin_this_thread(device.cores)
+        yield
 
     def _takers(self) -> Collection[int]:
         return set(self._owners)
@@ -85,12 +101,12 @@ class ThreadPipeline(Pipeline):
         """Run the stages of one device, a member of a team, until told to stop."""
         node, device = self._owners.index(owner), self.plan.teams[owner][member]
         try:
-            pin_this_thread(device.cores)
-            while (task := self._next(owner)) is not None:
-                node, sample = task
-                self._run(node, sample, member)
-                with self._lock:
-                    self._announce(node, sample)
+            with self._at_home(device):
+                while (task := self._next(owner)) is not None:
+                    node, sample = task
+                    self._run(node, sample, member)
+                    with self._lock:
+                        self._announce(node, sample)
         except Exception as error:
             stage = self.plan.stages[node]
             failure = ExecutionError(f"stage {stage.name!r} failed on device {device.name!r}: {error}")

@@ -15,6 +15,7 @@ from placekit.cost_models.stage_costs import Prediction, StageCosts, predict, st
 from placekit.io.model import ModelSource
 from placekit.placement import Placement
 from placekit.problem import Problem
+from placekit.pytorch.source import TorchSource
 
 __all__ = ["PLACEMENT", "PlacementTiming", "Verdict", "time_placement"]
 
@@ -37,7 +38,8 @@ class PlacementTiming:
     singles
         Name of the contender by name of the device that it has alone.
     runtime
-        Names of the contenders that are OpenVINO's own ways of running the whole model; none if they were left out.
+        Names of the contenders that are OpenVINO's own ways of running the whole model, or the ways of running a
+        PyTorch program that need no plan; none if they were left out.
     stages, prediction
         Costs of its stages, and what follows for them.
     team_names
@@ -83,6 +85,12 @@ class PlacementTiming:
         if abs(over.median - 1) <= over.iqr / 2:
             return "draws"
         return "wins" if over.median > 1 else "loses"
+
+    @property
+    def whose(self) -> str:
+        """Whose ways `runtime` are, after their number."""
+        is_own = any(each.startswith(("AUTO", "MULTI")) for each in self.runtime)
+        return "of the runtime" if is_own else "that need no plan"
 
     @property
     def stage_names(self) -> tuple[str, ...]:
@@ -161,6 +169,15 @@ class PlacementTiming:
         return timing_trace(self.stage_names, self.team_names, measured, predicted)
 
 
+def _baselines(source: ModelSource, problem: Problem, executor: Executor, queue_size: int) -> tuple[Contender, ...]:
+    """Return the ways that need no plan."""
+    if isinstance(source, TorchSource):
+        from placekit.cost_models.pytorch.baselines import torch_baselines
+
+        return torch_baselines(source, problem, executor, queue_size)
+    return baselines(problem.platform)
+
+
 def _error(predicted: float, measured: float | None) -> float | None:
     return None if not measured else predicted / measured - 1
 
@@ -191,7 +208,8 @@ def time_placement(
     queue_size
         Samples between two stages of a pipeline.
     with_baselines
-        Whether to time AUTO, MULTI and all cores as one device, too.
+        Whether to time other ways, too: AUTO, MULTI and all cores as one device; of a PyTorch program, equal shares of
+        its layers and bytes, and random cuts.
     timing
         How to measure; as by default if None.
     progress
@@ -208,7 +226,7 @@ def time_placement(
     stages = stage_costs(problem, placement)
     alone = singles(source.graph, platform, executor, queue_size)
     contenders: list[Contender] = [Placed(PLACEMENT, placement, platform, executor, queue_size), *alone]
-    runtime = baselines(platform) if with_baselines else ()
+    runtime = _baselines(source, problem, executor, queue_size) if with_baselines else ()
     contenders += runtime
     timings = (timing or Timing()).measure(source, contenders, progress=progress)
     return PlacementTiming(

@@ -26,6 +26,8 @@ from placekit.cost_models.openvino.timing_series import Series, Timings
 from placekit.cost_models.openvino.timing_worker import Burst, Order
 from placekit.errors import InvalidProblemError, PlacekitError
 from placekit.io.model import ModelSource
+from placekit.pytorch.needs import require_torch
+from placekit.pytorch.source import TorchSource
 
 __all__ = ["Timing", "TimingSettings"]
 
@@ -168,13 +170,11 @@ class Timing:
         return timings
 
     def _key_parts(self, source: ModelSource, contenders: Sequence[Contender]) -> dict[str, Any]:
-        import openvino
-
         return {
             "schema": _SCHEMA,
             "what": "timing",
             "content_hash": source.content_hash,
-            "openvino": str(openvino.__version__),
+            **_framework(source),
             "cpu": cpu_name(),
             "settings": asdict(self.settings),
             "contenders": [[each.name, each.facts()] for each in contenders],
@@ -208,6 +208,15 @@ class Timing:
                 _report(progress, num_rounds, max(settings.rounds, num_rounds), "rounds")
             wall_s = time.perf_counter() - start
         return Timings(tuple(field.series), settings.max_foreign_load, wall_s)
+
+
+def _framework(source: ModelSource) -> dict[str, str]:
+    """Return name and version of the framework that runs `source`."""
+    if isinstance(source, TorchSource):
+        return {"torch": str(require_torch("timing a PyTorch program").__version__)}
+    import openvino
+
+    return {"openvino": str(openvino.__version__)}
 
 
 def _report(progress: Progress | None, done: int, total: int, label: str) -> None:

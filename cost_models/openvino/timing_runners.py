@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -27,11 +27,12 @@ from placekit.cost_models.openvino.timing_contenders import Contender, Copies, P
 from placekit.cost_models.openvino.timing_trace import StageTimes
 from placekit.errors import ExecutionError
 from placekit.io.model import ModelSource
+from placekit.pytorch.source import TorchSource
 
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["RECORDED_SAMPLES", "Runner", "start_runner"]
+__all__ = ["RECORDED_SAMPLES", "PipelineRunner", "Runner", "start_runner"]
 
 
 class Runner(Protocol):
@@ -74,6 +75,10 @@ def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Ru
     PlacekitError
         Whatever keeps it from running.
     """
+    if isinstance(source, TorchSource):
+        from placekit.cost_models.pytorch.runners import start_torch_runner
+
+        return start_torch_runner(source, contender, seed, RECORDED_SAMPLES)
     if isinstance(contender, Whole | Copies):
         model = source.load()
         inputs = random_inputs(model, seed)
@@ -89,7 +94,7 @@ def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Ru
     # in every stage one, between any two what the queue holds, and around a team what lets its members overtake
     ahead = sum(samples_ahead(stage.members) for stage in plan.stages)
     num_in_flight = len(plan.stages) * (contender.queue_size + 1) + 2 * ahead
-    return _PipelineRunner(_pipeline(plan, contender), inputs, num_in_flight)
+    return PipelineRunner(_pipeline(plan, contender), inputs, num_in_flight)
 
 
 def _pipeline(plan: StagePlan, contender: Placed) -> Pipeline:
@@ -151,17 +156,19 @@ class _HeteroRunner(_OneByOne):
         self._executor.close()
 
 
-class _PipelineRunner:
+class PipelineRunner:
     """A pipeline of threads or processes."""
 
-    def __init__(self, pipe: Pipeline, inputs: list[openvino.Tensor], num_in_flight: int) -> None:
+    def __init__(self, pipe: Pipeline, inputs: list[Any], num_in_flight: int) -> None:
         self._pipe, self._inputs = pipe, inputs
         self.num_in_flight = max(2, num_in_flight)
 
     def run(self) -> None:
+        """Run one sample."""
         self._pipe(self._inputs)
 
     def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
+        """Run many, see `Runner`."""
         done_s: list[float] = []
         begun, last = 0, None
         while not is_enough(begun):
@@ -176,9 +183,11 @@ class _PipelineRunner:
         return done_s, last_begun_s
 
     def stage_times(self) -> StageTimes:
+        """Return when every stage ran."""
         return self._pipe.stage_times_s, self._pipe.stage_members
 
     def close(self) -> None:
+        """End the pipeline at once."""
         self._pipe.close(cancel=True)
 
 

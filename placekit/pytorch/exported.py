@@ -12,7 +12,7 @@ from placekit.pytorch.program import Ref, Size, Special, TorchNode, TorchProgram
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["export_module", "program_of"]
+__all__ = ["export_module", "is_tensor", "program_of"]
 
 _MODULE_PATH = re.compile(r"L\['self'\]\.?|\bself\.")
 
@@ -100,10 +100,10 @@ def program_of(exported: torch.export.ExportedProgram, name: str) -> TorchProgra
             elements.setdefault(node.args[0].name, {})[int(node.args[1])] = node.name
     for node in graph.nodes:
         value = node.meta.get("val")
-        if _is_tensor(value):
+        if is_tensor(value):
             tensors[node.name] = _tensor(value, hints)
         if node.op == "placeholder":
-            if node.name not in lifted and _is_tensor(value):
+            if node.name not in lifted and is_tensor(value):
                 inputs.append(node.name)
         elif node.op == "call_function" and not (_is_getitem(node) and _is_multiple(node.args[0])):
             outputs: tuple[str, ...] = (node.name,)
@@ -112,7 +112,7 @@ def program_of(exported: torch.export.ExportedProgram, name: str) -> TorchProgra
                 named = elements.get(node.name, {})
                 outputs = tuple(named.get(at, f"{node.name}#{at}") for at in range(len(value)))
                 for each, part in zip(outputs, value, strict=True):
-                    if _is_tensor(part):
+                    if is_tensor(part):
                         tensors[each] = _tensor(part, hints)
                 places = tuple(at for at, each in enumerate(outputs) if each in tensors)
                 outputs = tuple(outputs[at] for at in places)
@@ -151,7 +151,8 @@ def _storage(exported: torch.export.ExportedProgram) -> dict[str, str]:
     return found
 
 
-def _is_tensor(value: Any) -> bool:
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor, real or fake."""
     return hasattr(value, "dtype") and hasattr(value, "shape")
 
 

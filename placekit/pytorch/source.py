@@ -13,19 +13,19 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placekit.errors import InvalidFileError, InvalidGraphError, UnsupportedProblemError
 from placekit.io.model import ModelInput, ModelSource
 from placekit.pytorch.archive import read_archive
-from placekit.pytorch.exported import export_module, program_of
+from placekit.pytorch.exported import export_module, is_tensor, program_of
 from placekit.pytorch.lowering import Lowered, lower
 from placekit.pytorch.module import Builder
 from placekit.pytorch.needs import require_torch
 from placekit.pytorch.program import TorchProgram
-from placekit.pytorch.weights import check_weights, load_weights
+from placekit.pytorch.weights import check_weights, load_weights, pack_weights, unpack_weights
 
 if TYPE_CHECKING:
     import openvino
@@ -66,18 +66,9 @@ class TorchSource(ModelSource):
     held: Mapping[str, torch.Tensor] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kind, values = super().__reduce__()
-        return (
-            kind,
-            (
-                *values,
-                self.parameter_bytes,
-                self.module_of_op,
-                dict(self.unknown_operators),
-                self.lowered,
-                None if self.held is None else dict(self.held),
-            ),
-        )
+        _, values = super().__reduce__()
+        own = (self.parameter_bytes, self.module_of_op, dict(self.unknown_operators), self.lowered)
+        return _restored, (*values, *own, None if self.held is None else pack_weights(self.held))
 
     def builder(self) -> Builder:
         """Return what builds modules that torch runs, of the whole program or of parts.
@@ -111,6 +102,12 @@ class TorchSource(ModelSource):
             f"{self.path}: a PyTorch program; OpenVINO does not run it. Convert the model: "
             "openvino.save_model(openvino.convert_model(module, example_input=inputs), 'model.xml')"
         )
+
+
+def _restored(*values: Any) -> TorchSource:
+    """Return a source that was pickled; its last value is the packed weights."""
+    *own, packed = values
+    return replace(TorchSource(*own), held=None if packed is None else unpack_weights(packed))
 
 
 def read_torch(
@@ -157,7 +154,7 @@ def read_torch(
     if not hasattr(module, "graph_signature"):
         exported = export_module(exported, example_args, example_kwargs, dynamic_shapes)
     title = name or ("program" if exported is module else type(module).__name__)
-    held = {**exported.state_dict, **exported.constants}
+    held = {name: each for name, each in {**exported.state_dict, **exported.constants}.items() if is_tensor(each)}
     return source_of_program(program_of(exported, title), shapes, held=held)
 
 

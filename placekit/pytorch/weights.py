@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from placekit.pytorch.program import TorchProgram
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["check_weights", "load_weights"]
+__all__ = ["check_weights", "load_weights", "pack_weights", "unpack_weights"]
 
 
 def load_weights(path: Path) -> dict[str, torch.Tensor]:
@@ -47,6 +48,21 @@ def load_weights(path: Path) -> dict[str, torch.Tensor]:
         if key not in flat:
             flat[key] = torch.frombuffer(memory, dtype=dtype, count=len(memory) // stored.item_bytes)
         found[name] = flat[key].as_strided(stored.sizes, stored.strides, stored.offset)
+    return found
+
+
+def pack_weights(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """Return tensors as bytes, which another process can have without sharing memory with this one."""
+    torch = require_torch("sending a PyTorch program")
+    content = io.BytesIO()
+    torch.save(dict(tensors), content)
+    return content.getvalue()
+
+
+def unpack_weights(packed: bytes) -> dict[str, torch.Tensor]:
+    """Return what `pack_weights` packed; nothing else is unpickled."""
+    torch = require_torch("receiving a PyTorch program")
+    found: dict[str, Any] = torch.load(io.BytesIO(packed), weights_only=True)
     return found
 
 

@@ -144,3 +144,29 @@ def test_calibrate_says_whether_it_helps(call: Call, model_file: Path, platform_
     assert told["executor"] == "serial"
     assert told["applied"] == (told["error_after"] < told["error_before"])
     assert told["standard_error"]["op_scale"].keys() == {"cpu"}
+
+
+@pytest.fixture
+def program_file(tmp_path: Path) -> Path:
+    """Return a saved PyTorch program of four layers."""
+    torch = pytest.importorskip("torch")
+    layers = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()) for _ in range(4)]
+    path = tmp_path / "layers.pt2"
+    torch.export.save(torch.export.export(torch.nn.Sequential(*layers).eval(), (torch.zeros(8, 64),)), path)
+    return path
+
+
+def test_a_pytorch_program_is_solved_and_timed(call: Call, program_file: Path) -> None:
+    """Measured costs by default, outputs checked, and the ways that need no plan beside the placement."""
+    solved = call("solve", program_file, "-d", "cpu")
+    assert solved.returncode == 0, solved.stderr
+    assert "profiled" in solved.stdout
+    done = call("time", program_file, "layers.placement.json", "-d", "cpu", "--rounds", "3", "--burst", "0.02")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"outputs +equal to cpu: \d+ tensors?", done.stdout)
+    refused = call("time", program_file, "layers.placement.json", "-d", "cpu", "--executor", "processes")
+    assert refused.returncode == 2
+    assert "executor processes does not run PyTorch programs" in " ".join(refused.stderr.split())
+    precise = call("profile", program_file, "--precision", "bf16")
+    assert precise.returncode == 2
+    assert "computes in the types that it was exported with" in " ".join(precise.stderr.split())

@@ -1,0 +1,106 @@
+"""Does a placement compute what the whole program computes? Compared at every tensor between stages.
+
+As :mod:`placekit.cost_models.openvino.output_check` does it, in the same units and with the same tolerances: the
+program runs whole on the CPU with the tensors between stages as further outputs, then the stages run one after another,
+every member of a team in its turn, and at last the executor itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from placekit.cost_models.openvino.output_check import TOLERANCES, OutputCheck, TensorCheck
+from placekit.cost_models.openvino.tensor_errors import relative_errors
+from placekit.cost_models.openvino.timing_contenders import Executor
+from placekit.cost_models.pytorch.pipeline import CompiledTorchPlan, SerialTorch, TorchPipeline, to_array
+from placekit.cost_models.pytorch.stages import TorchPlan
+from placekit.errors import OutputMismatchError
+from placekit.pytorch.inputs import random_inputs
+from placekit.pytorch.needs import require_torch
+
+__all__ = ["require_equal_torch_outputs"]
+
+_SHORT = {"torch.float16": "f16", "torch.bfloat16": "bf16"}
+
+
+def require_equal_torch_outputs(plan: TorchPlan, executor: Executor = "threads", *, seed: int = 0) -> OutputCheck:
+    """Compare every tensor between stages, then the outputs of `executor`, with the whole program on the CPU.
+
+    Parameters
+    ----------
+    plan
+        The stages.
+    executor
+        ``"threads"``; or ``"serial"``, for which the stages one after another are all there is.
+    seed
+        Seed of the inputs.
+
+    Returns
+    -------
+    OutputCheck
+        Of the stages one after another.
+
+    Raises
+    ------
+    OutputMismatchError
+        A tensor differs, or an output does with this executor alone.
+    PlacekitError
+        The placement does not run.
+    """
+    torch = require_torch("running a PyTorch program")
+    program = plan.lowered.program
+    inputs = random_inputs(program, seed)
+    probed = [key for stage in plan.stages for key in stage.outputs]
+    whole = plan.builder.part(
+        range(plan.lowered.graph.num_ops), program.inputs, [*(name for name, _ in probed), *program.outputs]
+    )
+    with torch.inference_mode():
+        expected = [(to_array(each), _precision(each)) for each in whole.forward(*inputs)]
+    cuts: list[TensorCheck] = []
+    outputs: list[TensorCheck] = []
+    stage_of = {key: stage for stage in plan.stages for key in stage.outputs}
+    turns = 1 if plan.lowered.states else max((len(stage.members) for stage in plan.stages), default=1)
+    with SerialTorch(CompiledTorchPlan(plan)) as serial:
+        for turn in range(turns):
+            found, _ = serial.run_traced(inputs, turn)
+            for key, (array, precision) in zip(probed, expected, strict=False):
+                members = stage_of[key].members
+                where = stage_of[key].name + (f" on {members[min(turn, len(members) - 1)].name}" if turns > 1 else "")
+                if turn < len(members):
+                    cuts.append(_check(key[0], where, array, to_array(found[key]), precision))
+            arrays = {name: to_array(found[key]) for name, key in zip(plan.output_names, plan.output_keys, strict=True)}
+            outputs += _outputs(plan, expected[len(probed) :], arrays)
+    lowest = max((precision for _, precision in expected), key=lambda each: TOLERANCES[each], default="f32")
+    checked = OutputCheck("cpu", lowest, tuple(cuts), tuple(outputs))
+    checked.require_equal()
+    if executor != "serial":
+        with TorchPipeline(CompiledTorchPlan(plan)) as pipe:
+            of_executor = _outputs(plan, expected[len(probed) :], pipe(inputs))
+        mismatch = next((each for each in of_executor if not each.is_equal), None)
+        if mismatch is not None:
+            raise OutputMismatchError(
+                f"{mismatch} with executor {executor}; with the stages one after another all tensors are equal"
+            )
+    return checked
+
+
+def _outputs(
+    plan: TorchPlan, expected: list[tuple[NDArray[Any], str]], found: Mapping[str, NDArray[Any]]
+) -> list[TensorCheck]:
+    return [
+        _check(name, "", array, found[name], precision)
+        for name, (array, precision) in zip(plan.output_names, expected, strict=True)
+    ]
+
+
+def _precision(tensor: Any) -> str:
+    return _SHORT.get(str(tensor.dtype), "f32")
+
+
+def _check(name: str, stage: str, expected: NDArray[Any], found: NDArray[Any], precision: str) -> TensorCheck:
+    errors = relative_errors(expected, found)
+    tolerance = TOLERANCES[precision] if expected.dtype.kind == "f" else 0.0
+    return TensorCheck(name, stage, *errors, tolerance, judges_rms=precision != "f32")

@@ -1,0 +1,94 @@
+"""PyTorch placements that can be timed, see :mod:`placekit.cost_models.openvino.timing_runners`."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placekit.cost_models.openvino.pipeline_flow import samples_ahead
+from placekit.cost_models.openvino.timing_contenders import Contender, Placed
+from placekit.cost_models.openvino.timing_trace import StageTimes
+from placekit.cost_models.pytorch.pipeline import CompiledTorchPlan, SerialTorch, TorchPipeline
+from placekit.cost_models.pytorch.stages import plan_torch_stages
+from placekit.errors import UnsupportedProblemError
+from placekit.pytorch.inputs import random_inputs
+
+if TYPE_CHECKING:
+    from placekit.cost_models.openvino.timing_runners import Runner
+    from placekit.pytorch.source import TorchSource
+
+__all__ = ["require_torch_executor", "start_torch_runner"]
+
+_EXECUTORS = ("threads", "serial")
+
+
+def require_torch_executor(executor: str) -> None:
+    """Raise unless PyTorch programs run by `executor`.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        They do not.
+    """
+    if executor not in _EXECUTORS:
+        raise UnsupportedProblemError(
+            f"executor {executor} does not run PyTorch programs; {' and '.join(_EXECUTORS)} do, and "
+            "`placekit export --to torch-pipeline` writes processes"
+        )
+
+
+def start_torch_runner(source: TorchSource, contender: Contender, seed: int, record: int) -> Runner:
+    """Cut and build, and return what can be run; `record` is the number of samples whose stage times are kept.
+
+    Raises
+    ------
+    PlacekitError
+        Whatever keeps it from running.
+    """
+    from placekit.cost_models.openvino.timing_runners import PipelineRunner
+
+    if not isinstance(contender, Placed):
+        raise UnsupportedProblemError(f"{contender.name}: OpenVINO's own way, which a PyTorch program does not have")
+    require_torch_executor(contender.executor)
+    plan = plan_torch_stages(source, contender.placement, contender.platform)
+    compiled = CompiledTorchPlan(plan)
+    inputs = random_inputs(plan.lowered.program, seed)
+    if contender.executor == "serial":
+        return _SerialRunner(SerialTorch(compiled), inputs, record)
+    ahead = sum(samples_ahead(stage.members) for stage in plan.stages)
+    num_in_flight = len(plan.stages) * (contender.queue_size + 1) + 2 * ahead
+    pipe = TorchPipeline(compiled, queue_size=contender.queue_size, record=record)
+    return PipelineRunner(pipe, inputs, num_in_flight)
+
+
+class _SerialRunner:
+    """Stages one after another."""
+
+    num_in_flight = 1
+
+    def __init__(self, executor: SerialTorch, inputs: list[Any], record: int) -> None:
+        self._executor, self._inputs = executor, inputs
+        self._recorded: deque[list[tuple[float, float]]] = deque(maxlen=record)
+
+    def run(self) -> None:
+        self._recorded.append(self._executor.run_traced(self._inputs)[1])
+
+    def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
+        done_s: list[float] = []
+        begun_s = time.perf_counter()
+        while not is_enough(len(done_s)):
+            begun_s = time.perf_counter()
+            self.run()
+            done_s.append(time.perf_counter())
+        return done_s, begun_s
+
+    def stage_times(self) -> StageTimes:
+        times_s = np.array(list(self._recorded), dtype=np.float64)
+        return times_s, np.zeros(times_s.shape[:2], dtype=np.int64)
+
+    def close(self) -> None:
+        self._executor.close()
