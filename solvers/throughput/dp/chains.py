@@ -8,14 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.solvers.throughput.dp.chain_kernels import extend_chains
 from placekit.solvers.throughput.dp.ideals import IdealSet
 from placekit.solvers.throughput.dp.instance import Chain, unpack
-from placekit.solvers.throughput.dp.kernels import extend_chains, extend_mixed_chains
+from placekit.solvers.throughput.dp.mixed_chain_kernels import extend_mixed_chains
 
 __all__ = ["ChainSearch"]
 
 PAIRS_PER_CALL = 20_000_000
 """Pairs of ideals between two looks at the clock: a fraction of a second."""
+FIRST_SHARE = 0.05
+"""Of the way from the limit down to the bound: where the floor of the first of several searches is."""
 FRONT_STEP = 1e-10
 """Step of the forward load along the front of GPipe, relative to the best objective; or twice the rounding, if more."""
 
@@ -51,7 +54,7 @@ class ChainSearch:
         """
         best, chain = self.instance.limit_s, None
         if self.instance.num_passes == 1:
-            return self._search(np.inf, best)
+            return self._best_of_one_pass()
         first_limit, least_second = best, 0.0
         while True:
             # every chain left has a second load of at least `least_second`
@@ -71,6 +74,23 @@ class ChainSearch:
                 return best, chain
             first_limit = min(first, first_limit) - step
 
+    def _best_of_one_pass(self) -> tuple[float, Chain | None] | None:
+        """As `best`.
+
+        A search with a floor tells no chains at or below it apart, and looks at fewer pairs the higher that is. What it
+        finds above is the best of all; what it finds below is the limit of the next one.
+        """
+        best, chain, share = self.instance.limit_s, None, FIRST_SHARE
+        while True:
+            floor_s = self.floor_s if best == np.inf else best - min(share, 1.0) * (best - self.floor_s)
+            found = self._search(np.inf, best, floor_s)
+            if found is None or found[1] is None:
+                return found and (best, chain)
+            best, chain = found
+            if best > floor_s or floor_s <= self.floor_s:
+                return best, chain
+            share *= 4
+
     def _first_load(self, chain: Chain) -> float:
         """Return the largest first-pass load of the blocks of a chain."""
         instance = self.instance
@@ -89,8 +109,11 @@ class ChainSearch:
             before = inside
         return largest
 
-    def _search(self, first_limit: float, limit_s: float) -> tuple[float, Chain | None] | None:
-        """Return the best value of the last pass below `limit_s` over chains, and the chain; None if stopped."""
+    def _search(self, first_limit: float, limit_s: float, floor_s: float = 0.0) -> tuple[float, Chain | None] | None:
+        """Return the best value of the last pass below `limit_s` over chains, and the chain; None if stopped.
+
+        Of chains at or below `floor_s` any will do.
+        """
         instance, ideals = self.instance, self.ideals
         num_ideals = len(ideals.bits)
         reached: dict[tuple[int, ...], Reached] = {}
@@ -116,7 +139,7 @@ class ChainSearch:
                 lower_value[lower.ideals] = lower.value
                 parent[upper] = -1
                 ends = upper, lower.ideals, most_work[c]
-                if not self._extend(c, ends, first_limit, limit_s, lower_value, value, parent):
+                if not self._extend(c, ends, (first_limit, limit_s, floor_s), lower_value, value, parent):
                     return None
                 improved = parent[upper] >= 0
                 best_parent[improved], best_crew[improved] = parent[upper][improved], c
@@ -161,8 +184,7 @@ class ChainSearch:
         self,
         at: int,
         ends: tuple[NDArray[np.int64], NDArray[np.int64], float],
-        first_limit: float,
-        limit_s: float,
+        limits: tuple[float, float, float],
         lower_value: NDArray[np.float64],
         value: NDArray[np.float64],
         parent: NDArray[np.int64],
@@ -190,9 +212,7 @@ class ChainSearch:
                     instance.net_times[group],
                     ideals.cut_times[group],
                     memory_limit,
-                    first_limit,
-                    limit_s,
-                    self.floor_s,
+                    *limits,
                     instance.overlap,
                     float(crew.sizes[0]),
                     lower_value,
@@ -209,7 +229,7 @@ class ChainSearch:
                     np.ascontiguousarray(instance.net_times[leads, 0]),
                     np.ascontiguousarray(ideals.cut_times[leads, 0]),
                     memory_limit,
-                    limit_s,
+                    limits[1],
                     instance.overlap,
                     np.array(crew.sizes, dtype=np.float64),
                     lower_value,
