@@ -77,7 +77,7 @@ class Pipeline(ABC):
         self._pending: deque[Future[Outputs]] = deque()
         self._error: ExecutionError | None = None
         self._is_closing = self._is_closed = False
-        self._collector = threading.Thread(target=self._run_collector, name=f"placekit-{plan.name}-out", daemon=True)
+        self._deliverer: int | None = None  # the thread that runs callbacks of a future right now
 
     def _prepare(self, plan: Any) -> None:
         """Look at the tensors of a plan: a :class:`~placekit.cost_models.openvino.stages.StagePlan` here."""
@@ -103,16 +103,12 @@ class Pipeline(ABC):
         """Return the owners (teams, source, sink) that work in this process."""
 
     @abstractmethod
-    def _collect(self) -> None:
-        """Deliver results as they come, until told to end; runs in a thread of its own."""
-
-    @abstractmethod
     def _announce(self, node: int, sample: int) -> None:
         """Count a sample of the source or the sink as done and wake who has work by that; called with the lock."""
 
     @abstractmethod
     def _end(self) -> None:
-        """End all workers and the collector, wait for them, and free what they used.
+        """End all workers and whoever delivers, wait for them, and free what they used.
 
         Called once, when nothing is in flight or nobody wants it any more.
         """
@@ -155,8 +151,8 @@ class Pipeline(ABC):
     def submit(self, inputs: Inputs) -> Future[Outputs]:
         """Put a sample in, and return its result to come; waits while the first queue is full.
 
-        The future cannot be cancelled. A callback that is added to it runs in the pipeline's thread for results; it
-        should be short, and must not submit or close.
+        The future cannot be cancelled. A callback that is added to it runs in a thread of the pipeline; it should
+        be short, and must not submit or close.
 
         Parameters
         ----------
@@ -238,15 +234,6 @@ class Pipeline(ABC):
 
     def _start(self) -> None:
         atexit.register(self._close_at_exit)
-        self._collector.start()
-
-    def _run_collector(self) -> None:
-        try:
-            self._collect()
-        except Exception as error:  # else whoever waits for a result would wait forever
-            failure = ExecutionError(f"the results of {self.plan.name!r} cannot be delivered: {error}")
-            failure.__cause__ = error
-            self._fail(failure)
 
     def _close_at_exit(self) -> None:
         self.close(cancel=True)
@@ -258,7 +245,7 @@ class Pipeline(ABC):
             raise ExecutionError(f"the pipeline of {self.plan.name!r} is closed")
 
     def _refuse_own_thread(self, what: str) -> None:
-        if threading.current_thread() is self._collector:
+        if threading.get_ident() == self._deliverer:
             raise ExecutionError(f"{what} in a callback of a future would wait for the thread that it runs in")
 
     def _fail(self, error: ExecutionError) -> None:
@@ -272,7 +259,18 @@ class Pipeline(ABC):
             future.set_exception(self._error)
 
     def _deliver(self, sample: int) -> None:
-        """Give the outputs of `sample` to its future, and free their slots."""
+        """Give the outputs of `sample` to its future, and free their slots; one thread at a time does it."""
+        self._deliverer = threading.get_ident()
+        try:
+            self._hand_out(sample)
+        except Exception as error:  # else whoever waits for a result would wait forever
+            failure = ExecutionError(f"the results of {self.plan.name!r} cannot be delivered: {error}")
+            failure.__cause__ = error
+            self._fail(failure)
+        finally:
+            self._deliverer = None
+
+    def _hand_out(self, sample: int) -> None:
         names_and_keys = zip(self.plan.output_names, self.plan.output_keys, strict=True)
         outputs = {name: self._output(key, sample) for name, key in names_and_keys}
         with self._lock:

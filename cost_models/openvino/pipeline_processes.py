@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Collection
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -94,6 +95,7 @@ class ProcessPipeline(Pipeline):
         self._reports: list[Connection] = []
         self._inboxes: list[tuple[int, int]] = []
         self._lifelines: list[int] = []
+        self._collector = threading.Thread(target=self._collect, name=f"placekit-{plan.name}-out", daemon=True)
         try:
             with tempfile.TemporaryDirectory(prefix="placekit-") as folder:
                 self._start_workers(self._write_stages(plan, Path(folder)))
@@ -102,6 +104,7 @@ class ProcessPipeline(Pipeline):
             self._end()
             raise
         self._start()
+        self._collector.start()
 
     def _takers(self) -> Collection[int]:
         return self._source_owner, self._sink_owner
@@ -225,6 +228,7 @@ class ProcessPipeline(Pipeline):
         return len(self._owners) + 1
 
     def _collect(self) -> None:
+        """Deliver results as they come, until told to end."""
         inbox = self._inboxes[-1][0]
         poll = select.poll()
         poll.register(inbox, select.POLLIN)

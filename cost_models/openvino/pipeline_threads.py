@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from placekit.cost_models.openvino.compiled_plan import CompiledPlan
-from placekit.cost_models.openvino.pipeline import Pipeline
+from placekit.cost_models.openvino.pipeline import Outputs, Pipeline
+from placekit.cost_models.openvino.pipeline_flow import Key
 from placekit.cost_models.openvino.pipeline_stage import StageRunner, check_cores, helpers_on, pin_this_thread
+from placekit.cost_models.openvino.samples import Inputs
 from placekit.errors import ExecutionError
 from placekit.platform import Device
 
@@ -22,7 +25,8 @@ class ThreadPipeline(Pipeline):
 
     A device with several stages runs the one whose sample is the oldest. Stages run synchronously in the device's
     thread, without Python's lock, and write straight into the slots that the next stages read. Tensors of dynamic
-    shape are copied once. Of a team the member that has waited longest takes the next sample.
+    shape are copied once. Of a team the member that has waited longest takes the next sample. Whoever ends the last
+    stage of the oldest sample delivers its result: a thread more would have to take a core from one that computes.
 
     OpenVINO's threads for devices of several cores cannot be kept apart within one process (`helpers_on`); devices of
     one core, GPUs and NPUs are not concerned.
@@ -35,6 +39,9 @@ class ThreadPipeline(Pipeline):
         Samples that fit between a stage and the next.
     record
         Number of last samples whose stage times are kept.
+    share_inputs
+        True to read arrays where they are, instead of copying them when they are submitted. They must stay as they are
+        until the result is there.
 
     Raises
     ------
@@ -50,15 +57,17 @@ class ThreadPipeline(Pipeline):
     ...     futures = [pipe.submit([each]) for each in images]
     """
 
-    def __init__(self, compiled: CompiledPlan, *, queue_size: int = 2, record: int = 0) -> None:
+    def __init__(
+        self, compiled: CompiledPlan, *, queue_size: int = 2, record: int = 0, share_inputs: bool = False
+    ) -> None:
         plan = compiled.plan
         super().__init__(plan, queue_size=queue_size, record=record)
+        self._share_inputs = share_inputs
         check_cores(plan.devices)
         self._runners = self._make_runners(compiled)
         self._make_rings()
-        self._is_stopped = False
-        self._wake = [threading.Condition(self._lock) for _ in range(len(plan.teams) + 1)]
-        self._wake.insert(self._source_owner, self._may_submit)
+        self._is_stopped = self._is_delivering = False
+        self._wake = [threading.Condition(self._lock) for _ in plan.teams] + [self._may_submit]
         self._workers = [
             threading.Thread(target=self._work, args=(owner, member), name=f"placekit-{device.name}", daemon=True)
             for owner, team in enumerate(plan.teams)
@@ -84,15 +93,30 @@ class ThreadPipeline(Pipeline):
         pin_this_thread(device.cores)
         yield
 
+    def submit(self, inputs: Inputs) -> Future[Outputs]:  # noqa: D102  # said by `Pipeline`
+        future = super().submit(inputs)
+        if not self.plan.stages:  # a model without ops: nobody else is there to deliver
+            with self._lock:
+                result = self._next_result()
+            self._deliver_from(result)
+        return future
+
     def _takers(self) -> Collection[int]:
         return set(self._owners)
+
+    def _fill(self, key: Key, sample: int, tensor: Any) -> None:
+        if self._share_inputs:
+            self._put(key, sample, tensor)
+        else:
+            super()._fill(key, sample, tensor)
 
     def _make_rings(self) -> None:
         from openvino import Tensor
 
         for key, node in self._wiring.writer.items():
             port, depth = self._ports[key], self._wiring.depth[node]
-            if self._is_dynamic(key):
+            is_shared = self._share_inputs and node == self._wiring.source
+            if is_shared or self._is_dynamic(key):
                 self._rings[key] = [None] * depth
             else:
                 self._rings[key] = [Tensor(port.get_element_type(), port.get_shape()) for _ in range(depth)]
@@ -107,6 +131,8 @@ class ThreadPipeline(Pipeline):
                     self._run(node, sample, member)
                     with self._lock:
                         self._announce(node, sample)
+                        result = self._next_result()
+                    self._deliver_from(result)
         except Exception as error:
             stage = self.plan.stages[node]
             failure = ExecutionError(f"stage {stage.name!r} failed on device {device.name!r}: {error}")
@@ -137,18 +163,29 @@ class ThreadPipeline(Pipeline):
 
     def _announce(self, node: int, sample: int) -> None:
         for owner in self._flow.finish(node, sample):
-            self._wake[owner].notify()
+            if owner != self._sink_owner:
+                self._wake[owner].notify()
 
-    def _collect(self) -> None:
-        while (task := self._next(self._sink_owner)) is not None:
-            self._deliver(task[1])
+    def _next_result(self) -> int | None:
+        """Return the sample to deliver next; None if there is none, or somebody delivers already. Asked with the lock."""
+        task = None if self._is_delivering else self._flow.take(self._sink_owner)
+        self._is_delivering = self._is_delivering or task is not None
+        return None if task is None else task[1]
+
+    def _deliver_from(self, sample: int | None) -> None:
+        """Deliver `sample`, and what has become ready meanwhile."""
+        while sample is not None:
+            self._deliver(sample)
+            with self._lock:
+                self._is_delivering = False
+                sample = self._next_result()
 
     def _end(self) -> None:
         with self._lock:
             self._is_stopped = True
             for condition in self._wake:
                 condition.notify_all()
-        for thread in (*self._workers, self._collector):
+        for thread in self._workers:
             thread.join()
         self._resources.close()
         self._runners.clear()

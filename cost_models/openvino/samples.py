@@ -41,6 +41,7 @@ class InputReader:
         self._name = name
         self._types = [port.get_element_type() for port in model.inputs]
         self._shapes = [port.get_partial_shape() for port in model.inputs]
+        self._fixed = [None if port.get_partial_shape().is_dynamic else port.get_shape() for port in model.inputs]
         # what nearly every sample is made of, so that nothing more needs to be asked: [num_inputs] dtype and shape
         self._usual = [_numpy_type_and_shape(port) for port in model.inputs]
         self._names = [parameter.get_friendly_name() for parameter in model.get_parameters()]
@@ -88,6 +89,9 @@ class InputReader:
         ):
             return Tensor(value, shared_memory=True)
         expected, shape = self._types[index], self._shapes[index]
+        fixed = self._fixed[index]
+        if fixed is not None and isinstance(value, Tensor) and value.element_type == expected and value.shape == fixed:
+            return value
         if isinstance(value, Tensor):
             tensor, kind = value, value.element_type.get_type_name()
         else:

@@ -99,7 +99,10 @@ def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Ru
 
 def _pipeline(plan: StagePlan, contender: Placed) -> Pipeline:
     if contender.executor == "threads":
-        return ThreadPipeline(compile_plan(plan), queue_size=contender.queue_size, record=RECORDED_SAMPLES)
+        # inputs are read where they are, as the requests of a whole model do
+        return ThreadPipeline(
+            compile_plan(plan), queue_size=contender.queue_size, record=RECORDED_SAMPLES, share_inputs=True
+        )
     return ProcessPipeline(plan, queue_size=contender.queue_size, record=RECORDED_SAMPLES)
 
 

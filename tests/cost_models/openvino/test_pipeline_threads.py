@@ -70,7 +70,7 @@ def test_results_that_cannot_be_delivered_fail(
         def fail(_: int) -> None:
             raise MemoryError("no room")
 
-        monkeypatch.setattr(pipe, "_deliver", fail)
+        monkeypatch.setattr(pipe, "_hand_out", fail)
         with pytest.raises(ExecutionError, match="results of 'chain' cannot be delivered: no room"):
             pipe.submit([np.ones((2, 8), dtype=np.float32)]).result(10)
 
