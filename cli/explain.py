@@ -75,7 +75,7 @@ def explain(
     choice = ObjectiveChoice(
         objective or objective_of(result, model or problem_file_of(file)),
         contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams,
-    ).with_groups(groups)  # fmt: skip
+    )  # fmt: skip
     devices = PlatformChoice(device, platform, groups, precision).of_answer(file)
     options = TaskOptions(choice, devices, costs, shape, pin, memory)
     task = read_task(model or problem_file_of(file), options)

@@ -64,13 +64,14 @@ class ObjectiveChoice:
         inherited = default.to_dict() if default is not None and default.name == name else {}
         return get_objective(name, inherited | variant)
 
-    def with_groups(self, groups: str | None) -> ObjectiveChoice:
-        """Return the choice for ``--groups``: with ``auto``, groups may be teams unless something else was said.
+    def for_model(self) -> ObjectiveChoice:
+        """Return the choice for a model: its equal devices may be teams in a throughput, unless something else is said.
 
-        Else the only plans would be pipelines, and one larger group might win only because two cannot hold the same.
+        A copy on each of them is what a runtime makes of equal devices by itself: a plan without it can lose to that.
+        Problem and workload files say themselves what they allow.
         """
         is_throughput = self.name in (None, "throughput")
-        return replace(self, teams="equal") if groups == "auto" and is_throughput and self.teams is None else self
+        return replace(self, teams="equal") if is_throughput and self.teams is None else self
 
     def contiguity_or_none(self) -> Contiguity | None:
         """Return the chosen contiguity; None for the objective's own default.

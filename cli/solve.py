@@ -87,7 +87,10 @@ def solve(
     ] = None,
     teams: Annotated[
         str | None,
-        typer.Option(metavar="off|equal|any", help="throughput: devices that share the samples of the same ops (off)."),
+        typer.Option(
+            metavar="off|equal|any",
+            help="throughput: devices that share the samples of the same ops; a model: equal, a file: as it says.",
+        ),
     ] = None,
     costs: Annotated[
         str | None, typer.Option(metavar="FILE", help="Costs of a model: a file, 'analytic', or 'profiled' (default).")
@@ -164,7 +167,6 @@ def solve(
     stop = stop_of(time_limit, gap, memory_limit)
     files = OutputFiles.of(model, output)
     choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams)
-    choice = choice.with_groups(groups)
     platforms = PlatformChoice(device, platform, groups, precision)
     asked = TaskOptions(choice, platforms, costs, shape, pin, memory)
     if platforms.is_open:

@@ -148,7 +148,7 @@ def read_tasks(path: Path, options: TaskOptions) -> dict[str, Task]:
 def _from_model(path: Path, options: TaskOptions) -> tuple[Problem, dict[str, str]]:
     source = read_source(path, options.shape)
     pins = parse_pairs("--pin", options.pins, PIN_FORM)
-    objective, contiguity = options.objective.objective(), options.objective.contiguity_or_none()
+    objective, contiguity = options.objective.for_model().objective(), options.objective.contiguity_or_none()
     chosen = {"contiguity": contiguity} | ({"objective": objective} if objective else {})
     platform = options.platform.resolve(source)
     platform = replace(platform, platform=limit_memory(platform.platform, options.memory))

@@ -69,7 +69,7 @@ def verify(
     choice = ObjectiveChoice(
         objective or objective_of(result, source),
         contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams,
-    ).with_groups(groups)  # fmt: skip
+    )  # fmt: skip
     devices = PlatformChoice(device, platform, groups, precision).of_answer(file)
     task = read_task(source, TaskOptions(choice, devices, costs, shape, pin, memory))
     found = verify_result(result, task.problem, max_steps=steps)

@@ -37,13 +37,12 @@ def test_groups_are_chosen_compared_and_deployed(call: Call, model_file: Path) -
         assert pipe([np.zeros((1, 8, 32, 32), np.float32)]).popitem()[1].shape == (1, 8, 32, 32)
 
 
-def test_groups_may_be_teams_unless_said_otherwise() -> None:
-    """`auto` means teams of equal groups; a number of groups, another objective or ``--teams`` change nothing."""
-    assert ObjectiveChoice().with_groups("auto").teams == "equal"
-    assert ObjectiveChoice("throughput").with_groups("auto").teams == "equal"
-    assert ObjectiveChoice(teams="off").with_groups("auto").teams == "off"
-    assert ObjectiveChoice().with_groups("2").teams is None
-    assert ObjectiveChoice("serial-latency").with_groups("auto").teams is None
+def test_devices_of_a_model_may_be_teams_unless_said_otherwise() -> None:
+    """Equal devices may share the samples of a throughput; another objective or ``--teams`` change that."""
+    assert ObjectiveChoice().for_model().teams == "equal"
+    assert ObjectiveChoice("throughput").for_model().teams == "equal"
+    assert ObjectiveChoice(teams="off").for_model().teams == "off"
+    assert ObjectiveChoice("serial-latency").for_model().teams is None
 
 
 def _best(result: dict[str, Any]) -> str:
