@@ -4,12 +4,15 @@ A kind of :math:`n` devices becomes, for every size :math:`r \le n`, :math:`\lfl
 devices on which everything takes :math:`1/r` of the time, with the memory of one. A placement of that plain problem is
 one with teams iff the spare teams of every kind that hold ops have at most :math:`n` devices together: one row per kind
 more, :math:`\sum_s r_s u_s \le n` with a binary :math:`u_s` for a used one. There are about :math:`n \ln n` of them.
+
+Ops that are pinned to a member are together wherever its team is, and a team has no more members that ops are pinned
+to than it has members: one row per spare team more, :math:`\sum_c p_c x_{c,s} \le r_s` with the number :math:`p_c` of
+such members of a class.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,23 +29,30 @@ from placekit.solvers.generic.within import Within
 from placekit.stop import StopReason
 from placekit.verification.certificates import Certificate, CertificateSource
 
-__all__ = ["Budget", "SpareRun", "SpareTeams", "budgets_of", "no_program"]
+__all__ = ["NO_ROWS", "SpareRun", "SpareTeams", "TeamRows", "no_program", "rows_of"]
 
 
 @dataclass(frozen=True, eq=False)
-class Budget:
-    """At most `most` devices in all.
+class TeamRows:
+    """What a program of spare teams says beside the plain one.
 
     Parameters
     ----------
     takes
-        ``[num_spare]`` devices that each spare team takes if it holds ops.
+        ``[num_kinds, num_spare]`` devices of each kind that a spare team takes if it holds ops.
     most
-        How many there are.
+        ``[num_kinds]`` how many there are.
+    seats
+        ``[num_classes]`` how many members the ops of every class are pinned to.
     """
 
     takes: NDArray[np.int64]
-    most: int
+    most: NDArray[np.int64]
+    seats: NDArray[np.int64]
+
+
+NO_ROWS = TeamRows(np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+"""Those of a problem without teams."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +76,7 @@ class SpareTeams:
 
     @classmethod
     def of(cls, problem: Problem[Throughput]) -> SpareTeams:
-        """Return the spare teams of a problem with teams of equal devices and without pins."""
+        """Return the spare teams of a problem with teams of equal devices."""
         platform, costs = problem.platform, problem.costs
         counts = np.bincount(platform.kind_of_device).tolist()
         types = [(kind, size) for kind, count in enumerate(counts) for size in range(1, count + 1)]
@@ -77,13 +87,20 @@ class SpareTeams:
         first = [platform.devices[platform.devices_of_kind(kind)[0]] for kind, _ in types]
         devices = tuple(first[at].replace(name=f"{names[at]} ({copy})", kind=names[at]) for at, copy in spare)
         columns, sizes = [kind for kind, _ in types], np.array([size for _, size in types])
-        plain = problem.replace(
+        supported = costs.supported[:, columns].copy()
+        pinned = problem.pinned
+        together = []
+        for device in np.unique(pinned[pinned >= 0]).tolist():
+            ops = np.flatnonzero(pinned == device)
+            supported[ops] &= np.array(columns) == platform.kind_of_device[device]
+            together.append([problem.graph.op_names[op] for op in ops.tolist()])
+        plain = problem.colocate(*together).replace(
             platform=Platform(devices),
             costs=costs.replace(
                 kinds=tuple(names),
                 op_time_s=costs.op_time_s[:, columns] / sizes,
                 transfer_time_s=costs.transfer_time_s[:, columns] / sizes,
-                supported=costs.supported[:, columns],
+                supported=supported,
                 op_time_spread=None,
             ),
             objective=replace(problem.objective, teams="off"),
@@ -92,22 +109,28 @@ class SpareTeams:
         at = [at for at, _ in spare]
         return cls(problem, plain, np.array(columns)[at], sizes[at])
 
-    @property
-    def budgets(self) -> tuple[Budget, ...]:
-        """One row per kind."""
-        counts = np.bincount(self.teamed.platform.kind_of_device).tolist()
-        return tuple(Budget(np.where(self.kind == kind, self.size, 0), count) for kind, count in enumerate(counts))
+    def rows(self, class_of_op: NDArray[np.int64]) -> TeamRows:
+        """Return what a program says beside the plain problem, whose ops have the classes ``[num_ops]``."""
+        counts, pinned = np.bincount(self.teamed.platform.kind_of_device), self.teamed.pinned
+        takes = np.where(self.kind == np.arange(len(counts))[:, None], self.size, 0)
+        chosen = np.unique(np.stack([class_of_op, pinned])[:, pinned >= 0], axis=1)
+        return TeamRows(takes, counts, np.bincount(chosen[0], minlength=int(class_of_op.max(initial=-1)) + 1))
 
     def lift(self, placement: Placement) -> Placement | None:
         """Return a placement of `problem` as one of `teamed`; None if it uses more devices than there are."""
-        platform = self.teamed.platform
-        free = [platform.devices_of_kind(kind) for kind in range(len(platform.kinds))]
+        platform, pinned = self.teamed.platform, self.teamed.pinned
+        wanted = set(pinned[pinned >= 0].tolist())
+        free = [
+            [each for each in platform.devices_of_kind(kind) if each not in wanted]
+            for kind in range(len(platform.kinds))
+        ]
         team, first = np.arange(platform.num_devices), np.zeros(len(self.kind), dtype=np.int64)
         for spare in np.unique(placement.device_of_op).tolist():
-            have, take = free[self.kind[spare]], int(self.size[spare])
-            if len(have) < take:
+            members = np.unique(pinned[(placement.device_of_op == spare) & (pinned >= 0)]).tolist()
+            have, take = free[self.kind[spare]], int(self.size[spare]) - len(members)
+            if not 0 <= take <= len(have):
                 return None
-            members, have[:take] = have[:take], []
+            members, have[:take] = sorted(members + have[:take]), []
             first[spare] = team[members] = members[0]
         return Placement.of(self.teamed, first[placement.device_of_op], None, team)
 
@@ -168,16 +191,12 @@ class SpareRun(Run[Throughput]):
         return super().prove_infeasible(*violations, certificate=certificate)
 
 
-def budgets_of(run: Run) -> Sequence[Budget]:
+def rows_of(run: Run, class_of_op: NDArray[np.int64]) -> TeamRows:
     """Return the rows that a program of `run` needs; none but for spare teams."""
-    return run.spare.budgets if isinstance(run, SpareRun) else ()
+    return run.spare.rows(class_of_op) if isinstance(run, SpareRun) else NO_ROWS
 
 
 def no_program(problem: Problem[Throughput]) -> str | None:
     """Say why there is no program of spare teams; None if there is, or if the problem has no teams."""
     rule = problem.objective.teams
-    if rule == "any":
-        return "the load of a team of unequal devices is not linear; use dp, or teams 'equal'"
-    if rule == "equal" and (problem.pinned >= 0).any():
-        return "it has no rows for pins to members of a team; use dp, or teams 'off'"
-    return None
+    return "the load of a team of unequal devices is not linear; use dp, or teams 'equal'" if rule == "any" else None

@@ -28,7 +28,7 @@ class ThroughputIlp(AssignmentIlp):
     """Exact throughput by integer programming."""
 
     def supports(self, problem: Problem[Throughput]) -> str | None:
-        """Return None without teams, and with teams of equal devices and without pins."""
+        """Return None without teams, and with teams of equal devices."""
         return no_program(problem)
 
     def run(self, run: Run[Throughput]) -> StopReason:
@@ -45,7 +45,7 @@ class ThroughputCpsat(AssignmentCpsat):
     """Exact throughput by constraint programming."""
 
     def supports(self, problem: Problem[Throughput]) -> str | None:
-        """Return None without teams, and with teams of equal devices and without pins."""
+        """Return None without teams, and with teams of equal devices."""
         return no_program(problem)
 
     def run(self, run: Run[Throughput]) -> StopReason:

@@ -24,7 +24,7 @@ loads are no larger than its true ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +34,7 @@ from ortools.sat.python import cp_model
 from placekit.solvers.assignment.cpsat.membership import ByDevice, BySlot, Membership, Values, interchangeable
 from placekit.solvers.assignment.flat import FlatProblem
 from placekit.solvers.assignment.ilp.slots import slot_chain
-from placekit.solvers.assignment.teams import Budget
+from placekit.solvers.assignment.teams import NO_ROWS, TeamRows
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.cpsat import WatchedCpModel
 from placekit.solvers.backends.scale import TimeScale, scale_bytes
@@ -81,8 +81,8 @@ class CpsatModel:
         The order graph of the ops, if the parts must be convex; `flat` should not be ordered then.
     step
         Called whenever the program grows.
-    budgets
-        Rows of used slots (:mod:`placekit.solvers.assignment.teams`).
+    teams
+        Rows of spare teams (:mod:`placekit.solvers.assignment.teams`).
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class CpsatModel:
         times_paid: int | None = None,
         convexity: Convexity | None = None,
         step: Callable[[], None] = no_step,
-        budgets: Sequence[Budget] = (),
+        teams: TeamRows = NO_ROWS,
     ) -> None:
         self.flat = flat = _narrow(flat, ceiling_s)
         self.proto = WatchedCpModel(step)
@@ -128,7 +128,7 @@ class CpsatModel:
         self._net_time = self.scale.floor(flat.net_time_s, self.most + 1)
         self.held: dict[int, cp_model.IntVar] = {}
         self._constrain_memory()
-        self._constrain_budgets(budgets)
+        self._constrain_teams(teams)
         self._constrain_cuts()
         if convexity is not None:
             self._constrain_convexity(convexity)
@@ -146,15 +146,24 @@ class CpsatModel:
                 x = [self.membership.x[c, s] for c in classes]
                 self.proto.add(cp_model.LinearExpr.weighted_sum(x, sizes.tolist()) <= most)
 
-    def _constrain_budgets(self, budgets: Sequence[Budget]) -> None:
-        for s in range(self.num_slots if budgets else 0):
+    def _constrain_teams(self, teams: TeamRows) -> None:
+        """At most so many devices in the slots that hold classes, and as many members with pins as a slot has room."""
+        if not len(teams.most):
+            return
+        seats, size = teams.seats, teams.takes.sum(axis=0)
+        for s in range(self.num_slots):
             held = self.held[s] = self.proto.new_bool_var(f"held_{s}")
             for c in range(self.num_classes):
                 if (c, s) in self.membership.x:
                     self.proto.add_implication(self.membership.x[c, s], held)
-        for budget in budgets:
-            takes = budget.takes[self.membership.device_of_slot].tolist()
-            self.proto.add(cp_model.LinearExpr.weighted_sum(list(self.held.values()), takes) <= budget.most)
+            room = int(size[self.membership.device_of_slot[s]])
+            pinned = [c for c in np.flatnonzero(seats).tolist() if (c, s) in self.membership.x]
+            if room < seats[pinned].sum():
+                x = [self.membership.x[c, s] for c in pinned]
+                self.proto.add(cp_model.LinearExpr.weighted_sum(x, seats[pinned].tolist()) <= room)
+        takes_of_kind = teams.takes[:, self.membership.device_of_slot].tolist()
+        for takes, most in zip(takes_of_kind, teams.most.tolist(), strict=True):
+            self.proto.add(cp_model.LinearExpr.weighted_sum(list(self.held.values()), takes) <= most)
 
     def forbid_together(self, device: NDArray[np.int64]) -> bool:
         """Close the sets of classes that overfill a device by less than the rounding of the sizes.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from placekit.solvers.assignment.cpsat.model import Convexity, CpsatModel, count
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
-from placekit.solvers.assignment.teams import Budget, budgets_of
+from placekit.solvers.assignment.teams import NO_ROWS, TeamRows, rows_of
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.params import CpsatParams
@@ -64,7 +64,7 @@ class AssignmentCpsat(CpsatMethod):
         reason = run.should_stop()
         while reason is None:
             ceiling_s = run.objective
-            model = build_model(contraction, ceiling_s, lambda: time_left(run), budgets_of(run))
+            model = build_model(contraction, ceiling_s, lambda: time_left(run), rows_of(run, contraction.class_of_op))
             reason = self._solve(run, contraction, model)
             improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
             if reason is StopReason.FINISHED and improved:
@@ -115,7 +115,7 @@ def build_model(
     contraction: Contraction,
     ceiling_s: float | None,
     left_s: Callable[[], float] = lambda: math.inf,
-    budgets: Sequence[Budget] = (),
+    teams: TeamRows = NO_ROWS,
 ) -> CpsatModel:
     """Return the model of a contraction; `ceiling_s` is the objective of a feasible placement, if one is known.
 
@@ -140,5 +140,5 @@ def build_model(
         slot_cost_s=loads.subgraph_cost_s,
         convexity=convexity,
         step=Building("constraint program", count_literals(flat, convexity), CPSAT, left_s),
-        budgets=budgets,
+        teams=teams,
     )

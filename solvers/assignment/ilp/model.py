@@ -25,7 +25,7 @@ ordered form is ours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -45,7 +45,7 @@ from placekit.solvers.assignment.ilp.membership import (
     linear_row,
 )
 from placekit.solvers.assignment.ilp.slots import slot_chain
-from placekit.solvers.assignment.teams import Budget
+from placekit.solvers.assignment.teams import NO_ROWS, TeamRows
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.pulp_highs import WatchedLp
 
@@ -67,8 +67,8 @@ class IlpModel:
         it alone takes longer, so those places are closed, and a net that costs more only needs to cost more than the
         ceiling. That keeps every coefficient of the program between 0 and about `CEILING`: solvers work with absolute
         tolerances, and are wrong where coefficients differ by more than their precision.
-    budgets
-        Rows of used slots (:mod:`placekit.solvers.assignment.teams`).
+    teams
+        Rows of spare teams (:mod:`placekit.solvers.assignment.teams`).
 
     step
         Called whenever the program grows.
@@ -86,7 +86,7 @@ class IlpModel:
         contraction: Contraction,
         ceiling_s: float | None,
         step: Callable[[], None] = no_step,
-        budgets: Sequence[Budget] = (),
+        teams: TeamRows = NO_ROWS,
     ) -> None:
         self.contraction = contraction = _narrow(contraction, ceiling_s)
         problem = contraction.problem
@@ -111,7 +111,7 @@ class IlpModel:
         self.covers: set[tuple[int, ...]] = set()
         self.held: dict[int, pulp.LpVariable] = {}
         self._constrain_memory()
-        self._constrain_budgets(budgets)
+        self._constrain_teams(teams)
         self._constrain_cuts()
         if problem.contiguity is Contiguity.CONVEX:
             self._constrain_convexity()
@@ -132,17 +132,21 @@ class IlpModel:
                 parts = [(self.membership.at(int(c), s), float(size[c] / limit)) for c in fits]
                 self.lp.addConstraint(linear_row(*parts) <= 1, f"memory_{s}")
 
-    def _constrain_budgets(self, budgets: Sequence[Budget]) -> None:
-        """At most so many devices in the slots that hold classes."""
-        for s in range(self.num_slots if budgets else 0):
+    def _constrain_teams(self, teams: TeamRows) -> None:
+        """At most so many devices in the slots that hold classes, and as many members with pins as a slot has room."""
+        seats, size = teams.seats, teams.takes.sum(axis=0)
+        for s in range(self.num_slots if len(teams.most) else 0):
             held = self.held[s] = self.lp.add_variable(f"held_{s}", cat="Binary")
             for c in np.flatnonzero(self.contraction.allowed[:, self.membership.slot_device[s]]).tolist():
                 row = linear_row((self.membership.at(c, s), 1.0), (([(held, 1.0)], 0.0), -1.0))
                 self.lp.addConstraint(row <= 0, f"held_{c}_{s}")
-        for at, budget in enumerate(budgets):
-            takes = budget.takes[self.membership.slot_device].tolist()
+            pinned = [(self.membership.at(c, s), float(seats[c])) for c in np.flatnonzero(seats).tolist()]
+            if (room := int(size[self.membership.slot_device[s]])) < seats.sum():
+                self.lp.addConstraint(linear_row(*pinned) <= room, f"seats_{s}")
+        for kind, most in enumerate(teams.most.tolist()):
+            takes = teams.takes[kind, self.membership.slot_device].tolist()
             row = pulp.LpAffineExpression([(self.held[s], take) for s, take in enumerate(takes) if take])
-            self.lp.addConstraint(row <= budget.most, f"budget_{at}")
+            self.lp.addConstraint(row <= most, f"budget_{kind}")
 
     def forbid_together(self, device_of_op: NDArray[np.int64]) -> None:
         """Close the sets of classes that overfill a device by less than the solver's tolerance.

@@ -20,7 +20,7 @@ from placekit.placement import Placement
 from placekit.solvers.assignment.ilp.model import CEILING, IlpModel, count_coefficients
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
-from placekit.solvers.assignment.teams import budgets_of
+from placekit.solvers.assignment.teams import rows_of
 from placekit.solvers.backends.building import PULP, Building, time_left
 from placekit.solvers.backends.program import ABSOLUTE_SLACK, RELATIVE_SLACK, ROUNDING
 from placekit.solvers.backends.pulp_highs import solve_with_highs
@@ -201,7 +201,7 @@ class AssignmentIlp(IlpMethod):
         while reason is None:
             ceiling_s = run.objective
             step = Building("integer program", count_coefficients(contraction), PULP, lambda: time_left(run))
-            model = IlpModel(contraction, ceiling_s, step, budgets_of(run))
+            model = IlpModel(contraction, ceiling_s, step, rows_of(run, contraction.class_of_op))
             reason = self.solve(run, model, partial(_encode, model))
             improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
             if reason is StopReason.FINISHED and improved:

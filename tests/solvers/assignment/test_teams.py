@@ -31,7 +31,6 @@ SMALL = problems(
     max_kinds=2,
     max_devices=3,
     objective=with_teams().filter(lambda objective: objective.teams == "equal"),
-    with_pins=False,
     names=TEAM_NAMES,
 )
 
@@ -61,10 +60,7 @@ def test_programs_match_brute_force_at_length(method: str, problem: pk.Problem) 
 
 @pytest.mark.parametrize("method", ["cpsat", "ilp"])
 def test_what_programs_cannot_say_is_refused(diamond: pk.Problem, method: str) -> None:
-    """Teams of unequal devices, and pins to members of a team."""
+    """Teams of unequal devices."""
     mixed = diamond.replace(objective=pk.Throughput(teams="any"))
     with pytest.raises(UnsupportedProblemError, match="the load of a team of unequal devices is not linear"):
         pk.solve(mixed, method)
-    pinned = diamond.replace(objective=pk.Throughput(teams="equal")).pin({"a": "acc.0"})
-    with pytest.raises(UnsupportedProblemError, match="it has no rows for pins to members of a team"):
-        pk.solve(pinned, method)
