@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from placekit.benchmarks.circumstances import ROOT, circumstances
+from placekit.benchmarks.markdown import markdown_line
 from placekit.benchmarks.rows import append_row, read_cases
 from placekit.cost_models.cache import cache_directory
 from placekit.cost_models.calibration import calibrate
@@ -51,7 +52,7 @@ from placekit.solve import solve
 from placekit.solvers.sequence.choice import solve_best
 from placekit.stop import MaxRuntime
 
-__all__ = ["PARTS", "TeamCase", "main", "run_case", "summary", "team_cases"]
+__all__ = ["PARTS", "TeamCase", "main", "run_case", "summary", "tables", "team_cases"]
 
 Row = dict[str, Any]
 
@@ -311,16 +312,54 @@ def summary(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+def tables(rows: Sequence[Row]) -> str:
+    """Return Markdown tables of the rows, one per part, and below each what its rows say together."""
+    lines = []
+    for part, heads in _HEADS.items():
+        mine = [row for row in rows if row["part"] == part and row["error"] is None]
+        if mine:
+            lines += [f"**{part}**", "", markdown_line(heads), markdown_line([":--"] * 2 + ["--:"] * (len(heads) - 2))]
+            lines += [markdown_line(_cells(row)) for row in mine]
+            lines += ["", *summary(mine), ""]
+    return "\n".join(lines)
+
+
+_HEADS: Mapping[str, tuple[str, ...]] = {
+    "groups": ("model", "plan", "over the best of the runtime", "IQR", "error of prediction", ""),
+    "mixed": ("model", "plan", "over a copy on each group", "IQR", "error of prediction", ""),
+    "memory": ("model, limit", "plan", "over copies, which break the limit", "IQR", "error of prediction", ""),
+    "prediction": ("model", "plan", "error before calibration", "after", ""),
+}
+
+
+def _cells(row: Row) -> list[str]:
+    noisy = "noisy" if row["noisy"] else ""
+    if row["part"] == "prediction":
+        return [row["model"], row["variant"], f"{row['error_before']:+.1%}", f"{row['error_after']:+.1%}", noisy]
+    name = f"{row['model']}, {row['variant']} %" if row["variant"] else row["model"]
+    if row.get("over_best") is None:
+        return [name, row["solved"]["status"], "", "", "", noisy]
+    plan = f"{row['chosen']}: " if "chosen" in row else ""
+    plan += f"{', '.join(row['solved']['teams'])} ({row['solved']['status']})"
+    ratio, error = f"{row['over_best']:.2f}x of {row['best_other']}", f"{row['prediction_error']:+.1%}"
+    return [name, plan.replace("[", "\\["), ratio, f"{row['over_best_iqr']:.3f}", error, noisy]
+
+
 def main() -> None:
     """Measure what has no row yet, append the rows, print what they say."""
     parser = argparse.ArgumentParser(description="Measure plans with teams against the runtime on this machine.")
     parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=tuple(PARTS), metavar="PART")
     parser.add_argument("--models", nargs="+", metavar="MODEL", help="only these models")
     parser.add_argument("--quick", action="store_true", help="a smoke run: short bursts")
+    parser.add_argument("--table", action="store_true", help="measure nothing: print the tables of the rows")
     parser.add_argument("--rows", type=Path, default=ROWS, help="file that rows are appended to")
     parser.add_argument("--folder", type=Path, default=cache_directory() / "models", help="where zoo models are kept")
     options = parser.parse_args()
     cases = team_cases(options.parts, options.models)
+    if options.table:
+        rows = read_cases(options.rows, "teams", TeamCase)
+        print(tables([rows[case] for case in cases if case in rows]))
+        return
     if not cases:
         sys.exit(f"no cases of {', '.join(options.parts)} for models {', '.join(options.models)}")
     known = {case: row for case, row in read_cases(options.rows, "teams", TeamCase).items() if row["error"] is None}
