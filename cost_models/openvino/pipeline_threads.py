@@ -11,9 +11,9 @@ from typing import Any
 
 from placekit.cost_models.openvino.compiled_plan import CompiledPlan
 from placekit.cost_models.openvino.pipeline import Outputs, Pipeline
-from placekit.cost_models.openvino.pipeline_flow import Key
 from placekit.cost_models.openvino.pipeline_stage import StageRunner, check_cores, helpers_on, pin_this_thread
 from placekit.cost_models.openvino.samples import Inputs
+from placekit.cost_models.openvino.split import TensorKey
 from placekit.errors import ExecutionError
 from placekit.platform import Device
 
@@ -104,7 +104,7 @@ class ThreadPipeline(Pipeline):
     def _takers(self) -> Collection[int]:
         return set(self._owners)
 
-    def _fill(self, key: Key, sample: int, tensor: Any) -> None:
+    def _fill(self, key: TensorKey, sample: int, tensor: Any) -> None:
         if self._share_inputs:
             self._put(key, sample, tensor)
         else:
@@ -167,7 +167,7 @@ class ThreadPipeline(Pipeline):
                 self._wake[owner].notify()
 
     def _next_result(self) -> int | None:
-        """Return the sample to deliver next; None if there is none, or somebody delivers already. Asked with the lock."""
+        """Return the sample to deliver next; None for none, or if somebody delivers already. Asked with the lock."""
         task = None if self._is_delivering else self._flow.take(self._sink_owner)
         self._is_delivering = self._is_delivering or task is not None
         return None if task is None else task[1]
