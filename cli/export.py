@@ -21,13 +21,15 @@ from placekit.cli.options import (
 )
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.task import read_placed, read_source
-from placekit.errors import InvalidProblemError
+from placekit.errors import InvalidProblemError, UnknownNameError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from placekit.cost_models.openvino.stages import StagePlan
+    from placekit.graph import OpGraph
     from placekit.io.model import ModelSource
+    from placekit.platform import Platform
 
 __all__ = ["export"]
 
@@ -47,21 +49,38 @@ def export(
     queue_size: Annotated[
         int | None, typer.Option(metavar="N", help="Bundle: samples that fit between a stage and the next (2).")
     ] = None,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="RUNTIME",
+            help="openvino (default), device-map (accelerate), vllm, megatron, llama.cpp or onnxruntime.",
+        ),
+    ] = "openvino",
     hetero: Annotated[
         bool, typer.Option("--hetero", help="Write op affinities for OpenVINO's HETERO and a script that loads them.")
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="PATH", help="Default: STEM.bundle, a folder; STEM.hetero.json."),
+        typer.Option("--output", "-o", metavar="PATH", help="Default: STEM.bundle, a folder; STEM.RUNTIME.json."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a placed model to deploy it: a bundle that placekit.runtime.load runs, or affinities for HETERO."""
+    """Write a placed model to deploy it: a bundle that placekit.runtime.load runs, HETERO affinities, or --to others.
+
+    Runtimes of language models need the names of ops only: they take problem files and .pt2 files, too.
+    """
     from placekit.cli.console import print_json, show_parts
     from placekit.cost_models.openvino.bundle import write_bundle
     from placekit.cost_models.openvino.sidecar import write_sidecar
     from placekit.cost_models.openvino.stages import plan_stages
 
+    if to != "openvino":
+        if hetero or queue_size is not None:
+            raise InvalidProblemError(f"--hetero and --queue-size go with --to openvino, not with --to {to}")
+        choice = PlatformChoice(device, platform, groups, precision)
+        _export_elsewhere(to, model, placement, choice, shape, default_device, output, as_json=as_json)
+        return
     if hetero and queue_size is not None:
         raise InvalidProblemError("--queue-size goes with a bundle, not with --hetero")
     target = output or Path(f"{model.stem}.hetero.json" if hetero else f"{model.stem}.bundle")
@@ -79,6 +98,71 @@ def export(
         print_json(_document(plan) | {"files": written})
     else:
         show_parts(_report(source, plan, written))
+
+
+def _export_elsewhere(
+    to: str,
+    model: Path,
+    placement: Path,
+    choice: PlatformChoice,
+    shape: str | None,
+    default_device: str | None,
+    output: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Write what another runtime takes, and print it."""
+    from placekit.cli.console import check_writable, print_json, show_parts
+    from placekit.cli.render import fact_lines
+    from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
+    from placekit.exports.device_map import device_map
+    from placekit.exports.onnxruntime import write_annotated
+    from placekit.io.atomic import write_json
+
+    known = ("openvino", "device-map", *ARGUMENT_RUNTIMES, "onnxruntime")
+    if to not in known:
+        raise UnknownNameError(f"--to {to}: no such runtime; runtimes are {', '.join(known)}")
+    suffix = "onnx" if to == "onnxruntime" else "json"
+    target = output or Path(f"{model.stem.removesuffix('.problem')}.{to}.{suffix}")
+    _refuse_overwriting(target, (model, placement))
+    check_writable(target)
+    graph, devices, modules = _graph_of(model, placement, choice, shape)
+    placed = read_placed(placement, graph, devices, default_device)
+    told: dict[str, Any]
+    if to == "onnxruntime":
+        written = write_annotated(model, graph, placed, devices, target)
+        told, facts = {}, {}
+    else:
+        if to == "device-map":
+            mapped = device_map(graph, devices, placed, modules)
+            told, facts = {"device_map": mapped}, {"device map": f"{len(mapped)} modules"}
+            write_json(target, mapped)
+        else:
+            arguments = runtime_arguments(to, graph, devices, placed)
+            told = arguments.to_dict()
+            facts = {to: arguments.command, "stages": ", ".join(arguments.devices) or "on the CPU"}
+            write_json(target, told)
+        written = {to: str(target)}
+    if as_json:
+        print_json(told | {"files": written})
+    else:
+        show_parts([fact_lines(facts | {f"wrote {kind}": path for kind, path in written.items()})])
+
+
+def _graph_of(
+    model: Path, placement: Path, choice: PlatformChoice, shape: str | None
+) -> tuple[OpGraph, Platform, tuple[str, ...] | None]:
+    """Return the graph of a model or of a problem file, its devices, and the modules of its ops if they are known."""
+    from placekit.io.detect import kind_of_file
+    from placekit.io.problem_json import read_problem
+    from placekit.pytorch.source import TorchSource
+
+    if kind_of_file(model) == "problem":
+        problem = read_problem(model)
+        return problem.graph, problem.platform, None
+    source = read_source(model, shape)
+    devices = choice.of_answer(placement).resolve(source).platform
+    return source.graph, devices, source.module_of_op if isinstance(source, TorchSource) else None
 
 
 def _refuse_overwriting(target: Path, inputs: Iterable[Path]) -> None:

@@ -85,3 +85,36 @@ def test_bad_input(call: Callable[..., Any], cluster: Path, arguments: tuple[str
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("runtime", "told"),
+    [
+        ("vllm", "VLLM_PP_LAYER_PARTITION="),
+        ("megatron", "'E"),
+        ("llama.cpp", "--tensor-split"),
+        ("device-map", "modules"),
+    ],
+)
+def test_placements_go_to_other_runtimes(call: Callable[..., Any], cluster: Path, runtime: str, told: str) -> None:
+    """From the problem file, without a model."""
+    done = call("llm", *NUMBERS, "--platform", cluster, "--problem", "llm.problem.json")
+    assert done.returncode == 0, done.stderr
+    done = call("export", "llm.problem.json", "llm.placement.json", "--to", runtime)
+    assert done.returncode == 0, done.stderr
+    assert told in done.stdout
+    written = json.loads(Path(f"llm.{runtime}.json").read_text())
+    assert "arguments" in written or "model.embed_tokens" in written
+
+
+def test_runtimes_that_are_none(call: Callable[..., Any], cluster: Path) -> None:
+    """Names are listed; options of a bundle do not go with others."""
+    assert call("llm", *NUMBERS, "--platform", cluster, "--problem", "llm.problem.json").returncode == 0
+    for arguments, message in (
+        (("--to", "tensorrt"), "no such runtime; runtimes are openvino, device-map, vllm"),
+        (("--to", "vllm", "--hetero"), "go with --to openvino"),
+        (("--to", "onnxruntime"), "takes an .onnx file"),
+    ):
+        done = call("export", "llm.problem.json", "llm.placement.json", *arguments)
+        assert done.returncode == 2
+        assert message in done.stderr

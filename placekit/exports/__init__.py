@@ -1,0 +1,1 @@
+"""Placements in the words of other runtimes: device maps, layers per stage, tensor rules, node annotations."""

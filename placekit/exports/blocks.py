@@ -1,0 +1,160 @@
+"""A placement of a model of equal blocks as a chain of stages: what runtimes that split by whole blocks ask for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.errors import UnsupportedProblemError
+from placekit.graph import OpGraph
+from placekit.placement import Placement
+
+__all__ = ["BlockPlacement", "BlockStage", "block_placement", "block_stages"]
+
+_BLOCK = re.compile(r"(?P<stack>(?:[^.]+\.)*?)(?P<number>\d+)\.(?P<rest>.+)")
+FRONT, BACK = -1, -2
+"""In `BlockPlacement.block_of_op`: before the first block (embedding), and behind the last one (norm, head)."""
+
+
+@dataclass(frozen=True)
+class BlockPlacement:
+    """What is where, by block.
+
+    Parameters
+    ----------
+    block_of_op
+        ``[num_ops]`` number of the block, `FRONT` or `BACK`.
+    rest_of_op
+        ``[num_ops]`` path inside the block; the whole name outside of blocks.
+    num_blocks
+        Blocks are numbered from 0.
+    is_work
+        ``[num_ops]`` True for ops that compute or hold something.
+    """
+
+    block_of_op: NDArray[np.int64]
+    rest_of_op: tuple[str, ...]
+    num_blocks: int
+    is_work: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class BlockStage:
+    """A stage of whole blocks.
+
+    Parameters
+    ----------
+    team
+        Name of the device, or of the team.
+    members
+        Devices of the team.
+    blocks
+        Numbers of its blocks, rising by one.
+    has_front, has_back
+        True if it holds what is before the first block, and what is behind the last one.
+    """
+
+    team: str
+    members: tuple[str, ...]
+    blocks: range
+    has_front: bool
+    has_back: bool
+
+
+def block_placement(graph: OpGraph) -> BlockPlacement:
+    """Return the blocks of a model, which are known by the first number in the paths of their ops.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        No blocks, several stacks of blocks, or blocks that are not numbered from 0 without a gap.
+    """
+    found = [_BLOCK.match(name) for name in graph.op_names]
+    stacks = list(dict.fromkeys(match["stack"] for match in found if match))
+    if len(stacks) != 1:
+        told = (
+            f"several stacks of blocks: {', '.join(stacks)}" if stacks else "no blocks (h.0, layers.1, ...) in its ops"
+        )
+        raise UnsupportedProblemError(f"{graph.name!r} has {told}; a runtime that splits by blocks takes one stack")
+    rank = np.empty(graph.num_ops, dtype=np.int64)
+    rank[graph.order] = np.arange(graph.num_ops)
+    first = min(int(rank[op]) for op, match in enumerate(found) if match)
+    block = np.array(
+        [int(match["number"]) if match else (FRONT if rank[op] < first else BACK) for op, match in enumerate(found)]
+    )
+    numbers = sorted(set(block[block >= 0].tolist()))
+    if numbers != list(range(len(numbers))):
+        raise UnsupportedProblemError(
+            f"{graph.name!r}: its blocks are numbered {numbers[0]} to {numbers[-1]} with gaps; they must run from 0"
+        )
+    rest = tuple(match["rest"] if match else name for match, name in zip(found, graph.op_names, strict=True))
+    return BlockPlacement(block, rest, len(numbers), (graph.op_flops > 0) | (graph.op_weight_bytes > 0))
+
+
+def block_stages(graph: OpGraph, placement: Placement, runtime: str) -> list[BlockStage]:
+    """Return the stages of a placement, first to last.
+
+    Parameters
+    ----------
+    graph
+        The model.
+    placement
+        A placement of it.
+    runtime
+        Who takes only stages of whole blocks, for the message.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        A block on two devices, or devices whose blocks are no run; as `block_placement`.
+    """
+    blocks = block_placement(graph)
+    device, work = placement.device_of_op, blocks.is_work
+
+    def only(number: int, what: str) -> int | None:
+        at = np.unique(device[(blocks.block_of_op == number) & work]).tolist()
+        if len(at) > 1:
+            names = " and ".join(repr(placement.team_name(d)) for d in at[:2])
+            raise UnsupportedProblemError(
+                f"{runtime} takes whole blocks, but {what} of {graph.name!r} is on {names}; place with --granularity "
+                "layer"
+            )
+        return at[0] if at else None
+
+    homes = [only(number, f"block {number}") for number in range(blocks.num_blocks)]
+    chain: list[int] = []
+    for number, home in enumerate(homes):
+        assert home is not None
+        if chain and chain[-1] == home:
+            continue
+        if home in chain:
+            raise UnsupportedProblemError(
+                f"{runtime} takes a run of blocks per stage, but {placement.team_name(home)!r} has block {number} and "
+                f"blocks before {placement.team_name(chain[-1])!r}"
+            )
+        chain.append(home)
+    front, back = only(FRONT, "what is before the blocks"), only(BACK, "what is behind the blocks")
+    for end, at, what in ((front, 0, "before the blocks"), (back, -1, "behind the blocks")):
+        if end is not None and end != chain[at]:
+            if end in chain:
+                raise UnsupportedProblemError(
+                    f"{runtime} has a chain of stages, but {placement.team_name(end)!r} holds what is {what} and "
+                    "blocks from the other end"
+                )
+            chain.insert(0 if at == 0 else len(chain), end)
+    members = {team[0]: team for team in placement.teams}
+    stages: list[BlockStage] = []
+    begin = 0
+    for home in chain:
+        count = homes.count(home)
+        stages.append(
+            BlockStage(
+                placement.team_name(home), tuple(placement.device_names[d] for d in members[home]),
+                range(begin, begin + count), front in (home, None) and not stages, back == home,
+            )
+        )  # fmt: skip
+        begin += count
+    return stages

@@ -1,0 +1,169 @@
+"""Arguments of language-model runtimes: read as these read them, they give the placement back."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import placekit as pk
+from placekit.errors import UnsupportedProblemError
+from placekit.exports.arguments import GGUF_TENSORS, RuntimeArguments, runtime_arguments
+from placekit.graph import OpGraph
+from placekit.language.decoder import Decoder
+from placekit.language.graph import decoder_step
+from placekit.language.serving import Phase
+
+MODEL = Decoder(9, 64, 128, 500, heads=4, experts=4, experts_per_token=2)
+GRAPH = decoder_step(MODEL, Phase("decode", 1, 1, 10.0)).graph
+PLATFORM = pk.Platform.of(cpu=1, gpu=3, host="cpu")
+
+
+def block_of(name: str) -> int:
+    """Return the block of an op; -1 before and 9 behind."""
+    found = re.search(r"layers\.(\d+)\.", name)
+    return int(found[1]) if found else (-1 if "embed" in name else MODEL.layers)
+
+
+def placement_of(ends: tuple[int, ...], devices: tuple[int, ...]) -> pk.Placement:
+    """Return the placement of blocks: up to the first of `ends` on the first of `devices`, and so on."""
+    at = [devices[int(np.searchsorted(ends, block_of(name), side="right"))] for name in GRAPH.op_names]
+    return pk.Placement(GRAPH.op_names, PLATFORM.device_names, np.array(at))
+
+
+def options(told: RuntimeArguments) -> dict[str, list[str]]:
+    """Return the values of every option."""
+    found: dict[str, list[str]] = {}
+    for name, value in pairwise(told.arguments):
+        if name.startswith("--"):
+            found.setdefault(name, []).append(value)
+    return found
+
+
+SPLITS = [((2, 5, 10), (1, 2, 3)), ((4, 10), (3, 1)), ((10,), (2,)), ((0, 4, 9, 10), (0, 1, 2, 3)), ((3, 10), (0, 2))]
+
+
+@pytest.mark.parametrize(("ends", "devices"), SPLITS)
+def test_vllm_partition_gives_the_stages_back(ends: tuple[int, ...], devices: tuple[int, ...]) -> None:
+    """Layers per stage, as `get_pp_indices` reads them: as many as stages, all layers in all."""
+    placement = placement_of(ends, devices)
+    told = runtime_arguments("vllm", GRAPH, PLATFORM, placement)
+    counts = [int(count) for count in told.environment["VLLM_PP_LAYER_PARTITION"].split(",")]
+    assert options(told)["--pipeline-parallel-size"] == [str(len(counts))]
+    assert sum(counts) == MODEL.layers
+    homes = [device for device, count in zip(told.devices, counts, strict=True) for _ in range(count)]
+    assert homes == [placement[f"model.layers.{block}.self_attn.attn"] for block in range(MODEL.layers)]
+    assert told.devices[0] == placement["model.embed_tokens"]
+    assert told.devices[-1] == placement["lm_head"]
+
+
+@pytest.mark.parametrize(("ends", "devices"), SPLITS)
+def test_megatron_layout_gives_the_stages_back(ends: tuple[int, ...], devices: tuple[int, ...]) -> None:
+    """Letters after unrolling ``x*n``: one E at the front, one L at the end, a t per block."""
+    placement = placement_of(ends, devices)
+    told = runtime_arguments("megatron", GRAPH, PLATFORM, placement)
+    layout = options(told)["--pipeline-model-parallel-layout"][0]
+    stages = re.sub(r"(.)\*(\d+)", lambda found: found[1] * int(found[2]), layout).split("|")
+    assert options(told)["--pipeline-model-parallel-size"] == [str(len(stages))]
+    assert re.fullmatch("Et*L", "".join(stages))
+    homes = [device for device, stage in zip(told.devices, stages, strict=True) for _ in range(stage.count("t"))]
+    assert homes == [placement[f"model.layers.{block}.self_attn.attn"] for block in range(MODEL.layers)]
+
+
+def llama_homes(told: RuntimeArguments) -> dict[str, str]:
+    """Return the buffer of every tensor as llama.cpp chooses it, in its own single precision."""
+    values = options(told)
+    layers, offloaded = MODEL.layers, int(values["--n-gpu-layers"][0])
+    devices = values.get("--device", [""])[0].split(",")
+    split = np.cumsum(np.array(values.get("--tensor-split", ["1"])[0].split(","), dtype=np.float32))
+    split = (split / split[-1]).astype(np.float32)
+    first, active = max(layers + 1 - offloaded, 0), min(offloaded, layers + 1)
+
+    def home(block: int) -> str:
+        if block < first or block - first >= active:
+            return "CPU"
+        return devices[int(np.searchsorted(split, np.float32(block - first) / np.float32(active), side="right"))]
+
+    tensors = {"token_embd.weight": "CPU", "output_norm.weight": home(layers), "output.weight": home(layers)}
+    for block in range(layers):
+        for name in {name for names in GGUF_TENSORS.values() for name in names}:
+            tensors[f"blk.{block}.{name}.weight"] = home(block)
+    rules = [rule.rpartition("=")[::2] for rule in values.get("--override-tensor", [])]
+    return {
+        name: next((buffer for pattern, buffer in rules if re.search(pattern, name)), at)
+        for name, at in tensors.items()
+    }
+
+
+def buffer_of(placement: pk.Placement, op: str) -> str:
+    """Return the buffer that stands for the device of an op."""
+    device = placement[op]
+    return "CPU" if device == "cpu.0" else f"CUDA{device[-1]}"
+
+
+@pytest.mark.parametrize(("ends", "devices"), SPLITS)
+@pytest.mark.parametrize("moved", [(), (3, 7)])
+def test_llama_cpp_puts_every_tensor_where_the_placement_has_it(
+    ends: tuple[int, ...], devices: tuple[int, ...], moved: tuple[int, ...]
+) -> None:
+    """Blocks by the split, embedding and output by it or by a rule; experts that are moved to the CPU, by rules."""
+    placement = placement_of(ends, devices)
+    at = placement.device_of_op.copy()
+    for op, name in enumerate(GRAPH.op_names):
+        if name.endswith("_exps") and block_of(name) in moved:
+            at[op] = 0
+    placement = pk.Placement(GRAPH.op_names, PLATFORM.device_names, at)
+    homes = llama_homes(runtime_arguments("llama.cpp", GRAPH, PLATFORM, placement))
+    assert homes["token_embd.weight"] == buffer_of(placement, "model.embed_tokens")
+    assert homes["output.weight"] == buffer_of(placement, "lm_head")
+    for name in GRAPH.op_names:
+        path = re.sub(r"^model\.layers\.\d+\.", "", name)
+        for tensor in GGUF_TENSORS.get(path, ()):
+            assert homes[f"blk.{block_of(name)}.{tensor}.weight"] == buffer_of(placement, name), name
+
+
+def test_tensor_names_are_those_of_gguf() -> None:
+    """The package that writes such files has the same names for the same modules."""
+    gguf = pytest.importorskip("gguf")
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 2)
+    for path, tensors in GGUF_TENSORS.items():
+        if "qkv" in path or "gate_up" in path or "exps" in path or path == "mlp.gate":
+            continue  # several tensors in one, or merged by the converter
+        assert names.get_name(f"model.layers.1.{path}") == f"blk.1.{tensors[0]}"
+    known = {name.format(bid=1) for name in gguf.TENSOR_NAMES.values()}
+    assert {f"blk.1.{tensor}" for tensors in GGUF_TENSORS.values() for tensor in tensors} <= known
+
+
+def test_replicas_are_told_where_there_are_some() -> None:
+    """Whole pipelines are replicated by vLLM and Megatron: teams of one size; by llama.cpp nothing is."""
+    platform = pk.Platform.of(cpu=1, gpu=4, host="cpu")
+    at = [1 if block_of(name) < 4 else 3 for name in GRAPH.op_names]
+    even = pk.Placement(GRAPH.op_names, platform.device_names, np.array(at), team_of_device=np.array([0, 1, 1, 3, 3]))
+    told = runtime_arguments("vllm", GRAPH, platform, even)
+    assert options(told)["--data-parallel-size"] == ["2"]
+    assert told.devices == ("gpu.0", "gpu.2", "gpu.1", "gpu.3")
+    assert runtime_arguments("megatron", GRAPH, platform, even).devices == ("gpu.0", "gpu.1", "gpu.2", "gpu.3")
+    uneven = pk.Placement(GRAPH.op_names, platform.device_names, np.array(at), team_of_device=np.array([0, 1, 1, 3, 4]))
+    for runtime in ("vllm", "megatron"):
+        with pytest.raises(UnsupportedProblemError, match=r"teams \('gpu.0\+gpu.1'\) are larger than others"):
+            runtime_arguments(runtime, GRAPH, platform, uneven)
+    with pytest.raises(UnsupportedProblemError, match=r"llama.cpp has no replicas of a stage, as 'gpu.0\+gpu.1' is"):
+        runtime_arguments("llama.cpp", GRAPH, platform, uneven)
+
+
+def test_placements_that_cannot_be_told_are_refused() -> None:
+    """Halves of blocks, devices that come back, a CPU in the middle; models without blocks."""
+    at = placement_of((4, 10), (1, 2)).device_of_op.copy()
+    at[GRAPH.op_index["model.layers.1.mlp.down_proj_exps"]] = 2
+    halves = pk.Placement(GRAPH.op_names, PLATFORM.device_names, at)
+    with pytest.raises(UnsupportedProblemError, match="vllm takes whole blocks, but block 1 of 'decoder' is on"):
+        runtime_arguments("vllm", GRAPH, PLATFORM, halves)
+    with pytest.raises(UnsupportedProblemError, match=r"a run of blocks per stage, but 'gpu.0' has block 6"):
+        runtime_arguments("megatron", GRAPH, PLATFORM, placement_of((3, 6, 10), (1, 2, 1)))
+    with pytest.raises(UnsupportedProblemError, match="keeps the first blocks on the CPU; block 5 is there behind"):
+        runtime_arguments("llama.cpp", GRAPH, PLATFORM, placement_of((5, 10), (1, 0)))
+    flat = OpGraph.from_edges(["a", "b"], [("a", "b")])
+    with pytest.raises(UnsupportedProblemError, match="no blocks"):
+        runtime_arguments("vllm", flat, PLATFORM, pk.Placement(("a", "b"), PLATFORM.device_names, np.array([0, 1])))
