@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from placekit.cost_models.openvino.stages import StagePlan
+    from placekit.cost_models.pytorch.stages import TorchPlan
     from placekit.graph import OpGraph
     from placekit.io.model import ModelSource
     from placekit.platform import Platform
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["export"]
 
 _MAX_STAGES = 20
+_TORCH = "torch-pipeline"
 _KINDS = {".json": "affinities", ".py": "loader", ".xml": "model", ".bin": "weights"}
 
 
@@ -54,7 +56,8 @@ def export(
         typer.Option(
             "--to",
             metavar="RUNTIME",
-            help="openvino (default), device-map (accelerate), vllm, megatron, llama.cpp or onnxruntime.",
+            help="openvino (default), torch-pipeline (.pt2), device-map (accelerate), vllm, megatron, llama.cpp or "
+            "onnxruntime.",
         ),
     ] = "openvino",
     hetero: Annotated[
@@ -62,7 +65,9 @@ def export(
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="PATH", help="Default: STEM.bundle, a folder; STEM.RUNTIME.json."),
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="Default: STEM.bundle or STEM.pipeline, folders; STEM.RUNTIME.json."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -70,7 +75,6 @@ def export(
 
     Runtimes of language models need the names of ops only: they take problem files and .pt2 files, too.
     """
-    from placekit.cli.console import print_json, show_parts
     from placekit.cost_models.openvino.bundle import write_bundle
     from placekit.cost_models.openvino.sidecar import write_sidecar
     from placekit.cost_models.openvino.stages import plan_stages
@@ -79,6 +83,9 @@ def export(
         if hetero or queue_size is not None:
             raise InvalidProblemError(f"--hetero and --queue-size go with --to openvino, not with --to {to}")
         choice = PlatformChoice(device, platform, groups, precision)
+        if to == _TORCH:
+            _export_to_torch(model, placement, choice, shape, default_device, output, as_json=as_json)
+            return
         _export_elsewhere(to, model, placement, choice, shape, default_device, output, as_json=as_json)
         return
     if hetero and queue_size is not None:
@@ -94,10 +101,42 @@ def export(
     else:
         write_bundle(plan, target, queue_size=2 if queue_size is None else queue_size)
         written = {"bundle": str(target)}
+    _show(source, plan, written, as_json=as_json)
+
+
+def _show(source: ModelSource, plan: StagePlan | TorchPlan, written: Mapping[str, str], *, as_json: bool) -> None:
+    from placekit.cli.console import print_json, show_parts
+
     if as_json:
-        print_json(_document(plan) | {"files": written})
+        print_json(_document(plan) | {"files": dict(written)})
     else:
         show_parts(_report(source, plan, written))
+
+
+def _export_to_torch(
+    model: Path,
+    placement: Path,
+    choice: PlatformChoice,
+    shape: str | None,
+    default_device: str | None,
+    output: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Write stages for torch.distributed.pipelining, and print them."""
+    from placekit.cost_models.pytorch.pipeline_export import write_torch_pipeline
+    from placekit.cost_models.pytorch.stages import plan_torch_stages
+    from placekit.pytorch.source import TorchSource
+
+    target = output or Path(f"{model.stem}.pipeline")
+    _refuse_overwriting(target, (model, placement))
+    source = read_source(model, shape)
+    if not isinstance(source, TorchSource):
+        raise InvalidProblemError(f"--to {_TORCH}: {model} is no PyTorch program (.pt2)")
+    devices = choice.of_answer(placement).resolve(source).platform
+    plan = plan_torch_stages(source, read_placed(placement, source.graph, devices, default_device), devices)
+    write_torch_pipeline(plan, target)
+    _show(source, plan, {"pipeline": str(target)}, as_json=as_json)
 
 
 def _export_elsewhere(
@@ -119,7 +158,7 @@ def _export_elsewhere(
     from placekit.exports.onnxruntime import write_annotated
     from placekit.io.atomic import write_json
 
-    known = ("openvino", "device-map", *ARGUMENT_RUNTIMES, "onnxruntime")
+    known = ("openvino", _TORCH, "device-map", *ARGUMENT_RUNTIMES, "onnxruntime")
     if to not in known:
         raise UnknownNameError(f"--to {to}: no such runtime; runtimes are {', '.join(known)}")
     suffix = "onnx" if to == "onnxruntime" else "json"
@@ -171,7 +210,7 @@ def _refuse_overwriting(target: Path, inputs: Iterable[Path]) -> None:
             raise InvalidProblemError(f"-o {target}: it is an input; it would be overwritten")
 
 
-def _document(plan: StagePlan) -> dict[str, Any]:
+def _document(plan: StagePlan | TorchPlan) -> dict[str, Any]:
     return {
         "model": plan.name,
         "cut_bytes": plan.cut_bytes,
@@ -189,7 +228,7 @@ def _document(plan: StagePlan) -> dict[str, Any]:
     }
 
 
-def _report(source: ModelSource, plan: StagePlan, written: Mapping[str, str]) -> Iterator[RenderableType]:
+def _report(source: ModelSource, plan: StagePlan | TorchPlan, written: Mapping[str, str]) -> Iterator[RenderableType]:
     from placekit.cli.render import fact_lines, plain_table
     from placekit.cli.units import format_bytes, format_count
 

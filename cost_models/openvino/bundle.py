@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +30,9 @@ from placekit.cost_models.openvino.bundle_manifest import (
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.cost_models.openvino.stages import PlacedStage, StagePlan, cut_tensors
-from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError
+from placekit.errors import InvalidFileError, InvalidProblemError
 from placekit.io.atomic import write_json
+from placekit.io.folders import write_folder
 from placekit.io.openvino_graph import short_reason
 from placekit.io.openvino_ir import check_ir
 from placekit.io.reading import blaming, open_input, read_json, validated
@@ -76,32 +76,12 @@ def write_bundle(plan: StagePlan, folder: str | Path, *, queue_size: int = 2) ->
         raise InvalidProblemError(
             f"bundle of {plan.name!r}: queue_size is {queue_size}; it must be >= 1 and at most {MAX_QUEUE_SIZE}"
         )
-    target = Path(folder).absolute()
-    try:
-        is_free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
-        if not is_free and not (target / MANIFEST).is_file():
-            raise PlacekitError(f"cannot write {folder}: it exists and is no bundle (it has no {MANIFEST})")
-        # beside the target, because a rename does not cross file systems
-        with tempfile.TemporaryDirectory(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent) as work:
-            new = Path(work) / "new"
-            new.mkdir()
-            _write_files(plan, new, queue_size)
-            _swap(new, target, Path(work) / "old")
-    except OSError as error:
-        raise PlacekitError(f"cannot write {folder}: {error.strerror or error}") from error
+    write_folder(folder, "bundle", _reason, lambda new: _write_files(plan, new, queue_size))
 
 
-def _swap(new: Path, target: Path, old: Path) -> None:
-    """Rename `new` to `target`; what was there goes to `old`, and comes back if that fails."""
-    if not target.exists():
-        new.rename(target)
-        return
-    target.rename(old)
-    try:
-        new.rename(target)
-    except BaseException:
-        old.rename(target)
-        raise
+def _reason(folder: Path) -> str | None:
+    """Return why a folder is no bundle; None if it is one."""
+    return None if (folder / MANIFEST).is_file() else f"it has no {MANIFEST}"
 
 
 def _write_files(plan: StagePlan, folder: Path, queue_size: int) -> None:

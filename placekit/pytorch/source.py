@@ -99,8 +99,8 @@ class TorchSource(ModelSource):
             Always.
         """
         raise UnsupportedProblemError(
-            f"{self.path}: a PyTorch program; OpenVINO does not run it. Convert the model: "
-            "openvino.save_model(openvino.convert_model(module, example_input=inputs), 'model.xml')"
+            f"{self.path}: a PyTorch program; OpenVINO does not run it. Export with --to torch-pipeline, or "
+            "convert it: openvino.save_model(openvino.convert_model(module, example_input=inputs), 'model.xml')"
         )
 
 

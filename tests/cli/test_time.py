@@ -164,6 +164,17 @@ def test_a_pytorch_program_is_solved_and_timed(call: Call, program_file: Path) -
     done = call("time", program_file, "layers.placement.json", "-d", "cpu", "--rounds", "3", "--burst", "0.02")
     assert done.returncode == 0, done.stderr
     assert re.search(r"outputs +equal to cpu: \d+ tensors?", done.stdout)
+    written = call("export", program_file, "layers.placement.json", "-d", "cpu", "--to", "torch-pipeline")
+    assert written.returncode == 0, written.stderr
+    assert (Path("layers.pipeline") / "run.py").is_file()
+    for arguments, says in (
+        (("--to", "vllm2"), "no such runtime; runtimes are openvino, torch-pipeline"),
+        (("--to", "openvino"), "OpenVINO does not run it. Export with --to torch-pipeline"),
+        (("--to", "torch-pipeline", "--hetero"), "--hetero and --queue-size go with --to openvino"),
+    ):
+        wrong = call("export", program_file, "layers.placement.json", "-d", "cpu", *arguments)
+        assert wrong.returncode == 2
+        assert says in " ".join(wrong.stderr.split())
     refused = call("time", program_file, "layers.placement.json", "-d", "cpu", "--executor", "processes")
     assert refused.returncode == 2
     assert "executor processes does not run PyTorch programs" in " ".join(refused.stderr.split())

@@ -1,0 +1,114 @@
+"""Runs the pipeline in this folder, one process per stage, by torch.distributed.pipelining. Needs torch alone.
+
+    python run.py --samples 16
+    python run.py --inputs inputs.pt --outputs outputs.pt
+    torchrun --nproc-per-node STAGES run.py ...      (the same, from a launcher of your own, on several machines)
+
+Inputs are a dictionary of tensors by name, saved by torch.save: those of the model with one more dimension in front,
+the samples. Outputs are saved alike. Without inputs, seeded random ones are used. The files beside this script are
+loaded by torch.export.load: trust them as you trust the script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    """Run as a stage if a launcher says which; else launch one process per stage."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=16, help="number of random samples, without --inputs")
+    parser.add_argument("--inputs", type=Path, help="inputs (.pt)")
+    parser.add_argument("--outputs", type=Path, help="where the outputs go (.pt)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random inputs")
+    options = parser.parse_args()
+    manifest = json.loads((HERE / "manifest.json").read_text())
+    if "RANK" in os.environ:
+        run(manifest, options)
+        return
+    count = str(len(manifest["stages"]))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count, __file__]
+    raise SystemExit(subprocess.call([*launch, *sys.argv[1:]]))  # noqa: S603  # this script, by this interpreter
+
+
+def run(manifest: dict[str, Any], options: argparse.Namespace) -> None:
+    """Be the stage of this process's rank."""
+    rank, stages = int(os.environ["RANK"]), manifest["stages"]
+    mine = stages[rank]
+    if int(os.environ["WORLD_SIZE"]) != len(stages):
+        raise SystemExit(f"{os.environ['WORLD_SIZE']} processes for {len(stages)} stages; start as many as stages")
+    if mine["cores"] and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, mine["cores"])  # before torch starts threads
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+    if mine["cores"]:
+        torch.set_num_threads(len(mine["cores"]))
+    device = torch.device(mine["torch"])
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if all(each["torch"].startswith("cuda") for each in stages) else "gloo")
+
+    class Sample(torch.nn.Module):
+        """A stage that is called with one sample, whose dimension is in front."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.program = torch.export.load(HERE / mine["file"]).module().to(device)
+
+        def forward(self, *inputs: Any) -> tuple[Any, ...]:
+            """Return the outputs of the stage, each with a dimension in front."""
+            return tuple(each.unsqueeze(0) for each in self.program(*(each.squeeze(0) for each in inputs)))
+
+    inputs = read_inputs(manifest, options, torch)
+    samples = len(inputs[0])
+    with torch.no_grad():
+        stage = PipelineStage(Sample(), rank, len(stages), device)
+        schedule = ScheduleGPipe(stage, samples)
+        given = [each.to(device) for each in inputs] if rank == 0 else []
+        outputs = schedule.step(*given)
+        dist.barrier()
+        start = time.perf_counter()
+        outputs = schedule.step(*given)
+        dist.barrier()
+        if rank == len(stages) - 1:
+            rate = samples / (time.perf_counter() - start)
+            sys.stdout.write(f"{rate:.1f} samples/s, {len(stages)} stages\n")
+            outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+            if options.outputs is not None:
+                named = zip(manifest["outputs"], outputs, strict=True)
+                torch.save({name: each.cpu() for name, each in named}, options.outputs)
+    dist.destroy_process_group()
+
+
+def read_inputs(manifest: dict[str, Any], options: argparse.Namespace, torch: Any) -> list[Any]:
+    """Return one tensor per input of the model, with the samples in front."""
+    if options.inputs is not None:
+        given = torch.load(options.inputs, weights_only=True)
+        missing = [each["name"] for each in manifest["inputs"] if each["name"] not in given]
+        if missing:
+            raise SystemExit(f"{options.inputs}: no input {missing[0]!r}")
+        return [given[each["name"]] for each in manifest["inputs"]]
+    generator = torch.Generator().manual_seed(options.seed)
+    found = []
+    for each in manifest["inputs"]:
+        dtype, shape = getattr(torch, each["dtype"]), (options.samples, *each["shape"])
+        if dtype.is_floating_point:
+            found.append(torch.randn(shape, generator=generator).to(dtype))
+        else:  # ids of any table, masks, flags
+            found.append(torch.ones(shape, dtype=dtype))
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Folders that appear complete or not at all."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from placekit.errors import PlacekitError
+
+__all__ = ["write_folder"]
+
+
+def write_folder(
+    folder: str | Path, what: str, is_one: Callable[[Path], str | None], write: Callable[[Path], None]
+) -> None:
+    """Let `write` fill a new folder, and put it in the place of `folder`; one of the same kind is replaced.
+
+    Parameters
+    ----------
+    folder
+        Where it goes; its parent must exist.
+    what
+        What the folder is, for messages: ``"bundle"``.
+    is_one
+        Says of a folder that is there why it is none; None if it is one.
+    write
+        Fills an empty folder.
+
+    Raises
+    ------
+    PlacekitError
+        The folder exists and is something else, or cannot be written.
+    """
+    target = Path(folder).absolute()
+    try:
+        is_free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
+        reason = None if is_free else is_one(target)
+        if reason is not None:
+            raise PlacekitError(f"cannot write {folder}: it exists and is no {what} ({reason})")
+        # beside the target, because a rename does not cross file systems
+        with tempfile.TemporaryDirectory(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent) as work:
+            new = Path(work) / "new"
+            new.mkdir()
+            write(new)
+            _swap(new, target, Path(work) / "old")
+    except OSError as error:
+        raise PlacekitError(f"cannot write {folder}: {error.strerror or error}") from error
+
+
+def _swap(new: Path, target: Path, old: Path) -> None:
+    """Rename `new` to `target`; what was there goes to `old`, and comes back if that fails."""
+    if not target.exists():
+        new.rename(target)
+        return
+    target.rename(old)
+    try:
+        new.rename(target)
+    except BaseException:
+        old.rename(target)
+        raise
