@@ -12,6 +12,8 @@ from placekit.cli.options import (
     DevicesOption,
     GroupsOption,
     JsonOption,
+    MemoryHeadroomOption,
+    MemoryModelOption,
     MemoryOption,
     PinOption,
     PlatformOption,
@@ -51,6 +53,8 @@ def explain(
     precision: PrecisionOption = None,
     shape: ShapeOption = None,
     memory: MemoryOption = None,
+    memory_model: MemoryModelOption = None,
+    memory_headroom: MemoryHeadroomOption = None,
     pin: PinOption = None,
     time_limit: Annotated[
         float, typer.Option(metavar="SECONDS", help="For each question that needs a solve; 0: ask none.")
@@ -77,7 +81,7 @@ def explain(
         contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams,
     )  # fmt: skip
     devices = PlatformChoice(device, platform, groups, precision).of_answer(file)
-    options = TaskOptions(choice, devices, costs, shape, pin, memory)
+    options = TaskOptions(choice, devices, costs, shape, pin, memory, memory_model, memory_headroom)
     task = read_task(model or problem_file_of(file), options)
     with StepBar() as bar:
         found = explain_answer(task.problem, result, time_limit_s=time_limit, on_step=bar)

@@ -20,7 +20,9 @@ __all__ = [
     "ExecutorOption",
     "GroupsOption",
     "JsonOption",
+    "MemoryHeadroomOption",
     "MemoryLimitOption",
+    "MemoryModelOption",
     "MemoryOption",
     "ModelArgument",
     "ParamOption",
@@ -84,6 +86,18 @@ RoundsOption = Annotated[int, typer.Option("--rounds", metavar="N", help="Undist
 MemoryOption = Annotated[
     list[str] | None,
     typer.Option("--memory", metavar="DEVICE=8GiB", help="Memory limit of a device, family or kind; repeatable."),
+]
+MemoryModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-model",
+        metavar="peak|sum",
+        help="What a model's ops take: weights and the most that is alive at a time, or all outputs (peak).",
+    ),
+]
+MemoryHeadroomOption = Annotated[
+    str | None,
+    typer.Option("--memory-headroom", metavar="10%", help="Part of every device's memory that has to stay free."),
 ]
 MemoryLimitOption = Annotated[
     str | None,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placekit.cli.options import parse_pairs
+from placekit.cli.units import format_bytes
 from placekit.errors import InvalidProblemError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from placekit.io.platform_toml import PlatformFile
     from placekit.platform import Platform
 
-__all__ = ["PlatformChoice", "limit_memory"]
+__all__ = ["PlatformChoice", "leave_free", "limit_memory"]
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,41 @@ def _size(sizes: Mapping[str, float], *names: str) -> float | None:
 def _family(name: str) -> str:
     cpu, bracket, _ = name.partition("[")
     return cpu if bracket else name.rpartition(".")[0]
+
+
+def leave_free(platform: Platform, headroom: str | None) -> Platform:
+    """Return the platform with less memory on every limited device, by ``--memory-headroom``: ``10%`` or a size.
+
+    Raises
+    ------
+    InvalidProblemError
+        No share from 0 up to 100 %, no size, or more than a device has.
+    """
+    from placekit.io.platform_toml import parse_memory
+
+    if headroom is None:
+        return platform
+    what, share, size = "--memory-headroom", 0.0, 0.0
+    if headroom.endswith("%"):
+        try:
+            share = float(headroom[:-1]) / 100
+        except ValueError:
+            share = -1.0
+        if not 0 <= share < 1:
+            raise InvalidProblemError(f"{what} is {headroom!r}; a share must be from 0% to less than 100%")
+    else:
+        size = parse_memory(headroom, what)
+    devices = []
+    for device in platform.devices:
+        limit = device.memory_bytes
+        if limit is not None:
+            limit = limit * (1 - share) - size
+            if limit <= 0:
+                raise InvalidProblemError(
+                    f"{what} is {headroom!r}; device {device.name!r} has {format_bytes(device.memory_bytes)}"
+                )
+        devices.append(device.replace(memory_bytes=limit))
+    return platform.replace(devices=tuple(devices))
 
 
 def limit_memory(platform: Platform, limits: list[str] | None) -> Platform:

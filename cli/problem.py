@@ -13,6 +13,8 @@ from placekit.cli.options import (
     DevicesOption,
     GroupsOption,
     JsonOption,
+    MemoryHeadroomOption,
+    MemoryModelOption,
     MemoryOption,
     PinOption,
     PlatformOption,
@@ -38,6 +40,8 @@ def problem(
     precision: PrecisionOption = None,
     shape: ShapeOption = None,
     memory: MemoryOption = None,
+    memory_model: MemoryModelOption = None,
+    memory_headroom: MemoryHeadroomOption = None,
     pin: PinOption = None,
     output: Annotated[
         Path | None,
@@ -57,7 +61,7 @@ def problem(
     check_writable(target)
     choice = ObjectiveChoice(objective, contiguity, teams=teams)
     devices = PlatformChoice(device, platform, groups, precision)
-    task = read_task(model, TaskOptions(choice, devices, costs, shape, pin, memory))
+    task = read_task(model, TaskOptions(choice, devices, costs, shape, pin, memory, memory_model, memory_headroom))
     write_problem(task.problem, target)
     if as_json:
         print_json(task.facts | {"files": {"problem": str(target)}})

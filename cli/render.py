@@ -68,7 +68,9 @@ def load_bar(share: float, width: int = BAR_WIDTH) -> Text:
 
 def load_table(loads: Sequence[DeviceLoad]) -> Table:
     """Return the load of every device; bars are relative to the largest load. Members of a team stand together."""
-    table = plain_table("device", "ops", "load ms", "compute", "transfer", "memory", "limit")
+    parts = [load.weight_bytes is not None for load in loads]
+    told = ("weights", "activations", "queues") if parts and all(parts) else ()
+    table = plain_table("device", "ops", "load ms", "compute", "transfer", *told, "memory", "limit")
     table.add_column("", width=BAR_WIDTH, no_wrap=True)
     has_teams = any(load.team for load in loads)
     if has_teams:
@@ -82,6 +84,7 @@ def load_table(loads: Sequence[DeviceLoad]) -> Table:
             format_ms(load.load_s),
             format_ms(load.compute_s),
             format_ms(load.transfer_s),
+            *(map(format_bytes, (load.weight_bytes, load.activation_bytes, load.queue_bytes)) if told else ()),
             format_bytes(load.memory_bytes),
             format_bytes(load.memory_limit_bytes),
             load_bar(load.load_s / largest if largest > 0 else 0.0),

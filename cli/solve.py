@@ -12,7 +12,9 @@ from placekit.cli.options import (
     DevicesOption,
     GroupsOption,
     JsonOption,
+    MemoryHeadroomOption,
     MemoryLimitOption,
+    MemoryModelOption,
     MemoryOption,
     ParamOption,
     PinOption,
@@ -101,6 +103,8 @@ def solve(
     precision: PrecisionOption = None,
     shape: ShapeOption = None,
     memory: MemoryOption = None,
+    memory_model: MemoryModelOption = None,
+    memory_headroom: MemoryHeadroomOption = None,
     pin: PinOption = None,
     devices: Annotated[int | None, typer.Option(metavar="N", help="training-plan: number of devices.")] = None,
     bandwidth: Annotated[str | None, typer.Option(metavar="25GiB", help="training-plan: bytes per second.")] = None,
@@ -168,7 +172,7 @@ def solve(
     files = OutputFiles.of(model, output)
     choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams)
     platforms = PlatformChoice(device, platform, groups, precision)
-    asked = TaskOptions(choice, platforms, costs, shape, pin, memory)
+    asked = TaskOptions(choice, platforms, costs, shape, pin, memory, memory_model, memory_headroom)
     if platforms.is_open:
         if warm_start is not None:
             raise InvalidProblemError("--warm-start and --groups auto: a start is for one way of cutting the cores")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from placekit.cli.facts import cost_facts, model_facts, problem_facts
 from placekit.cli.objectives import ObjectiveChoice
 from placekit.cli.options import parse_pairs
-from placekit.cli.platforms import PlatformChoice, limit_memory
+from placekit.cli.platforms import PlatformChoice, leave_free, limit_memory
 from placekit.cli.units import format_count
 from placekit.errors import InvalidFileError, InvalidProblemError
 from placekit.op_patterns import matching_ops
@@ -43,6 +43,10 @@ class TaskOptions:
         Shapes of dynamic inputs.
     pins, memory
         ``OP=DEVICE`` and ``DEVICE=SIZE`` pairs.
+    memory_model
+        ``"peak"`` or ``"sum"``; None for what a costs file says, and else ``"peak"``.
+    headroom
+        Part of every device's memory that stays free: ``10%``, or a size.
     """
 
     objective: ObjectiveChoice = field(default_factory=ObjectiveChoice)
@@ -51,6 +55,8 @@ class TaskOptions:
     shape: str | None = None
     pins: list[str] | None = None
     memory: list[str] | None = None
+    memory_model: str | None = None
+    headroom: str | None = None
 
 
 @dataclass(frozen=True)
@@ -116,8 +122,9 @@ def read_task(path: Path, options: TaskOptions) -> Task:
     elif kind in ("workload", "problem"):
         _refuse_model_options(path, kind, options)
         problem, facts = _from_problem_file(path, kind, options.objective)
-        if options.memory:
-            problem = problem.replace(platform=limit_memory(problem.platform, options.memory))
+        if options.memory or options.headroom:
+            platform = leave_free(limit_memory(problem.platform, options.memory), options.headroom)
+            problem = problem.replace(platform=platform)
         problem = problem.pin(parse_pairs("--pin", options.pins, PIN_FORM))
     else:
         raise InvalidFileError(f"{path}: a {kind} file cannot be solved; give a model, a problem or a workload")
@@ -147,15 +154,23 @@ def read_tasks(path: Path, options: TaskOptions) -> dict[str, Task]:
 
 def _from_model(path: Path, options: TaskOptions) -> tuple[Problem, dict[str, str]]:
     source = read_source(path, options.shape)
+    from placekit.cost_models.memory_model import check_memory_model, op_memory
+
     pins = parse_pairs("--pin", options.pins, PIN_FORM)
     objective, contiguity = options.objective.for_model().objective(), options.objective.contiguity_or_none()
     chosen = {"contiguity": contiguity} | ({"objective": objective} if objective else {})
     platform = options.platform.resolve(source)
-    platform = replace(platform, platform=limit_memory(platform.platform, options.memory))
+    limited = leave_free(limit_memory(platform.platform, options.memory), options.headroom)
+    platform = replace(platform, platform=limited)
+    if options.memory_model is not None:
+        check_memory_model(options.memory_model)
     for pattern, device in pins.items():  # what is wrong is said before minutes of measuring
         matching_ops(source.graph, pattern)
         platform.platform.index(device)
     costs = cost_table(source, platform, options.costs)
+    if options.memory_model is not None:
+        op_memory_bytes, blocks = op_memory(source, costs.op_group, options.memory_model)
+        costs = costs.replace(op_memory_bytes=op_memory_bytes, blocks=blocks)
     return source.problem(platform.platform, costs, **chosen).pin(pins), model_facts(source)
 
 
@@ -176,6 +191,7 @@ def _refuse_model_options(path: Path, kind: str, options: TaskOptions) -> None:
     given = {
         "--costs": options.costs is not None,
         "--shape": options.shape is not None,
+        "--memory-model": options.memory_model is not None,
         "-d, --platform, --groups and --precision": options.platform.is_given,
     }
     for option, is_given in given.items():

@@ -13,6 +13,8 @@ from placekit.cli.options import (
     DevicesOption,
     GroupsOption,
     JsonOption,
+    MemoryHeadroomOption,
+    MemoryModelOption,
     MemoryOption,
     PinOption,
     PlatformOption,
@@ -50,6 +52,8 @@ def verify(
     precision: PrecisionOption = None,
     shape: ShapeOption = None,
     memory: MemoryOption = None,
+    memory_model: MemoryModelOption = None,
+    memory_headroom: MemoryHeadroomOption = None,
     pin: PinOption = None,
     steps: Annotated[
         int, typer.Option(metavar="N", min=0, help="Steps of enumeration at most, where there is no certificate.")
@@ -71,7 +75,7 @@ def verify(
         contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams,
     )  # fmt: skip
     devices = PlatformChoice(device, platform, groups, precision).of_answer(file)
-    task = read_task(source, TaskOptions(choice, devices, costs, shape, pin, memory))
+    task = read_task(source, TaskOptions(choice, devices, costs, shape, pin, memory, memory_model, memory_headroom))
     found = verify_result(result, task.problem, max_steps=steps)
     if as_json:
         print_json(found.to_dict())

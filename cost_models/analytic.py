@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from placekit.cost_models.base import Progress, graph_of
 from placekit.cost_models.device_spec import DeviceSpec
 from placekit.cost_models.device_table import get_spec, guess_spec, spec_from_values
+from placekit.cost_models.memory_model import MemoryModel, op_memory
 from placekit.cost_models.op_classes import DENSE_TYPES, DEPTHWISE_TYPES, FUSABLE_TYPES, LOOKUP_TYPES, VIEW_TYPES
 from placekit.costs import CostTable
 from placekit.errors import InvalidProblemError
@@ -57,6 +58,8 @@ class Analytic:
         (see :func:`~placekit.cost_models.device_table.guess_spec`).
     fuse
         True to put elementwise ops into the group of the convolution or matrix product before them.
+    memory_model
+        ``"peak"`` or ``"sum"``; see :mod:`placekit.cost_models.memory_model`.
 
     Raises
     ------
@@ -75,6 +78,7 @@ class Analytic:
 
     specs: Mapping[str, str | DeviceSpec] = field(default_factory=dict)
     fuse: bool = True
+    memory_model: MemoryModel = "peak"
 
     def __post_init__(self) -> None:
         found = {kind: get_spec(spec) if isinstance(spec, str) else spec for kind, spec in self.specs.items()}
@@ -82,7 +86,7 @@ class Analytic:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # mappingproxy does not pickle
-        return (type(self), (dict(self.specs), self.fuse))
+        return (type(self), (dict(self.specs), self.fuse, self.memory_model))
 
     @classmethod
     def from_platform_file(cls, file: PlatformFile, *, fuse: bool = True) -> Analytic:
@@ -130,7 +134,7 @@ class Analytic:
     ) -> CostTable:
         """Return the costs of every op of `source` on every kind of `platform`; see the module docstring.
 
-        The memory of an op is its weights and its outputs. A transfer takes what the platform's link says; a kind
+        A transfer takes what the platform's link says; a kind
         without a link has its spec's default link, and a host pays nothing.
 
         Parameters
@@ -161,15 +165,15 @@ class Analytic:
             np.zeros(graph.num_tensors) if link is None else link.time_s(graph.tensor_bytes)
             for link in (links[kind] for kind in specs)
         ]
-        moved = np.where(_is_type(graph, VIEW_TYPES)[graph.tensor_producer], 0.0, graph.tensor_bytes)
-        outputs = _sum_at(graph.tensor_producer, moved, graph.num_ops)
+        op_memory_bytes, blocks = op_memory(source, group, self.memory_model)
         if progress is not None:
             progress(1, 1, "analytic costs")
         return CostTable(
             kinds=tuple(specs),
             op_time_s=np.stack([work.time_s(spec) for spec in specs.values()], axis=1),
             transfer_time_s=np.stack(transfers, axis=1),
-            op_memory_bytes=graph.op_weight_bytes + outputs,
+            op_memory_bytes=op_memory_bytes,
+            blocks=blocks,
             supported=supported,
             op_group=group,
             provenance={

@@ -23,6 +23,7 @@ from placekit.cost_models.anchors import on_anchors
 from placekit.cost_models.base import Progress
 from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.kind_profile import KindProfile
+from placekit.cost_models.memory_model import MemoryModel, op_memory
 from placekit.cost_models.stage_costs import STAGE_OVERHEAD
 from placekit.costs import CostTable
 from placekit.errors import InvalidProblemError, ProfileError, UnsupportedProblemError
@@ -91,6 +92,8 @@ class Profiled:
         differ by more than a fifth, are used for ten minutes; after that they are measured again, and merged.
     core
         OpenVINO core; the shared one if None.
+    memory_model
+        ``"peak"`` or ``"sum"``; see :mod:`placekit.cost_models.memory_model`.
 
     Raises
     ------
@@ -112,6 +115,7 @@ class Profiled:
     seed: int = 0
     cache: ProfileCache | None = ProfileCache()  # noqa: RUF009  # frozen, holds no state
     core: openvino.Core | None = None
+    memory_model: MemoryModel = "peak"
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -183,12 +187,13 @@ class Profiled:
             _tensor_time_s(graph, profile) if link is None else link.time_s(graph.tensor_bytes)
             for profile, (link, _) in zip(profiles, links, strict=True)
         ]
-        output_bytes = np.bincount(graph.tensor_producer, weights=graph.tensor_bytes, minlength=graph.num_ops)
+        op_memory_bytes, blocks = op_memory(source, op_group, self.memory_model)
         return CostTable(
             kinds=platform.kinds,
             op_time_s=np.stack([column[0] for column in columns], axis=1),
             transfer_time_s=np.stack(transfers, axis=1),
-            op_memory_bytes=graph.op_weight_bytes + output_bytes,
+            op_memory_bytes=op_memory_bytes,
+            blocks=blocks,
             supported=np.stack([column[2] for column in columns], axis=1),
             op_group=op_group,
             op_time_spread=np.stack([column[1] for column in columns], axis=1),

@@ -131,8 +131,8 @@ def contract(problem: Problem[O_co]) -> Contraction[O_co]:
     if problem.contiguity is Contiguity.ACYCLIC:
         class_of_op = _fuse_cycles(problem, class_of_op)
     contraction = _contract(problem, class_of_op, np.unique(class_of_op, return_index=True)[1])
-    if not problem.objective.merges_free_leaves:
-        return contraction
+    if not problem.objective.merges_free_leaves or problem.has_tight_blocks:
+        return contraction  # a leaf that moves may lengthen the lives of tensors
     return join_classes(contraction, merge_free_leaves(contraction))
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from placekit.errors import InvalidGraphError, InvalidProblemError
 from placekit.graph import frozen_array
+from placekit.memory_blocks import MemoryBlocks
 
 __all__ = ["CostTable"]
 
@@ -30,7 +31,7 @@ class CostTable:
         ``[num_tensors, num_kinds]`` seconds that a device of the kind spends on moving the tensor between its own
         memory and host memory, once, in either direction.
     op_memory_bytes
-        ``[num_ops]`` memory that the op occupies on its device.
+        ``[num_ops]`` memory that the op occupies on its device, all the time and alone.
     supported
         ``[num_ops, num_kinds]`` False where the kind cannot run the op; all True by default.
     op_group
@@ -41,6 +42,8 @@ class CostTable:
         measured; None if nothing was.
     provenance
         How, where and when the numbers were made (JSON values).
+    blocks
+        Memory that ops share: live tensors, and weights that several ops read. None if `op_memory_bytes` says all.
 
     Raises
     ------
@@ -56,6 +59,7 @@ class CostTable:
     op_group: NDArray[np.int64] = None  # type: ignore[assignment]  # None = every op on its own
     op_time_spread: NDArray[np.float64] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    blocks: MemoryBlocks | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kinds", tuple(self.kinds))
@@ -76,6 +80,10 @@ class CostTable:
         except InvalidGraphError as error:
             raise InvalidProblemError(str(error)) from None
         object.__setattr__(self, "provenance", MappingProxyType(dict(self.provenance)))
+        if self.blocks is not None and self.blocks.ops.max(initial=-1) >= num_ops:
+            raise InvalidProblemError(
+                f"costs: a memory block names op {self.blocks.ops.max()}; ops run from 0 to {num_ops - 1}"
+            )
         for name in ("op_time_s", "transfer_time_s", "op_memory_bytes"):
             values = getattr(self, name)
             bad = np.argwhere(~(np.isfinite(values) & (values >= 0)))
@@ -139,7 +147,7 @@ class CostTable:
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = (self.kinds, self.op_time_s, self.transfer_time_s, self.op_memory_bytes, self.supported, self.op_group)
-        return (type(self), (*values, self.op_time_spread, dict(self.provenance)))
+        return (type(self), (*values, self.op_time_spread, dict(self.provenance), self.blocks))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CostTable):
@@ -153,6 +161,7 @@ class CostTable:
                 self.op_time_spread is None or np.array_equal(self.op_time_spread, other.op_time_spread, equal_nan=True)  # type: ignore[arg-type]
             )
             and dict(self.provenance) == dict(other.provenance)
+            and self.blocks == other.blocks
         )
 
     __hash__ = None  # type: ignore[assignment]  # arrays inside: compare, do not hash

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from placekit.contiguity import Contiguity, escaping_op, quotient_cycle
 from placekit.errors import InvalidProblemError
-from placekit.graph import sum_by, topological_order
+from placekit.graph import topological_order
+from placekit.memory_blocks import MemoryUse
 from placekit.objectives.base import Score
 from placekit.placement import Placement, Violation
 from placekit.teams import forbidden_teams
@@ -45,6 +46,8 @@ class DeviceLoad:
     team
         Name of the device's team; None if it is by itself. Times are those of its share of the samples, memory and ops
         are all that the team holds.
+    activation_bytes, queue_bytes
+        Of the bytes occupied, those of live tensors when they are most, and of queues; None if costs know only sums.
     """
 
     device: str
@@ -56,12 +59,22 @@ class DeviceLoad:
     memory_limit_bytes: float | None
     num_ops: int
     team: str | None = None
+    activation_bytes: float | None = None
+    queue_bytes: float | None = None
+
+    @property
+    def weight_bytes(self) -> float | None:
+        """What is neither activations nor queues; None if that is not told apart."""
+        if self.activation_bytes is None:
+            return None
+        return self.memory_bytes - self.activation_bytes - (self.queue_bytes or 0.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the load as JSON values; the team only of a device that is in one."""
+        """Return the load as JSON values; what is None only if it may be."""
         values = asdict(self)
-        if self.team is None:
-            del values["team"]
+        for name in ("team", "activation_bytes", "queue_bytes"):
+            if values[name] is None:
+                del values[name]
         return values
 
 
@@ -120,10 +133,11 @@ def evaluate(problem: Problem, placement: Placement) -> Evaluation:
             "and names and order must agree (Placement.from_mapping does that)"
         )
     device, teams = placement.device_of_op, placement.team_of_device
-    memory = sum_by(device, costs.op_memory_bytes, platform.num_devices)
+    use = problem.stage_memory.use(device, platform.num_devices)
     counts = np.bincount(device, minlength=platform.num_devices)
     if teams is not None:  # every member holds everything
-        memory, counts = memory[teams], counts[teams]
+        use, counts = MemoryUse(*(part[teams] for part in use)), counts[teams]
+    memory = use.total
     violations = _support_violations(problem, placement)
     is_supported = not violations
     violations += _memory_violations(problem, memory)
@@ -142,6 +156,7 @@ def evaluate(problem: Problem, placement: Placement) -> Evaluation:
     unknown = np.zeros(platform.num_devices)
     load_s, compute_s, transfer_s = (score.load_s, score.compute_s, score.transfer_s) if score else (unknown,) * 3
     in_team = [False] * platform.num_devices if teams is None else (np.bincount(teams)[teams] > 1).tolist()
+    has_blocks = costs.blocks is not None
     loads = tuple(
         DeviceLoad(
             target.name,
@@ -153,6 +168,8 @@ def evaluate(problem: Problem, placement: Placement) -> Evaluation:
             memory_limit_bytes=target.memory_bytes,
             num_ops=int(counts[d]),
             team=placement.team_name(d) if in_team[d] else None,
+            activation_bytes=float(use.activations[d]) if has_blocks else None,
+            queue_bytes=float(use.queues[d]) if has_blocks else None,
         )
         for d, target in enumerate(platform.devices)
     )

@@ -437,6 +437,13 @@ class Method(ABC):
         """Return None if the method can work on `problem`, else one sentence that says why not."""
         return None
 
+    def knows_blocks(self, problem: Problem[Any]) -> bool:  # noqa: ARG002  # for those that do under some objectives
+        """Return True if the method heeds memory that ops share (:mod:`placekit.memory_blocks`).
+
+        The others, which is the default, work on problems without it: on a relaxation, and on ones with less memory.
+        """
+        return False
+
     @abstractmethod
     def run(self, run: Run[Any]) -> StopReason:
         """Work on `run.problem` until done or told to stop; report through `run`; return why it ended."""

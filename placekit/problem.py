@@ -15,6 +15,7 @@ from placekit.contiguity import Contiguity, order_edges
 from placekit.costs import CostTable
 from placekit.errors import InvalidGraphError, InvalidProblemError, did_you_mean
 from placekit.graph import OpGraph, frozen_array, number_by_first
+from placekit.memory_blocks import StageMemory
 from placekit.objectives.base import O_co
 from placekit.objectives.throughput import Throughput
 from placekit.op_patterns import matching_ops
@@ -133,6 +134,17 @@ class Problem(Generic[O_co]):
         return order_edges(self.graph, self.op_class)
 
     @cached_property
+    def stage_memory(self) -> StageMemory:
+        """What the ops of a device need of its memory."""
+        return StageMemory(self)
+
+    @cached_property
+    def has_tight_blocks(self) -> bool:
+        """True if memory that ops share may decide what fits: not if every limited device holds everything."""
+        limits = [device.memory_bytes for device in self.platform.devices if device.memory_bytes is not None]
+        return self.costs.blocks is not None and bool(limits) and self.stage_memory.most_bytes > min(limits)
+
+    @cached_property
     def content_hash(self) -> str:
         """Hexadecimal digest of everything that decides what a placement costs and may do; not of provenance."""
         digest = hashlib.blake2b(digest_size=16)
@@ -144,6 +156,11 @@ class Problem(Generic[O_co]):
             digest.update(np.ascontiguousarray(array).tobytes())
         for labels in (number_by_first(self.colocation), number_by_first(costs.op_group), self.pinned):
             digest.update(labels.tobytes())
+        if costs.blocks is not None:  # files from before there were any keep their hash
+            blocks = costs.blocks
+            for shared in (blocks.num_bytes, blocks.is_weight, blocks.offsets, blocks.ops):
+                digest.update(np.ascontiguousarray(shared).tobytes())
+            digest.update(repr(blocks.queue_slots).encode())
         return digest.hexdigest()
 
     def pin(self, devices: Mapping[str, str]) -> Self:

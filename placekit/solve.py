@@ -101,7 +101,7 @@ def solve(
             if start is not None:
                 run.offer(start)
             try:
-                reason = solver.run(run)
+                reason = _work(solver, run)
             except KernelsPendingError as error:
                 reason = _without_kernels(run, error)
             except ProgramTooLargeError as error:
@@ -147,6 +147,12 @@ def _by_name(method: str, params: Mapping[str, Any] | None) -> Method:
     return get_method(method, params)
 
 
+def _work(method: Method, run: Run) -> StopReason:
+    from placekit.solvers.registry import work  # upward, too
+
+    return work(method, run)
+
+
 def _find_infeasibility(run: Run) -> StopReason | None:
     """Prove the obvious: a class of ops that no device can take, or more bytes than all devices have."""
     problem = run.problem
@@ -155,7 +161,9 @@ def _find_infeasibility(run: Run) -> StopReason | None:
     can_run = np.ones((problem.num_classes, platform.num_devices), dtype=bool)
     np.logical_and.at(can_run, problem.op_class, costs.supported[:, kinds])
     can_run &= homes_of_pins(problem, can_run)
-    class_bytes = np.bincount(problem.op_class, weights=costs.op_memory_bytes)
+    # what a class needs for its queues may be less if others join it
+    use = problem.stage_memory.use(problem.op_class, problem.num_classes)
+    own_bytes, class_bytes = np.bincount(problem.op_class, weights=costs.op_memory_bytes), use.weights + use.activations
     limits = np.array([np.inf if d.memory_bytes is None else d.memory_bytes for d in platform.devices])
     # in one step for all classes: there can be 100,000 of them
     roomiest = np.where(can_run, limits, -np.inf).max(axis=1)
@@ -177,10 +185,10 @@ def _find_infeasibility(run: Run) -> StopReason | None:
             over = float(class_bytes[c] - most)
             violation = Violation("memory", message, names[leader], None, over, "bytes")
             return run.prove_infeasible(violation, certificate=NoDevice(leader))
-    over = float(class_bytes.sum() - limits.sum())
-    if over > 1e-12 * float(class_bytes.sum()):
+    over = float(own_bytes.sum() - limits.sum())
+    if over > 1e-12 * float(own_bytes.sum()):
         message = (
-            f"the ops need {format_bytes_exactly(float(class_bytes.sum()))}, {format_bytes_exactly(over)} more "
+            f"the ops need {format_bytes_exactly(float(own_bytes.sum()))}, {format_bytes_exactly(over)} more "
             "than all devices have together"
         )
         num_passes = 2 if problem.objective.to_dict().get("schedule") == "gpipe" else 1

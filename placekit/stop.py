@@ -59,7 +59,9 @@ def relative_gap(objective: float | None, bound: float | None) -> float | None:
     """Return ``(objective - bound) / objective``, 0 where both are 0, None where either is not known."""
     if objective is None or bound is None:
         return None
-    return 0.0 if objective <= bound else (objective - bound) / abs(objective)
+    if objective <= bound:
+        return 0.0
+    return (objective - bound) / abs(objective) if objective else math.inf  # a bound that rounding took below 0
 
 
 @dataclass(frozen=True, slots=True)

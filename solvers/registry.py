@@ -26,7 +26,16 @@ from placekit.stop import StopReason
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["ANY", "METHODS", "MethodEntry", "get_method", "method_classes", "register_method", "why_not_served"]
+__all__ = [
+    "ANY",
+    "METHODS",
+    "MethodEntry",
+    "close",
+    "get_method",
+    "method_classes",
+    "register_method",
+    "why_not_served",
+]
 
 Target: TypeAlias = str | type[Method]
 """A class, or where it is: ``module:Class``."""
@@ -386,28 +395,42 @@ class _ByObjective(Method):
             return method.supports(problem)
         return _not_served(self.name, self._targets, problem.objective.name)
 
+    def knows_blocks(self, problem: Problem) -> bool:
+        """Return what the objective's class says."""
+        method = self._serving(problem)
+        return method is not None and method.knows_blocks(problem)
+
     def run(self, run: Run) -> StopReason:
         """Let the objective's class work."""
         method = self._serving(run.problem)
         if method is None:
             raise UnsupportedProblemError(f"method {self.name!r}: {self.supports(run.problem)}")
-        reason = method.run(run)
-        if self.name in _COMPLETE and reason is StopReason.FINISHED and run.infeasible_because is None:
-            return _close(run)
-        return reason
+        return close(self.name, run, method.run(run))
 
 
-def _close(run: Run) -> StopReason:
-    """Enumerate what an exact method left open at its own end, if it is small.
+def work(method: Method, run: Run) -> StopReason:
+    """Let `method` work on `run`, on a relaxation if need be: :mod:`placekit.solvers.generic.relaxed_memory`."""
+    from placekit.solvers.generic import relaxed_memory
+
+    reason = relaxed_memory.work(method, run)
+    if relaxed_memory.is_relaxed(method, run.problem):  # what was enumerated was the relaxation
+        return close(method.name, run, reason)
+    return reason
+
+
+def close(name: str, run: Run, reason: StopReason) -> StopReason:
+    """Enumerate what an exact method called `name` left open at its own end, if it is small.
 
     Its program may be a relaxation, and its solver may have tolerances; neither is a reason to leave a gap where all
     placements can be looked at.
     """
+    if name not in _COMPLETE or reason is not StopReason.FINISHED or run.infeasible_because is not None:
+        return reason
     enumeration = get_method("enumerate")
-    reason = run.should_stop()
-    if reason is None and enumeration.supports(run.problem) is None:
-        reason = enumeration.run(run)
-    return reason or StopReason.FINISHED
+    stop = run.should_stop()
+    if stop is None and enumeration.supports(run.problem) is None:
+        stop = enumeration.run(run)
+    return stop or StopReason.FINISHED
 
 
 def _class_of(target: Target, plugin: EntryPoint | None = None) -> type[Method]:

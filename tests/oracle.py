@@ -213,6 +213,31 @@ def makespan_times(
         now = min(later)
 
 
+def held_bytes(problem: Problem, held: set[int]) -> float:
+    """Return the bytes that a device needs for the ops `held`: their own, weights, queues, and live tensors."""
+    graph, costs = problem.graph, problem.costs
+    total = math.fsum(costs.op_memory_bytes[op] for op in held)
+    if costs.blocks is None:
+        return total
+    in_order = all(producer < reader for producer, reader in edges(problem))
+    turn = {int(op): at for at, op in enumerate(range(graph.num_ops) if in_order else graph.order)}
+    live: dict[int, list[float]] = {}
+    for b, size in enumerate(costs.blocks.num_bytes):
+        users = set(costs.blocks.ops[costs.blocks.offsets[b] : costs.blocks.offsets[b + 1]].tolist())
+        turns = [turn[op] for op in users & held]
+        if turns and costs.blocks.is_weight[b]:
+            total += size
+        elif turns:
+            for at in range(min(turns), max(turns) + 1):
+                live.setdefault(at, []).append(float(size))
+    if problem.objective.name == "throughput":
+        for tensor, producer, readers in tensors(problem):
+            users = {producer, *readers}
+            if users & held and users - held:
+                total += costs.blocks.queue_slots * float(graph.tensor_bytes[tensor])
+    return total + max(map(math.fsum, live.values()), default=0.0)
+
+
 def is_feasible(problem: Problem, device: tuple[int, ...]) -> bool:
     """Check every constraint from its definition."""
     platform, costs = problem.platform, problem.costs
@@ -223,7 +248,7 @@ def is_feasible(problem: Problem, device: tuple[int, ...]) -> bool:
     if any(problem.pinned[op] not in (-1, device[op]) for op in ops):
         return False
     for d, target in enumerate(platform.devices):
-        used = sum(costs.op_memory_bytes[op] for op in ops if device[op] == d)
+        used = held_bytes(problem, {op for op in ops if device[op] == d})
         if target.memory_bytes is not None and used > target.memory_bytes * (1 + 1e-12):
             return False
     if isinstance(problem.objective, OffloadLatency) and math.isinf(offload_latency(problem, device)):
@@ -289,7 +314,7 @@ def team_is_feasible(problem: Problem, device: tuple[int, ...], team: tuple[int,
         if not all(costs.supported[op, kind[member]] for op in held):
             return False
         if target.memory_bytes is not None:
-            used = sum(costs.op_memory_bytes[op] for op in held)
+            used = held_bytes(problem, set(held))
             if used > target.memory_bytes * (1 + 1e-12):
                 return False
     if any(problem.pinned[op] != -1 and team[problem.pinned[op]] != device[op] for op in ops):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from placekit.contiguity import Contiguity
 from placekit.costs import CostTable
 from placekit.graph import DYNAMIC, OpGraph
+from placekit.memory_blocks import MemoryBlocks
 from placekit.objectives import Makespan, Objective, SerialLatency, Throughput
 from placekit.placement import Placement
 from placekit.platform import Device, Link, Platform
@@ -204,6 +205,42 @@ def problems(
         draw(st.sampled_from(list(Contiguity)) if contiguity is None else contiguity),
         labels,  # type: ignore[arg-type]  # None = every op on its own
         pinned,  # type: ignore[arg-type]  # None = nothing pinned
+    )
+
+
+@st.composite
+def blocked(draw: st.DrawFn, some: st.SearchStrategy[Problem]) -> Problem:
+    """Problems with memory that ops share, and limits that mostly bind."""
+    problem = draw(some)
+    graph, few = problem.graph, st.integers(0, 8).map(float)
+    graph = graph.replace(tensor_bytes=np.array([draw(few) for _ in range(graph.num_tensors)]))
+    rows = [
+        (float(graph.tensor_bytes[t]), False, [int(graph.tensor_producer[t]), *graph.consumers_of(t).tolist()])
+        for t in range(graph.num_tensors)
+    ]
+    for _ in range(draw(st.integers(0, 2))):
+        users = draw(st.lists(st.integers(0, graph.num_ops - 1), min_size=1, max_size=3, unique=True))
+        rows.append((draw(few), draw(st.booleans()), users))
+    blocks = MemoryBlocks(
+        np.array([row[0] for row in rows]),
+        np.array([row[1] for row in rows], dtype=bool),
+        np.cumsum([0, *(len(row[2]) for row in rows)]),
+        np.array([op for row in rows for op in row[2]], dtype=np.int64),
+        draw(st.integers(0, 2)),
+    )
+    own = np.array([draw(few) for _ in range(graph.num_ops)])
+    total = float(own.sum() + blocks.num_bytes.sum())
+    share = {kind: draw(st.none() | st.floats(0.2, 0.9)) for kind in problem.platform.kinds}
+    devices = tuple(
+        device.replace(
+            memory_bytes=None if (part := share[device.kind]) is None else max(1.0, float(round(part * total)))
+        )
+        for device in problem.platform.devices
+    )
+    return problem.replace(
+        graph=graph,
+        platform=problem.platform.replace(devices=devices),
+        costs=problem.costs.replace(op_memory_bytes=own, blocks=blocks),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,8 @@ from placekit.errors import InvalidFileError, InvalidProblemError
 from placekit.graph import OpGraph
 from placekit.io.npz_arrays import unpack_arrays, write_document
 from placekit.io.reading import blaming, read_json, validated
-from placekit.io.schemas import CostArraysModel, CostsModel
+from placekit.io.schemas import CostArraysModel, CostsModel, MemoryBlocksModel
+from placekit.memory_blocks import MemoryBlocks
 
 __all__ = ["costs_from_model", "costs_to_dict", "nullable", "read_costs", "write_costs"]
 
@@ -98,6 +100,7 @@ def read_costs(path: str | Path, graph: OpGraph) -> CostTable:
             supported=costs.supported[op_at],
             op_group=costs.op_group[op_at] if model.costs.op_group is not None else None,
             op_time_spread=None if costs.op_time_spread is None else costs.op_time_spread[op_at],
+            blocks=None if costs.blocks is None else costs.blocks.renumbered(op_at),
         )
 
 
@@ -142,7 +145,31 @@ def costs_to_dict(costs: CostTable) -> dict[str, Any]:
     if spread is not None:
         document["op_time_spread"] = {kind: nullable(spread[:, k]) for k, kind in enumerate(costs.kinds)}
     document["provenance"] = dict(costs.provenance)
+    if costs.blocks is not None:
+        blocks = costs.blocks
+        ops = blocks.ops.tolist()
+        document["blocks"] = {
+            "bytes": blocks.num_bytes.tolist(),
+            "ops": [ops[start:end] for start, end in pairwise(blocks.offsets.tolist())],
+            "is_weight": blocks.is_weight.tolist(),
+            "queue_slots": blocks.queue_slots,
+        }
     return document
+
+
+def _blocks_from_model(model: MemoryBlocksModel, where: str) -> MemoryBlocks:
+    for field in ("ops", "is_weight"):
+        if len(getattr(model, field)) != len(model.bytes):
+            raise InvalidFileError(
+                f"{where}.blocks.{field} has {len(getattr(model, field))} entries; there must be {len(model.bytes)}"
+            )
+    return MemoryBlocks(
+        np.array(model.bytes, dtype=np.float64),
+        np.array(model.is_weight, dtype=np.bool_),
+        np.cumsum([0, *map(len, model.ops)], dtype=np.int64),
+        np.array(list(chain.from_iterable(model.ops)), dtype=np.int64),
+        model.queue_slots,
+    )
 
 
 def nullable(values: NDArray[np.float64]) -> list[float | None]:
@@ -201,4 +228,5 @@ def costs_from_model(model: CostArraysModel, num_ops: int, num_tensors: int, whe
             if model.op_time_spread is None
             else columns("op_time_spread", model.op_time_spread, num_ops),
             provenance=model.provenance,
+            blocks=None if model.blocks is None else _blocks_from_model(model.blocks, where),
         )

@@ -92,6 +92,8 @@ class ModelSource:
         The model's inputs, in its own order.
     shapes
         Shapes that the user gave, by name of an input or of its tensor.
+    shared_weights
+        Bytes, and the ops that read them, of constants behind several ops; `graph.op_weight_bytes` has them for each.
 
     Examples
     --------
@@ -107,6 +109,7 @@ class ModelSource:
     num_edges: int
     inputs: tuple[ModelInput, ...]
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shared_weights: tuple[tuple[float, tuple[int, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         what = f"model {self.graph.name!r}: colocation"
@@ -122,7 +125,7 @@ class ModelSource:
     def __reduce__(self) -> tuple[Any, ...]:
         # mappingproxy does not pickle
         values = (self.graph, self.colocation, self.path, self.content_hash, self.num_nodes, self.num_edges)
-        return (type(self), (*values, self.inputs, dict(self.shapes)))
+        return (type(self), (*values, self.inputs, dict(self.shapes), self.shared_weights))
 
     @property
     def name(self) -> str:
@@ -228,6 +231,7 @@ def read_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = No
         num_edges=lowered.num_edges,
         inputs=lowered.inputs,
         shapes=given,
+        shared_weights=lowered.shared_weights,
     )
 
 

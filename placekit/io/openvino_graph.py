@@ -49,6 +49,7 @@ class Lowered:
     num_nodes: int
     num_edges: int
     inputs: tuple[ModelInput, ...]
+    shared_weights: tuple[tuple[float, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,7 @@ def lower(model: openvino.Model, name: str) -> Lowered:
     """
     scan = _scan(model)
     placed = scan.placed
+    weights, shared = _weights(scan)
     op_of = {node: op for op, node in enumerate(placed)}
     readers: dict[tuple[int, int], dict[int, None]] = {}
     for op, node in enumerate(placed):
@@ -201,7 +203,7 @@ def lower(model: openvino.Model, name: str) -> Lowered:
             dtype=np.float64,
         ),
         op_flops=np.array([_node_flops(scan.nodes[node], scan.types[node]) for node in placed], dtype=np.float64),
-        op_weight_bytes=_weight_bytes(scan),
+        op_weight_bytes=weights,
         tensor_shapes=tuple(shape for shape, _ in shapes),
     )
     return Lowered(
@@ -217,6 +219,7 @@ def lower(model: openvino.Model, name: str) -> Lowered:
             )
             for port in model.inputs
         ),
+        shared_weights=shared,
     )
 
 
@@ -275,10 +278,11 @@ def _body_weight_bytes(node: openvino.Node, op_type: str) -> float:
     return total
 
 
-def _weight_bytes(scan: _Scan) -> NDArray[np.float64]:
-    """``[num_ops]`` bytes of all constants behind each placed op, each constant once per op."""
+def _weights(scan: _Scan) -> tuple[NDArray[np.float64], tuple[tuple[float, tuple[int, ...]], ...]]:
+    """Return ``[num_ops]`` bytes of all constants behind each placed op, each once per op; and those of several ops."""
     weights = []
-    for node in scan.placed:
+    readers: dict[int, list[int]] = {}
+    for op, node in enumerate(scan.placed):
         total = 0.0
         if scan.types[node] in _BODIES:
             total += _body_weight_bytes(scan.nodes[node], scan.types[node])
@@ -291,9 +295,15 @@ def _weight_bytes(scan: _Scan) -> NDArray[np.float64]:
             seen.add(constant)
             if scan.types[constant] == "Constant":
                 total += scan.nodes[constant].get_byte_size()
+                readers.setdefault(constant, []).append(op)
             stack.extend(source for source, _ in scan.sources[constant])
         weights.append(total)
-    return np.array(weights, dtype=np.float64)
+    together: dict[tuple[int, ...], float] = {}
+    for constant, ops in readers.items():
+        if len(ops) > 1:
+            together[tuple(ops)] = together.get(tuple(ops), 0.0) + scan.nodes[constant].get_byte_size()
+    shared = tuple((num_bytes, ops) for ops, num_bytes in together.items() if num_bytes > 0)
+    return np.array(weights, dtype=np.float64), shared
 
 
 def _colocation(scan: _Scan) -> NDArray[np.int64]:

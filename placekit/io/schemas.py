@@ -158,6 +158,15 @@ class TensorsModel(_Strict):
     shape: list[list[Annotated[int, Field(ge=-1, lt=_INT64)]]] | None = None
 
 
+class MemoryBlocksModel(_Strict):
+    """Memory that ops share: bytes of each block, its ops, and which blocks are weights."""
+
+    bytes: list[NonNegative]
+    ops: list[Annotated[list[Count], Field(min_length=1)]]
+    is_weight: list[bool]
+    queue_slots: Count = 0
+
+
 class CostArraysModel(_Strict):
     """Columns of costs; one per kind where they depend on it. ``null`` in `op_time_s`: the kind cannot run the op."""
 
@@ -168,6 +177,7 @@ class CostArraysModel(_Strict):
     op_group: list[Label] | None = None
     op_time_spread: dict[str, list[Finite | None]] | None = None
     provenance: FreeForm = {}
+    blocks: MemoryBlocksModel | None = None
 
 
 class ObjectiveModel(_Strict):
@@ -249,6 +259,8 @@ class DeviceLoadModel(_Strict):
     memory_limit_bytes: Positive | None
     num_ops: Count
     team: Name | None = None
+    activation_bytes: NonNegative | None = None
+    queue_bytes: NonNegative | None = None
 
 
 class ViolationModel(_Strict):

@@ -37,6 +37,8 @@ class Lowered:
         ``[num_ops]`` index of the node in the program; -1 for inputs, outputs and assignments.
     parameter_bytes
         Bytes of all parameters that are read, one memory once.
+    shared_weights
+        Bytes of each parameter memory that several ops read, and those ops.
     unknown
         Number of calls by operator that no table knows.
     in_place
@@ -51,6 +53,7 @@ class Lowered:
     module_of_op: tuple[str, ...]
     node_of_op: tuple[int, ...]
     parameter_bytes: float
+    shared_weights: tuple[tuple[float, tuple[int, ...]], ...]
     unknown: Mapping[str, int]
     in_place: frozenset[int]
     states: frozenset[str]
@@ -84,6 +87,11 @@ def lower(program: TorchProgram, where: Path) -> Lowered:
         module_of_op=tuple(lowering.modules),
         node_of_op=tuple(lowering.nodes),
         parameter_bytes=sum(program.storage_bytes[key] for key in lowering.read_storage),
+        shared_weights=tuple(
+            (float(program.storage_bytes[key]), tuple(ops))
+            for key, ops in lowering.read_storage.items()
+            if len(ops) > 1
+        ),
         unknown=lowering.unknown,
         in_place=lowering.memory.seen_changes,
         states=lowering.memory.states | set(program.mutations.values()),
@@ -101,7 +109,7 @@ class _Lowering:
         self.flops: list[float] = []
         self.weights: list[float] = []
         self.unknown: dict[str, int] = {}
-        self.read_storage: dict[str, None] = {}
+        self.read_storage: dict[str, list[int]] = {}
         # storage by name of a tensor that is a parameter, or a view of one
         self._storage = {
             name: program.storage.get(path, path)
@@ -201,7 +209,8 @@ class _Lowering:
                 self._readers[ref][op] = None
             elif ref in self._storage:
                 held[self._storage[ref]] = None
-        self.read_storage |= held
+        for key in held:
+            self.read_storage.setdefault(key, []).append(op)
         self.weights.append(sum(self.program.storage_bytes[each] for each in held))
         for each in made:
             self._producer[each] = op

@@ -218,6 +218,7 @@ def source_of_program(
             for name in program.inputs
         ),
         shapes=given,
+        shared_weights=lowered.shared_weights,
         parameter_bytes=lowered.parameter_bytes,
         module_of_op=lowered.module_of_op,
         unknown_operators=lowered.unknown,

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +24,13 @@ __all__ = ["ExactProblem", "components", "fits", "topological_positions"]
 def fits(used: int, limit: int | None) -> bool:
     """Return whether `used` units of memory fit into `limit`, with the relative tolerance of 1e-12 that limits have."""
     return limit is None or used * 10**12 <= limit * (10**12 + 1)
+
+
+def _whole_lists(*lists: list[float]) -> list[list[int]]:
+    """Return the lists in whole numbers of one unit."""
+    whole, _ = _whole(list(chain.from_iterable(lists)))
+    ends = list(accumulate(map(len, lists), initial=0))
+    return [whole[start:end] for start, end in pairwise(ends)]
 
 
 def _whole(values: Iterable[float]) -> tuple[list[int], int]:
@@ -117,6 +125,10 @@ class ExactProblem:
         ``[num_tensors][num_kinds]`` ticks.
     memory, limit
         ``[num_ops]`` and ``[num_devices]`` in one unit of memory; None for no limit.
+    blocks, block_size
+        ``[num_blocks]`` ops of each memory block, and its size in that unit.
+    tensor_size
+        ``[num_tensors]`` in that unit, times the slots of a queue; 0 without queues.
     kind, is_host
         ``[num_devices]``.
     producer, readers
@@ -131,6 +143,9 @@ class ExactProblem:
     transfer: list[list[int]]
     memory: list[int]
     limit: list[int | None]
+    blocks: list[list[int]]
+    block_size: list[int]
+    tensor_size: list[int]
     kind: list[int]
     is_host: list[bool]
     producer: list[int]
@@ -149,7 +164,17 @@ class ExactProblem:
             for row, supported in zip(rows[: graph.num_ops], costs.supported.tolist(), strict=True)
         ]
         limits = [device.memory_bytes for device in devices]
-        whole, _ = _whole([*costs.op_memory_bytes.tolist(), *(0.0 if limit is None else limit for limit in limits)])
+        blocks: list[list[int]] = []
+        sizes, slots = [], 0
+        if costs.blocks is not None:
+            bounds, members = costs.blocks.offsets.tolist(), costs.blocks.ops.tolist()
+            blocks = [members[start:end] for start, end in pairwise(bounds)]
+            sizes = costs.blocks.num_bytes.tolist()
+            slots = costs.blocks.queue_slots if problem.objective.has_pipeline else 0
+        tensors = graph.tensor_bytes.tolist() if slots else [0.0] * graph.num_tensors
+        of_ops, of_limits, of_blocks, of_tensors = _whole_lists(
+            costs.op_memory_bytes.tolist(), [0.0 if limit is None else limit for limit in limits], sizes, tensors
+        )
         kinds: dict[str, int] = {}
         offsets, consumers = graph.consumer_offsets.tolist(), graph.consumers.tolist()
         return cls(
@@ -157,8 +182,11 @@ class ExactProblem:
             Fraction(1, 1 << shift),
             time,
             rows[graph.num_ops :],
-            whole[: graph.num_ops],
-            [None if limit is None else w for limit, w in zip(limits, whole[graph.num_ops :], strict=True)],
+            of_ops,
+            [None if limit is None else w for limit, w in zip(limits, of_limits, strict=True)],
+            blocks,
+            of_blocks,
+            [size * slots for size in of_tensors],
             [kinds.setdefault(device.kind, len(kinds)) for device in devices],
             [device.is_host for device in devices],
             graph.tensor_producer.tolist(),
@@ -170,6 +198,31 @@ class ExactProblem:
     def num_ops(self) -> int:
         """Number of ops."""
         return len(self.time)
+
+    @cached_property
+    def turn(self) -> list[int]:
+        """``[num_ops]`` when each op runs, for its memory: by index if that is an order, else `position`."""
+        return list(range(self.num_ops)) if all(u < v for u, v in self.edges) else self.position
+
+    def needed(self, inside: set[int], *, with_queues: bool = True) -> int:
+        """Return the memory that a device needs for the ops `inside`, op by op and block by block."""
+        total = sum(self.memory[op] for op in inside)
+        if self.problem.costs.blocks is None:
+            return total
+        level = [0] * self.num_ops
+        for ops, size, stays in zip(
+            self.blocks, self.block_size, self.problem.costs.blocks.is_weight.tolist(), strict=True
+        ):
+            when = [self.turn[op] for op in ops if op in inside]
+            if when and stays:
+                total += size
+            elif when:
+                for turn in range(min(when), max(when) + 1):
+                    level[turn] += size
+        for producer, readers, size in zip(self.producer, self.readers, self.tensor_size, strict=True):
+            if with_queues and len({op in inside for op in (producer, *readers)}) == 2:
+                total += size
+        return total + max(level)
 
     @property
     def num_devices(self) -> int:
@@ -271,7 +324,7 @@ class ExactProblem:
         found = []
         for ops in self.groups:
             pins = {pin for op in ops if (pin := self.pinned[op]) is not None}
-            size = sum(self.memory[op] for op in ops)
+            size = self.needed(set(ops), with_queues=False)  # it grows with every op
             able = [all(self.time[op][k] is not None for op in ops) for k in range(max(self.kind) + 1)]
             can = [d for d in range(self.num_devices) if able[self.kind[d]] and fits(size, self.limit[d])]
             if self.team_rule == "off":

@@ -174,11 +174,11 @@ def _broken(exact: ExactProblem, device: list[int], step: list[int] | None, team
     names, devices = exact.problem.graph.op_names, exact.problem.platform.device_names
     able = True
     holders = {members[0]: members for members in teams}
-    used = [0] * exact.num_devices
+    held: list[set[int]] = [set() for _ in range(exact.num_devices)]
     for op, first in enumerate(device):
         members = holders.get(first, (first,))
         for d in members:
-            used[d] += exact.memory[op]
+            held[d].add(op)
             if exact.time[op][exact.kind[d]] is None:
                 able = False
                 yield "support", f"device {devices[d]!r} does not support op {names[op]!r}"
@@ -190,10 +190,11 @@ def _broken(exact: ExactProblem, device: list[int], step: list[int] | None, team
             able = able and rule != "off"
             yield "team", f"devices {', '.join(devices[d] for d in members)} may not be a team: teams are {rule!r}"
     for d, limit in enumerate(exact.limit):
-        if not fits(used[d], limit):
+        used = 0 if limit is None else exact.needed(held[d])
+        if not fits(used, limit):
             yield (
                 "memory",
-                f"device {devices[d]!r} holds more than its limit, {used[d] / (limit or 1):.6f} times as much",
+                f"device {devices[d]!r} holds more than its limit, {used / (limit or 1):.6f} times as much",
             )
     home: dict[int, int] = {}
     for op, c in enumerate(exact.class_of):

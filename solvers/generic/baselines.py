@@ -12,6 +12,7 @@ from placekit.errors import InvalidProblemError
 from placekit.graph import topological_order
 from placekit.method import Method, Run
 from placekit.placement import Placement
+from placekit.problem import Problem
 from placekit.solvers.generic.lines import needs_chain
 from placekit.solvers.generic.scoring import Scorer
 from placekit.stop import StopReason
@@ -60,6 +61,10 @@ class SingleDevice(Method):
     argument = "device"
     params: SingleParams
 
+    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
+        """Return True: there is nothing to choose."""
+        return True
+
     def run(self, run: Run) -> StopReason:
         """Offer the placement, or one per kind."""
         if self.params.device is None:
@@ -77,6 +82,10 @@ class RoundRobin(Method):
     """
 
     name = "round-robin"
+
+    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
+        """Return True: it looks at no memory at all."""
+        return True
 
     def run(self, run: Run) -> StopReason:
         """Offer the one placement."""
@@ -129,6 +138,10 @@ class RandomSearch(Method):
     params_type = RandomParams
     argument = "samples"
     params: RandomParams
+
+    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
+        """Return True: its scores do."""
+        return True
 
     def run(self, run: Run) -> StopReason:
         """Offer random placements until told to stop, or `samples` of them."""

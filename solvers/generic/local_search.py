@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from placekit.coarsen import Contraction, contract
 from placekit.contiguity import Contiguity, quotient_cycle
 from placekit.method import Method, Run
+from placekit.problem import Problem
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.greedy import Greedy
+from placekit.solvers.generic.relaxed_memory import work
 from placekit.solvers.generic.scoring import Scorer
 from placekit.solvers.params import LocalSearchParams
 from placekit.stop import StopReason
@@ -44,11 +46,15 @@ class LocalSearch(Method):
     argument = "patience"
     params: LocalSearchParams
 
+    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
+        """Return True: its scores do."""
+        return True
+
     def run(self, run: Run) -> StopReason:
         """Search until told to stop, or until `patience` rounds in a row brought nothing."""
         offer_single_devices(run)
         if run.should_stop() is None:
-            Greedy().run(run)
+            work(Greedy(), run)
         if run.placement is None and run.warm_start is None:
             return run.should_stop() or StopReason.FINISHED
         walk = _Walk(run)

@@ -39,6 +39,12 @@ class Scorer:
         fits = contraction.allowed[np.arange(contraction.num_classes), devices].all(axis=1)
         for d in np.flatnonzero(np.isfinite(self._limit_bytes)).tolist():
             fits &= (devices == d) @ contraction.memory_bytes <= self._limit_bytes[d]
+        problem = contraction.problem
+        if problem.has_tight_blocks:
+            fits = np.array(fits)
+            for row in np.flatnonzero(fits).tolist():
+                use = problem.stage_memory.use(contraction.expand(devices[row]), len(self._limit_bytes))
+                fits[row] = (use.total <= self._limit_bytes).all()
         values = np.full(len(devices), np.inf)
         rows = contraction.expand(devices[fits].T).T
         if self._batch is None:

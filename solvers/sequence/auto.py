@@ -69,6 +69,10 @@ class Auto(Method):
             return None
         return f"makespan knows no contiguity {str(problem.contiguity)!r}: devices work asynchronously; use 'none'"
 
+    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
+        """Return True: its parts are asked one by one."""
+        return True
+
     def run(self, run: Run) -> StopReason:
         """Go through the plan."""
         expect_kernels(run.problem.objective.name)

@@ -91,6 +91,10 @@ class Composed(Method):
                 return f"{method.name}: {why_not}"
         return None
 
+    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
+        """Return True: its parts are asked one by one."""
+        return True
+
     def run(self, run: Run) -> StopReason:
         """Let each part work on `run` in turn; ``run.info["stages"]`` tells what each one brought."""
         return run_stages(run, self._stages)

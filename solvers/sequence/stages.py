@@ -14,7 +14,7 @@ from placekit.errors import KernelsPendingError, ProgramTooLargeError, SolverUna
 from placekit.method import Method, Run
 from placekit.patience import waiting_while
 from placekit.solvers.generic.within import Within
-from placekit.solvers.registry import get_method
+from placekit.solvers.registry import get_method, work
 from placekit.stop import MaxRuntime, StopReason
 
 __all__ = ["Stage", "run_stages"]
@@ -122,7 +122,7 @@ def _run_stage(run: Run, stage: Stage, line: dict[str, Any]) -> None:
             line["beside"] = other.name
             _run_both(run, method, other)
         else:
-            method.run(run)
+            work(method, run)
 
 
 def _run_narrower(run: Run, method: Method, contiguity: Contiguity) -> None:
@@ -136,7 +136,7 @@ def _run_narrower(run: Run, method: Method, contiguity: Contiguity) -> None:
         on_progress=lambda _: _pass_on(inner, run),
     )
     inner.interrupted = run.interrupted
-    method.run(inner)
+    work(method, inner)
 
 
 def _run_both(run: Run, method: Method, other: Method) -> None:
@@ -145,9 +145,9 @@ def _run_both(run: Run, method: Method, other: Method) -> None:
     left_s = math.inf if run.remaining_s is None else run.remaining_s
     inner = Run(run.problem, Within(run, left_s), seed, run.placement, on_progress=lambda _: _pass_on(inner, run))
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(other.run, inner)
+        future = pool.submit(work, other, inner)
         try:
-            method.run(run)
+            work(method, run)
             while run.should_stop() is None and wait([future], timeout=POLL_S).not_done:
                 pass  # in short steps, so that this thread keeps seeing signals
         finally:

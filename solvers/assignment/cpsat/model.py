@@ -31,9 +31,11 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
+from placekit.coarsen import Contraction
 from placekit.solvers.assignment.cpsat.membership import ByDevice, BySlot, Membership, Values, interchangeable
 from placekit.solvers.assignment.flat import FlatProblem
 from placekit.solvers.assignment.ilp.slots import slot_chain
+from placekit.solvers.assignment.memory_rows import Shared, excesses, memory_row, opening_positions
 from placekit.solvers.assignment.teams import NO_ROWS, TeamRows
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.cpsat import WatchedCpModel
@@ -83,6 +85,8 @@ class CpsatModel:
         Called whenever the program grows.
     teams
         Rows of spare teams (:mod:`placekit.solvers.assignment.teams`).
+    with_blocks
+        The problem's contraction if memory that ops share is limited; None if it is not.
 
     Attributes
     ----------
@@ -103,6 +107,7 @@ class CpsatModel:
         convexity: Convexity | None = None,
         step: Callable[[], None] = no_step,
         teams: TeamRows = NO_ROWS,
+        with_blocks: Contraction | None = None,
     ) -> None:
         self.flat = flat = _narrow(flat, ceiling_s)
         self.proto = WatchedCpModel(step)
@@ -129,6 +134,11 @@ class CpsatModel:
         self.held: dict[int, cp_model.IntVar] = {}
         self._constrain_memory()
         self._constrain_teams(teams)
+        self.with_blocks = with_blocks
+        self.shared: dict[tuple[int, str, tuple[int, ...], tuple[int, ...]], cp_model.IntVar] = {}
+        self._shared_of: dict[int, tuple[int, Shared]] = {}
+        for position in () if with_blocks is None else opening_positions(with_blocks):
+            self._limit_at(with_blocks, position)  # type: ignore[arg-type]  # no positions without
         self._constrain_cuts()
         if convexity is not None:
             self._constrain_convexity(convexity)
@@ -183,7 +193,73 @@ class CpsatModel:
             for s in np.flatnonzero(self.kind_of_slot == self.flat.kind[d]).tolist():
                 if all((c, s) in self.membership.x for c in together.tolist()):
                     self.proto.add_bool_or(*(~self.membership.x[c, s] for c in together.tolist()))
+        if self.with_blocks is not None:
+            self._forbid_excesses(self.with_blocks, device)
         return len(self.covers) > before
+
+    def _forbid_excesses(self, contraction: Contraction, device: NDArray[np.int64]) -> None:
+        """Add rows where memory that ops share does not fit; forbid the very answer where they are there already."""
+        x = self.membership.x
+        for excess in excesses(contraction, contraction.expand(device)):
+            if self._limit_at(contraction, excess.position):
+                continue
+            kind, inside = int(self.flat.kind[excess.device]), excess.classes.tolist()
+            key = (-2, kind, *np.flatnonzero(excess.classes).tolist())
+            if key in self.covers:
+                continue
+            self.covers.add(key)
+            for s in np.flatnonzero(self.kind_of_slot == kind).tolist():
+                if all((c, s) in x for c in range(self.num_classes) if inside[c]):
+                    literals = [~x[c, s] if inside[c] else x[c, s] for c in range(self.num_classes) if (c, s) in x]
+                    self.proto.add_bool_or(*literals)
+
+    def _limit_at(self, contraction: Contraction, position: int) -> bool:
+        """Add the rows of a position (:mod:`placekit.solvers.assignment.memory_rows`); False if they were there."""
+        key = (-1, position)
+        if key in self.covers:
+            return False
+        self.covers.add(key)
+        row = memory_row(contraction, position)
+        for s, device in enumerate(self.membership.device_of_slot):
+            limit = float(self.flat.limit_bytes[device])
+            if not np.isfinite(limit) or row.most_bytes <= limit:
+                continue
+            classes = [c for c in range(self.num_classes) if (c, s) in self.membership.x and row.class_bytes[c]]
+            variables = [self.membership.x[c, s] for c in classes]
+            sizes = row.class_bytes[classes].tolist()
+            for shared in row.shared:
+                if any((c, s) in self.membership.x for c in shared.first):
+                    variables.append(self._shared_at(shared, s))
+                    sizes.append(shared.num_bytes)
+            whole, most = scale_bytes(np.array(sizes, dtype=np.float64), limit)
+            self.proto.add(cp_model.LinearExpr.weighted_sum(variables, whole.tolist()) <= most)
+        return True
+
+    def _shared_at(self, shared: Shared, s: int) -> cp_model.IntVar:
+        """Return the variable that is true where the shared bytes count in slot `s`."""
+        key = (s, shared.rule, shared.first, shared.last)
+        if key in self.shared:
+            return self.shared[key]
+        variable = self.shared[key] = self.proto.new_bool_var(f"shared_{len(self.shared)}")
+        self._shared_of[variable.index] = s, shared
+        x = self.membership.x
+        if shared.rule == "split":
+            first, *others = [x.get((c, s)) for c in shared.first]
+            for other in others:
+                for here, there in ((first, other), (other, first)):
+                    if here is not None:
+                        self.proto.add_bool_or(~here, variable, *([] if there is None else [there]))
+            return variable
+        for a in shared.first:
+            if (a, s) not in x:
+                continue
+            if shared.rule == "any" or a in shared.last:
+                self.proto.add_implication(x[a, s], variable)
+                continue
+            for b in shared.last:
+                if b not in shared.first and (b, s) in x:
+                    self.proto.add_bool_or(~x[a, s], ~x[b, s], variable)
+        return variable
 
     def _constrain_cuts(self) -> None:
         flat, x = self.flat, self.membership.x
@@ -267,6 +343,8 @@ class CpsatModel:
         for (n, s), variable in self.cut.items():
             inside = slot[self.flat.net_pins[self.flat.net_offsets[n] : self.flat.net_offsets[n + 1]]] == s
             values[variable.index] = int(inside.any() and not inside.all())
+        for index, (s, shared) in self._shared_of.items():
+            values[index] = int(shared.counts(slot == s))
         if self.convexity is not None:
             values |= self._encode_convexity(self.convexity, slot)
         for s, variable in (*self.slot_used.items(), *self.held.items()):

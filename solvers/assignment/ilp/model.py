@@ -45,6 +45,7 @@ from placekit.solvers.assignment.ilp.membership import (
     linear_row,
 )
 from placekit.solvers.assignment.ilp.slots import slot_chain
+from placekit.solvers.assignment.memory_rows import Shared, excesses, memory_row, opening_positions
 from placekit.solvers.assignment.teams import NO_ROWS, TeamRows
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.pulp_highs import WatchedLp
@@ -109,8 +110,13 @@ class IlpModel:
         self.loads: list[tuple[str, pulp.LpAffineExpression]] = []
         self.device_used: dict[int, pulp.LpVariable] = {}
         self.covers: set[tuple[int, ...]] = set()
+        self.shared: dict[pulp.LpVariable, tuple[int, Shared]] = {}
+        self._variable_of: dict[tuple[int, str, tuple[int, ...], tuple[int, ...]], pulp.LpVariable] = {}
         self.held: dict[int, pulp.LpVariable] = {}
         self._constrain_memory()
+        if problem.has_tight_blocks:
+            for position in opening_positions(contraction):
+                self._limit_at(position)
         self._constrain_teams(teams)
         self._constrain_cuts()
         if problem.contiguity is Contiguity.CONVEX:
@@ -131,6 +137,50 @@ class IlpModel:
             if limit is not None and size[fits].sum() > limit:
                 parts = [(self.membership.at(int(c), s), float(size[c] / limit)) for c in fits]
                 self.lp.addConstraint(linear_row(*parts) <= 1, f"memory_{s}")
+
+    def _limit_at(self, position: int) -> bool:
+        """Add the rows of a position (:mod:`placekit.solvers.assignment.memory_rows`); False if they were there."""
+        key = (-1, position)
+        if key in self.covers:
+            return False
+        self.covers.add(key)
+        row = memory_row(self.contraction, position)
+        for s, device in enumerate(self.membership.slot_device):
+            limit = self.contraction.problem.platform.devices[device].memory_bytes
+            if limit is None or row.most_bytes <= limit:
+                continue
+            fits = np.flatnonzero(self.contraction.allowed[:, device] & (row.class_bytes > 0))
+            parts = [(self.membership.at(int(c), s), float(row.class_bytes[c] / limit)) for c in fits]
+            parts += [(([(self._shared_at(each, s), 1.0)], 0.0), each.num_bytes / limit) for each in row.shared]
+            self.lp.addConstraint(linear_row(*parts) <= 1, f"memory_{s}_at_{position}")
+        return True
+
+    def _shared_at(self, shared: Shared, s: int) -> pulp.LpVariable:
+        """Return the variable that is 1 where the shared bytes count in slot `s`."""
+        key = (s, shared.rule, shared.first, shared.last)
+        if key in self._variable_of:
+            return self._variable_of[key]
+        name = f"shared_{len(self._variable_of)}"
+        variable = self._variable_of[key] = self.lp.add_variable(name, 0, 1)
+        self.shared[variable] = s, shared
+        here: Linear = ([(variable, 1.0)], 0.0)
+        at = [self.membership.at(c, s) for c in shared.first]
+        rows: list[tuple[list[tuple[Linear, float]], float]] = []
+        if shared.rule == "any":
+            rows = [([(x, 1.0)], 0.0) for x in at]
+        elif shared.rule == "split":
+            rows = [([(at[0], sign), (x, -sign)], 0.0) for x in at[1:] for sign in (1.0, -1.0)]
+        else:
+            for a, x in zip(shared.first, at, strict=True):
+                if a in shared.last:
+                    rows.append(([(x, 1.0)], 0.0))
+                    continue
+                rows += [
+                    ([(x, 1.0), (self.membership.at(b, s), 1.0)], 1.0) for b in shared.last if b not in shared.first
+                ]
+        for number, (parts, most) in enumerate(rows):
+            self.lp.addConstraint(linear_row(*parts, (here, -1.0)) <= most, f"{name}_{number}")
+        return variable
 
     def _constrain_teams(self, teams: TeamRows) -> None:
         """At most so many devices in the slots that hold classes, and as many members with pins as a slot has room."""
@@ -165,6 +215,23 @@ class IlpModel:
             for s in np.flatnonzero(self.kind_of_slot == platform.kind_of_device[d]).tolist():
                 row = linear_row(*((self.membership.at(int(c), s), 1.0) for c in together))
                 self.lp.addConstraint(row <= len(together) - 1, f"cover_{len(self.covers)}_{s}")
+        if self.contraction.problem.has_tight_blocks:
+            self._forbid_excesses(device_of_op)
+
+    def _forbid_excesses(self, device_of_op: NDArray[np.int64]) -> None:
+        """Add rows where memory that ops share does not fit; forbid the very answer where they are there already."""
+        kinds = self.contraction.problem.platform.kind_of_device
+        for excess in excesses(self.contraction, device_of_op):
+            if self._limit_at(excess.position):
+                continue
+            key = (-2, int(kinds[excess.device]), *np.flatnonzero(excess.classes).tolist())
+            if key in self.covers:
+                continue
+            self.covers.add(key)
+            for s in np.flatnonzero(self.kind_of_slot == kinds[excess.device]).tolist():
+                signs = np.where(excess.classes, 1.0, -1.0).tolist()
+                row = linear_row(*((self.membership.at(c, s), sign) for c, sign in enumerate(signs)))
+                self.lp.addConstraint(row <= int(excess.classes.sum()) - 1, f"not_{len(self.covers)}_{s}")
 
     def _constrain_cuts(self) -> None:
         """``q[n, s] = 1`` where net n touches slot s and leaves it, for slots that pay for the net."""
@@ -253,6 +320,8 @@ class IlpModel:
         for (n, s), variable in self.cut.items():
             inside = slot[contraction.pins_of(n)] == s
             values[variable] = float(inside.any() and not inside.all())
+        for variable, (s, shared) in self.shared.items():
+            values[variable] = float(shared.counts(slot == s))
         if self.left:
             values |= self._encode_convexity(slot[contraction.class_of_op])
         for s, variable in (*self.device_used.items(), *self.held.items()):

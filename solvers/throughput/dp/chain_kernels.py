@@ -6,6 +6,7 @@ import numpy as np
 
 from placekit.compiled import njit
 from placekit.solvers.throughput.dp.pairs import is_block, mark_cut, rest_of_cut
+from placekit.solvers.throughput.dp.shared_memory import shared_bytes
 
 __all__ = ["extend_chains"]
 
@@ -19,6 +20,7 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
     bits,
     times,
     memory,
+    shared,
     closed,
     cut_offsets,
     cut_nets,
@@ -64,6 +66,8 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
         Seconds of each ideal's classes on this device, per pass.
     memory, closed : float64[num_ideals]
         Bytes, and number of classes that may not run on this device.
+    shared : tuple
+        What classes need of memory together, see `shared_bytes`; it is looked at last.
     cut_offsets, cut_nets, cut_counts
         Cut nets of each ideal, see `describe_ideals`.
     net_times : float64[num_passes, num_nets]
@@ -88,6 +92,7 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
         Number of pairs that were looked at.
     """
     num_passes = len(times)
+    is_limited = len(shared[3]) > 0 and memory_limit < np.inf
     last = num_passes - 1
     cuts = cut_offsets, cut_nets, cut_counts
     pins_inside = np.zeros(net_times.shape[1], dtype=np.int32)  # of the nets that the upper ideal cuts
@@ -129,6 +134,10 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
             if not fits:
                 continue
             candidate = max(load, lower_value[j])
+            if candidate < best and is_limited:
+                need = memory[i] - memory[j] + shared_bytes(bits, i, j, shared)
+                if need > memory_limit:
+                    continue
             if candidate < best:
                 best = candidate
                 most = best * size

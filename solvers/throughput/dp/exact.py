@@ -100,6 +100,10 @@ class ThroughputDp(Method):
         """Return None if parts must be acyclic."""
         return acyclic_only(problem)
 
+    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
+        """Return True: every block of a chain is weighed with them."""
+        return True
+
     def run(self, run: Run) -> StopReason:
         """Start from `dpl`, then prove."""
         contraction = open_run(run)
@@ -108,7 +112,9 @@ class ThroughputDp(Method):
         reason = run.should_stop() or offer_chains(run, contraction, LinearDpParams(self.params.random_orders))
         if reason is not None:
             return reason
-        joined = None if run.objective is None else relax_light_leaves(contraction, run.objective)
+        joined = None
+        if run.objective is not None and not run.problem.has_tight_blocks:  # a leaf that moves may not fit
+            joined = relax_light_leaves(contraction, run.objective)
         if joined is not None:
             relaxed, restricted = joined
             for version in (Version(relaxed, is_exact=False), Version(restricted, is_bound=False)):

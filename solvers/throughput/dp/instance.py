@@ -27,7 +27,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,6 +112,7 @@ class Instance:
         limits = [problem.platform.devices[group[0]].memory_bytes for group in self.groups]
         self.memory_limits = [np.inf if limit is None else limit * (1 + MEMORY_TOLERANCE) for limit in limits]
         self.memory = contraction.memory_bytes[order]
+        self.shared_memory = self._shared_memory()
         by_pass = contraction.time_s[order][:, kinds], contraction.net_time_s[:, kinds]
         if self.num_passes == 1:
             by_pass = by_pass[0].sum(axis=2, keepdims=True), by_pass[1].sum(axis=2, keepdims=True)
@@ -125,6 +126,17 @@ class Instance:
             self.net_times = np.minimum(self.net_times, 2 * limit_s * np.array(most)[:, None, None])
         self.net_offsets = contraction.net_offsets
         self.net_pins = self.rank[contraction.net_pins]
+
+    def _shared_memory(self) -> tuple[NDArray[Any], ...]:
+        """Return the memory blocks by class, as `kernels.shared_bytes` reads them; none if they do not matter."""
+        problem = self.contraction.problem
+        memory, level = problem.stage_memory, np.zeros(problem.graph.num_ops + 1)
+        if not problem.has_tight_blocks:
+            nothing = np.zeros(0, dtype=np.int64)
+            return np.zeros(1, dtype=np.int64), nothing, nothing, np.zeros(0), nothing, level
+        classes, positions = self.rank[self.contraction.class_of_op[memory.ops]], memory.position[memory.ops]
+        kinds = memory.kind.astype(np.int64)
+        return memory.offsets, classes, positions, np.array(memory.num_bytes), kinds, level
 
     def _close_classes(self) -> None:
         """Find out which crew cannot run which class, and on which group no crew can.

@@ -144,6 +144,10 @@ class LinearDp(Method):
         """Return None for acyclic throughput."""
         return acyclic_only(problem)
 
+    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
+        """Return True: every block of a chain is weighed with them."""
+        return True
+
     def run(self, run: Run) -> StopReason:
         """Offer the single devices, then the best chain of each order."""
         offer_single_devices(run)

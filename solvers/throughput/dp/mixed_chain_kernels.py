@@ -6,6 +6,7 @@ import numpy as np
 
 from placekit.compiled import njit
 from placekit.solvers.throughput.dp.pairs import is_block, mark_cut, rest_of_cut
+from placekit.solvers.throughput.dp.shared_memory import shared_bytes
 
 __all__ = ["extend_mixed_chains"]
 
@@ -19,6 +20,7 @@ def extend_mixed_chains(  # type: ignore[no-untyped-def]  # compiled
     bits,
     times,
     memory,
+    shared,
     closed,
     cut_offsets,
     cut_nets,
@@ -43,7 +45,9 @@ def extend_mixed_chains(  # type: ignore[no-untyped-def]  # compiled
         As there, for every kind of the crew.
     sizes : float64[num_kinds]
         How many devices of each kind are in the crew.
-    upper, lower, work, most_work, bits, memory, closed, cut_offsets, cut_nets, cut_counts, memory_limit, limit, overlap
+    upper, lower, work, most_work, bits, memory, shared, closed, cut_offsets, cut_nets, cut_counts
+        As there.
+    memory_limit, limit, overlap
         As there.
     lower_value, value, parent
         As there.
@@ -54,6 +58,7 @@ def extend_mixed_chains(  # type: ignore[no-untyped-def]  # compiled
         Number of pairs that were looked at.
     """
     num_kinds = len(times)
+    is_limited = len(shared[3]) > 0 and memory_limit < np.inf
     cuts = cut_offsets, cut_nets, cut_counts
     pins_inside = np.zeros(net_times.shape[1], dtype=np.int32)  # of the nets that the upper ideal cuts
     looked, start = 0, 0
@@ -79,6 +84,10 @@ def extend_mixed_chains(  # type: ignore[no-untyped-def]  # compiled
                 # a difference of sums may come out a hair below what it is
                 rate += sizes[k] / load if load > 0 else np.inf
             candidate = max(1 / rate, lower_value[j])
+            if candidate < best and is_limited:
+                need = memory[i] - memory[j] + shared_bytes(bits, i, j, shared)
+                if need > memory_limit:
+                    continue
             if candidate < best:
                 best = candidate
                 found = j

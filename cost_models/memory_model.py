@@ -1,0 +1,112 @@
+"""Bytes that the ops of a model take of a device: the peak of what is alive, or the sum of everything.
+
+``"peak"``
+    Weights, the live tensors when they are most, and the slots of queues: :mod:`placekit.memory_blocks`. A weight that
+    several ops read counts once per device. A view (Reshape, Squeeze, ...) is the tensor that it shows, which lives on
+    until the view's last reader. A tensor inside a group that the device fuses is never written.
+``"sum"``
+    The weights of every op and all of its outputs, as if nothing were ever freed.
+
+What a runtime needs beside that (packed copies of weights, scratch memory of kernels) is in neither.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.cost_models.base import graph_of
+from placekit.cost_models.op_classes import VIEW_TYPES
+from placekit.errors import InvalidProblemError
+from placekit.graph import OpGraph, sum_by
+from placekit.io.model import ModelSource
+from placekit.memory_blocks import MemoryBlocks
+
+__all__ = ["MEMORY_MODELS", "QUEUE_SLOTS", "MemoryModel", "check_memory_model", "op_memory"]
+
+MemoryModel = Literal["peak", "sum"]
+MEMORY_MODELS: Final = get_args(MemoryModel)
+QUEUE_SLOTS = 2
+"""Slots of a tensor between two stages of a pipeline, as it is run unless told otherwise."""
+SHOWS_ITS_INPUT = VIEW_TYPES - {"Parameter", "Result", "Constant", "ReadValue", "Assign", "ShapeOf"}
+"""Types whose output is their first input in another shape."""
+
+
+def check_memory_model(model: str) -> None:
+    """Refuse what is no memory model.
+
+    Raises
+    ------
+    InvalidProblemError
+        With those there are.
+    """
+    if model not in MEMORY_MODELS:
+        raise InvalidProblemError(f"memory model is {model!r}; it must be one of {', '.join(MEMORY_MODELS)}")
+
+
+def op_memory(
+    source: ModelSource | OpGraph, op_group: NDArray[np.int64], model: str = "peak"
+) -> tuple[NDArray[np.float64], MemoryBlocks | None]:
+    """Return ``[num_ops]`` bytes that each op holds alone, and what ops share; None under the model ``"sum"``.
+
+    Parameters
+    ----------
+    source
+        A model that was read, or a bare graph, whose weights then count for every op that reads them.
+    op_group
+        ``[num_ops]`` label of the fused group of every op.
+    model
+        See the module docstring.
+
+    Raises
+    ------
+    InvalidProblemError
+        Another model.
+    """
+    check_memory_model(model)
+    graph = graph_of(source)
+    is_view = np.isin(graph.op_types, sorted(VIEW_TYPES))
+    if model == "sum":
+        written = np.where(is_view[graph.tensor_producer], 0.0, graph.tensor_bytes)
+        return graph.op_weight_bytes + sum_by(graph.tensor_producer, written, graph.num_ops), None
+    shared = () if isinstance(source, OpGraph) else source.shared_weights
+    own = graph.op_weight_bytes.copy()
+    for num_bytes, ops in shared:
+        own[list(ops)] -= num_bytes
+    blocks = [(num_bytes, True, ops) for num_bytes, ops in shared]
+    blocks += [(num_bytes, False, ops) for num_bytes, ops in _live_tensors(graph, op_group)]
+    return np.maximum(own, 0.0), MemoryBlocks(
+        np.array([each[0] for each in blocks], dtype=np.float64),
+        np.array([each[1] for each in blocks], dtype=np.bool_),
+        np.cumsum([0, *(len(each[2]) for each in blocks)], dtype=np.int64),
+        np.array([op for each in blocks for op in each[2]], dtype=np.int64),
+        QUEUE_SLOTS,
+    )
+
+
+def _live_tensors(graph: OpGraph, op_group: NDArray[np.int64]) -> list[tuple[float, tuple[int, ...]]]:
+    """Return bytes and ops of every piece of memory that holds one tensor and the views of it."""
+    shows = np.isin(graph.op_types, sorted(SHOWS_ITS_INPUT))
+    root = np.arange(graph.num_tensors)
+    read_by: dict[int, int] = {}  # the first tensor that a view reads
+    for tensor, reader in zip(graph.consumed_tensor.tolist(), graph.consumers.tolist(), strict=True):
+        if shows[reader]:
+            read_by.setdefault(reader, tensor)
+    place = np.empty(graph.num_ops, dtype=np.int64)
+    place[graph.order] = np.arange(graph.num_ops)
+    for tensor in np.argsort(place[graph.tensor_producer], kind="stable").tolist():  # what is shown comes first
+        producer = int(graph.tensor_producer[tensor])
+        if producer in read_by:
+            root[tensor] = root[read_by[producer]]
+    held: dict[int, tuple[float, dict[int, None]]] = {}
+    for tensor, num_bytes in enumerate(graph.tensor_bytes.tolist()):
+        ops = [int(graph.tensor_producer[tensor]), *graph.consumers_of(tensor).tolist()]
+        largest, users = held.get(int(root[tensor]), (0.0, {}))
+        held[int(root[tensor])] = max(largest, num_bytes), users | dict.fromkeys(ops)
+    return [
+        (num_bytes, tuple(users))
+        for num_bytes, users in held.values()
+        if num_bytes > 0 and len({int(op_group[op]) for op in users}) > 1
+    ]

@@ -1,0 +1,166 @@
+r"""Memory that ops share, for the programs: one row per device and position in the order of the ops.
+
+A device :math:`d` must have room at every position :math:`p`:
+
+.. math::
+    \sum_c b_c x_{cd} + \sum_{\text{weights}} b y + \sum_{\text{activations}} b l_p + \sum_{\text{queues}} b z
+    \le M_d
+
+where :math:`y = 1` if any class of the weight is there, :math:`l_p = 1` if the activation has an op there at or before
+p and one at or after it, and :math:`z = 1` if some classes of the tensor are there and others are not. All three are
+linear in membership:
+
+- :math:`y \ge x_c` for every class;
+- :math:`l_p \ge x_a + x_b - 1` for every class a at or before p and b at or after it, and :math:`l_p \ge x_c` for a
+  class that is both;
+- :math:`z \ge x_a - x_b` and :math:`z \ge x_b - x_a` for the producer's class a and every reader's class b.
+
+There are rows at the positions at which all ops together would need most, and at those at which an answer turned out
+not to fit. An answer that has its row and still does not fit, within the tolerance of a solver, is forbidden itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.coarsen import Contraction
+from placekit.evaluate import MEMORY_TOLERANCE
+from placekit.memory_blocks import BlockKind
+
+__all__ = ["Excess", "MemoryRow", "Shared", "excesses", "memory_row", "opening_positions"]
+
+OPENING_ROWS = 6
+"""Positions that have rows from the start."""
+
+
+class Shared(NamedTuple):
+    """Bytes that count if a rule is met.
+
+    Parameters
+    ----------
+    num_bytes
+        How many.
+    rule
+        ``"any"`` of the classes is there, ``"live"``: one of `first` and one of `last`, ``"split"``: some, not all.
+    first, last
+        Classes; `last` for ``"live"`` only. The producer's is the first of a split tensor.
+    """
+
+    num_bytes: float
+    rule: Literal["any", "live", "split"]
+    first: tuple[int, ...]
+    last: tuple[int, ...] = ()
+
+    def counts(self, inside: NDArray[np.bool_]) -> bool:
+        """Return whether the bytes count for the classes ``[C]`` `inside`."""
+        first = inside[list(self.first)]
+        if self.rule == "live":
+            return bool(first.any() and inside[list(self.last)].any())
+        return bool(first.any() and not (self.rule == "split" and first.all()))
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """What the classes of a device need at one position.
+
+    Parameters
+    ----------
+    class_bytes
+        ``[num_classes]`` bytes of each class that is there.
+    shared
+        Bytes beside that.
+    """
+
+    class_bytes: NDArray[np.float64]
+    shared: tuple[Shared, ...]
+
+    @property
+    def most_bytes(self) -> float:
+        """Bytes if everything counted."""
+        return float(self.class_bytes.sum() + sum(each.num_bytes for each in self.shared))
+
+
+class Excess(NamedTuple):
+    """A device on which an answer does not fit.
+
+    Parameters
+    ----------
+    device
+        Its index.
+    position
+        Where its activations are most.
+    classes
+        ``[C]`` True for the classes on it.
+    """
+
+    device: int
+    position: int
+    classes: NDArray[np.bool_]
+
+
+def memory_row(contraction: Contraction, position: int) -> MemoryRow:
+    """Return the row of every device at `position`."""
+    memory = contraction.problem.stage_memory
+    class_bytes = contraction.memory_bytes.copy()
+    shared: dict[tuple[str, tuple[int, ...], tuple[int, ...]], float] = {}
+    class_of_use = contraction.class_of_op[memory.ops].tolist()
+    when = memory.position[memory.ops].tolist()
+    bounds = memory.offsets.tolist()
+    for kind, num_bytes, start, end in zip(
+        memory.kind.tolist(), memory.num_bytes.tolist(), bounds, bounds[1:], strict=False
+    ):
+        classes = list(dict.fromkeys(class_of_use[start:end]))
+        rule, first, last = "any", tuple(classes), ()
+        if kind == BlockKind.QUEUE:
+            rule = "split"
+            if len(classes) == 1:
+                continue
+        elif kind == BlockKind.ACTIVATION:
+            at = list(zip(class_of_use[start:end], when[start:end], strict=True))
+            first = tuple(dict.fromkeys(c for c, turn in at if turn <= position))
+            last = tuple(dict.fromkeys(c for c, turn in at if turn >= position))
+            if not first or not last:
+                continue
+            rule = "live"
+        if len(classes) == 1:
+            class_bytes[classes[0]] += num_bytes
+        else:
+            shared[rule, first, last] = shared.get((rule, first, last), 0.0) + num_bytes
+    return MemoryRow(class_bytes, tuple(Shared(b, *key) for key, b in shared.items() if b))  # type: ignore[arg-type]
+
+
+def opening_positions(contraction: Contraction) -> list[int]:
+    """Return positions at which all ops together need most: the highest of the local maxima, in rising order."""
+    memory = contraction.problem.stage_memory
+    level = np.zeros(len(memory.position) + 1)
+    live = memory.kind[memory.owner] == BlockKind.ACTIVATION
+    owner, when = memory.owner[live], memory.position[memory.ops[live]]
+    first = np.full(len(memory.num_bytes), len(level))
+    last = np.full(len(memory.num_bytes), -1)
+    np.minimum.at(first, owner, when)
+    np.maximum.at(last, owner, when)
+    used = np.flatnonzero(last >= 0)
+    np.add.at(level, first[used], memory.num_bytes[used])
+    np.subtract.at(level, last[used] + 1, memory.num_bytes[used])
+    level = np.cumsum(level)[:-1]
+    rises = np.diff(level, prepend=-1.0) > 0
+    falls = np.append(level[:-1] > level[1:], True)
+    tops = np.flatnonzero(rises & falls)
+    if not len(tops):
+        return [int(np.argmax(level))]
+    return sorted(tops[np.argsort(-level[tops], kind="stable")][:OPENING_ROWS].tolist())
+
+
+def excesses(contraction: Contraction, device_of_op: NDArray[np.int64]) -> Iterator[Excess]:
+    """Yield the devices that cannot hold what an answer puts on them."""
+    memory, devices = contraction.problem.stage_memory, contraction.problem.platform.devices
+    use = memory.use(device_of_op, len(devices)).total
+    device_of_class = contraction.restrict(device_of_op)
+    for d, device in enumerate(devices):
+        if device.memory_bytes is not None and use[d] > device.memory_bytes * (1 + MEMORY_TOLERANCE):
+            yield Excess(d, memory.fullest(device_of_op == d), device_of_class == d)
