@@ -26,7 +26,9 @@ def blocks(page: str) -> list[tuple[str, str]]:
     return BLOCK.findall((DOCS / page).read_text())
 
 
-@pytest.mark.parametrize("page", ["index.md", "workloads.md", "pytorch.md", "contributing/method.md"])
+@pytest.mark.parametrize(
+    "page", ["index.md", "workloads.md", "pytorch.md", "language_models.md", "contributing/method.md"]
+)
 def test_snippets_print_what_stands_below_them(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """JSON blocks are the files that the snippets read; the text block after a snippet is its output."""
     monkeypatch.chdir(tmp_path)
@@ -59,6 +61,22 @@ def test_commands_on_the_page_about_pytorch_run(
                 main()
             assert not ended.value.code, command + capsys.readouterr().err
     assert "optimal" in capsys.readouterr().out
+
+
+def test_commands_on_the_page_about_language_models_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command ends well with the platform of the page, and proves what it places."""
+    monkeypatch.chdir(tmp_path)
+    Path("cluster.toml").write_text(next(text for language, text in blocks("language_models.md") if language == "toml"))
+    for language, text in blocks("language_models.md"):
+        for command in text.splitlines() if language == "console" else ():
+            monkeypatch.setattr(sys, "argv", shlex.split(command.removeprefix("$ ")))
+            with pytest.raises(SystemExit) as ended:
+                main()
+            told = capsys.readouterr()
+            assert not ended.value.code, command + told.err
+            assert "optimal" in told.out or "wrote" in told.out
 
 
 def test_commands_on_the_page_about_workloads_run(
