@@ -129,6 +129,7 @@ def test_dp_with_teams_matches_brute_force(problem: pk.Problem) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)  # all partitions and assignments of each, in plain Python
 @examples(3000)
 @given(teamed_problems(max_ops=6, max_devices=4, contiguity=st.just(pk.Contiguity.ACYCLIC)))
 def test_dp_with_teams_matches_brute_force_at_length(problem: pk.Problem) -> None:
