@@ -91,7 +91,7 @@ class PlatformChoice:
         """
         if not self.is_open:
             return self
-        named = _devices_of(path)
+        named = devices_named(path)
         for cut in self.cuts():
             if named <= set(cut.platform.device_names):
                 return replace(self, groups=str(cut.platform.num_devices))
@@ -153,7 +153,7 @@ class PlatformChoice:
         return PlatformFile(default_platform(precision=precisions[0]))
 
 
-def _devices_of(path: Path) -> set[str]:
+def devices_named(path: Path) -> list[str]:
     """Return the devices, members of teams one by one, that a placement or result file names."""
     from placekit.io.detect import kind_of_file
     from placekit.io.placement_json import read_placement
@@ -161,7 +161,7 @@ def _devices_of(path: Path) -> set[str]:
 
     is_result = kind_of_file(path) == "result"
     names = [load.device for load in read_result(path).device_loads] if is_result else read_placement(path).devices
-    return {member for name in names for member in name.split("+")}
+    return list(dict.fromkeys(member for name in names for member in name.split("+")))
 
 
 def _size(sizes: Mapping[str, float], *names: str) -> float | None:

@@ -13,6 +13,10 @@ from placekit.cli.train_plan import draw_plan
 from placekit.errors import InvalidFileError, InvalidProblemError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from placekit.graph import OpGraph
     from placekit.result import Result
 
 __all__ = ["show"]
@@ -30,6 +34,17 @@ def show(
     ] = None,
     gantt: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw when what runs where: .png, .svg or .pdf.")
+    ] = None,
+    graph: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw the graph of a result or placement by device: .html (zoom), .png, .svg, .pdf.",
+        ),
+    ] = None,
+    of: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For --graph: model, problem or workload; default: that of the same name."),
     ] = None,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the schedule as a Chrome trace (JSON), for Perfetto.")
@@ -68,6 +83,10 @@ def show(
             draw_plan(name, view.plan, path, schedule)
         elif view.result is not None:
             _WRITERS[name](view.result, path)
+    if graph is not None:
+        check_writable(graph)
+        _draw_graph(file, of, graph)
+        files["graph"] = graph
     if as_json:
         written = {"files": {name: str(path) for name, path in files.items()}} if files else {}
         print_json({**view.document, **written})
@@ -81,6 +100,44 @@ def _draw_result(result: Result, path: Path) -> None:
     from placekit.plotting.save import save_figure
 
     save_figure(plot_result(result), path)
+
+
+def _draw_graph(file: Path, of: Path | None, path: Path) -> None:
+    """Draw what a result or placement file says, on the graph of the problem that it is of."""
+    from placekit.cli.explain import problem_file_of
+    from placekit.cli.platforms import devices_named
+    from placekit.cli.task import read_placed
+    from placekit.io.atomic import write_text
+    from placekit.platform import Device, Platform
+    from placekit.plotting.canvas import figure_of
+    from placekit.plotting.graph_page import graph_page
+    from placekit.plotting.plot_graph import draw_graph
+    from placekit.plotting.save import save_figure
+
+    graph, weight = _graph_of(of or problem_file_of(file))
+    platform = Platform(tuple(Device(name, "device") for name in devices_named(file)))
+    placement = read_placed(file, graph, platform)
+    if path.suffix.lower() in (".html", ".htm"):
+        write_text(path, graph_page(graph, placement, weight, f"{graph.name or file.stem}: {file.name}"))
+    else:
+        save_figure(figure_of(draw_graph(graph, placement, weight)), path)
+
+
+def _graph_of(path: Path) -> tuple[OpGraph, NDArray[np.float64]]:
+    """Return the graph in a model, problem or workload file, and what sizes its ops: operations or seconds."""
+    from placekit.cli.task import read_source
+    from placekit.io.detect import kind_of_file
+    from placekit.io.problem_json import read_problem
+    from placekit.io.workload_json import read_workload
+
+    kind = kind_of_file(path)
+    if kind == "model":
+        graph = read_source(path, None).graph
+        return graph, graph.op_flops
+    if kind not in ("problem", "workload"):
+        raise InvalidFileError(f"--of {path}: a {kind} file has no graph; give a model, a problem or a workload")
+    problem = read_problem(path) if kind == "problem" else read_workload(path)
+    return problem.graph, problem.costs.op_time_s.min(axis=1)
 
 
 def _draw_schedule(result: Result, path: Path) -> None:

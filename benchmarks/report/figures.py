@@ -28,6 +28,8 @@ _COLORS = (
     "#3b6ea8", "#e08e45", "#4c9f70", "#c44e52", "#8172b3", "#8c6d46", "#d98cb3", "#7f7f7f", "#a8a13b", "#4bb3c3",
 )  # fmt: skip
 _STYLES = ("-", "--", ":", "-.")
+_TIP = "tip:"
+"""Begins the id of what tells something when the pointer rests on it."""
 
 
 def style_of(label: str, labels: Sequence[str]) -> dict[str, Any]:
@@ -43,7 +45,8 @@ def plot_profile(groups: Sequence[Group], ax: Axes | None = None) -> Axes:
     ax = axes_or_new(ax, 7.2, 3.2)
     for label, shares in profile.items():
         steps = _corners((factors - 1) * 100 + 1e-2, shares * 100)
-        ax.step(*steps, where="post", label=plain_label(label), **style_of(label, list(profile)))
+        (line,) = ax.step(*steps, where="post", label=plain_label(label), **style_of(label, list(profile)))
+        line.set_gid(f"{_TIP}{label}")
     ax.set_xscale("log")
     ax.set_xlim(1e-2, 200)
     ax.set_ylim(-2, 102)
@@ -66,7 +69,8 @@ def plot_scores(groups: Sequence[Group], ax: Axes | None = None) -> Axes:
         color = style_of(label, labels)["color"]
         if estimate.low is not None and estimate.high is not None:
             ax.plot([estimate.low, estimate.high], [row, row], color=color, linewidth=5, alpha=0.4)
-        ax.plot([estimate.value], [row], "|", color=color, markersize=11, markeredgewidth=2.5)
+        (mark,) = ax.plot([estimate.value], [row], "|", color=color, markersize=11, markeredgewidth=2.5)
+        mark.set_gid(f"{_TIP}{label}: {estimate.value:.3f}")
     ax.axvline(0, color=COLORS["text"], linewidth=0.8)
     ax.axvline(1, color=COLORS["bound"], linewidth=1.2, linestyle=":")
     lowest = min((estimate.value if estimate.low is None else estimate.low for _, estimate in found), default=0.0)
@@ -101,7 +105,8 @@ def plot_anytime(groups: Sequence[Group], ax: Axes | None = None) -> Axes:
         ]
         if curves:
             steps = _corners(times_s, np.median(curves, axis=0) * 100 + 1e-3)
-            ax.step(*steps, where="post", label=plain_label(label), **style_of(label, labels))
+            (line,) = ax.step(*steps, where="post", label=plain_label(label), **style_of(label, labels))
+            line.set_gid(f"{_TIP}{label}")
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_ylim(8e-4, 120)
@@ -130,6 +135,7 @@ def inline_svg(figure: Figure, title: str) -> str:
     assert width is not None  # every figure of matplotlib has one
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    text = re.sub(rf'<g id="{_TIP}([^"]*)">', lambda found: f"<g><title>{visible(found[1])}</title>", text)
     referred = re.findall(r'xlink:href="#([^"]+)"|url\(#([^)]+)\)', text)
     salt = "f" + hashlib.sha256(title.encode()).hexdigest()[:8]
     short = {name: f"{salt}-{at}" for at, name in enumerate(dict.fromkeys(one or other for one, other in referred))}

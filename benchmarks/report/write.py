@@ -45,7 +45,7 @@ def write_report(results: Path, output: Path | None = None) -> tuple[Path, Path]
 
 
 def render_html(title: str, subtitle: str, parts: Sequence[Section]) -> str:
-    """Return the page: styles and figures inside, no script, nothing from the network."""
+    """Return the page: styles, figures and a script for its tables inside, nothing from the network."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

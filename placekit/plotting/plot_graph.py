@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from placekit.placement import Placement
     from placekit.problem import Problem
 
-__all__ = ["DEVICE_COLORS", "layered_positions", "plot_graph"]
+__all__ = ["DEVICE_COLORS", "draw_graph", "layered_positions", "plot_graph"]
 
 DEVICE_COLORS = (
     "#3b6ea8", "#4c9f70", "#c44e52", "#8172b3", "#ccb974", "#64b5cd", "#8c6d46", "#d98cb3", "#5f7f3f", "#7f7f7f",
@@ -47,9 +47,22 @@ def plot_graph(problem: Problem, placement: Placement, ax: Axes | None = None) -
     ax
         Axes to draw on; those of a new figure if None.
     """
+    kind = problem.platform.kind_of_device[placement.device_of_op]
+    return draw_graph(problem.graph, placement, problem.costs.op_time_s[np.arange(len(kind)), kind], ax)
+
+
+def draw_graph(graph: OpGraph, placement: Placement, weight: NDArray[np.float64], ax: Axes | None = None) -> Axes:
+    """Draw a graph like `plot_graph`, without a problem.
+
+    Parameters
+    ----------
+    graph, placement, ax
+        As for `plot_graph`.
+    weight
+        ``[num_ops]`` what the areas of the dots grow with: seconds, or operations.
+    """
     from matplotlib.lines import Line2D
 
-    graph = problem.graph
     x, y = layered_positions(graph)
     width = float(np.ptp(y)) + 1.0
     device = placement.device_of_op
@@ -66,10 +79,9 @@ def plot_graph(problem: Problem, placement: Placement, ax: Axes | None = None) -
         along = np.stack([x[graph.senders[chosen]], x[graph.receivers[chosen]], gap], axis=1).ravel()
         across = np.stack([y[graph.senders[chosen]], y[graph.receivers[chosen]], gap], axis=1).ravel()
         ax.plot(along, across, color=color, linewidth=line_width, zorder=1)
-    times = problem.costs.op_time_s[np.arange(graph.num_ops), problem.platform.kind_of_device[device]]
-    level = np.ceil(_LEVELS * np.sqrt(times / max(float(times.max()), 1e-300))).astype(np.int64)
+    level = np.ceil(_LEVELS * np.sqrt(weight / max(float(weight.max(initial=0.0)), 1e-300))).astype(np.int64)
     shrink = min(1.0, 60.0 / (float(np.ptp(x)) + 1.0)) * 0.7 + 0.3
-    colors = np.array([DEVICE_COLORS[d % len(DEVICE_COLORS)] for d in range(problem.platform.num_devices)])
+    colors = np.array([DEVICE_COLORS[d % len(DEVICE_COLORS)] for d in range(len(placement.device_names))])
     for size in np.unique(level).tolist():  # the same shape for all dots of a size, for the same reason
         at = level == size
         area = (8.0 + 60.0 * size / _LEVELS) * shrink

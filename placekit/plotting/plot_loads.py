@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from placekit.errors import InvalidProblemError
@@ -18,6 +19,9 @@ __all__ = ["plot_loads"]
 def plot_loads(result: Result, ax: Axes | None = None) -> Axes:
     """Draw one bar per device: compute, then transfer; and the objective and the bound as lines.
 
+    Where devices compute and transfer at the same time, and a load is not the sum of both, they are two bars, one below
+    the other.
+
     Parameters
     ----------
     result
@@ -28,7 +32,7 @@ def plot_loads(result: Result, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
-        What was drawn on. With `overlap` the load of a device is the larger part of its bar, not its length.
+        What was drawn on.
 
     Raises
     ------
@@ -43,9 +47,16 @@ def plot_loads(result: Result, ax: Axes | None = None) -> Axes:
     rows = range(len(loads))
     compute_ms = [load.compute_s * 1e3 for load in loads]
     transfer_ms = [load.transfer_s * 1e3 for load in loads]
-    ax.barh(rows, compute_ms, color=COLORS["compute"], label="compute", height=0.65)
-    ax.barh(rows, transfer_ms, left=compute_ms, color=COLORS["transfer"], label="transfer", height=0.65)
-    ends = [a + b for a, b in zip(compute_ms, transfer_ms, strict=True)]
+    sums_ms = [a + b for a, b in zip(compute_ms, transfer_ms, strict=True)]
+    if all(math.isclose(load.load_s * 1e3, end, rel_tol=1e-9) for load, end in zip(loads, sums_ms, strict=True)):
+        ax.barh(rows, compute_ms, color=COLORS["compute"], label="compute", height=0.65)
+        ax.barh(rows, transfer_ms, left=compute_ms, color=COLORS["transfer"], label="transfer", height=0.65)
+        ends = sums_ms
+    else:
+        above, below = [row - 0.17 for row in rows], [row + 0.17 for row in rows]
+        ax.barh(above, compute_ms, color=COLORS["compute"], label="compute", height=0.33)
+        ax.barh(below, transfer_ms, color=COLORS["transfer"], label="transfer", height=0.33)
+        ends = [*compute_ms, *transfer_ms]
     if result.objective_name == "throughput":
         ax.axvline(result.objective * 1e3, color=COLORS["text"], linewidth=0.8, linestyle="--", label="objective")
         if result.lower_bound is not None and result.lower_bound > 0:
