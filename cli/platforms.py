@@ -91,7 +91,7 @@ class PlatformChoice:
         """
         if not self.is_open:
             return self
-        named = devices_named(path)
+        named = set(devices_named(path))
         for cut in self.cuts():
             if named <= set(cut.platform.device_names):
                 return replace(self, groups=str(cut.platform.num_devices))
