@@ -118,9 +118,13 @@ def solve_along_spine(
     they lose most of the nodes, only that one: a bound on the rest says less than the critical path. A call inside a
     gap is rarely well described by ideals, so with many of them only the bound is worth its time.
     """
+    # without a line along one order, a series that loses most of the nodes is of no use
+    least_kept = 0 if flat.num_nodes <= MAX_ORDER else -(-flat.num_nodes // 2)
     for max_ideals in MAX_IDEALS:
-        series = decompose(flat, max_ideals)
+        series = decompose(flat, max_ideals, should_stop, least_kept)
         run.done.add(SERIES_PROGRAM)
+        if series is None:
+            return
         run.info |= {"spine": len(series.spine), "ideals": series.num_ideals}
         if max_ideals == MAX_IDEALS[0] and len(series.dropped) and flat.num_nodes <= MAX_ORDER:
             line = along_order(flat)

@@ -52,12 +52,10 @@ from placekit.solvers.backends.pulp_highs import WatchedLp
 from placekit.solvers.offload_latency.bounds import earliest_ends
 from placekit.solvers.offload_latency.flat import OffloadProblem
 from placekit.solvers.offload_latency.plans import equal_slots, node_places, ordered_slots, placement_at
-from placekit.solvers.offload_latency.series import decompose
+from placekit.solvers.offload_latency.series import spine_of
 
 __all__ = ["OffloadIlp", "count_coefficients"]
 
-SPINE_IDEALS = 1_000
-"""Ideals of the decomposition of which only the spine is read."""
 LATEST = CEILING * (1 + 1e-6)
 """Upper end of all times: the placement that is known stays inside."""
 
@@ -120,7 +118,7 @@ class OffloadIlp:
         self.done = [self._time_variable(f"e_{o}") for o in range(graph.num_ops)]
         self.touches: list[pulp.LpVariable] = []
         self.serial: list[pulp.LpVariable] = []
-        self.spine = decompose(flat, SPINE_IDEALS).spine.tolist()
+        self.spine = spine_of(flat)
         self.latency = self._time_variable("T")
         self.lp += self.latency
         self._place_nodes()

@@ -11,6 +11,7 @@ between the others stays. A placement without those nodes costs no more, so the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from placekit.graph import topological_order
 from placekit.solvers.offload_latency.flat import OffloadProblem
 
-__all__ = ["Series", "along_order", "decompose"]
+__all__ = ["Series", "along_order", "decompose", "spine_of"]
 
 WORD = 63
 """Nodes of a gap, at most: an ideal is the bits of one whole number."""
@@ -75,8 +76,10 @@ class Series:
         return np.repeat(np.arange(self.num_gaps), np.diff(self.ideal_offsets))
 
 
-def decompose(flat: OffloadProblem, max_ideals: int) -> Series:
-    """Return the series decomposition of the order of `flat`.
+def decompose(
+    flat: OffloadProblem, max_ideals: int, should_stop: Callable[[], bool] = lambda: False, least_kept: int = 0
+) -> Series | None:
+    """Return the series decomposition of the order of `flat`; None if told to stop, or if it keeps too few nodes.
 
     Parameters
     ----------
@@ -84,31 +87,40 @@ def decompose(flat: OffloadProblem, max_ideals: int) -> Series:
         The problem.
     max_ideals
         Number of ideals of all gaps together, about: the gaps with the most are thinned.
+    should_stop
+        Asked before every gap.
+    least_kept
+        Number of nodes without which the series is not worth its time, as far as their number is known before that.
 
     Notes
     -----
     O(nodes + edges) for the spine, and O(ideals * nodes of the gap) for the ideals.
     """
-    order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers)
-    rank = np.empty(flat.num_nodes, dtype=np.int64)
-    rank[order] = np.arange(flat.num_nodes)
+    order, rank = _in_order(flat)
     spine = _spine(flat, order, rank)
-    gaps = range(len(spine) + 1)
     is_spine = np.zeros(flat.num_nodes, dtype=np.int64)
     is_spine[spine] = 1
     # in a topological order the spine vertices before a node are those that lead to it
     gap_of_node = np.empty(flat.num_nodes, dtype=np.int64)
     gap_of_node[order] = np.cumsum(is_spine[order])
     gap_of_node[spine] = -1
+    by_gap = np.argsort(gap_of_node * flat.num_nodes + rank)
+    ends = np.searchsorted(gap_of_node[by_gap], np.arange(len(spine) + 2))
+    in_order = [by_gap[ends[g] : ends[g + 1]] for g in range(len(spine) + 1)]
+    if len(spine) + sum(min(len(nodes), WORD) for nodes in in_order) < least_kept:
+        return None
     weight = np.where(np.isfinite(flat.time_s), flat.time_s, 0.0).max(axis=1, initial=0.0)
     np.add.at(weight, flat.net_nodes[flat.net_offsets[:-1]], flat.net_time_s.max(axis=1, initial=0.0))
     senders: list[list[int]] = [[] for _ in range(flat.num_nodes)]
     for u, v in zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True):
         senders[v].append(u)
-    in_order = [nodes[np.argsort(rank[nodes])] for nodes in (np.flatnonzero(gap_of_node == g) for g in gaps)]
     most = max_ideals
     while True:
-        found = [_table(nodes, senders, weight, most) for nodes in in_order]
+        found = []
+        for nodes in in_order:
+            if should_stop():
+                return None
+            found.append(_table(nodes, senders, weight, most))
         if most <= FEWEST or sum(len(table[0]) for _, table in found) <= max_ideals:
             break
         most //= 2
@@ -153,8 +165,21 @@ def along_order(flat: OffloadProblem) -> Series:
     )
 
 
+def spine_of(flat: OffloadProblem) -> list[int]:
+    """Return the nodes that are comparable to all others, in order. O(nodes + edges)."""
+    return _spine(flat, *_in_order(flat))
+
+
+def _in_order(flat: OffloadProblem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """``[num_nodes]`` a topological order, and the place of each node in it."""
+    order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers)
+    rank = np.empty(flat.num_nodes, dtype=np.int64)
+    rank[order] = np.arange(flat.num_nodes)
+    return order, rank
+
+
 def _spine(flat: OffloadProblem, order: NDArray[np.int64], rank: NDArray[np.int64]) -> list[int]:
-    """Return the nodes that are comparable to all others, in order.
+    """As `spine_of`, from what `_in_order` returns.
 
     All nodes before place i of a topological order lead to the node at i iff each of them has a successor at i or
     before: then each has a path that does not jump over i. Likewise for the nodes after it and their predecessors.

@@ -135,7 +135,9 @@ def test_the_series_program_bounds_problems_with_colocation() -> None:
             continue
         checked += 1
         flat = flatten_calls(problem)
-        plan = solve_series(flat, decompose(flat, 5000), is_bound=True)
+        series = decompose(flat, 5000)
+        assert series is not None
+        plan = solve_series(flat, series, is_bound=True)
         assert plan is not None
         assert rounded_down(flat, plan.latency_s) <= optimum_s * (1 + 1e-12), case
     assert checked > 80

@@ -23,6 +23,7 @@ from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.ilp_model import OffloadIlp
 from placekit.solvers.offload_latency.opening import bound_offload
 from placekit.solvers.offload_latency.search import places_from, places_of
+from placekit.solvers.offload_latency.series import decompose, spine_of
 
 LATENCY_S = {
     "layer_bert24_inference": 0.1002185,
@@ -340,3 +341,16 @@ def test_wide_graphs_get_calls_along_one_order() -> None:
     assert result.objective < host / 2
     assert result.lower_bound is not None
     assert result.lower_bound <= result.objective
+
+
+def test_a_series_is_not_made_in_vain() -> None:
+    """Neither when its time is over nor when most nodes would be lost; the nodes on its spine are known without it."""
+    flat = flatten_calls(generate("layered", 300, seed=1, objective=pk.OffloadLatency()))
+    series = decompose(flat, 1000)
+    assert series is not None
+    assert series.spine.tolist() == spine_of(flat)
+    kept = flat.num_nodes - len(series.dropped)
+    assert decompose(flat, 1000, least_kept=kept) is not None
+    assert decompose(flat, 1000, least_kept=flat.num_nodes) is None
+    asked: list[int] = []
+    assert decompose(flat, 1000, lambda: len(asked) == 2 or asked.append(1) is not None) is None  # type: ignore[func-returns-value]
