@@ -15,6 +15,8 @@ from makespan_optimum import SMALL, fork, known_optimum, random_schedule, refute
 from strategies import examples, problems
 
 import placekit as pk
+from placekit.benchmarks.families import generate
+from placekit.solvers.makespan.bounds import windows
 from placekit.solvers.makespan.bounds.between import least_between, reachable, useful_pairs
 from placekit.solvers.makespan.bounds.quick import first_heads_tails, quick_bounds
 from placekit.solvers.makespan.bounds.windows import _one_machine, narrow
@@ -235,3 +237,20 @@ def test_bound_method_names_the_best_bound() -> None:
     assert result.lower_bound == max(result.info["lower_bounds_s"].values())
     assert {"largest op", "critical path with transfers"} <= set(result.info["lower_bounds_s"])
     assert oracle.is_feasible(fork(12, 2.0, 4), tuple(result.placement.device_of_op)) if result.placement else False
+
+
+def test_fewer_looks_weaken_the_bound_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs of a hundred thousand ops have ten ancestors an op for their heads; no bound exceeds a known schedule."""
+    problem = generate("layered", 60, seed=3, num_devices=3, equal=False, objective=pk.Makespan())
+    known_s = pk.solve(problem, "heft").objective
+    assert known_s is not None
+    found = []
+    for looks in (60, 600, windows.MAX_LOOKS):
+        monkeypatch.setattr(windows, "MAX_LOOKS", looks)
+        narrowed = narrow(make_tasks(problem))
+        assert narrowed is not None
+        found.append(narrowed.path_s)
+    assert 0 < found[0] <= found[1] * (1 + 1e-12)
+    assert found[1] <= found[2] * (1 + 1e-12)
+    assert found[2] <= known_s * (1 + 1e-12)
+    assert found[0] < found[2]
