@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,7 @@ from placekit.cli.options import (
 )
 from placekit.cli.platforms import limit_memory
 from placekit.cli.solve import exit_code, stop_of
+from placekit.errors import InvalidProblemError
 from placekit.language.decoder import BITS, DECODERS
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
     from placekit.io.platform_toml import PlatformFile
     from placekit.language.report import ServingReport
-    from placekit.language.task import LanguageTask
+    from placekit.language.serving import Serving
+    from placekit.language.task import Costs, LanguageTask
     from placekit.platform import Platform
     from placekit.result import Result
 
@@ -41,7 +43,12 @@ def llm(
         Path, typer.Option("--platform", metavar="FILE", help="Platform file (TOML): devices, memory, links, specs.")
     ],
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help=f"{', '.join(DECODERS)}; options change its numbers.")
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help=f"{', '.join(DECODERS)}, whose numbers options change; or a model (.pt2, stateful .xml) with open "
+            "numbers of sequences and tokens.",
+        ),
     ] = None,
     layers: Annotated[int | None, typer.Option(metavar="N", help="Blocks.")] = None,
     hidden: Annotated[int | None, typer.Option(metavar="N", help="Size of the hidden state.")] = None,
@@ -55,7 +62,9 @@ def llm(
     gated: Annotated[
         bool | None, typer.Option("--gated/--no-gated", help="Three feed-forward matrices (default), or two.")
     ] = None,
-    precision: Annotated[str, typer.Option(metavar="NAME", help=f"Of weights: {', '.join(BITS)}.")] = "f16",
+    precision: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"Of weights: {', '.join(BITS)} (f16; of a model: its own).")
+    ] = None,
     cache_precision: Annotated[str, typer.Option(metavar="NAME", help="Of keys and values.")] = "f16",
     phase: Annotated[
         list[str] | None,
@@ -95,7 +104,7 @@ def llm(
     output: Annotated[Path | None, output_option("Placement file; the result goes beside it; - for stdout.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Place a language model by its numbers (no weights, no torch), and say what serving it will be like.
+    """Place a language model by its numbers, without weights or torch, and say what serving it will be like.
 
     Costs are analytic; a sample is a batch of requests. An empty --memory takes what the data sheet of a named device
     says.
@@ -106,34 +115,30 @@ def llm(
     from placekit.cost_models.analytic import Analytic
     from placekit.io.platform_toml import read_platform
     from placekit.io.problem_json import write_problem
-    from placekit.language.decoder import get_decoder
     from placekit.language.report import serving_report
     from placekit.language.serving import Serving, parse_phases
-    from placekit.language.task import decoder_task
     from placekit.solve import solve as solve_problem
     from placekit.solvers.registry import get_method
 
     params = parse_params(param)
     get_method(method, params)
-    shape = get_decoder(
-        name,
-        {
-            "layers": layers, "hidden": hidden, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "ffn": ffn,
-            "vocab": vocab, "experts": experts, "experts_per_token": experts_per_token, "gated": gated,
-        },
-    )  # fmt: skip
+    numbers = {
+        "layers": layers, "hidden": hidden, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "ffn": ffn,
+        "vocab": vocab, "experts": experts, "experts_per_token": experts_per_token, "gated": gated,
+    }  # fmt: skip
+    given = {key: value for key, value in numbers.items() if value is not None}
     tokens = parse_phases(phase or [])
     serving = Serving(context=context, sequences=sequences, batch=batch, **tokens)  # type: ignore[arg-type]  # None: P + G
     file = read_platform(platform)
     file = replace(file, platform=limit_memory(_with_sheet_memory(file), memory))
     model = Analytic.from_platform_file(file)
     chosen = ObjectiveChoice(objective, overlap=overlap, teams=teams).objective()
-    task = decoder_task(
-        shape, serving, file.platform, lambda graph: model.cost_table(graph, file.platform), precision=precision,
-        cache_precision=cache_precision, granularity=granularity, name=name or "llm",
+    task, model_told = _task(
+        name, given, serving, file.platform, lambda graph: model.cost_table(graph, file.platform), precision,
+        cache_precision=cache_precision, granularity=granularity,
         **({"objective": chosen} if chosen is not None else {}),
     )  # fmt: skip
-    files = OutputFiles.of(Path(f"{name or 'llm'}.llm"), output)
+    files = OutputFiles.of(Path(f"{name or 'llm'}.llm" if _is_decoder(name) else str(name)), output)
     if problem is not None:
         check_writable(problem)
     with SolveLine(time_limit) as line:
@@ -146,16 +151,52 @@ def llm(
         write_problem(task.problem, problem)
         written["problem"] = str(problem)
     report = None if result.placement is None else serving_report(task, result.placement)
-    facts = {
-        "model": f"{task.problem.name}: {shape.num_parameters / 1e9:.2f} billion parameters in {precision}, "
-        f"{shape.layers} blocks, hidden {shape.hidden}, {shape.heads} heads, {shape.kv_heads} of keys and values"
-    }
     if as_json:
         served = None if report is None else report.to_dict()
-        print_json(result.to_dict() | {"serving": served, "parameters": shape.num_parameters, "files": written})
+        print_json(result.to_dict() | {"model": model_told, "serving": served, "files": written})
     else:
-        show_parts(_parts(task, result, report, facts, written))
+        show_parts(_parts(task, result, report, model_told, written))
     raise typer.Exit(exit_code(result))
+
+
+def _is_decoder(name: str | None) -> bool:
+    """Return whether `name` is that of a shape, or none; not a model file."""
+    from placekit.io.model import MODEL_SUFFIXES
+
+    return name is None or Path(name).suffix.lower() not in MODEL_SUFFIXES
+
+
+def _task(
+    name: str | None,
+    numbers: Mapping[str, Any],
+    serving: Serving,
+    platform: Platform,
+    costs: Costs,
+    precision: str | None,
+    **choices: Any,
+) -> tuple[LanguageTask, str]:
+    """Return what is asked of a shape or of a model file, and which of them it is in a sentence."""
+    from placekit.cli.units import format_bytes, format_count
+    from placekit.language.decoder import get_decoder
+    from placekit.language.model import model_task
+    from placekit.language.task import decoder_task
+
+    if _is_decoder(name):
+        shape, bits = get_decoder(name, numbers), precision or "f16"
+        task = decoder_task(shape, serving, platform, costs, precision=bits, name=name or "llm", **choices)
+        return task, (
+            f"{task.problem.name}: {shape.num_parameters / 1e9:.2f} billion parameters in {bits}, {shape.layers} "
+            f"blocks, hidden {shape.hidden}, {shape.heads} heads, {shape.kv_heads} of keys and values"
+        )
+    if numbers or precision is not None:
+        option = "precision" if precision is not None else next(iter(numbers)).replace("_", "-")
+        raise InvalidProblemError(f"--{option} goes with numbers of a model; {name} has its own")
+    task = model_task(Path(str(name)), serving, platform, costs, **choices)
+    layers = int((task.cache_bytes > 0).sum())
+    return (
+        task,
+        f"{name}: weights of {format_bytes(task.weight_bytes.sum())}, {format_count(layers, 'op')} with a cache",
+    )
 
 
 def _with_sheet_memory(file: PlatformFile) -> Platform:
@@ -178,13 +219,13 @@ def _parts(
     task: LanguageTask,
     result: Result,
     report: ServingReport | None,
-    facts: Mapping[str, str],
+    model_told: str,
     written: Mapping[str, str],
 ) -> Iterator[RenderableType]:
     from placekit.cli.facts import problem_facts
     from placekit.cli.render import fact_lines, result_lines
 
-    yield fact_lines({**facts, **_asked(task), **problem_facts(task.problem)})
+    yield fact_lines({"model": model_told, **_asked(task), **problem_facts(task.problem)})
     yield ""
     yield from result_lines(result)
     if report is not None:

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from placekit.io.workload_json import read_workload as read_workload
     from placekit.io.workload_json import write_workload as write_workload
     from placekit.language.decoder import Decoder as Decoder
+    from placekit.language.model import model_task as model_task
     from placekit.language.report import serving_report as serving_report
     from placekit.language.serving import Serving as Serving
     from placekit.language.task import decoder_task as decoder_task
@@ -123,6 +124,7 @@ __all__ = [
     "decoder_task",
     "evaluate",
     "explain",
+    "model_task",
     "read_costs",
     "read_model",
     "read_placement",
@@ -164,6 +166,7 @@ _HOMES = {
     "language.decoder": ("Decoder",),
     "language.report": ("serving_report",),
     "language.serving": ("Serving",),
+    "language.model": ("model_task",),
     "language.task": ("decoder_task",),
     "pytorch.source": ("read_torch",),
     "solvers.registry": ("register_method",),

@@ -14,7 +14,7 @@ from placekit.placement import Placement
 
 __all__ = ["BlockPlacement", "BlockStage", "block_placement", "block_stages"]
 
-_BLOCK = re.compile(r"(?P<stack>(?:[^.]+\.)*?)(?P<number>\d+)\.(?P<rest>.+)")
+_BLOCK = re.compile(r"(?P<stack>(?:[^./]+\.)*?)(?P<number>\d+)[./](?P<rest>.+)")
 FRONT, BACK = -1, -2
 """In `BlockPlacement.block_of_op`: before the first block (embedding), and behind the last one (norm, head)."""
 

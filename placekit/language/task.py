@@ -29,14 +29,15 @@ from placekit.platform import Platform
 from placekit.problem import Problem
 from placekit.sizes import format_bytes
 
-__all__ = ["GRANULARITIES", "LanguageTask", "alive_bytes", "decoder_task", "language_task", "layer_labels"]
+__all__ = ["GRANULARITIES", "Costs", "LanguageTask", "alive_bytes", "decoder_task", "language_task", "layer_labels"]
 
 GRANULARITIES = ("layer", "op")
 """What stays together: the ops of a block, or nothing but what is fused."""
 
-_LAYER = re.compile(r"((?:[^.]+\.)*?\d+)(?:\.|$)")
+_LAYER = re.compile(r"((?:[^./]+\.)*?\d+)(?:[./]|$)")  # converters put operators behind a slash
 
 Costs = Callable[[OpGraph], CostTable]
+"""From the graph of a step to its costs."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ def language_task(
     alive = max(alive_bytes(graphs[name]) for name in phases)
     graph = graphs[next(iter(phases))]
     mixed = _mix([(phases[name], table) for name, table in tables.items()])
-    mixed = mixed.replace(op_memory_bytes=weight_bytes + serving.sequences * cache_bytes)
+    mixed = mixed.replace(op_memory_bytes=weight_bytes + serving.sequences * cache_bytes, blocks=None)
     labels = np.arange(graph.num_ops) if colocation is None else colocation
     if granularity == "layer":
         labels = _joined(labels, layer_labels(graph.op_names))

@@ -67,6 +67,36 @@ def test_what_does_not_fit_is_proven(call: Callable[..., Any], cluster: Path) ->
     assert "infeasible" in done.stdout
 
 
+def test_models_from_files(call: Callable[..., Any], cluster: Path, tmp_path: Path) -> None:
+    """A stateful OpenVINO model and a program of torch.export, with open numbers of sequences and tokens."""
+    torch = pytest.importorskip("torch")
+    from language_models import TorchDecoder, write_stateful
+
+    write_stateful(tmp_path / "stateful.xml")
+    module = TorchDecoder(2, 64, 4, 2, 128, 300, is_fused=False).eval()
+    open_dims = {"ids": {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}}
+    example = (torch.zeros(3, 8, dtype=torch.long),)
+    torch.export.save(torch.export.export(module, example, dynamic_shapes=open_dims), tmp_path / "decoder.pt2")
+    fixed = torch.export.export(module, example)
+    torch.export.save(fixed, tmp_path / "fixed.pt2")
+    for file, cached in (("stateful.xml", "6 ops with a cache"), ("decoder.pt2", "2 ops with a cache")):
+        done = call("llm", file, "--platform", cluster, "--sequences", "4", "--batch", "2")
+        assert done.returncode == 0, done.stderr
+        assert cached in done.stdout
+        assert "tokens/s" in done.stdout
+        assert (tmp_path / f"{Path(file).stem}.placement.json").exists()
+    for arguments, message in (
+        (("fixed.pt2",), "torch.export fixed dimension 0 at 3"),
+        (("decoder.pt2", "--precision", "int4"), "--precision goes with numbers of a model"),
+        (("decoder.pt2", "--kv-heads", "4"), "--kv-heads goes with numbers of a model"),
+        (("missing.pt2",), "missing.pt2"),
+    ):
+        done = call("llm", *arguments, "--platform", cluster)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -111,7 +141,7 @@ def test_runtimes_that_are_none(call: Callable[..., Any], cluster: Path) -> None
     """Names are listed; options of a bundle do not go with others."""
     assert call("llm", *NUMBERS, "--platform", cluster, "--problem", "llm.problem.json").returncode == 0
     for arguments, message in (
-        (("--to", "tensorrt"), "no such runtime; runtimes are openvino, device-map, vllm"),
+        (("--to", "tensorrt"), "no such runtime; runtimes are openvino"),
         (("--to", "vllm", "--hetero"), "go with --to openvino"),
         (("--to", "onnxruntime"), "takes an .onnx file"),
     ):

@@ -1,0 +1,119 @@
+"""Language models from files: caches are found, phases add up, and no cut separates an op from its cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import placekit as pk
+from placekit.cost_models.device_table import get_spec
+from placekit.errors import UnsupportedProblemError
+from placekit.language.decoder import Decoder
+from placekit.language.model import ATTENTION, find_caches, model_task
+from placekit.language.task import LanguageTask, decoder_task
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = pytest.importorskip("torch")
+
+SERVING = pk.Serving(64, 16, sequences=4, batch=2)
+PLATFORM = pk.Platform.of(l4=1, t4=1)
+
+
+def costs(graph: pk.OpGraph) -> pk.CostTable:
+    """Return analytic costs on `PLATFORM`."""
+    return pk.Analytic().cost_table(graph, PLATFORM)
+
+
+@pytest.fixture(scope="module")
+def stateful(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a stateful OpenVINO model of three layers."""
+    from language_models import write_stateful
+
+    return write_stateful(tmp_path_factory.mktemp("stateful") / "stateful.xml")
+
+
+def test_variables_are_the_cache(stateful: Path) -> None:
+    """Two variables of two heads of sixteen numbers per layer; all sequences and the whole context of each."""
+    task = model_task(stateful, SERVING, PLATFORM, costs, cache_precision="f16")
+    states = [op for op, op_type in enumerate(task.problem.graph.op_types) if op_type == "ReadValue"]
+    assert np.flatnonzero(task.cache_bytes).tolist() == states
+    assert task.cache_bytes.sum() == 3 * 2 * 2 * 16 * 80 * 2
+    added = task.problem.costs.op_memory_bytes - task.weight_bytes
+    np.testing.assert_allclose(added, 4 * task.cache_bytes)
+
+
+@pytest.mark.parametrize("granularity", ["layer", "op"])
+def test_no_cut_separates_attention_from_its_cache(stateful: Path, granularity: str) -> None:
+    """Reading, growing, assigning and using a cache are one class; the layers are not."""
+    task = model_task(stateful, SERVING, PLATFORM, costs, granularity=granularity)
+    names, classes = task.problem.graph.op_names, task.problem.op_class
+    homes = []
+    for layer in range(3):
+        ops = [f"{end}.{layer}.{which}" for end in ("past", "present") for which in "kv"]
+        found = {int(classes[names.index(op)]) for op in (*ops, f"layers.{layer}.self_attn.sdpa")}
+        assert len(found) == 1
+        homes.append(found.pop())
+    assert len(set(homes)) == 3
+    result = pk.solve(task.problem, stop=pk.MaxRuntime(20))
+    assert result.status is pk.Status.OPTIMAL
+
+
+def test_decoding_reads_the_cache(stateful: Path) -> None:
+    """A longer past costs its bytes over the bandwidth, at the attention op of its layer."""
+    near = model_task(stateful, pk.Serving(0, 1, context=100_001), PLATFORM, costs)
+    far = model_task(stateful, pk.Serving(0, 1, context=200_001), PLATFORM, costs)
+    added = far.problem.costs.op_time_s[:, 0] - near.problem.costs.op_time_s[:, 0]
+    expected = 100_000 * 2 * 2 * 16 * 2 / get_spec("l4").memory_bandwidth_bytes_per_s
+    is_attention = np.array([op_type == ATTENTION for op_type in near.problem.graph.op_types])
+    np.testing.assert_allclose(added[is_attention], expected, rtol=1e-6)
+    assert not added[~is_attention].any()
+
+
+def test_a_model_without_attention_is_refused() -> None:
+    """It is not known what it caches."""
+    graph = pk.OpGraph.from_edges(["a", "b"], [("a", "b")])
+    with pytest.raises(UnsupportedProblemError, match="has no op of type ScaledDotProductAttention"):
+        find_caches(graph, 1)
+
+
+def torch_task(kv_heads: int, *, is_fused: bool, serving: pk.Serving = SERVING) -> LanguageTask:
+    """Return the task of a torch decoder of two layers, four heads of sixteen."""
+    from language_models import TorchDecoder
+
+    module = TorchDecoder(2, 64, 4, kv_heads, 128, 300, is_fused=is_fused).eval()
+    open_dims = {"ids": {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}}
+
+    def read(shapes: Any) -> Any:
+        ids = torch.zeros(3, 8, dtype=torch.long)
+        return pk.read_torch(module, (ids,), dynamic_shapes=open_dims, shapes=shapes)
+
+    return model_task(read, serving, PLATFORM, costs)
+
+
+@pytest.mark.parametrize(("kv_heads", "is_fused"), [(4, False), (2, False), (1, False), (4, True)])
+def test_keys_and_values_are_traced_back(kv_heads: int, *, is_fused: bool) -> None:
+    """Before heads are repeated for groups, and behind the split of a fused projection."""
+    task = torch_task(kv_heads, is_fused=is_fused)
+    held = task.cache_bytes[task.cache_bytes > 0]
+    assert held.tolist() == [2 * kv_heads * 16 * SERVING.context * 2] * 2
+
+
+def test_a_module_costs_what_its_numbers_cost() -> None:
+    """Weights in 32 bits and a cache in 16, once by torch.export and once from numbers alone; norms are not alike."""
+    serving = pk.Serving(0, 32, context=4096)
+    read = torch_task(2, is_fused=False, serving=serving)
+    numbers = decoder_task(
+        Decoder(2, 64, 128, 300, heads=4, kv_heads=2), serving, PLATFORM, costs, precision="f32",
+    )  # fmt: skip
+    assert read.cache_bytes.sum() == numbers.cache_bytes.sum()
+    assert read.weight_bytes.sum() == pytest.approx(numbers.weight_bytes.sum(), rel=0.02)
+    of_file, of_numbers = (
+        task.problem.costs.op_time_s[[op_type == ATTENTION for op_type in task.problem.graph.op_types]]
+        for task in (read, numbers)
+    )
+    np.testing.assert_allclose(of_file, of_numbers, rtol=0.02)
