@@ -42,6 +42,8 @@ AnyProblem = Problem | TrainingProblem
 
 logger = logging.getLogger(__name__)
 
+DRAWN = "drawn"
+"""Family of the random problems of :mod:`placekit.benchmarks.drawn_problems`."""
 ADDRESS_LENGTH = 16
 """Hexadecimal digits of an address: 64 bits, enough for any number of cases."""
 
@@ -196,12 +198,25 @@ def _generate(
     from placekit.benchmarks.families import generate
 
     try:
+        if family == DRAWN:
+            return _drawn(params, seed, objective, contiguity)
         made = generate(family, seed=seed, objective=objective, **params)
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, PlacekitError):
             raise
         raise InvalidProblemError(f"family {family!r} cannot be made from {params}: {error}") from None
     return made if contiguity is None else made.replace(contiguity=Contiguity(contiguity))
+
+
+def _drawn(params: dict[str, Any], number: int, objective: Objective | None, contiguity: str | None) -> Problem:
+    """Return a random problem; the seed of the model is its number, and the objective takes the place of its own."""
+    from placekit.benchmarks.drawn_problems import draw_problem
+
+    values = {"split": "test", "seed": 0} | params
+    name = None if objective is None else objective.name
+    drawn = draw_problem(values.pop("split"), values.pop("seed"), number, objective=name, **values)
+    chosen = drawn if objective is None else drawn.replace(objective=objective)
+    return chosen if contiguity is None else chosen.replace(contiguity=Contiguity(contiguity))
 
 
 class _Sources:

@@ -40,6 +40,9 @@ class _Strict(BaseModel):
 class ModelEntry(_Strict):
     """One ``[[model]]``: exactly one of `file`, `zoo` and `family`.
 
+    The family ``drawn`` is that of :mod:`placekit.benchmarks.drawn_problems`: `seeds` are the numbers of its problems,
+    `params` its split, seed and ``max_ops``.
+
     Attributes
     ----------
     name

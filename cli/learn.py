@@ -1,4 +1,4 @@
-"""``placekit learn``: train a policy on a problem, keep it, and write what it found."""
+"""``placekit learn``: train a policy on a problem, keep it, and write what it found; or one policy on a data set."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from placekit.cli.learn_policy import (
+    ExecutorChoice,
+    GenerateOption,
+    LabelTimeOption,
+    MaxOpsOption,
+    ProblemsOption,
+    SplitOption,
+    TrainOption,
+    WorkersOption,
+)
 from placekit.cli.objectives import ObjectiveChoice
 from placekit.cli.options import (
     DevicesOption,
@@ -43,9 +53,12 @@ _MAX_ERROR = 200
 
 def learn(
     model: Annotated[
-        Path, typer.Argument(help="Model (.xml, .onnx, .pt2), problem or workload (.json).", show_default=False)
-    ],
-    method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="A learned method.")] = "hsdag",
+        Path | None, typer.Argument(help="Model (.xml, .onnx, .pt2), problem or workload (.json).", show_default=False)
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option("--method", "-m", metavar="NAME", help="A learned method; default: that of --policy, or hsdag."),
+    ] = None,
     objective: Annotated[
         str | None, typer.Option(metavar="NAME", help="throughput, offload-latency, makespan or serial-latency.")
     ] = None,
@@ -96,9 +109,53 @@ def learn(
         Path | None,
         output_option("Placement file; the result goes beside it; - for stdout."),
     ] = None,
+    generate: GenerateOption = None,
+    train: TrainOption = None,
+    problems: ProblemsOption = 1000,
+    label_time: LabelTimeOption = 1.0,
+    max_ops: MaxOpsOption = 500,
+    split: SplitOption = "train",
+    workers: WorkersOption = 1,
+    executor: ExecutorChoice = "process",
     as_json: JsonOption = False,
 ) -> None:
-    """Train a policy on a model; write the policy, its best placement and the result."""
+    """Train a policy on a model; write the policy, its best placement and the result.
+
+    --generate makes a data set of labelled problems instead, --train one policy for any platform from it.
+    """
+    if generate is not None or train is not None or model is None:
+        from placekit.cli import learn_policy
+
+        _check_one_task(model, generate, train)
+        if generate is not None:
+            learn_policy.generate(
+                generate,
+                split=split,
+                problems=problems,
+                max_ops=max_ops,
+                label_s=label_time,
+                seed=seed,
+                workers=workers,
+                executor=executor,
+                time_limit_s=time_limit,
+                as_json=as_json,
+            )
+        if train is not None:
+            learn_policy.train(
+                train,
+                policy_out or output or Path("policy.pt"),
+                params=dict(parse_params(param)),
+                steps=episodes,
+                seed=seed,
+                device=device or "cpu",
+                resume=resume,
+                checkpoint_every_s=checkpoint_interval,
+                log_dir=log_dir,
+                time_limit_s=time_limit,
+                as_json=as_json,
+            )
+        return
+    assert model is not None  # one of the three is given
     from placekit.cli.console import check_writable, print_json, show_parts
     from placekit.cli.files import OutputFiles
     from placekit.cli.progress import LearnLine
@@ -106,7 +163,7 @@ def learn(
     from placekit.solve import solve as solve_problem
 
     is_measured = _is_measured(reward, model)
-    learner = _method(method, parse_params(param), episodes, is_measured=is_measured)
+    learner = _method(method or _method_of(policy), parse_params(param), episodes, is_measured=is_measured)
     from placekit.learned.method import Session  # there is torch, or the line before has said what to install
     from placekit.learned.policy import PRETRAINED
 
@@ -147,6 +204,36 @@ def learn(
     else:
         show_parts([*report(task, result, written), *_measured_lines(result)])
     raise typer.Exit(exit_code(result))
+
+
+def _check_one_task(model: Path | None, generate: Path | None, train: Path | None) -> None:
+    """Refuse a model together with a data set, and neither.
+
+    Raises
+    ------
+    InvalidProblemError
+        With what was given.
+    """
+    from placekit.errors import InvalidProblemError
+
+    given = [name for name, value in (("a model", model), ("--generate", generate), ("--train", train)) if value]
+    if len(given) != 1:
+        raise InvalidProblemError(
+            f"learn takes one of a model, --generate and --train; got {' and '.join(given) or 'none of them'}"
+        )
+
+
+def _method_of(policy: Path | None) -> str:
+    """Return the method that a policy belongs to; ``hsdag`` without one."""
+    if policy is None:
+        return "hsdag"
+    from placekit.solvers.registry import get_method
+
+    get_method("gdp")  # without torch the error says what to install
+    from placekit.learned.checkpoint import read_checkpoint
+    from placekit.learned.policy import PRETRAINED
+
+    return read_checkpoint(PRETRAINED if policy == Path("pretrained") else policy).method
 
 
 def _is_measured(reward: str, model: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Graphs like those of real models, of any depth, width and batch, without building a model: for pretraining.
+"""Graphs like those of real models, of any depth, width and batch, without building a model: to learn from.
 
 Ops have OpenVINO's types, and the shapes, floating-point operations and weights that such layers have. Three sorts
 follow real architectures (residual and branching image classifiers, transformer encoders); `layered` is a random DAG of

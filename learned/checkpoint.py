@@ -25,9 +25,11 @@ from placekit.io.atomic import write_bytes
 from placekit.io.reading import read_bytes
 from placekit.problem import Problem
 
-__all__ = ["Checkpoint", "problem_digest", "read_checkpoint", "write_checkpoint"]
+__all__ = ["ANY_DEVICES", "Checkpoint", "problem_digest", "read_checkpoint", "write_checkpoint"]
 
 SCHEMA = "placekit/policy/1"
+ANY_DEVICES = 0
+"""In `Checkpoint.num_devices`: the policy chooses among any number of devices."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Checkpoint:
     method, params
         Name in the registry, and every parameter by name.
     num_devices
-        Devices that the policy chooses from.
+        Devices that the policy chooses from; `ANY_DEVICES` for any number.
     problem
         Digest of the problem that it was trained on.
     transferable
@@ -147,7 +149,7 @@ def _check(values: Mapping[str, Any], path: str | Path, num_bytes: int) -> None:
     is_right = {
         "method": isinstance(values["method"], str),
         "params": _maps(values["params"], plain),
-        "num_devices": type(values["num_devices"]) is int and values["num_devices"] > 0,
+        "num_devices": type(values["num_devices"]) is int and values["num_devices"] >= 0,
         "problem": isinstance(values["problem"], str),
         "transferable": _maps(values["transferable"], (Tensor,)),
         "training": values["training"] is None or _maps(values["training"], (object,)),

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from placekit.errors import InvalidProblemError
-from placekit.learned.checkpoint import Checkpoint, problem_digest, read_checkpoint, write_checkpoint
+from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, problem_digest, read_checkpoint, write_checkpoint
 from placekit.learned.cloning import clone
 from placekit.learned.environment import Environment
 from placekit.learned.journal import Journal
@@ -94,6 +94,8 @@ class LearnedMethod(Method):
     """
 
     params_type: ClassVar[type[TrainingParams]]
+    serves_any_platform: ClassVar[bool] = False
+    """True if a policy is for any number of devices."""
     loop: ClassVar[Callable[..., StopReason]] = staticmethod(reinforce)
 
     def __init__(self, params: TrainingParams | None = None, session: Session | None = None) -> None:
@@ -230,7 +232,7 @@ class LearnedMethod(Method):
                 Checkpoint(
                     method=self.name,
                     params={field.name: getattr(self.params, field.name) for field in fields(self.params)},
-                    num_devices=training.environment.num_devices,
+                    num_devices=ANY_DEVICES if self.serves_any_platform else training.environment.num_devices,
                     problem=problem_digest(training.environment.problem),
                     transferable=training.learner.transferable(),
                     training=training.state() | {_REWARD: _reward_name(self.session)},
@@ -283,7 +285,7 @@ def apply_weights(learner: Learner, checkpoint: Checkpoint, method: str, problem
     """
     if checkpoint.method != method:
         raise InvalidProblemError(f"the policy is of method {checkpoint.method!r}, not of {method!r}")
-    if checkpoint.num_devices != problem.platform.num_devices:
+    if checkpoint.num_devices not in (ANY_DEVICES, problem.platform.num_devices):
         raise InvalidProblemError(
             f"the policy chooses among {checkpoint.num_devices} devices; problem {problem.name!r} has "
             f"{problem.platform.num_devices}"

@@ -1,7 +1,7 @@
 """A trained policy as a method: ``placekit solve --method policy:policy.pt``.
 
-``policy:pretrained`` is the policy that comes with placekit: GDP for one CPU and one accelerator, in this order,
-trained for serial latency on generated models (``python -m placekit.learned.pretrain``).
+``policy:pretrained`` is the policy that comes with placekit, for any objective and platform: trained by imitation on
+generated problems (:mod:`placekit.learned.imitation`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Self
 import torch
 
 from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
-from placekit.learned.checkpoint import Checkpoint, read_checkpoint
+from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, read_checkpoint
 from placekit.learned.environment import Environment
 from placekit.learned.method import LearnedMethod, apply_weights, offer_decoded, seeded_learner
 from placekit.learned.threads import one_thread
@@ -32,7 +32,7 @@ MAX_PARAM = 1_000_000
 """Parameters of a policy file beyond this are no parameters of a training that ever ran."""
 _MOST_LAYERS = 64
 
-PRETRAINED = Path(__file__).parent / "pretrained" / "gdp.pt"
+PRETRAINED = Path(__file__).parent / "pretrained" / "imitation.pt"
 """The policy that comes with placekit."""
 
 
@@ -86,9 +86,9 @@ class TrainedPolicy(Method):
         return cls(path, read_params(PolicyParams, cls.name, params))
 
     def supports(self, problem: Problem) -> str | None:
-        """Return None if the policy chooses among as many devices as the problem has."""
+        """Return None if the policy chooses among as many devices as the problem has, or among any number."""
         expected, found = self.checkpoint.num_devices, problem.platform.num_devices
-        if expected != found:
+        if expected not in (ANY_DEVICES, found):
             return f"the policy chooses among {expected} devices, the problem has {found}"
         return self.method.supports(problem)
 

@@ -207,6 +207,13 @@ _OWN = {
         ("torch",),
         "learned",
     ),
+    "imitation": MethodEntry(
+        "placekit.learned.imitation.method:Imitation",
+        "learned",
+        "best of what a policy met while it learned",
+        ("torch",),
+        "learned",
+    ),
     "policy-free": MethodEntry(
         "placekit.learned.policy_free:PolicyFree",
         "baseline",

@@ -11,6 +11,8 @@ from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from placekit.benchmarks.report.formats import NOTHING, count, percent, seconds
 from placekit.benchmarks.report.groups import Group, labels_of, objectives_of
 from placekit.benchmarks.report.plot_growth import QUANTITIES, growth_of
@@ -119,6 +121,32 @@ def spread(source: Source) -> Titled:
         lines.sort(key=lambda line: line[0])
         heads = ("method", "problems", "median", "worst", "no placement", "proven", "median time", "limit")
         yield f"{objective}: {len(groups)} problems", Table(heads, tuple(cells for _, cells in lines))
+
+
+def excess(source: Source) -> Titled:
+    """Mean and 95th percentile above bound and best known, over problems and seeds; how often a method is best."""
+    for objective, members in objectives_of(source.groups).items():
+        groups = [group for group in members if group.bound_s and group.best_s]
+        lines = []
+        for label in _shown(source, groups):
+            mine = [group for group in groups if label in group.rows]
+            found = [(value, group) for group in mine for value in group.objectives_s(label) if value < float("inf")]
+            above = [100 * (value / group.bound_s - 1) for value, group in found if group.bound_s]
+            over = [100 * (value / group.best_s - 1) for value, group in found if group.best_s]
+            best = [value <= group.best_s * (1 + 1e-9) for value, group in found if group.best_s]
+            lines.append(
+                (
+                    label,
+                    f"{len(mine)}",
+                    _above_zero(above),
+                    f"{np.quantile(above, 0.95):.1f}" if above else NOTHING,
+                    _above_zero(over),
+                    f"{np.quantile(over, 0.95):.1f}" if over else NOTHING,
+                    f"{100 * fmean(best):.0f}" if best else NOTHING,
+                )
+            )
+        heads = ("method", "problems", "above bound", "95th", "above best", "95th", "% best")
+        yield f"{objective}: {len(groups)} problems", Table(heads, tuple(lines))
 
 
 def warm(source: Source) -> Titled:
@@ -316,6 +344,7 @@ TABLES: Mapping[str, Callable[[Source], Titled]] = MappingProxyType(
         "gaps": gaps,
         "instances": instances,
         "spread": spread,
+        "excess": excess,
         "warm": warm,
         "growth": growth,
         "cost": cost,
@@ -333,6 +362,11 @@ def _shown(source: Source, groups: Iterable[Group]) -> list[str]:
     groups = list(groups)
     rows = {label: group.rows[label][0] for group in groups for label in group.rows}
     return [label for label in labels_of(groups) if source.shows(rows[label])]
+
+
+def _above_zero(percents: Sequence[float]) -> str:
+    """Return the mean of percents and its interval."""
+    return _above([1 + each / 100 for each in percents], 1.0)
 
 
 def _above(objectives_s: Sequence[float], bound_s: float) -> str:

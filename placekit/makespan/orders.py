@@ -22,7 +22,7 @@ from placekit.compiled import judge_kernel
 from placekit.makespan.instance import MakespanInstance, instance_of
 from placekit.makespan.kernels import BY_PRIORITY, FIFO, dispatch
 from placekit.makespan.ranks import mean_upward_rank
-from placekit.makespan.simulate import simulate, simulate_fifo
+from placekit.makespan.simulate import Timeline, simulate, simulate_fifo
 from placekit.placement import Placement
 
 if TYPE_CHECKING:
@@ -134,6 +134,11 @@ class BestOrder:
         makespan = np.empty(len(rows))
         best_order_batch(self._instance, rows, self._priority, self._rule, self._objective.contention, makespan)
         return makespan
+
+    def timeline(self, device_of_op: NDArray[np.int64], priority: NDArray[np.float64]) -> Timeline:
+        """Run a placement ``[num_ops]`` in an order of somebody else's: ready ops of smallest `priority` first."""
+        device = np.array(device_of_op, dtype=np.int64)
+        return simulate(self._instance, device, priority, has_contention=self._objective.contention)
 
     def placement(self, device_of_op: NDArray[np.int64]) -> Placement:
         """Return the placement with its better order: without steps where that is the objective's own."""

@@ -86,6 +86,47 @@ def test_rewards_that_cannot_be_are_refused(call: Call, diamond_file: Path, argu
 def test_learn_can_begin_with_the_shipped_policy(call: Call, model_file: Path, two_cpus: Path) -> None:
     """By its name; without an episode it is only applied."""
     arguments = ("--platform", two_cpus, "--costs", "analytic", "--objective", "serial-latency", "--bound", "0")
-    done = call("learn", model_file, *arguments, "-m", "gdp", "--policy", "pretrained", "--episodes", "0", "--json")
+    done = call("learn", model_file, *arguments, "--policy", "pretrained", "--episodes", "0", "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["info"]["updates"] == 0
+    told = json.loads(done.stdout)
+    assert (told["method"], told["info"]["updates"]) == ("imitation", 0)
+
+
+def test_a_data_set_is_made_and_a_policy_trained_on_it(call: Call, diamond_file: Path, tmp_path: Path) -> None:
+    """Two commands; what is there is not made again, training goes on, and the policy is a method."""
+    make = ("learn", "--generate", "data", "--problems", "20", "--max-ops", "40", "--label-time", "0.3", "--json")
+    done = call(*make)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["shards"] == 1
+    shard = next((tmp_path / "data").glob("shard-*.jsonl.gz"))
+    written = shard.stat().st_mtime_ns
+    assert call(*make).returncode == 0
+    assert shard.stat().st_mtime_ns == written
+    train = ("learn", "--train", "data", "-o", "p.pt", "--device", "cpu", "--param", "hidden=8", "--log-dir", "log")
+    done = call(*train, "--episodes", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["steps"] == 2
+    done = call(*train, "--episodes", "3", "--resume", "p.pt", "--json")
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "log" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["update"] for line in lines] == [1, 2, 3]
+    done = call("solve", diamond_file, "--method", "policy:p.pt", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["objective"] is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "learn takes one of a model, --generate and --train; got none of them"),
+        (["--generate", "a", "--train", "b"], "got --generate and --train"),
+        (["--train", "nowhere"], "nowhere/dataset.json"),
+        (["--generate", "a", "--label-time", "0"], "time of a label is 0.0 s; it must be > 0"),
+        (["--generate", "a", "--split", "both"], "no split 'both'; splits are train, test"),
+    ],
+)
+def test_data_sets_that_cannot_be_are_refused(call: Call, arguments: list[str], message: str) -> None:
+    """With the reason, in one line."""
+    done = call("learn", *arguments)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())

@@ -1,0 +1,193 @@
+"""Method ``imitation``: the policy for any platform, applied, or trained on by policy gradient on one problem.
+
+``policy:pretrained`` applies the policy that comes with placekit; ``imitation:pretrained`` goes on training it on the
+problem at hand. From random weights it has little to say: that is what :mod:`placekit.learned.imitation.train` is for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from placekit.learned.advantages import batch_advantages
+from placekit.learned.environment import Environment
+from placekit.learned.group_graph import wanted_actions
+from placekit.learned.imitation.decoding import TRUSTS, Decoder
+from placekit.learned.imitation.inputs import collate, inputs_of
+from placekit.learned.imitation.network import Scores, StateNetwork
+from placekit.learned.imitation.order import ExpectedOrder
+from placekit.learned.method import LearnedMethod
+from placekit.learned.training import Rollout, TrainingParams, permitted
+from placekit.makespan.orders import BestOrder
+
+if TYPE_CHECKING:
+    from placekit.problem import Problem
+
+__all__ = ["Imitation", "ImitationLearner", "ImitationMethodParams"]
+
+
+@dataclass(frozen=True)
+class ImitationMethodParams(TrainingParams):
+    """Parameters of `Imitation`.
+
+    Parameters
+    ----------
+    hidden, rounds
+        Width of a state, and rounds of messages.
+    samples
+        Placements per update.
+    deviations
+        With a warm start: about how many groups of a sample leave its devices before anything is learned.
+    blind
+        True to decode without the network: every device as likely as any other, ops in the order of HEFT's ranks. A
+        control that tells what the network adds to the decoding.
+    """
+
+    updates: int = 200
+    patience: int = 60
+    learning_rate: float = 3e-4
+    hidden: int = 32
+    rounds: int = 12
+    samples: int = 32
+    deviations: float = 20.0
+    blind: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("hidden", "rounds", least=1)
+        self.require("samples", least=2)
+        self.require("deviations", least=0)
+
+
+class ImitationLearner:
+    """One problem, one policy. Implements `placekit.learned.training.Learner`.
+
+    Parameters
+    ----------
+    environment
+        What to place; its groups are the decisions.
+    params
+        Parameters.
+    """
+
+    def __init__(self, environment: Environment, params: ImitationMethodParams) -> None:
+        problem: Problem = environment.problem
+        self.environment, self.params = environment, params
+        self.policy = StateNetwork(params.hidden)
+        self._inputs = inputs_of(problem)
+        self._batch = collate([self._inputs])
+        self._decoder = Decoder(problem, self._inputs)
+        self._mask = torch.from_numpy(environment.mask)
+        self._groups = torch.from_numpy(environment.group_of_op)
+        self._size = torch.bincount(self._groups)[:, None]
+        self._first_op = np.unique(environment.group_of_op, return_index=True)[1]
+        self._preferred = torch.full((len(self._mask),), -1)
+        self._kept: tuple[Tensor, Tensor] | None = None  # what the network says while its weights stay
+
+    def _scores(self) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities ``[groups, devices]``, and expected starts ``[num_ops]``."""
+        if torch.is_grad_enabled():
+            self._kept = None
+            return self._forward()
+        if self._kept is None:
+            self._kept = self._forward()
+        return self._kept
+
+    def _forward(self) -> tuple[Tensor, Tensor]:
+        shape = self._inputs.num_ops, self._inputs.num_devices
+        if self.params.blind:
+            uniform = torch.from_numpy(Decoder.uniform(self._inputs.allowed.reshape(shape))).float()
+            scores = Scores(uniform.flatten(), torch.from_numpy(self._decoder.heft_order()).float())
+        else:
+            scores = self.policy(self._batch, self.params.rounds)
+        finite = torch.where(self._batch.allowed, scores.log_probs, torch.zeros_like(scores.log_probs)).reshape(shape)
+        logits = torch.zeros(len(self._mask), shape[1]).index_add(0, self._groups, finite) / self._size
+        if (self._preferred >= 0).all():
+            logits = logits + self._bias * torch.nn.functional.one_hot(self._preferred, shape[1])
+        return torch.log_softmax(logits.masked_fill(~self._mask, -torch.inf), dim=1), scores.start
+
+    @property
+    def _bias(self) -> float:
+        num_others = len(self._mask) * (self._mask.shape[1] - 1)
+        return math.log(max(num_others / self.params.deviations, 1.0)) if self.params.deviations else 0.0
+
+    def _settle_order(self, start: Tensor) -> None:
+        """Let placements be scored in the expected order as well; once, so that equal placements score alike."""
+        reward = self.environment.reward
+        if isinstance(reward, BestOrder):
+            self.environment.reward = ExpectedOrder(self.environment.problem, reward, start.detach().double().numpy())
+
+    def rollout(self, generator: torch.Generator) -> Rollout:
+        """Sample `samples` placements; a decision per group of each."""
+        log_probs, start = self._scores()
+        self._settle_order(start)
+        count = self.params.samples
+        actions = torch.multinomial(log_probs.detach().exp(), count, replacement=True, generator=generator)
+        row = torch.arange(count).repeat_interleave(len(self._mask))
+        chosen = log_probs.gather(1, actions).T.reshape(-1)
+        surprise = torch.where(self._mask, log_probs, torch.zeros_like(log_probs))
+        entropy = -(log_probs.exp() * surprise).sum(dim=1).repeat(count)
+        return Rollout(self.environment.expand(actions.T.numpy()), row, chosen, entropy)
+
+    def advantages(self, rollout: Rollout, costs: Tensor) -> Tensor:
+        """``[decisions]`` the advantage of the placement that each belongs to, shared out among its decisions."""
+        return batch_advantages(costs)[rollout.row] / len(self._mask)
+
+    def decode(self) -> NDArray[np.int64]:
+        """``[count, num_ops]`` the likeliest devices, and placements op by op for every trust."""
+        with torch.no_grad():
+            log_probs, start = self._scores()
+        self._settle_order(start)
+        of_op = log_probs[self._groups].double().numpy()
+        orders = self._decoder.orders(start.double().numpy())
+        rows = [self._decoder.place(of_op, order, trust) for order in orders for trust in TRUSTS]
+        if not self.params.blind:
+            likeliest = self.environment.expand(log_probs.argmax(dim=1).numpy()[None])
+            rows.append(self._decoder.repaired(likeliest)[0])
+        single = self.environment.expand(self.environment.homogeneous)
+        return np.concatenate([np.stack(rows), single])
+
+    def prefer(self, placement: NDArray[np.int64]) -> None:
+        """Begin near `placement`: its devices become more probable, unless they are cloned."""
+        if not self.params.clone:
+            self._preferred = wanted_actions(self.environment, placement)
+            self._kept = None
+
+    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:  # noqa: ARG002
+        """``[decisions]`` log-probability of every group's device, where it may go there."""
+        devices = torch.from_numpy(placements[:, self._first_op].T.copy())
+        return permitted(self._scores()[0].gather(1, devices))
+
+    def transferable(self) -> dict[str, Tensor]:
+        """Return every weight: nothing in the network belongs to one graph or platform."""
+        return dict(self.policy.state_dict())
+
+    def memory(self) -> dict[str, Tensor]:
+        """Return the preferred devices, and the order that placements are scored in."""
+        reward = self.environment.reward
+        order = {"start": torch.from_numpy(reward.start)} if isinstance(reward, ExpectedOrder) else {}
+        return {"preferred": self._preferred} | order
+
+    def remember(self, memory: dict[str, Tensor]) -> None:
+        """Take back what `memory` returned."""
+        self._preferred, self._kept = memory["preferred"], None
+        if "start" in memory:
+            self._settle_order(memory["start"])
+
+
+class Imitation(LearnedMethod):
+    """The policy for any platform as a method; see the module docstring."""
+
+    name = "imitation"
+    params_type = ImitationMethodParams
+    serves_any_platform: ClassVar[bool] = True
+
+    def make_learner(self, environment: Environment) -> ImitationLearner:
+        """Return a fresh learner."""
+        return ImitationLearner(environment, cast("ImitationMethodParams", self.params))
