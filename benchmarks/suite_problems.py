@@ -212,7 +212,7 @@ def _drawn(params: dict[str, Any], number: int, objective: Objective | None, con
     """Return a random problem; the seed of the model is its number, and the objective takes the place of its own."""
     from placekit.benchmarks.drawn_problems import draw_problem
 
-    values = {"split": "test", "seed": 0} | params
+    values: dict[str, Any] = {"split": "test", "seed": 0} | params
     name = None if objective is None else objective.name
     drawn = draw_problem(values.pop("split"), values.pop("seed"), number, objective=name, **values)
     chosen = drawn if objective is None else drawn.replace(objective=objective)

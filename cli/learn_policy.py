@@ -112,9 +112,10 @@ def train(
     check_writable(output)
     chosen = read_params(ImitationParams, "training", params)
     chosen = chosen if steps is None else replace(chosen, steps=steps)
+    resumed_at = None if resume is None else steps_done(resume)
     begun, last = perf_counter(), {"step": 0.0}
     with ExitStack() as stack:
-        journal = None if log_dir is None else stack.enter_context(Journal(log_dir, resume and steps_done(resume)))
+        journal = None if log_dir is None else stack.enter_context(Journal(log_dir, resumed_at))
 
         def take(metrics: Metrics) -> None:
             last.update(metrics.values, step=float(metrics.update))

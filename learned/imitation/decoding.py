@@ -124,7 +124,8 @@ class Decoder:
         return self._repaired(device)
 
     def _arrival(self, tensor: int, home: int) -> NDArray[np.float64]:
-        return self._transfer[tensor, home] + self._transfer[tensor]
+        seconds: NDArray[np.float64] = self._transfer[tensor, home] + self._transfer[tensor]
+        return seconds
 
     def _writes(self, op: int) -> list[int]:
         instance = self._instance

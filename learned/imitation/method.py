@@ -22,6 +22,7 @@ from placekit.learned.imitation.decoding import TRUSTS, Decoder
 from placekit.learned.imitation.inputs import collate, inputs_of
 from placekit.learned.imitation.network import Scores, StateNetwork
 from placekit.learned.imitation.order import ExpectedOrder
+from placekit.learned.imitation.refinement import Refinement
 from placekit.learned.method import LearnedMethod
 from placekit.learned.training import Rollout, TrainingParams, permitted
 from placekit.makespan.orders import BestOrder
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from placekit.problem import Problem
 
 __all__ = ["Imitation", "ImitationLearner", "ImitationMethodParams"]
+
+_REFINED = 3
+"""Decoded placements that are refined: the best ones."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,7 @@ class ImitationLearner:
         self._inputs = inputs_of(problem)
         self._batch = collate([self._inputs])
         self._decoder = Decoder(problem, self._inputs)
+        self._refinement = Refinement(problem, self._inputs)
         self._mask = torch.from_numpy(environment.mask)
         self._groups = torch.from_numpy(environment.group_of_op)
         self._size = torch.bincount(self._groups)[:, None]
@@ -140,7 +145,7 @@ class ImitationLearner:
         return batch_advantages(costs)[rollout.row] / len(self._mask)
 
     def decode(self) -> NDArray[np.int64]:
-        """``[count, num_ops]`` the likeliest devices, and placements op by op for every trust."""
+        """``[count, num_ops]`` the likeliest devices, placements op by op for every trust, the best of them refined."""
         with torch.no_grad():
             log_probs, start = self._scores()
         self._settle_order(start)
@@ -150,8 +155,12 @@ class ImitationLearner:
         if not self.params.blind:
             likeliest = self.environment.expand(log_probs.argmax(dim=1).numpy()[None])
             rows.append(self._decoder.repaired(likeliest)[0])
-        single = self.environment.expand(self.environment.homogeneous)
-        return np.concatenate([np.stack(rows), single])
+        rows += list(self.environment.expand(self.environment.homogeneous))
+        if self._refinement.applies:
+            costs = self.environment.costs(np.stack(rows))
+            best = [rows[at] for at in np.argsort(costs, kind="stable")[:_REFINED].tolist()]
+            rows += [self._refinement.refined(row, of_op) for row in best]
+        return np.stack(rows)
 
     def prefer(self, placement: NDArray[np.int64]) -> None:
         """Begin near `placement`: its devices become more probable, unless they are cloned."""

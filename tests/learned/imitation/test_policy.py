@@ -20,6 +20,7 @@ from placekit.learned.imitation.inputs import collate, inputs_of
 from placekit.learned.imitation.losses import relaxed_objective
 from placekit.learned.imitation.network import StateNetwork
 from placekit.learned.imitation.order import ExpectedOrder
+from placekit.learned.imitation.refinement import Refinement
 from placekit.learned.imitation.targets import canonical, collate_targets, example_of
 from placekit.learned.imitation.train import ImitationParams, steps_done, train
 from placekit.learned.policy import PRETRAINED
@@ -245,3 +246,20 @@ def test_a_makespan_is_that_of_the_best_of_three_orders() -> None:
         others.timeline(found.device_of_op, found.step_of_op.astype(np.float64)).makespan_s,
     )
     assert pk.evaluate(problem, order.placement(found.device_of_op)).objective == pytest.approx(value)
+
+
+@pytest.mark.parametrize("objective", ["serial-latency", "throughput"])
+def test_refinement_never_makes_a_placement_worse(objective: str) -> None:
+    """Without a word of the policy: the sum of the loads falls, or their norm does; memory and masks hold."""
+    for number in range(4):
+        problem = draw_problem("train", 3, number, max_ops=60, objective=objective)
+        inputs = inputs_of(problem)
+        known = np.zeros((inputs.num_ops, inputs.num_devices))
+        start = pk.solve(problem, "greedy").placement
+        assert start is not None
+        refined = Refinement(problem, inputs, trust=0.0).refined(start.device_of_op, known)
+        scores = [problem.objective.score(problem, each).load_s for each in (start.device_of_op, refined)]
+        power = 1 if objective == "serial-latency" else 8
+        before, after = (((each / scores[0].max()) ** power).sum() for each in scores)
+        assert after <= before * (1 + 1e-5)
+        assert pk.evaluate(problem, pk.Placement.of(problem, refined)).is_feasible
