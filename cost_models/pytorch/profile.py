@@ -1,11 +1,15 @@
-"""Seconds of every op of a PyTorch program on one device, each distinct op run by itself.
+"""Seconds of every op of a PyTorch program on one device, each distinct op measured once.
 
-1. The whole program runs once on seeded inputs, so that every call has arguments that make sense, and calls that are
-   the same are known: same operator, same numbers, tensors of the same types, shapes and strides.
-2. It runs again; where a call of a new kind comes, it is repeated: warm-up, then the median of the repetitions. Calls
-   that read weights take those of all layers in turn, because a layer finds its weights in memory and not in a cache.
-3. The whole module is timed, and the times of the ops are scaled to add up to it. What the scale was stands in the
-   meta data, with the sum before.
+1. The whole program runs on seeded inputs, so that every call has arguments that make sense, and calls that are the
+   same are known: same operator, same numbers, tensors of the same types, shapes and strides.
+2. On the CPU it runs again, call by call, as often as there are repetitions: caches and memory are as in the whole
+   model, and the time of a distinct op is the median over the runs of the mean over its calls. On other devices, which
+   work behind the caller's back, every distinct op is repeated by itself: warm-up, then the median. Calls that read
+   weights take those of all layers in turn there, because a layer finds its weights in memory and not in a cache.
+3. The whole module is timed, on the CPU in turns with the runs of 2., and the times of the ops are scaled to add up to
+   it. What the scale was stands in the meta data, with the sum before.
+
+The time of a call on the CPU includes freeing what is used for the last time there, as the module does it.
 
 On CUDA repetitions are timed by events on the stream, elsewhere by the clock after the device has been waited for.
 """
@@ -84,27 +88,38 @@ def profile_ops(
         inputs = [each.to(device) for each in random_inputs(lowered.program, seed)]
         walk = _Walk(lowered, module, device)
         walk.run(inputs, walk.note)
-        done = 0
+        whole: list[float] = []
 
         def measure(call: _Call) -> None:
-            nonlocal done
-            if call.key in walk.measured or call.key not in walk.calls_of:
-                return
-            walk.measured[call.key] = walk.measure(call, repetitions)
-            done += 1
-            if progress is not None:
-                progress(done, len(walk.calls_of) + 1, call.module)
+            if call.key not in walk.measured:
+                walk.measured[call.key] = walk.measure(call, repetitions)
+                _report(progress, len(walk.measured), len(walk.calls_of) + 1, call.module)
 
-        walk.run(inputs, measure)
-        whole = np.zeros(0)
-        if walk.is_supported:
-            try:
-                # forward itself: calling a module of torch.fx prints its code when it fails
-                whole = time_calls([lambda: module.forward(*inputs)], repetitions, device)
-            except _FAILURES as error:
-                raise ProfileError(f"model {source.name!r} cannot be run again and again: {_first(error)}") from error
+        try:
+            # forward itself: calling a module of torch.fx prints its code when it fails
+            if _runs_in_context(device):
+                for done in range(repetitions):  # in turns, so that what the machine does meanwhile hits both alike
+                    walk.time(inputs)
+                    whole.append(_host_seconds([lambda: module.forward(*inputs)], synchronised(device), device))
+                    _report(progress, done + 1, repetitions, "runs")
+            else:
+                walk.run(inputs, measure)
+                if walk.is_supported:
+                    whole = time_calls([lambda: module.forward(*inputs)], repetitions, device).tolist()
+        except _FAILURES as error:
+            raise ProfileError(f"model {source.name!r} cannot be run again and again: {_first(error)}") from error
         call_s = _call_s(source, device)
-    return _profile(lowered, walk, whole, call_s)
+    return _profile(lowered, walk, np.array(whole), call_s)
+
+
+def _runs_in_context(device: str) -> bool:
+    """Return whether a call is done when it returns, so that calls can be timed inside the whole program."""
+    return device == "cpu"
+
+
+def _report(progress: Progress | None, done: int, total: int, label: str) -> None:
+    if progress is not None:
+        progress(done, total, label)
 
 
 def time_calls(calls: Sequence[Callable[[], Any]], repetitions: int, device: str = "cpu") -> NDArray[np.float64]:
@@ -209,13 +224,25 @@ class _Walk:
         self.calls_of: dict[str, list[Any]] = {}  # by key: the nodes of the calls that are the same
         self.ops_of: dict[str, list[int]] = {}
         self.measured: dict[str, NDArray[np.float64] | None] = {}  # None: not supported
+        self._key_of: dict[Any, str] = {}
+        self._seconds: dict[str, list[float]] | None = None  # by key: of one run, while it is timed
 
     @property
     def is_supported(self) -> bool:
         """Whether the device has all ops."""
         return all(each is not None for each in self.measured.values())
 
-    def run(self, inputs: Sequence[Any], before: Callable[[_Call], None]) -> None:
+    def time(self, inputs: Sequence[Any]) -> None:
+        """Run the module once more, and take the time of every call of an op."""
+        self._seconds = {}
+        self.run(inputs)
+        for key, seconds in self._seconds.items():
+            known = self.measured.get(key)
+            mean = np.array([np.mean(seconds)])
+            self.measured[key] = mean if known is None else np.append(known, mean)
+        self._seconds = None
+
+    def run(self, inputs: Sequence[Any], before: Callable[[_Call], None] | None = None) -> None:
         """Run the module; `before` is told of every call that is one of an op."""
         values: dict[Any, Any] = {}
         given = iter(inputs)
@@ -229,14 +256,20 @@ class _Walk:
                 args = map_arg(node.args, values.__getitem__)
                 kwargs = map_arg(node.kwargs, values.__getitem__)
                 index = node.meta.get(NODE)
-                if index in self._op_of_node:
+                if before is not None and index in self._op_of_node:
                     before(self._call(node, index, args, kwargs))
+                last = self._last_use.get(node, ())
+                start = time.perf_counter()
                 values[node] = self._make(node, args, kwargs)
-            for each in self._last_use.get(node, ()):
-                values.pop(each, None)
+                del args, kwargs
+                for each in last:
+                    del values[each]
+                if self._seconds is not None and node in self._key_of:
+                    self._seconds.setdefault(self._key_of[node], []).append(time.perf_counter() - start)
 
     def note(self, call: _Call) -> None:
         """Take note of a call, so that those that are the same are known."""
+        self._key_of[call.node] = call.key
         self.calls_of.setdefault(call.key, []).append(call.node)
         self.ops_of.setdefault(call.key, []).append(self._op_of_node[call.index])
 

@@ -26,7 +26,12 @@ def test_summary_and_tables_have_a_line_per_part() -> None:
     def row(part: str, error: str | None = None, **told: Any) -> dict[str, Any]:
         return {"part": part, "model": "m", "case_s": 1.0, "error": error, "noisy": False, **told}
 
-    ratio: dict[str, Any] = {"over_other_iqr": 0.01, "prediction_error": 0.1, "other": "single CPU[0]", "status": "optimal"}
+    ratio: dict[str, Any] = {
+        "over_other_iqr": 0.01,
+        "prediction_error": 0.1,
+        "other": "single CPU[0]",
+        "status": "optimal",
+    }
     rows = [
         row("sums", sum_error=0.05, sum_of_op_times_s=0.021, model_latency_s=0.02, num_distinct_ops=7),
         row("sums", sum_error=-0.2, sum_of_op_times_s=0.016, model_latency_s=0.02, num_distinct_ops=7),

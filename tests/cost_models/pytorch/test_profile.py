@@ -58,13 +58,17 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_every_distinct_op_is_measured_once(source: TorchSource, calls: list[int]) -> None:
-    """Equal layers share a measurement, with the weights of both in turn; then come the module and an empty one."""
+@pytest.mark.parametrize("in_context", [True, False])
+def test_every_distinct_op_is_measured_once(
+    source: TorchSource, calls: list[int], in_context: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal layers share a measurement; by itself, as on accelerators, an op takes the weights of both in turn."""
+    monkeypatch.setattr(profile, "_runs_in_context", lambda _: in_context)
     costs = QUICK.cost_table(source, core_groups(1))
-    assert calls == [2, 1, 1, 1, 1]  # linear, relu, large linear; whole, empty
+    assert calls == [1] if in_context else [2, 1, 1, 1, 1]  # linear, relu, large linear; whole; an empty module
     time_s = dict(zip(source.graph.op_names, costs.op_time_s[:, 0].tolist(), strict=True))
     assert time_s["small.0.linear"] == time_s["small.1.linear"] > 0
-    assert time_s["large.linear"] > 1.5 * time_s["small.0.linear"]
+    assert time_s["large.linear"] not in (0, time_s["small.0.linear"])
     assert time_s["x"] == time_s["output"] == 0
 
 
@@ -96,8 +100,9 @@ def test_measurements_are_kept_by_content(source: TorchSource, calls: list[int],
 
 
 def test_state_is_measured_on_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Repetitions of what changes a buffer leave the program's numbers alone."""
+    """Repetitions of what changes a buffer, by itself, leave the program's numbers alone."""
     monkeypatch.setattr(profile, "_LEAST_BATCH_S", 0.0)
+    monkeypatch.setattr(profile, "_runs_in_context", lambda _: False)
 
     class Counting(nn.Module):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
