@@ -22,6 +22,7 @@ Mirhoseini et al., "Device placement optimization with reinforcement learning", 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -85,7 +86,12 @@ class RnnNetwork(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(
-        self, graph: GroupGraph, preference: Tensor, samples: int, generator: torch.Generator | None
+        self,
+        graph: GroupGraph,
+        preference: Tensor,
+        samples: int,
+        generator: torch.Generator | None,
+        check_stop: Callable[[], None] = lambda: None,
     ) -> Decision:
         """Sample groups and devices, or take the most probable ones.
 
@@ -99,12 +105,14 @@ class RnnNetwork(nn.Module):
             ``B``.
         generator
             Source of randomness; None for the most probable groups and devices.
+        check_stop
+            Called between two groups; what it raises ends the placement.
         """
         logits = self.grouper(graph.features) + self._prior(graph)
         log_probs = torch.log_softmax(logits, dim=1)
         group = _pick(log_probs.expand(samples, -1, -1), generator)
         member = nn.functional.one_hot(group, self.num_groups).to(logits.dtype)  # [B, N, K]
-        device, device_log_probs = self._place(graph, member, group, preference, generator)
+        device, device_log_probs = self._place(graph, member, group, preference, generator, check_stop)
         return Decision(group, device, log_probs.expand(samples, -1, -1), device_log_probs)
 
     def _prior(self, graph: GroupGraph) -> Tensor:
@@ -126,7 +134,13 @@ class RnnNetwork(nn.Module):
         return torch.cat([mean, size / graph.num_groups, *rows], dim=2)
 
     def _place(
-        self, graph: GroupGraph, member: Tensor, group: Tensor, preference: Tensor, generator: torch.Generator | None
+        self,
+        graph: GroupGraph,
+        member: Tensor,
+        group: Tensor,
+        preference: Tensor,
+        generator: torch.Generator | None,
+        check_stop: Callable[[], None],
     ) -> tuple[Tensor, Tensor]:
         """Return devices ``[B, K]`` and the log-probabilities ``[B, K, D]`` they come from."""
         size = member.sum(dim=1)[..., None]
@@ -139,6 +153,8 @@ class RnnNetwork(nn.Module):
         said = self.device_embedding.weight[-1].expand(len(group), -1)
         devices, log_probs = [], []
         for k in range(self.num_groups):
+            if k:
+                check_stop()
             h, c = self.writer(said, (h, c))
             attention = torch.softmax(self.energy(torch.tanh(self.query(h)[:, None] + key)), dim=1)  # [B, K, 1]
             context = (attention * memory).sum(dim=1)
