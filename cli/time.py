@@ -24,7 +24,6 @@ from placekit.cli.options import (
 )
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.task import cost_table, read_placed, read_source
-from placekit.pytorch.source import TorchSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -85,6 +84,7 @@ def time(
     from placekit.cost_models.openvino.timing_contenders import executor_named
     from placekit.cost_models.pytorch.runners import require_torch_executor
     from placekit.io.atomic import write_json
+    from placekit.pytorch.source import TorchSource
 
     how = executor_named(executor)
     if trace is not None:
@@ -144,6 +144,8 @@ def _checked(
     OutputMismatchError
         They compute something else.
     """
+    from placekit.pytorch.source import TorchSource
+
     if isinstance(source, TorchSource):
         from placekit.cost_models.pytorch.check import require_equal_torch_outputs
         from placekit.cost_models.pytorch.stages import plan_torch_stages

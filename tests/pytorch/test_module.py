@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from placekit.errors import InvalidFileError, UnsupportedProblemError
+from placekit.errors import InvalidFileError, SolverUnavailableError, UnsupportedProblemError
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.module import find_operator
 from placekit.pytorch.program import TorchNode
@@ -137,6 +139,37 @@ def test_operators_that_are_not_run(target: str, says: str) -> None:
     """By name: whatever is no operator of torch, and those that reach for files."""
     with pytest.raises(UnsupportedProblemError, match=says):
         find_operator(TorchNode("n", target, "layer", {}, ()))
+
+
+def test_running_needs_torch_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is read without it; the line to install it is told when the program has to run."""
+    _, _, (_, source) = saved("perceptron", tmp_path)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert read_pt2(source.path).graph == source.graph
+    with pytest.raises(SolverUnavailableError, match=r"needs torch: pip install 'placekit\[torch\]'"):
+        source.builder()
+
+
+def test_weights_that_are_pickled_or_compressed_are_not_opened(tmp_path: Path) -> None:
+    """Neither is a weight that is shorter than it says."""
+    _, _, (_, source) = saved("perceptron", tmp_path)
+
+    def changed(name: str, old: bytes) -> bytes:
+        return old.replace(b'"use_pickle": false', b'"use_pickle": true') if "weights_config" in name else old
+
+    for at, (compression, change, says) in enumerate(
+        [
+            (zipfile.ZIP_STORED, changed, "is stored as a pickle, which is not opened"),
+            (zipfile.ZIP_DEFLATED, lambda _, old: old, "is compressed, which torch does not do"),
+            (zipfile.ZIP_STORED, lambda name, old: old[:8] if name.endswith("weight_0") else old, "has 8 bytes"),
+        ]
+    ):
+        path = tmp_path / f"{at}.pt2"
+        with zipfile.ZipFile(source.path) as archive, zipfile.ZipFile(path, "w", compression) as copy:
+            for name in archive.namelist():
+                copy.writestr(name, change(name, archive.read(name)))
+        with pytest.raises(InvalidFileError, match=says):
+            read_pt2(path).builder()
 
 
 def test_numbers_that_depend_on_values_are_refused() -> None:
