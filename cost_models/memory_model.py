@@ -2,8 +2,9 @@
 
 ``"peak"``
     Weights, the live tensors when they are most, and the slots of queues: :mod:`placekit.memory_blocks`. A weight that
-    several ops read counts once per device. A view (Reshape, Squeeze, ...) is the tensor that it shows, which lives on
-    until the view's last reader. A tensor inside a group that the device fuses is never written.
+    several ops read counts once per device. The model's inputs and outputs have slots, too, which their ops hold. A
+    view (Reshape, Squeeze, ...) is the tensor that it shows, which lives on until the view's last reader. A tensor
+    inside a group that the device fuses is never written.
 ``"sum"``
     The weights of every op and all of its outputs, as if nothing were ever freed.
 
@@ -72,9 +73,13 @@ def op_memory(
         written = np.where(is_view[graph.tensor_producer], 0.0, graph.tensor_bytes)
         return graph.op_weight_bytes + sum_by(graph.tensor_producer, written, graph.num_ops), None
     shared = () if isinstance(source, OpGraph) else source.shared_weights
-    own = graph.op_weight_bytes.copy()
+    own, slots_bytes = graph.op_weight_bytes.copy(), QUEUE_SLOTS * graph.tensor_bytes
     for num_bytes, ops in shared:
         own[list(ops)] -= num_bytes
+    # what the model reads and writes stands in slots whatever the other devices do
+    types = np.array(graph.op_types)
+    np.add.at(own, graph.tensor_producer, np.where(types[graph.tensor_producer] == "Parameter", 1.0, 0.0) * slots_bytes)
+    np.add.at(own, graph.consumers, (types[graph.consumers] == "Result") * slots_bytes[graph.consumed_tensor])
     blocks = [(num_bytes, True, ops) for num_bytes, ops in shared]
     blocks += [(num_bytes, False, ops) for num_bytes, ops in _live_tensors(graph, op_group)]
     return np.maximum(own, 0.0), MemoryBlocks(

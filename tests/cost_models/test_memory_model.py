@@ -26,7 +26,7 @@ def test_a_view_is_what_it_shows_and_a_fused_tensor_is_nothing() -> None:
         output_bytes=[4, 64, 64, 64, 64, 8, 8],
     )
     own, blocks = op_memory(graph.replace(op_weight_bytes=[0, 7, 0, 0, 0, 0, 0]), np.array([0, 1, 1, 3, 4, 5, 6]))
-    assert own.tolist() == [0, 7, 0, 0, 0, 0, 0]
+    assert own.tolist() == [8, 7, 0, 0, 0, 0, 0]  # two slots of the input
     assert blocks is not None
     found = [
         (size, sorted(blocks.ops[start:end].tolist()))
