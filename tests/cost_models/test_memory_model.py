@@ -56,9 +56,10 @@ def test_a_weight_that_two_ops_read_counts_once_per_device(saved: Callable[..., 
     platform = pk.Platform.of(cpu=2, host="cpu")
     problem = source.problem(platform, Analytic({"cpu": "cpu-core-f32"}).cost_table(source, platform))
     device = np.zeros(graph.num_ops, dtype=np.int64)
-    assert problem.stage_memory.use(device, 2).weights.tolist() == [num_bytes, 0]
+    slots = 2 * 2 * 4 * width  # of the input and the output, two each
+    assert problem.stage_memory.use(device, 2).weights.tolist() == [num_bytes + slots, 0]
     device[readers[1]] = 1
-    assert problem.stage_memory.use(device, 2).weights.tolist() == [num_bytes, num_bytes]
+    assert problem.stage_memory.use(device, 2).weights.tolist() == [num_bytes + slots, num_bytes]
 
 
 def test_only_two_models_are_known() -> None:
