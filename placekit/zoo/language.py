@@ -14,7 +14,7 @@ from torch import nn
 
 from placekit.errors import InvalidProblemError
 
-__all__ = ["bert", "decoder", "gpt2"]
+__all__ = ["Mixture", "bert", "decoder", "gpt2"]
 
 _TILE = 64
 _BIAS_DEVIATION = 0.05
@@ -125,4 +125,64 @@ def decoder(values: Mapping[str, Any]) -> nn.Module:
         "eos_token_id": 1,
         "attn_implementation": values["attention"],
     }
-    return _FirstOutput(_with_biases(LlamaForCausalLM(LlamaConfig(**settings))), use_cache=False)
+    model = LlamaForCausalLM(LlamaConfig(**settings))
+    if values["experts"] > 1:
+        if values["experts_per_token"] > values["experts"]:
+            raise InvalidProblemError(
+                f"zoo model 'decoder': experts_per_token is {values['experts_per_token']}; it must be at most experts, "
+                f"which is {values['experts']}"
+            )
+        for layer in model.model.layers:
+            layer.mlp = Mixture(width, settings["intermediate_size"], values["experts"], values["experts_per_token"])
+    return _FirstOutput(_with_biases(model), use_cache=False)
+
+
+class Mixture(nn.Module):
+    """A feed-forward part of several gated experts, of which every token counts a few.
+
+    Every expert computes every token, and the router weighs what comes out: a graph whose shapes do not depend on data.
+
+    Parameters
+    ----------
+    hidden, feed_forward
+        Size of the hidden state, and width of an expert.
+    experts, experts_per_token
+        How many there are, and how many count.
+
+    References
+    ----------
+    A. Jiang et al., "Mixtral of Experts", 2024, arXiv:2401.04088.
+    """
+
+    def __init__(self, hidden: int, feed_forward: int, experts: int, experts_per_token: int) -> None:
+        super().__init__()
+        self.experts_per_token = experts_per_token
+        self.gate = nn.Linear(hidden, experts, bias=False)
+        self.experts = nn.ModuleList(Expert(hidden, feed_forward) for _ in range(experts))
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=hidden**-0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the weighted sum of the experts of every token; weights of those that count sum to 1."""
+        scores = self.gate(x)
+        best, chosen = scores.topk(self.experts_per_token, dim=-1)
+        shares = torch.zeros_like(scores).scatter(-1, chosen, best.softmax(-1))
+        total = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            total = total + shares[..., number : number + 1] * expert(x)
+        return total
+
+
+class Expert(nn.Module):
+    """A gated feed-forward part (SwiGLU)."""
+
+    def __init__(self, hidden: int, feed_forward: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(hidden, feed_forward, bias=False)
+        self.up_proj = nn.Linear(hidden, feed_forward, bias=False)
+        self.down_proj = nn.Linear(feed_forward, hidden, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the change of the hidden state."""
+        change: torch.Tensor = self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        return change

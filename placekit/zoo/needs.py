@@ -40,7 +40,8 @@ def bytes_to_build(name: str, values: Mapping[str, Any]) -> float:
 def _language(values: Mapping[str, Any]) -> tuple[float, float]:
     width, tokens = float(values["width"]), float(values["batch"]) * values["sequence"]
     feed_forward = float(values["feed_forward"] or 4 * width)
-    weights = values["layers"] * (4 * width**2 + 3 * width * feed_forward) + 2 * values["vocabulary"] * width
+    experts = values.get("experts", 1)
+    weights = values["layers"] * (4 * width**2 + 3 * width * feed_forward * experts) + 2 * values["vocabulary"] * width
     scores = 2.0 * tokens * values["heads"] * values["sequence"]
     return weights, tokens * (values["vocabulary"] + 8 * width + 2 * feed_forward) + scores
 

@@ -228,7 +228,11 @@ _ENTRIES = (
         "Llama-like text decoder (Touvron et al. 2023): RMSNorm, rotary positions, SwiGLU",
         _LANGUAGE("decoder"),
         _language(layers=8, width=512, heads=8, vocabulary=32000, feed_forward=0)
-        | {"kv_heads": ZooParameter(0, "heads of keys and values; 0 for as many as heads", least=0, most=1024)},
+        | {
+            "kv_heads": ZooParameter(0, "heads of keys and values; 0 for as many as heads", least=0, most=1024),
+            "experts": ZooParameter(1, "experts of every feed-forward part", most=256),
+            "experts_per_token": ZooParameter(2, "experts that count for a token, if there are several", most=256),
+        },
         {"input_ids": _TOKENS, "attention_mask": _TOKENS},
         divides=(("heads", "width"),),
     ),

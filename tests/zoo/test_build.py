@@ -101,6 +101,34 @@ def test_rotary_positions_need_heads_of_even_size(tmp_path: Path) -> None:
         build("decoder", tmp_path / "model.xml", width=16, heads=4, kv_heads=3)
 
 
+def test_decoder_of_experts(tiny: Tiny, tmp_path: Path) -> None:
+    """Eight experts of three products in every layer, and a router."""
+    params: dict[str, Any] = dict(tiny("decoder").values)
+    dense = build("decoder", tmp_path / "dense.xml", **params)
+    mixed = build("decoder", tmp_path / "mixed.xml", **params | {"experts": 8})
+    products = [list(model.source.graph.op_types).count("MatMul") for model in (dense, mixed)]
+    assert products[1] - products[0] == params["layers"] * (8 * 3 + 1 - 3)
+    assert np.isfinite(outputs(mixed, 1, batch=1, sequence=params["sequence"])).all()
+    with pytest.raises(InvalidProblemError, match="experts_per_token is 3; it must be at most experts, which is 2"):
+        build("decoder", tmp_path / "m.xml", **params | {"experts": 2, "experts_per_token": 3})
+
+
+def test_experts_that_a_token_does_not_count_add_nothing() -> None:
+    """The mixture is the sum over the best experts of a token, weighted by the softmax of their scores."""
+    import torch
+
+    from placekit.zoo.language import Mixture
+
+    torch.manual_seed(0)
+    mixture, x = Mixture(8, 16, 4, 2), torch.randn(5, 8)
+    for token, made in zip(x, mixture(x), strict=True):
+        best, chosen = mixture.gate(token).topk(2)
+        expected = torch.zeros(8)
+        for share, number in zip(best.softmax(-1), chosen.tolist(), strict=True):
+            expected += share * mixture.experts[number](token)
+        torch.testing.assert_close(made, expected)
+
+
 def test_resnet50_graph_is_that_of_the_hsdag_paper(tmp_path: Path) -> None:
     """With f16 constants the graph has the 396 nodes and 411 edges that the HSDAG paper reports."""
     model = build("resnet50", tmp_path / "m.xml", half=True, width=4, image_size=32, classes=10)
