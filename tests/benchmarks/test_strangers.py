@@ -119,6 +119,7 @@ def test_what_a_suite_must_not_ask_for(tmp_path: Path, old: str, new: str, told:
         make_plan(read_suite(str(tmp_path / "suite.toml")), tmp_path / "results")
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("count", [25, pytest.param(1000, marks=pytest.mark.slow)])
 def test_damaged_rows_are_reported_or_refused_by_name(results: Path, tmp_path: Path, count: int) -> None:
     """Any value in any place, deep nesting, halves of characters, bytes that are none."""

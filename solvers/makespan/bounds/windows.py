@@ -28,7 +28,7 @@ that there is none.
 Notes
 -----
 One head costs O(ancestors + edges between them * devices**2); at most `MAX_ANCESTORS` nearest ancestors are looked at,
-and at most `MAX_LOOKS` of all ops (fewer only weaken the bound), so all heads cost
+and so few that all heads together cost about `MAX_LOOKS` (fewer only weaken the bound):
 O(ops * devices * min(edges, limit) * devices**2), with at most three devices of each group
 (:func:`~placekit.solvers.makespan.schedule.tasks.representatives`).
 
@@ -54,8 +54,8 @@ __all__ = ["MAX_ANCESTORS", "HeadsTails", "Windows", "narrow"]
 
 MAX_ANCESTORS = 400
 """Ancestors of an op that its head looks at, nearest first."""
-MAX_LOOKS = 1_000_000
-"""Ancestors of all ops together, a second: nothing looks at the clock between them."""
+MAX_LOOKS = 40_000_000
+"""Triples of devices at ancestors, of all ops together, a second or two: nothing looks at the clock between them."""
 MAX_ROUNDS = 20
 """Propagation rounds at most; the fixed point is rarely further away."""
 SLACK = 1e-9
@@ -145,7 +145,7 @@ def narrow(tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None
     last = tasks.num_ops - 1  # read backwards, op i becomes op last - i, and receivers send
     against = _Lists.of(last - tasks.receivers, last - tasks.senders, delay.transpose(0, 2, 1), tasks.num_ops)
     tail = np.zeros_like(tasks.time_s)
-    most = min(MAX_ANCESTORS, max(1, MAX_LOOKS // max(1, tasks.num_ops)))
+    most = min(MAX_ANCESTORS, max(1, MAX_LOOKS // max(1, tasks.num_ops * tasks.num_devices**3)))
     for _ in range(MAX_ROUNDS):
         parent = np.arange(tasks.num_classes)
         time_s, label = tasks.time_s, tasks.class_of_op

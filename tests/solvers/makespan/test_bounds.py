@@ -245,7 +245,7 @@ def test_fewer_looks_weaken_the_bound_and_no_more(monkeypatch: pytest.MonkeyPatc
     known_s = pk.solve(problem, "heft").objective
     assert known_s is not None
     found = []
-    for looks in (60, 600, windows.MAX_LOOKS):
+    for looks in (60 * 27, 600 * 27, windows.MAX_LOOKS):
         monkeypatch.setattr(windows, "MAX_LOOKS", looks)
         narrowed = narrow(make_tasks(problem))
         assert narrowed is not None
