@@ -106,8 +106,8 @@ def llm(
 ) -> None:
     """Place a language model by its numbers, without weights or torch, and say what serving it will be like.
 
-    Costs are analytic; a sample is a batch of requests. An empty --memory takes what the data sheet of a named device
-    says.
+    Costs are analytic; a sample is a batch of requests. Named accelerators have the memory of their data sheet unless
+    the platform file or --memory says otherwise.
     """
     from placekit.cli.console import check_writable, print_json, show_parts
     from placekit.cli.files import OutputFiles
