@@ -73,10 +73,10 @@ def op_memory(
         written = np.where(is_view[graph.tensor_producer], 0.0, graph.tensor_bytes)
         return graph.op_weight_bytes + sum_by(graph.tensor_producer, written, graph.num_ops), None
     shared = () if isinstance(source, OpGraph) else source.shared_weights
-    own, slots_bytes = graph.op_weight_bytes.copy(), QUEUE_SLOTS * graph.tensor_bytes
+    own, slots_bytes = graph.op_weight_bytes.copy(), (QUEUE_SLOTS - 1) * graph.tensor_bytes
     for num_bytes, ops in shared:
         own[list(ops)] -= num_bytes
-    # what the model reads and writes stands in slots whatever the other devices do
+    # what the model reads and writes stands in slots whatever the other devices do; one of them is the live tensor
     types = np.array(graph.op_types)
     np.add.at(own, graph.tensor_producer, np.where(types[graph.tensor_producer] == "Parameter", 1.0, 0.0) * slots_bytes)
     np.add.at(own, graph.consumers, (types[graph.consumers] == "Result") * slots_bytes[graph.consumed_tensor])
