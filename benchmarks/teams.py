@@ -218,7 +218,8 @@ def _mixed(_: TeamCase, source: ModelSource, timing: Timing) -> Row:
 
 def _memory(case: TeamCase, source: ModelSource, timing: Timing) -> Row:
     problem = _problem(source, core_groups(2), "equal")
-    num_bytes = float(problem.costs.op_memory_bytes.sum())
+    everywhere = np.zeros(problem.graph.num_ops, dtype=np.int64)
+    num_bytes = float(problem.stage_memory.use(everywhere, problem.platform.num_devices).total[0])
     limit = num_bytes * int(case.variant) / 100
     devices = tuple(device.replace(memory_bytes=limit) for device in problem.platform.devices)
     limited = problem.replace(platform=problem.platform.replace(devices=devices))
