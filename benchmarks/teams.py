@@ -200,7 +200,7 @@ def _placement(result: Result) -> Placement:
 
 
 def _groups(_: TeamCase, source: ModelSource, timing: Timing) -> Row:
-    problems = {f"{cut.num_devices} groups": _problem(source, cut, "equal") for cut in core_cuts()}
+    problems = {f"{(n := cut.num_devices)} group{'s' * (n > 1)}": _problem(source, cut, "equal") for cut in core_cuts()}
     name, result = solve_best(problems, "dp", stop=MaxRuntime(_SOLVE_S))
     platform = problems[name].platform
     runtime = baselines(platform)
