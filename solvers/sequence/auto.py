@@ -12,6 +12,7 @@ from placekit.contiguity import Contiguity
 from placekit.method import Method, Run
 from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.enumeration.method import Enumerate, num_placements
 from placekit.solvers.makespan.mechanisms import Without
 from placekit.solvers.sequence.quick_bounds import raise_quick_bounds
@@ -85,7 +86,10 @@ class Auto(Method):
                 raise_quick_bounds(run)
             if self.params.without:
                 stages = tuple(_without(stage, self.params.without) for stage in stages)
-            return run_stages(run, with_enumeration(run.problem, stages))
+            reason = run_stages(run, with_enumeration(run.problem, stages))
+        if run.placement is None and run.infeasible_because is None:  # too short a limit for any stage: better than nothing
+            offer_single_devices(run)
+        return reason
 
 
 def with_enumeration(problem: Problem, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:

@@ -168,3 +168,10 @@ def test_an_early_end_reports_a_bound_that_says_something(objective: pk.objectiv
     assert largest is not None
     assert result.lower_bound is not None
     assert result.lower_bound > 2 * largest[0]
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+def test_no_limit_is_too_short_for_an_answer(name: str) -> None:
+    """Where everything fits on one device, that is the least there is to say."""
+    problem = generate("transformer", 300, objective=OBJECTIVES[name]())
+    assert pk.solve(problem, "auto", stop=pk.MaxRuntime(1e-9)).placement is not None
