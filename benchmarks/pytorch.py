@@ -16,22 +16,18 @@ failed is tried again. All contenders of a case are measured in turns, and ratio
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from placekit.benchmarks.circumstances import ROOT, circumstances
-from placekit.benchmarks.markdown import markdown_line
-from placekit.benchmarks.rows import append_row, read_cases
-from placekit.cost_models.cache import cache_directory
+from placekit.benchmarks.circumstances import ROOT
+from placekit.benchmarks.part_driver import PartBenchmark, Row
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.machine import usable_cores
 from placekit.cost_models.openvino.timing import Timing, TimingSettings
@@ -42,7 +38,7 @@ from placekit.cost_models.pytorch.baselines import equal_layers, random_cuts
 from placekit.cost_models.pytorch.check import require_equal_torch_outputs
 from placekit.cost_models.pytorch.stages import plan_torch_stages
 from placekit.cost_models.stage_costs import predict
-from placekit.errors import DeviceUnavailableError, InvalidFileError, PlacekitError
+from placekit.errors import DeviceUnavailableError, InvalidFileError
 from placekit.io.model import read_model
 from placekit.placement import Placement
 from placekit.platform import Platform
@@ -52,9 +48,7 @@ from placekit.pytorch.source import TorchSource
 from placekit.solve import solve
 from placekit.stop import MaxRuntime
 
-__all__ = ["PARTS", "TorchCase", "main", "run_case", "summary", "tables", "torch_cases"]
-
-Row = dict[str, Any]
+__all__ = ["BENCHMARK", "PARTS", "TorchCase", "describe", "run_case", "summary", "torch_cases"]
 
 ROWS = ROOT / "benchmarks" / "rows" / "pytorch.jsonl"
 ZOO = ("resnet50", "inception_v3", "mobilenet_v2", "bert_base", "gpt2", "decoder")
@@ -303,17 +297,12 @@ PARTS: Mapping[str, Callable[[TorchSource, Profiled, Timing], Row]] = {
 
 
 def describe(row: Row) -> str:
-    """Return one line about a row."""
-    text = f"{row['part']:10} {row['model']:14} {row['case_s']:4.0f} s  "
-    if row["error"] is not None:
-        return text + f"FAILED: {row['error']}"
+    """Return what a row says, in a few words."""
     if row["part"] == "sums":
-        text += f"sum of ops {row['sum_error']:+.1%} of the module, {row['num_distinct_ops']} distinct ops"
-    elif row["part"] == "prediction":
-        text += f"mean error {row['mean_error']:.1%} of {len(row['errors'])} splits"
-    else:
-        text += f"{row['over_other']:.2f}x of {row['other']} ({row['status']})"
-    return text + (" NOISY" if row["noisy"] else "")
+        return f"sum of ops {row['sum_error']:+.1%} of the module, {row['num_distinct_ops']} distinct ops"
+    if row["part"] == "prediction":
+        return f"mean error {row['mean_error']:.1%} of {len(row['errors'])} splits"
+    return f"{row['over_other']:.2f}x of {row['other']} ({row['status']})"
 
 
 def summary(rows: Sequence[Row]) -> list[str]:
@@ -337,24 +326,12 @@ def summary(rows: Sequence[Row]) -> list[str]:
 
 _NEAR = 0.1
 
-_HEADS: Mapping[str, tuple[str, ...]] = {
-    "sums": ("model", "whole module", "sum of ops", "difference", ""),
-    "pipelines": ("model", "over one core", "IQR", "error of prediction", ""),
-    "prediction": ("model", "splits", "mean error", "largest", ""),
-    "unequal": ("model", "over equal layers", "IQR", "error of prediction", ""),
+_HEADS: dict[str, tuple[str, ...]] = {
+    "sums": ("model", "whole module", "sum of ops", "difference"),
+    "pipelines": ("model", "over one core", "IQR", "error of prediction"),
+    "prediction": ("model", "splits", "mean error", "largest"),
+    "unequal": ("model", "over equal layers", "IQR", "error of prediction"),
 }
-
-
-def tables(rows: Sequence[Row]) -> str:
-    """Return Markdown tables of the rows, one per part, and below each what its rows say together."""
-    lines = []
-    for part, heads in _HEADS.items():
-        mine = [row for row in rows if row["part"] == part and row["error"] is None]
-        if mine:
-            lines += [f"**{part}**", "", markdown_line(heads), markdown_line([":--", *["--:"] * (len(heads) - 1)])]
-            lines += [markdown_line([*_cells(row), "noisy" if row["noisy"] else ""]) for row in mine]
-            lines += ["", *summary(mine), ""]
-    return "\n".join(lines)
 
 
 def _cells(row: Row) -> list[str]:
@@ -372,46 +349,10 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def main() -> None:
-    """Measure what has no row yet, append the rows, print what they say."""
-    parser = argparse.ArgumentParser(description="Measure PyTorch programs on this machine.")
-    parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=tuple(PARTS), metavar="PART")
-    parser.add_argument("--models", nargs="+", metavar="MODEL", help="only these models")
-    parser.add_argument("--quick", action="store_true", help="a smoke run: small models, short bursts")
-    parser.add_argument("--table", action="store_true", help="measure nothing: print the tables of the rows")
-    parser.add_argument("--rows", type=Path, default=ROWS, help="file that rows are appended to")
-    parser.add_argument("--folder", type=Path, default=cache_directory() / "models", help="where models are kept")
-    options = parser.parse_args()
-    cases = torch_cases(options.parts, options.models)
-    known = {case: row for case, row in read_cases(options.rows, "pytorch", TorchCase).items() if row["error"] is None}
-    if options.table:
-        print(tables([known[case] for case in cases if case in known]))
-        return
-    if not cases:
-        sys.exit(f"no cases of {', '.join(options.parts)} for models {', '.join(options.models)}")
-    options.rows.parent.mkdir(parents=True, exist_ok=True)
-    todo = [case for case in cases if case not in known]
-    print(f"{len(cases)} cases, {len(todo)} to measure", flush=True)
-    num_failed = 0
-    for number, case in enumerate(todo, 1):
-        start = time.perf_counter()
-        row: Row = {"benchmark": "pytorch", **asdict(case), "error": None}
-        try:
-            row |= run_case(case, options.folder, is_quick=options.quick)
-        except (PlacekitError, RuntimeError, MemoryError, OSError, ImportError) as error:
-            row["error"] = f"{type(error).__name__}: {error}"
-        row |= {"case_s": time.perf_counter() - start} | circumstances()
-        append_row(options.rows, row)
-        print(f"[{number}/{len(todo)}] {describe(row)}", flush=True)
-        if row["error"] is None:
-            known[case] = row
-        else:
-            num_failed += 1
-    print("\n".join(summary([known[case] for case in cases if case in known])))
-    print(f"rows in {options.rows}")
-    if num_failed:
-        sys.exit(f"{num_failed} of {len(todo)} cases failed; run again to repeat them")
-
+BENCHMARK = PartBenchmark(
+    "pytorch", "Measure PyTorch programs on this machine.", ROWS, TorchCase, _HEADS, torch_cases, run_case, describe,
+    summary, _cells,
+)  # fmt: skip
 
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

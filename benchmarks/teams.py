@@ -17,21 +17,16 @@ failed is tried again. All contenders of a case are measured in turns, and ratio
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from placekit.benchmarks.circumstances import ROOT, circumstances
-from placekit.benchmarks.markdown import markdown_line
-from placekit.benchmarks.rows import append_row, read_cases
-from placekit.cost_models.cache import cache_directory
+from placekit.benchmarks.circumstances import ROOT
+from placekit.benchmarks.part_driver import PartBenchmark, Row
 from placekit.cost_models.calibration import calibrate
 from placekit.cost_models.openvino.devices import core_cuts, core_groups
 from placekit.cost_models.openvino.measured_splits import measure_splits
@@ -41,7 +36,7 @@ from placekit.cost_models.openvino.timing_series import Timings
 from placekit.cost_models.profiled import Profiled
 from placekit.cost_models.splits import split_placement
 from placekit.cost_models.stage_costs import predict
-from placekit.errors import InvalidFileError, PlacekitError
+from placekit.errors import InvalidFileError
 from placekit.io.model import ModelSource, read_model
 from placekit.objectives import Throughput
 from placekit.placement import Placement
@@ -52,9 +47,7 @@ from placekit.solve import solve
 from placekit.solvers.sequence.choice import solve_best
 from placekit.stop import MaxRuntime
 
-__all__ = ["PARTS", "TeamCase", "main", "run_case", "summary", "tables", "team_cases"]
-
-Row = dict[str, Any]
+__all__ = ["BENCHMARK", "PARTS", "TeamCase", "describe", "run_case", "summary", "team_cases"]
 
 ROWS = ROOT / "benchmarks" / "rows" / "teams.jsonl"
 ZOO = ("resnet50", "inception_v3", "mobilenet_v2", "bert_base", "gpt2", "decoder")
@@ -279,17 +272,12 @@ PARTS: Mapping[str, Callable[[TeamCase, ModelSource, Timing], Row]] = {
 
 
 def describe(row: Row) -> str:
-    """Return one line about a row."""
-    text = f"{row['part']:10} {row['model']:14} {row['variant']:15} {row['case_s']:4.0f} s  "
-    if row["error"] is not None:
-        return text + f"FAILED: {row['error']}"
+    """Return what a row says, in a few words."""
     if row["part"] == "prediction":
-        text += f"error {row['error_before']:+.1%} before, {row['error_after']:+.1%} after calibration"
-    elif row.get("over_best") is None:
-        text += f"{row['solved']['status']}"
-    else:
-        text += f"{row['over_best']:.3f}x of {row['best_other']} ({row['solved']['status']})"
-    return text + (" NOISY" if row["noisy"] else "")
+        return f"error {row['error_before']:+.1%} before, {row['error_after']:+.1%} after calibration"
+    if row.get("over_best") is None:
+        return str(row["solved"]["status"])
+    return f"{row['over_best']:.3f}x of {row['best_other']} ({row['solved']['status']})"
 
 
 def summary(rows: Sequence[Row]) -> list[str]:
@@ -313,80 +301,30 @@ def summary(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def tables(rows: Sequence[Row]) -> str:
-    """Return Markdown tables of the rows, one per part, and below each what its rows say together."""
-    lines = []
-    for part, heads in _HEADS.items():
-        mine = [row for row in rows if row["part"] == part and row["error"] is None]
-        if mine:
-            lines += [f"**{part}**", "", markdown_line(heads), markdown_line([":--"] * 2 + ["--:"] * (len(heads) - 2))]
-            lines += [markdown_line(_cells(row)) for row in mine]
-            lines += ["", *summary(mine), ""]
-    return "\n".join(lines)
-
-
-_HEADS: Mapping[str, tuple[str, ...]] = {
-    "groups": ("model", "plan", "over the best of the runtime", "IQR", "error of prediction", ""),
-    "mixed": ("model", "plan", "over a copy on each group", "IQR", "error of prediction", ""),
-    "memory": ("model, limit", "plan", "over copies, which break the limit", "IQR", "error of prediction", ""),
-    "prediction": ("model", "plan", "error before calibration", "after", ""),
+_HEADS: dict[str, tuple[str, ...]] = {
+    "groups": ("model", "plan", "over the best of the runtime", "IQR", "error of prediction"),
+    "mixed": ("model", "plan", "over a copy on each group", "IQR", "error of prediction"),
+    "memory": ("model, limit", "plan", "over copies, which break the limit", "IQR", "error of prediction"),
+    "prediction": ("model", "plan", "error before calibration", "after"),
 }
 
 
 def _cells(row: Row) -> list[str]:
-    noisy = "noisy" if row["noisy"] else ""
     if row["part"] == "prediction":
-        return [row["model"], row["variant"], f"{row['error_before']:+.1%}", f"{row['error_after']:+.1%}", noisy]
+        return [row["model"], row["variant"], f"{row['error_before']:+.1%}", f"{row['error_after']:+.1%}"]
     name = f"{row['model']}, {row['variant']} %" if row["variant"] else row["model"]
     if row.get("over_best") is None:
-        return [name, row["solved"]["status"], "", "", "", noisy]
+        return [name, row["solved"]["status"], "", "", ""]
     plan = f"{row['chosen']}: " if "chosen" in row else ""
     plan += f"{', '.join(row['solved']['teams'])} ({row['solved']['status']})"
     ratio, error = f"{row['over_best']:.2f}x of {row['best_other']}", f"{row['prediction_error']:+.1%}"
-    return [name, plan.replace("[", "\\["), ratio, f"{row['over_best_iqr']:.3f}", error, noisy]
+    return [name, plan.replace("[", "\\["), ratio, f"{row['over_best_iqr']:.3f}", error]
 
 
-def main() -> None:
-    """Measure what has no row yet, append the rows, print what they say."""
-    parser = argparse.ArgumentParser(description="Measure plans with teams against the runtime on this machine.")
-    parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=tuple(PARTS), metavar="PART")
-    parser.add_argument("--models", nargs="+", metavar="MODEL", help="only these models")
-    parser.add_argument("--quick", action="store_true", help="a smoke run: short bursts")
-    parser.add_argument("--table", action="store_true", help="measure nothing: print the tables of the rows")
-    parser.add_argument("--rows", type=Path, default=ROWS, help="file that rows are appended to")
-    parser.add_argument("--folder", type=Path, default=cache_directory() / "models", help="where zoo models are kept")
-    options = parser.parse_args()
-    cases = team_cases(options.parts, options.models)
-    if options.table:
-        rows = read_cases(options.rows, "teams", TeamCase)
-        print(tables([rows[case] for case in cases if case in rows]))
-        return
-    if not cases:
-        sys.exit(f"no cases of {', '.join(options.parts)} for models {', '.join(options.models)}")
-    known = {case: row for case, row in read_cases(options.rows, "teams", TeamCase).items() if row["error"] is None}
-    options.rows.parent.mkdir(parents=True, exist_ok=True)
-    todo = [case for case in cases if case not in known]
-    print(f"{len(cases)} cases, {len(todo)} to measure", flush=True)
-    num_failed = 0
-    for number, case in enumerate(todo, 1):
-        start = time.perf_counter()
-        row: Row = {"benchmark": "teams", **asdict(case), "error": None}
-        try:
-            row |= run_case(case, options.folder, is_quick=options.quick)
-        except (PlacekitError, RuntimeError, MemoryError, OSError, ImportError) as error:
-            row["error"] = f"{type(error).__name__}: {error}"
-        row |= {"case_s": time.perf_counter() - start} | circumstances()
-        append_row(options.rows, row)
-        print(f"[{number}/{len(todo)}] {describe(row)}", flush=True)
-        if row["error"] is None:
-            known[case] = row
-        else:
-            num_failed += 1
-    print("\n".join(summary([known[case] for case in cases if case in known])))
-    print(f"rows in {options.rows}")
-    if num_failed:
-        sys.exit(f"{num_failed} of {len(todo)} cases failed; run again to repeat them")
-
+BENCHMARK = PartBenchmark(
+    "teams", "Measure plans with teams against the runtime on this machine.", ROWS, TeamCase, _HEADS, team_cases,
+    run_case, describe, summary, _cells, num_text=2,
+)  # fmt: skip
 
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

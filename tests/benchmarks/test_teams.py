@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from placekit.benchmarks.rows import read_cases
-from placekit.benchmarks.teams import PARTS, ROWS, TeamCase, describe, run_case, summary, tables, team_cases
+from placekit.benchmarks.teams import BENCHMARK, PARTS, TeamCase, describe, run_case, summary, team_cases
 
 
 def test_cases_are_those_of_the_tables() -> None:
@@ -47,16 +46,8 @@ def test_summary_has_a_line_per_part() -> None:
     assert "1.100x of MULTI:CPU (optimal)" in describe(rows[0])
     assert "infeasible" in describe(rows[2])
     assert "-10.0% before, +2.0% after" in describe(rows[4])
-    assert "| m | CPU\\[0], CPU\\[1] (optimal) | 0.80x of x | 0.010 | +10.0% |  |" in tables(rows[2:])
-    assert "| m |  | -10.0% | +2.0% |  |" in tables(rows[2:])
-
-
-@pytest.mark.skipif(not ROWS.is_file(), reason="benchmarks/rows/teams.jsonl: not measured for this version")
-def test_the_page_shows_the_committed_rows() -> None:
-    """The tables of docs/results/teams.md are printed from the rows."""
-    rows = read_cases(ROWS, "teams", TeamCase)
-    printed = tables([rows[case] for case in team_cases(tuple(PARTS), None) if case in rows])
-    assert printed.strip() in (ROWS.parents[2] / "docs" / "results" / "teams.md").read_text(encoding="utf-8")
+    assert "| m | CPU\\[0], CPU\\[1] (optimal) | 0.80x of x | 0.010 | +10.0% |  |" in BENCHMARK.tables(rows[2:])
+    assert "| m |  | -10.0% | +2.0% |  |" in BENCHMARK.tables(rows[2:])
 
 
 @pytest.mark.slow
