@@ -44,7 +44,7 @@ for name in names:
         builds = name.startswith("placekit.zoo.") and error.name in ("torch", "transformers")
         learns = name.startswith("placekit.learned.") and error.name == "torch"
         assert builds or learns, f"{name}: {error}"
-assert (Path(pk.__file__).parent / "learned" / "pretrained" / "gdp.pt").is_file()
+assert (Path(pk.__file__).parent / "learned" / "pretrained" / "imitation.pt").is_file()
 for name in dir(pk):
     getattr(pk, name)
 
