@@ -222,8 +222,8 @@ def _check(path: Path, manifest: Manifest, stages: Sequence[PlacedStage]) -> Non
             raise InvalidFileError(f"{path}: stage {stage.name!r} {what}")
         known |= set(stage.outputs)
         names.add(stage.name)
-        if _has_state(stage) and len(stages) * len(stage.members) > 1:
-            raise InvalidFileError(f"{path}: stage {stage.name!r} keeps state, and is not the only stage on one device")
+        if _has_state(stage) and len(stage.members) > 1:
+            raise InvalidFileError(f"{path}: stage {stage.name!r} keeps state, which no team can")
         for device in stage.members:
             team = team_of.setdefault(device.name, stage.team_name)
             if team != stage.team_name:
@@ -246,9 +246,7 @@ def _join(path: Path, manifest: Manifest, stages: Sequence[PlacedStage]) -> open
     from openvino import Model, PartialShape, Type
     from openvino import opset13 as opset
 
-    if any(_has_state(stage) for stage in stages):  # the only one
-        return stages[0].model
-    parameters, value = [], {}
+    parameters, sinks, value = [], [], {}
     try:
         for entry in manifest.inputs:
             element = getattr(Type, entry.type, None)
@@ -263,10 +261,11 @@ def _join(path: Path, manifest: Manifest, stages: Sequence[PlacedStage]) -> open
             for parameter, key in zip(part.get_parameters(), stage.inputs, strict=True):
                 for target in parameter.output(0).get_target_inputs():
                     target.replace_source_output(value[key])
+            sinks += part.get_sinks()
             for result, key in zip(part.get_results(), stage.outputs, strict=True):
                 value[key] = result.input(0).get_source_output()
         results = [opset.result(value[each.key]) for each in manifest.outputs]
-        joined = Model(results, parameters, manifest.model)
+        joined = Model(results, sinks, parameters, manifest.model)
         joined.validate_nodes_and_infer_types()
         # a clone, so that no output keeps the Results of the stages as consumers
         return joined.clone()

@@ -3,7 +3,8 @@
 A stage is a model of its own. Tensors are known by their key (friendly name of the producing op, output port):
 a stage's Parameters are the tensors that it takes from other stages or from the model's inputs, its Results are the
 tensors that other stages or the model's outputs need. Constants, and what is computed from constants alone, are
-copied into every stage that uses them.
+copied into every stage that uses them. A variable, the state that a model keeps between inferences, is kept by the one
+stage that reads and assigns it.
 
 Running a split model: put the model's inputs under `model_input_keys` into a dictionary, run the stages in the
 returned order, each reading `Stage.inputs` from the dictionary and writing `Stage.outputs` to it, and read the model's
@@ -20,6 +21,7 @@ import numpy as np
 
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.graph import topological_order
+from placekit.io.openvino_graph import STATEFUL
 
 if TYPE_CHECKING:
     import openvino
@@ -30,7 +32,6 @@ TensorKey: TypeAlias = tuple[str, int]
 """Friendly name of the producing op, and its output port."""
 
 _BOUNDARY = frozenset({"Parameter", "Result"})
-_STATEFUL = frozenset({"ReadValue", "Assign"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +96,6 @@ def _computing_nodes(model: openvino.Model, named: Mapping[str, object]) -> tupl
 
     Raises
     ------
-    UnsupportedProblemError
-        A model with state.
     InvalidProblemError
         A node that is not named in `named`, or two nodes of one name.
     """
@@ -108,10 +107,6 @@ def _computing_nodes(model: openvino.Model, named: Mapping[str, object]) -> tupl
         if name in seen:
             raise InvalidProblemError(f"model {model.get_friendly_name()!r}: two ops are named {name!r}")
         seen.add(name)
-        if kind in _STATEFUL:
-            raise UnsupportedProblemError(
-                f"op {name!r} ({kind}) keeps state between inferences; a model with state cannot be split"
-            )
         if kind in _BOUNDARY:
             continue
         if _is_constant(node, constant, named):
@@ -147,8 +142,6 @@ def run_order_stages(model: openvino.Model, part_of_op: Mapping[str, Hashable]) 
     ------
     InvalidProblemError
         An op without a part.
-    UnsupportedProblemError
-        A model with state.
     """
     computing, constant = _computing_nodes(model, part_of_op)
     level: dict[str, int] = {}
@@ -187,7 +180,7 @@ def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[S
         An op without a stage, or stages that wait for each other in a circle (`run_order_stages` makes stages
         that do not).
     UnsupportedProblemError
-        A model with state (ReadValue, Assign).
+        A variable that is read in one stage and assigned in another.
 
     Notes
     -----
@@ -199,6 +192,7 @@ def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[S
     work = model.clone()
     computing, constant = _computing_nodes(work, stage_of_op)
     stage_of = {node.get_friendly_name(): stage_of_op[node.get_friendly_name()] for node in computing}
+    sinks = _sinks(computing, stage_of)
     order = _stage_order(computing, stage_of)
     taken: dict[int, dict[TensorKey, Any]] = {stage: {} for stage in order}
     given: dict[int, dict[TensorKey, Any]] = {stage: {} for stage in order}
@@ -226,17 +220,44 @@ def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[S
         members[stage].append(name)
     stages = []
     for stage in order:
-        if not given[stage]:  # nothing reads what it computes
+        if not given[stage] and not sinks.get(stage):  # nothing reads what it computes
             continue
         results = []
         for key, source in given[stage].items():
             result = opset.result(source)
             result.set_friendly_name(f"{key[0]}:{key[1]}:out")
             results.append(result)
-        part = Model(results, list(taken[stage].values()), f"{model.get_friendly_name()}.{stage}")
+        name = f"{model.get_friendly_name()}.{stage}"
+        part = Model(results, sinks.get(stage, []), list(taken[stage].values()), name)
         # a clone, so that no node is shared: neither a constant with another stage nor an output with old consumers
         stages.append(Stage(stage, part.clone(), tuple(taken[stage]), tuple(given[stage]), tuple(members[stage])))
     return stages
+
+
+def _sinks(computing: list[Any], stage_of: Mapping[str, int]) -> dict[int, list[Any]]:
+    """Return the Assign ops of every stage.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        A variable that is read in one stage and assigned in another.
+    """
+    sinks: dict[int, list[Any]] = {}
+    home: dict[str, tuple[str, int]] = {}
+    for node in computing:
+        if node.get_type_name() not in STATEFUL:
+            continue
+        name, variable = node.get_friendly_name(), node.get_attributes()["variable_id"]
+        first, stage = home.setdefault(variable, (name, stage_of[name]))
+        if stage != stage_of[name]:
+            raise UnsupportedProblemError(
+                f"variable {variable!r}: ops {first!r} and {name!r} keep its state between inferences, and others run "
+                f"between them on another device (stages {stage} and {stage_of[name]}); use a placement that visits "
+                "their device once, as contiguity acyclic gives"
+            )
+        if node.get_type_name() == "Assign":
+            sinks.setdefault(stage, []).append(node)
+    return sinks
 
 
 def _stage_order(computing: list[Any], stage_of: Mapping[str, int]) -> list[int]:

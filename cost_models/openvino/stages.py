@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.cost_models.openvino.few_stages import NO_STAGE, few_stages
+from placekit.cost_models.openvino.few_stages import few_stages
 from placekit.cost_models.openvino.layouts import hand_over_channels_last, images_for_convolutions
 from placekit.cost_models.openvino.split import TensorKey, model_input_keys, model_output_keys, split_model
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.io.model import ModelSource
+from placekit.io.openvino_graph import STATEFUL
 from placekit.placement import Placement
 from placekit.platform import Device, Platform
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     import openvino
 
 __all__ = ["CutTensor", "PlacedStage", "StagePlan", "cut_tensors", "plan_stages"]
-
-_STATEFUL = frozenset({"ReadValue", "Assign"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,8 +189,8 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
     UnknownNameError
         A device that the platform does not have.
     UnsupportedProblemError
-        A model with state on several devices, a team among them, or one that computes nothing and yet has a constant
-        output.
+        A team that keeps state, a variable that is read in one stage and assigned in another, or a model that computes
+        nothing and yet has a constant output.
     InvalidFileError
         The model file has changed since it was read.
 
@@ -208,10 +207,7 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
     teams = {team[0]: tuple(devices[each] for each in team) for team in placement.teams}
     model = source.load()
     label_of_op = few_stages(graph, placement.device_of_op)
-    stateful = [name for name, kind in zip(graph.op_names, graph.op_types, strict=True) if kind in _STATEFUL]
-    stages = _whole(model, placement, teams, label_of_op, stateful) if stateful else ()
-    if not stateful:
-        stages = _parts(model, placement, teams, label_of_op)
+    stages = _parts(model, placement, teams, label_of_op)
     output_keys = model_output_keys(model)
     available = {*model_input_keys(model), *(key for stage in stages for key in stage.outputs)}
     for key in output_keys:
@@ -228,7 +224,7 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
         input_names=tuple(parameter.get_friendly_name() for parameter in model.get_parameters()),
         output_names=_output_names(model),
         cuts=cut_tensors(stages),
-        has_state=bool(stateful),
+        has_state=not STATEFUL.isdisjoint(graph.op_types),
     )
 
 
@@ -243,6 +239,12 @@ def _parts(
     stages = []
     for index, part in enumerate(sorted(parts, key=lambda each: each.label)):  # labels are an order to run in
         members = teams[device_of_label[part.label]]
+        if len(members) > 1 and (variables := part.model.get_variables()):
+            raise UnsupportedProblemError(
+                f"team {'+'.join(device.name for device in members)} keeps variable "
+                f"{variables[0].info.variable_id!r} between inferences, and every member would remember something "
+                "else; place its ops on a single device (--teams off)"
+            )
         name = f"{index}:{'+'.join(device.name for device in members)}"
         stages.append(PlacedStage(name, members, part.model, part.inputs, part.outputs, part.op_names))
     turned = _between_cpus(stages) & images_for_convolutions(model) - set(model_output_keys(model))
@@ -258,27 +260,6 @@ def _between_cpus(stages: Sequence[PlacedStage]) -> set[TensorKey]:
         for key in {*stage.inputs, *stage.outputs}:
             ends.setdefault(key, []).extend(stage.members)
     return {key for key, devices in ends.items() if all(each.openvino == "CPU" for each in devices)}
-
-
-def _whole(
-    model: openvino.Model,
-    placement: Placement,
-    teams: Mapping[int, tuple[Device, ...]],
-    label_of_op: NDArray[np.int64],
-    stateful: Sequence[str],
-) -> tuple[PlacedStage, ...]:
-    """Return the model as one stage, with its state."""
-    works = np.flatnonzero(label_of_op != NO_STAGE)
-    used = [device for each in np.unique(placement.device_of_op[works]).tolist() for device in teams[each]]
-    if len(used) > 1:
-        names = ", ".join(device.name for device in used)
-        raise UnsupportedProblemError(
-            f"op {stateful[0]!r} keeps state between inferences, and the placement spreads the model over {names}; a "
-            "model with state runs on one device only, or convert it to a stateless one"
-        )
-    op_names = tuple(placement.op_names[op] for op in works.tolist())
-    keys = model_input_keys(model), model_output_keys(model)
-    return (PlacedStage(f"0:{used[0].name}", (used[0],), model.clone(), *keys, op_names),)
 
 
 def _output_names(model: openvino.Model) -> tuple[str, ...]:

@@ -27,7 +27,10 @@ from placekit.io.model import ModelInput, format_shape
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["Lowered", "apply_shapes", "lower", "placed_names", "settle_names", "short_reason"]
+__all__ = ["STATEFUL", "Lowered", "apply_shapes", "lower", "placed_names", "settle_names", "short_reason"]
+
+STATEFUL = frozenset({"ReadValue", "Assign"})
+"""Types of the ops that read and assign what a model keeps between inferences."""
 
 _ALWAYS_PLACED = frozenset(
     {"Parameter", "Result", "ReadValue", "Assign", "RandomUniform", "Multinomial", "If", "Loop", "TensorIterator"}
@@ -311,7 +314,7 @@ def _colocation(scan: _Scan) -> NDArray[np.int64]:
     first: dict[str, int] = {}
     labels = []
     for op, node in enumerate(scan.placed):
-        if scan.types[node] in {"ReadValue", "Assign"}:
+        if scan.types[node] in STATEFUL:
             labels.append(first.setdefault(scan.nodes[node].get_attributes()["variable_id"], op))
         else:
             labels.append(op)

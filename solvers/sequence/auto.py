@@ -87,7 +87,9 @@ class Auto(Method):
             if self.params.without:
                 stages = tuple(_without(stage, self.params.without) for stage in stages)
             reason = run_stages(run, with_enumeration(run.problem, stages))
-        if run.placement is None and run.infeasible_because is None:  # too short a limit for any stage: better than nothing
+        if (
+            run.placement is None and run.infeasible_because is None
+        ):  # too short a limit for any stage: better than nothing
             offer_single_devices(run)
         return reason
 

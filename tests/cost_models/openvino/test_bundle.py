@@ -121,6 +121,24 @@ def test_state_is_kept_from_sample_to_sample(saved: Callable[[ov.Model], ModelSo
     assert sums == [1, 2, 3]
 
 
+def test_state_is_kept_by_every_stage(saved: Callable[[ov.Model], ModelSource], tmp_path: Path) -> None:
+    """Sums of sums, each on a device of its own, one sample after the other and many in flight."""
+    value = x = opset.parameter([1, 2], ov.Type.f32, name="x")
+    assigns = []
+    for name in ("once", "twice"):
+        zero = opset.constant(np.zeros((1, 2), np.float32))
+        value = opset.add(value, opset.read_value(zero, name, ov.Type.f32, [1, 2], name=f"{name} read"), name=name)
+        assigns.append(opset.assign(value, name))
+        assigns[-1].set_friendly_name(f"{name} write")
+    source = saved(ov.Model([opset.result(value)], assigns, [x], "sums"))
+    placed = [int(name.startswith("twice")) for name in source.graph.op_names]
+    write_bundle(placed_plan(source, placed), tmp_path / "b")
+    for executor in ("threads", "processes"):
+        with runtime.load(tmp_path / "b", executor=executor) as pipe:
+            futures = [pipe.submit([np.ones((1, 2), np.float32)]) for _ in range(4)]
+            assert [next(iter(each.result().values()))[0, 0] for each in futures] == [1, 3, 6, 10]
+
+
 def test_a_model_without_ops_can_be_bundled(saved: Callable[[ov.Model], ModelSource], tmp_path: Path) -> None:
     """No stage and no device: the input is handed through."""
     x = opset.parameter([2, 8], ov.Type.f32, name="x")

@@ -167,11 +167,25 @@ def test_an_op_without_a_stage_is_named(make_convnet: Callable[[], ov.Model]) ->
         split_model(model, {name: 0 for name in placed_ops(model) if name != "conv2"})
 
 
-def test_a_model_with_state_is_refused() -> None:
-    """ReadValue and Assign would lose their variable."""
+def test_every_stage_keeps_its_own_state() -> None:
+    """A variable goes with the ops that read and assign it, and cannot be torn apart."""
     x = opset.parameter([1], ov.Type.f32, name="x")
-    value = opset.read_value(x, "v", name="read")
-    total = opset.add(value, x, name="sum")
-    model = ov.Model([opset.result(total)], [opset.assign(total, "v", name="write")], [x], "state")
-    with pytest.raises(UnsupportedProblemError, match=r"op 'read' \(ReadValue\) keeps state"):
-        split_model(model, {"sum": 0, "read": 0, "write": 0})
+    zero = opset.constant(np.zeros(1, np.float32), name="zero")
+    once = opset.add(opset.read_value(zero, "once", name="read1"), x, name="sum1")
+    twice = opset.add(opset.read_value(zero, "twice", name="read2"), once, name="sum2")
+    written = [opset.assign(once, "once"), opset.assign(twice, "twice")]
+    for at, node in enumerate(written, 1):
+        node.set_friendly_name(f"write{at}")  # opset.assign takes a name and forgets it
+    model = ov.Model([opset.result(twice)], written, [x], "sums")
+    stage_of_op = {"read1": 0, "sum1": 0, "write1": 0, "read2": 1, "sum2": 1, "write2": 1}
+    first, second = split_model(model, stage_of_op)
+    core = ov.Core()
+    parts = [core.compile_model(stage.model, "CPU").create_infer_request() for stage in (first, second)]
+    seen = []
+    for _ in range(4):
+        (value,) = parts[0].infer([np.ones(1, np.float32)]).values()
+        (value,) = parts[1].infer([value]).values()
+        seen.append(float(value[0]))
+    assert seen == [1, 3, 6, 10]
+    with pytest.raises(UnsupportedProblemError, match="variable 'once': ops 'read1' and 'write1' keep its state"):
+        split_model(model, {**stage_of_op, "write1": 1})

@@ -268,5 +268,5 @@ def test_a_model_with_state_refuses_teams(saved: Callable[[ov.Model], ModelSourc
     total = opset.add(opset.read_value(x, "v", name="read"), x, name="sum")
     source = saved(ov.Model([opset.result(total)], [opset.assign(total, "v", name="write")], [x], "state"))
     placed: Sequence[int] = [0] * source.graph.num_ops
-    with pytest.raises(UnsupportedProblemError, match="spreads the model over cpu0, cpu1"):
+    with pytest.raises(UnsupportedProblemError, match=r"team cpu0\+cpu1 keeps variable 'v' between inferences"):
         placed_plan(source, placed, 2, [0, 0])
