@@ -192,9 +192,9 @@ class Environment:
             if first:
                 self.check_stop()
             objectives, degree = self._score(placements[first : first + at_once])
-            costs[first : first + at_once] = np.where(
-                np.isfinite(objectives), objectives / self.reference_s, INFEASIBLE_COST + degree
-            )
+            with np.errstate(over="ignore"):  # times may span more than a double does
+                relative = np.minimum(objectives / self.reference_s, np.finfo(np.float64).max)
+            costs[first : first + at_once] = np.where(np.isfinite(objectives), relative, INFEASIBLE_COST + degree)
         return costs
 
     def check_stop(self) -> None:

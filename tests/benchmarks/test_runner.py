@@ -377,7 +377,8 @@ def test_learning_that_was_cut_off_is_made_again_by_its_updates(jobs: tuple[Job,
     arguments[2], arguments[-1] = str(tmp_path / "p.problem.json"), str(tmp_path / "again.json")
     assert CliRunner().invoke(app, arguments[1:]).exit_code == 0
     made = json.loads((tmp_path / "again.result.json").read_text())
-    assert (made["objective"], made["evaluations"]) == (row["objective_s"], row["evaluations"])
+    assert made["objective"] == row["objective_s"]
+    assert made["evaluations"] <= row["evaluations"]  # those of the update that the clock cut off, and undid, are more
 
 
 def test_bad_executors_are_refused() -> None:
