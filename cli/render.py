@@ -69,12 +69,14 @@ def load_bar(share: float, width: int = BAR_WIDTH) -> Text:
 def load_table(loads: Sequence[DeviceLoad]) -> Table:
     """Return the load of every device; bars are relative to the largest load. Members of a team stand together."""
     parts = [load.weight_bytes is not None for load in loads]
-    told = ("weights", "activations", "queues") if parts and all(parts) else ()
+    has_queues = any(load.queue_bytes for load in loads)
+    told = ("weights", "activations", *(["queues"] if has_queues else [])) if parts and all(parts) else ()
     table = plain_table("device", "ops", "load ms", "compute", "transfer", *told, "memory", "limit")
-    table.add_column("", width=BAR_WIDTH, no_wrap=True)
     has_teams = any(load.team for load in loads)
-    if has_teams:
+    if has_teams:  # no room for a bar beside it, and the members of a team have the same load
         table.add_column("team", overflow="fold")
+    else:
+        table.add_column("", width=BAR_WIDTH, no_wrap=True)
     largest = max((load.load_s for load in loads), default=0.0)
     place = {load.team or load.device: at for at, load in reversed(list(enumerate(loads)))}
     for load in sorted(loads, key=lambda each: place[each.team or each.device]):
@@ -84,11 +86,10 @@ def load_table(loads: Sequence[DeviceLoad]) -> Table:
             format_ms(load.load_s),
             format_ms(load.compute_s),
             format_ms(load.transfer_s),
-            *(map(format_bytes, (load.weight_bytes, load.activation_bytes, load.queue_bytes)) if told else ()),
+            *map(format_bytes, (load.weight_bytes, load.activation_bytes, load.queue_bytes)[: len(told)]),
             format_bytes(load.memory_bytes),
             format_bytes(load.memory_limit_bytes),
-            load_bar(load.load_s / largest if largest > 0 else 0.0),
-            *([load.team or ""] if has_teams else []),
+            (load.team or "") if has_teams else load_bar(load.load_s / largest if largest > 0 else 0.0),
         )
     return table
 
