@@ -22,6 +22,7 @@ from placekit.cost_models.openvino.few_stages import few_stages
 from placekit.cost_models.openvino.layouts import hand_over_channels_last, images_for_convolutions
 from placekit.cost_models.openvino.split import TensorKey, model_input_keys, model_output_keys, split_model
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.graph import OpGraph
 from placekit.io.model import ModelSource
 from placekit.io.openvino_graph import STATEFUL
 from placekit.placement import Placement
@@ -30,7 +31,7 @@ from placekit.platform import Device, Platform
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["CutTensor", "PlacedStage", "StagePlan", "cut_tensors", "plan_stages"]
+__all__ = ["CutTensor", "PlacedStage", "StagePlan", "cut_tensors", "plan_stages", "teams_of_model"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,12 +200,7 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
     O(ops + edges) apart from `few_stages`; no weight is copied.
     """
     graph = source.graph
-    if placement.op_names != graph.op_names:
-        missing = sorted(set(graph.op_names).symmetric_difference(placement.op_names))[:1]
-        where = f"op {missing[0]!r} is in one of them only" if missing else "the order of the ops differs"
-        raise InvalidProblemError(f"the placement is not one of model {source.name!r}: {where}")
-    devices = [platform.devices[platform.index(name)] for name in placement.device_names]
-    teams = {team[0]: tuple(devices[each] for each in team) for team in placement.teams}
+    teams = teams_of_model(source.name, graph, placement, platform)
     model = source.load()
     label_of_op = few_stages(graph, placement.device_of_op)
     stages = _parts(model, placement, teams, label_of_op)
@@ -226,6 +222,26 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
         cuts=cut_tensors(stages),
         has_state=not STATEFUL.isdisjoint(graph.op_types),
     )
+
+
+def teams_of_model(
+    name: str, graph: OpGraph, placement: Placement, platform: Platform
+) -> dict[int, tuple[Device, ...]]:
+    """Return the members of every team of a placement of the model `name`, by the first member's index in it.
+
+    Raises
+    ------
+    InvalidProblemError
+        A placement of another model.
+    UnknownNameError
+        A device that the platform does not have.
+    """
+    if placement.op_names != graph.op_names:
+        missing = sorted(set(graph.op_names).symmetric_difference(placement.op_names))[:1]
+        where = f"op {missing[0]!r} is in one of them only" if missing else "the order of the ops differs"
+        raise InvalidProblemError(f"the placement is not one of model {name!r}: {where}")
+    devices = [platform.devices[platform.index(each)] for each in placement.device_names]
+    return {team[0]: tuple(devices[each] for each in team) for team in placement.teams}
 
 
 def _parts(

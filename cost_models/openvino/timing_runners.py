@@ -32,7 +32,7 @@ from placekit.pytorch.source import TorchSource
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["RECORDED_SAMPLES", "PipelineRunner", "Runner", "start_runner"]
+__all__ = ["RECORDED_SAMPLES", "OneByOne", "PipelineRunner", "Runner", "start_runner"]
 
 
 class Runner(Protocol):
@@ -91,10 +91,7 @@ def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Ru
         return _SerialRunner(SerialExecutor(compile_plan(plan)), inputs)
     if contender.executor == "hetero":
         return _HeteroRunner(HeteroExecutor(plan), inputs)
-    # in every stage one, between any two what the queue holds, and around a team what lets its members overtake
-    ahead = sum(samples_ahead(stage.members) for stage in plan.stages)
-    num_in_flight = len(plan.stages) * (contender.queue_size + 1) + 2 * ahead
-    return PipelineRunner(_pipeline(plan, contender), inputs, num_in_flight)
+    return PipelineRunner(_pipeline(plan, contender), inputs, contender.queue_size)
 
 
 def _pipeline(plan: StagePlan, contender: Placed) -> Pipeline:
@@ -106,7 +103,7 @@ def _pipeline(plan: StagePlan, contender: Placed) -> Pipeline:
     return ProcessPipeline(plan, queue_size=contender.queue_size, record=RECORDED_SAMPLES)
 
 
-class _OneByOne(ABC):
+class OneByOne(ABC):
     """What runs one sample after another."""
 
     num_in_flight = 1
@@ -116,6 +113,7 @@ class _OneByOne(ABC):
         """Run one sample."""
 
     def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
+        """Run one after another, see `Runner`."""
         done_s: list[float] = []
         begun_s = time.perf_counter()
         while not is_enough(len(done_s)):
@@ -125,7 +123,7 @@ class _OneByOne(ABC):
         return done_s, begun_s
 
 
-class _SerialRunner(_OneByOne):
+class _SerialRunner(OneByOne):
     """Stages one after another."""
 
     def __init__(self, executor: SerialExecutor, inputs: list[openvino.Tensor]) -> None:
@@ -143,7 +141,7 @@ class _SerialRunner(_OneByOne):
         self._executor.close()
 
 
-class _HeteroRunner(_OneByOne):
+class _HeteroRunner(OneByOne):
     """One model that OpenVINO cuts; it does not tell when its parts run."""
 
     def __init__(self, executor: HeteroExecutor, inputs: list[openvino.Tensor]) -> None:
@@ -160,11 +158,14 @@ class _HeteroRunner(_OneByOne):
 
 
 class PipelineRunner:
-    """A pipeline of threads or processes."""
+    """A pipeline of threads or processes, of `queue_size`."""
 
-    def __init__(self, pipe: Pipeline, inputs: list[Any], num_in_flight: int) -> None:
+    def __init__(self, pipe: Pipeline, inputs: list[Any], queue_size: int) -> None:
         self._pipe, self._inputs = pipe, inputs
-        self.num_in_flight = max(2, num_in_flight)
+        stages = pipe.plan.stages
+        # in every stage one, between any two what the queue holds, and around a team what lets its members overtake
+        ahead = sum(samples_ahead(stage.members) for stage in stages)
+        self.num_in_flight = max(2, len(stages) * (queue_size + 1) + 2 * ahead)
 
     def run(self) -> None:
         """Run one sample."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placekit.cost_models.openvino.pipeline_flow import samples_ahead
 from placekit.cost_models.openvino.timing_contenders import Contender, Placed
+from placekit.cost_models.openvino.timing_runners import OneByOne, PipelineRunner
 from placekit.cost_models.openvino.timing_trace import StageTimes
 from placekit.cost_models.pytorch.pipeline import CompiledTorchPlan, SerialTorch, TorchPipeline
 from placekit.cost_models.pytorch.stages import plan_torch_stages
@@ -49,8 +47,6 @@ def start_torch_runner(source: TorchSource, contender: Contender, seed: int, rec
     PlacekitError
         Whatever keeps it from running.
     """
-    from placekit.cost_models.openvino.timing_runners import PipelineRunner
-
     if not isinstance(contender, Placed):
         raise UnsupportedProblemError(f"{contender.name}: OpenVINO's own way, which a PyTorch program does not have")
     require_torch_executor(contender.executor)
@@ -59,16 +55,12 @@ def start_torch_runner(source: TorchSource, contender: Contender, seed: int, rec
     inputs = random_inputs(plan.lowered.program, seed)
     if contender.executor == "serial":
         return _SerialRunner(SerialTorch(compiled), inputs, record)
-    ahead = sum(samples_ahead(stage.members) for stage in plan.stages)
-    num_in_flight = len(plan.stages) * (contender.queue_size + 1) + 2 * ahead
     pipe = TorchPipeline(compiled, queue_size=contender.queue_size, record=record)
-    return PipelineRunner(pipe, inputs, num_in_flight)
+    return PipelineRunner(pipe, inputs, contender.queue_size)
 
 
-class _SerialRunner:
+class _SerialRunner(OneByOne):
     """Stages one after another."""
-
-    num_in_flight = 1
 
     def __init__(self, executor: SerialTorch, inputs: list[Any], record: int) -> None:
         self._executor, self._inputs = executor, inputs
@@ -76,15 +68,6 @@ class _SerialRunner:
 
     def run(self) -> None:
         self._recorded.append(self._executor.run_traced(self._inputs)[1])
-
-    def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
-        done_s: list[float] = []
-        begun_s = time.perf_counter()
-        while not is_enough(len(done_s)):
-            begun_s = time.perf_counter()
-            self.run()
-            done_s.append(time.perf_counter())
-        return done_s, begun_s
 
     def stage_times(self) -> StageTimes:
         times_s = np.array(list(self._recorded), dtype=np.float64)

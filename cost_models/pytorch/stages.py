@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placekit.cost_models.openvino.few_stages import NO_STAGE, few_stages
+from placekit.cost_models.openvino.stages import teams_of_model
 from placekit.cost_models.pytorch.devices import torch_device
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.errors import UnsupportedProblemError
 from placekit.placement import Placement
 from placekit.platform import Device, Platform
 from placekit.pytorch.lowering import NO_NODE, Lowered
@@ -170,10 +171,7 @@ def plan_torch_stages(source: TorchSource, placement: Placement, platform: Platf
     """
     graph, lowered = source.graph, source.lowered
     assert lowered is not None
-    if placement.op_names != graph.op_names:
-        raise InvalidProblemError(f"the placement is not one of model {source.name!r}: it has other ops")
-    devices = [platform.devices[platform.index(name)] for name in placement.device_names]
-    teams = {team[0]: tuple(devices[each] for each in team) for team in placement.teams}
+    teams = teams_of_model(source.name, graph, placement, platform)
     stage_of_op = few_stages(graph, placement.device_of_op)
     _require_memory_together(source, lowered, stage_of_op.tolist())
     wiring = _Wiring(lowered, stage_of_op.tolist())
