@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -83,10 +83,11 @@ def export(
         if hetero or queue_size is not None:
             raise InvalidProblemError(f"--hetero and --queue-size go with --to openvino, not with --to {to}")
         choice = PlatformChoice(device, platform, groups, precision)
+        asked = _Request(model, placement, choice, shape, default_device, output, as_json)
         if to == _TORCH:
-            _export_to_torch(model, placement, choice, shape, default_device, output, as_json=as_json)
-            return
-        _export_elsewhere(to, model, placement, choice, shape, default_device, output, as_json=as_json)
+            _export_to_torch(asked)
+        else:
+            _export_elsewhere(to, asked)
         return
     if hetero and queue_size is not None:
         raise InvalidProblemError("--queue-size goes with a bundle, not with --hetero")
@@ -113,43 +114,37 @@ def _show(source: ModelSource, plan: StagePlan | TorchPlan, written: Mapping[str
         show_parts(_report(source, plan, written))
 
 
-def _export_to_torch(
-    model: Path,
-    placement: Path,
-    choice: PlatformChoice,
-    shape: str | None,
-    default_device: str | None,
-    output: Path | None,
-    *,
-    as_json: bool,
-) -> None:
+class _Request(NamedTuple):
+    """What the options of an export say that all runtimes take."""
+
+    model: Path
+    placement: Path
+    choice: PlatformChoice
+    shape: str | None
+    default_device: str | None
+    output: Path | None
+    as_json: bool
+
+
+def _export_to_torch(asked: _Request) -> None:
     """Write stages for torch.distributed.pipelining, and print them."""
     from placekit.cost_models.pytorch.pipeline_export import write_torch_pipeline
     from placekit.cost_models.pytorch.stages import plan_torch_stages
     from placekit.pytorch.source import TorchSource
 
-    target = output or Path(f"{model.stem}.pipeline")
-    _refuse_overwriting(target, (model, placement))
-    source = read_source(model, shape)
+    target = asked.output or Path(f"{asked.model.stem}.pipeline")
+    _refuse_overwriting(target, (asked.model, asked.placement))
+    source = read_source(asked.model, asked.shape)
     if not isinstance(source, TorchSource):
-        raise InvalidProblemError(f"--to {_TORCH}: {model} is no PyTorch program (.pt2)")
-    devices = choice.of_answer(placement).resolve(source).platform
-    plan = plan_torch_stages(source, read_placed(placement, source.graph, devices, default_device), devices)
+        raise InvalidProblemError(f"--to {_TORCH}: {asked.model} is no PyTorch program (.pt2)")
+    devices = asked.choice.of_answer(asked.placement).resolve(source).platform
+    placed = read_placed(asked.placement, source.graph, devices, asked.default_device)
+    plan = plan_torch_stages(source, placed, devices)
     write_torch_pipeline(plan, target)
-    _show(source, plan, {"pipeline": str(target)}, as_json=as_json)
+    _show(source, plan, {"pipeline": str(target)}, as_json=asked.as_json)
 
 
-def _export_elsewhere(
-    to: str,
-    model: Path,
-    placement: Path,
-    choice: PlatformChoice,
-    shape: str | None,
-    default_device: str | None,
-    output: Path | None,
-    *,
-    as_json: bool,
-) -> None:
+def _export_elsewhere(to: str, asked: _Request) -> None:
     """Write what another runtime takes, and print it."""
     from placekit.cli.console import check_writable, print_json, show_parts
     from placekit.cli.render import fact_lines
@@ -162,14 +157,14 @@ def _export_elsewhere(
     if to not in known:
         raise UnknownNameError(f"--to {to}: no such runtime; runtimes are {', '.join(known)}")
     suffix = "onnx" if to == "onnxruntime" else "json"
-    target = output or Path(f"{model.stem.removesuffix('.problem')}.{to}.{suffix}")
-    _refuse_overwriting(target, (model, placement))
+    target = asked.output or Path(f"{asked.model.stem.removesuffix('.problem')}.{to}.{suffix}")
+    _refuse_overwriting(target, (asked.model, asked.placement))
     check_writable(target)
-    graph, devices, modules = _graph_of(model, placement, choice, shape)
-    placed = read_placed(placement, graph, devices, default_device)
+    graph, devices, modules = _graph_of(asked)
+    placed = read_placed(asked.placement, graph, devices, asked.default_device)
     told: dict[str, Any]
     if to == "onnxruntime":
-        written = write_annotated(model, graph, placed, devices, target)
+        written = write_annotated(asked.model, graph, placed, devices, target)
         told, facts = {}, {}
     else:
         if to == "device-map":
@@ -182,25 +177,23 @@ def _export_elsewhere(
             facts = {to: arguments.command, "stages": ", ".join(arguments.devices) or "on the CPU"}
             write_json(target, told)
         written = {to: str(target)}
-    if as_json:
+    if asked.as_json:
         print_json(told | {"files": written})
     else:
         show_parts([fact_lines(facts | {f"wrote {kind}": path for kind, path in written.items()})])
 
 
-def _graph_of(
-    model: Path, placement: Path, choice: PlatformChoice, shape: str | None
-) -> tuple[OpGraph, Platform, tuple[str, ...] | None]:
+def _graph_of(asked: _Request) -> tuple[OpGraph, Platform, tuple[str, ...] | None]:
     """Return the graph of a model or of a problem file, its devices, and the modules of its ops if they are known."""
     from placekit.io.detect import kind_of_file
     from placekit.io.problem_json import read_problem
     from placekit.pytorch.source import TorchSource
 
-    if kind_of_file(model) == "problem":
-        problem = read_problem(model)
+    if kind_of_file(asked.model) == "problem":
+        problem = read_problem(asked.model)
         return problem.graph, problem.platform, None
-    source = read_source(model, shape)
-    devices = choice.of_answer(placement).resolve(source).platform
+    source = read_source(asked.model, asked.shape)
+    devices = asked.choice.of_answer(asked.placement).resolve(source).platform
     return source.graph, devices, source.module_of_op if isinstance(source, TorchSource) else None
 
 
