@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from placekit.io.platform_toml import PlatformFile
     from placekit.platform import Platform
 
-__all__ = ["PlatformChoice", "leave_free", "limit_memory"]
+__all__ = ["PlatformChoice", "devices_named", "leave_free", "limit_memory"]
 
 
 @dataclass(frozen=True)

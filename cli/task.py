@@ -153,11 +153,10 @@ def read_tasks(path: Path, options: TaskOptions) -> dict[str, Task]:
 
 
 def _from_model(path: Path, options: TaskOptions) -> tuple[Problem, dict[str, str]]:
+    from placekit.cost_models.memory_model import check_memory_model, op_memory
     from placekit.io.openvino_graph import STATEFUL
 
     source = read_source(path, options.shape)
-    from placekit.cost_models.memory_model import check_memory_model, op_memory
-
     pins = parse_pairs("--pin", options.pins, PIN_FORM)
     # members of a team would each remember something else
     choice = options.objective if STATEFUL.intersection(source.graph.op_types) else options.objective.for_model()

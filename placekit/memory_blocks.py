@@ -232,16 +232,18 @@ class StageMemory:
         use = self.use(inside.astype(np.int64), 2)
         return float(use.weights[1] + use.activations[1])
 
-    def fullest(self, inside: NDArray[np.bool_]) -> int:
-        """Return the position at which the activations of the ops `inside` are most."""
-        level = np.zeros(len(inside) + 1)
-        for block in np.flatnonzero(self.kind == BlockKind.ACTIVATION).tolist():
-            ops = self.ops[self.offsets[block] : self.offsets[block + 1]]
-            when = self.position[ops[inside[ops]]]
-            if len(when):
-                level[when.min()] += self.num_bytes[block]
-                level[when.max() + 1] -= self.num_bytes[block]
-        return int(np.argmax(np.cumsum(level)))
+    def live_bytes(self, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """``[num_ops]`` activations that the ops ``[num_ops]`` `inside` keep alive at every position. O(uses)."""
+        uses = np.flatnonzero((self.kind[self.owner] == BlockKind.ACTIVATION) & inside[self.ops])
+        owner, when = self.owner[uses], self.position[self.ops[uses]]
+        first, last = np.full(len(self.num_bytes), len(inside)), np.full(len(self.num_bytes), -1)
+        np.minimum.at(first, owner, when)
+        np.maximum.at(last, owner, when)
+        used = np.flatnonzero(last >= 0)
+        change = np.zeros(len(inside) + 1)
+        np.add.at(change, first[used], self.num_bytes[used])
+        np.subtract.at(change, last[used] + 1, self.num_bytes[used])
+        return np.cumsum(change)[:-1]
 
 
 def _peaks(

@@ -136,18 +136,7 @@ def memory_row(contraction: Contraction, position: int) -> MemoryRow:
 
 def opening_positions(contraction: Contraction) -> list[int]:
     """Return positions at which all ops together need most: the highest of the local maxima, in rising order."""
-    memory = contraction.problem.stage_memory
-    level = np.zeros(len(memory.position) + 1)
-    live = memory.kind[memory.owner] == BlockKind.ACTIVATION
-    owner, when = memory.owner[live], memory.position[memory.ops[live]]
-    first = np.full(len(memory.num_bytes), len(level))
-    last = np.full(len(memory.num_bytes), -1)
-    np.minimum.at(first, owner, when)
-    np.maximum.at(last, owner, when)
-    used = np.flatnonzero(last >= 0)
-    np.add.at(level, first[used], memory.num_bytes[used])
-    np.subtract.at(level, last[used] + 1, memory.num_bytes[used])
-    level = np.cumsum(level)[:-1]
+    level = contraction.problem.stage_memory.live_bytes(np.ones(contraction.problem.graph.num_ops, dtype=np.bool_))
     rises = np.diff(level, prepend=-1.0) > 0
     falls = np.append(level[:-1] > level[1:], True)
     tops = np.flatnonzero(rises & falls)
@@ -163,4 +152,5 @@ def excesses(contraction: Contraction, device_of_op: NDArray[np.int64]) -> Itera
     device_of_class = contraction.restrict(device_of_op)
     for d, device in enumerate(devices):
         if device.memory_bytes is not None and use[d] > device.memory_bytes * (1 + MEMORY_TOLERANCE):
-            yield Excess(d, memory.fullest(device_of_op == d), device_of_class == d)
+            position = int(np.argmax(memory.live_bytes(device_of_op == d)))
+            yield Excess(d, position, device_of_class == d)
