@@ -23,7 +23,7 @@ from placekit.cost_models.op_classes import VIEW_TYPES
 from placekit.errors import InvalidProblemError
 from placekit.graph import OpGraph, sum_by
 from placekit.io.model import ModelSource
-from placekit.memory_blocks import MemoryBlocks
+from placekit.memory_blocks import MemoryBlocks, positions
 
 __all__ = ["MEMORY_MODELS", "QUEUE_SLOTS", "MemoryModel", "check_memory_model", "op_memory"]
 
@@ -99,9 +99,8 @@ def _live_tensors(graph: OpGraph, op_group: NDArray[np.int64]) -> list[tuple[flo
     for tensor, reader in zip(graph.consumed_tensor.tolist(), graph.consumers.tolist(), strict=True):
         if shows[reader]:
             read_by.setdefault(reader, tensor)
-    place = np.empty(graph.num_ops, dtype=np.int64)
-    place[graph.order] = np.arange(graph.num_ops)
-    for tensor in np.argsort(place[graph.tensor_producer], kind="stable").tolist():  # what is shown comes first
+    made = positions(graph)[graph.tensor_producer]
+    for tensor in np.argsort(made, kind="stable").tolist():  # what is shown comes first
         producer = int(graph.tensor_producer[tensor])
         if producer in read_by:
             root[tensor] = root[read_by[producer]]
