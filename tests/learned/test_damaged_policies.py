@@ -148,8 +148,9 @@ def test_code_in_a_policy_does_not_run_and_no_advice_is_given_to_let_it(tmp_path
         save({"schema": "placekit/policy/1", "x": Payload(tmp_path / "ran")}, tmp_path / "evil.pt")
         with pytest.raises(InvalidFileError, match="cannot be read as a policy") as raised:
             read_checkpoint(tmp_path / "evil.pt")
-        assert "weights_only" not in str(raised.value)
-        assert "trust" not in str(raised.value)
+        told = str(raised.value).replace(str(tmp_path), "")  # the folder may have any name
+        assert "weights_only" not in told
+        assert "trust" not in told
         assert not (tmp_path / "ran").exists()
 
 
