@@ -65,8 +65,8 @@ smoke: venv  ## build the wheel, install it alone in a clean environment, use it
 tests: venv  ## unit, property and documentation tests, in two processes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-test-slow: venv  ## the tests that `test` leaves out: full-size models
-	$(BIN)/python -m pytest -m slow
+test-slow: venv  ## all tests in full: full-size models, and every random example, of which `test` tries a third
+	PLACEKIT_EXAMPLES=all $(BIN)/python -m pytest -m ""
 
 docs: venv  ## the documentation as a site, build/site/index.html; broken links are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,17 @@ from placekit.placement import Placement
 from placekit.platform import Device, Link, Platform
 from placekit.problem import UNPINNED, Problem
 
+EXAMPLES = "PLACEKIT_EXAMPLES"
+"""Environment variable: ``all`` for every example, as in ``make test-slow``; otherwise a third of them."""
+
 
 def examples(count: int) -> settings:
-    """Return settings for `count` examples, however long each takes; the same ones every time."""
+    """Return settings for `count` examples, however long each takes; the same ones every time.
+
+    A third of them, but 40 if there are as many, unless the environment asks for all.
+    """
+    if os.environ.get(EXAMPLES) != "all":
+        count = max(min(count, 40), count // 3)
     return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 

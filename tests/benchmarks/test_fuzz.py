@@ -18,10 +18,13 @@ from placekit.benchmarks.fuzz.problems import random_problem
 from placekit.solvers.registry import METHODS
 
 
+@pytest.mark.parametrize("cases", [5, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("first", [100_000, 100_020, 100_040])
-def test_no_method_claims_what_is_not_true(first: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_method_claims_what_is_not_true(
+    first: int, cases: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Exact methods and some searches on a few problems; `make fuzz` goes on from there."""
-    failed = main(["--minutes", "5", "--first", str(first), "--cases", "20", "-o", str(tmp_path)])
+    failed = main(["--minutes", "5", "--first", str(first), "--cases", str(cases), "-o", str(tmp_path)])
     assert not failed, capsys.readouterr().out
 
 
