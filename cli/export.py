@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from placekit.cost_models.openvino.stages import StagePlan
     from placekit.cost_models.pytorch.stages import TorchPlan
+    from placekit.costs import CostTable
     from placekit.graph import OpGraph
     from placekit.io.model import ModelSource
     from placekit.platform import Platform
@@ -56,8 +57,8 @@ def export(
         typer.Option(
             "--to",
             metavar="RUNTIME",
-            help="openvino (default), torch-pipeline (.pt2), device-map (accelerate), vllm, megatron, llama.cpp or "
-            "onnxruntime.",
+            help="openvino (default), torch-pipeline (.pt2), device-map (accelerate), vllm, megatron, llama.cpp, "
+            "onnxruntime; to look at: netron, model-explorer.",
         ),
     ] = "openvino",
     hetero: Annotated[
@@ -150,22 +151,30 @@ def _export_elsewhere(to: str, asked: _Request) -> None:
     from placekit.cli.render import fact_lines
     from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
     from placekit.exports.device_map import device_map
+    from placekit.exports.model_explorer import write_model_explorer
+    from placekit.exports.netron import write_netron
     from placekit.exports.onnxruntime import write_annotated
     from placekit.io.atomic import write_json
 
-    known = ("openvino", _TORCH, "device-map", *ARGUMENT_RUNTIMES, "onnxruntime")
+    known = ("openvino", _TORCH, "device-map", *ARGUMENT_RUNTIMES, "onnxruntime", "netron", "model-explorer")
     if to not in known:
         raise UnknownNameError(f"--to {to}: no such runtime; runtimes are {', '.join(known)}")
-    suffix = "onnx" if to == "onnxruntime" else "json"
-    target = asked.output or Path(f"{asked.model.stem.removesuffix('.problem')}.{to}.{suffix}")
+    suffix = {"onnxruntime": ".onnx", "netron": asked.model.suffix}.get(to, ".json")
+    target = asked.output or Path(f"{asked.model.stem.removesuffix('.problem')}.{to}{suffix}")
     _refuse_overwriting(target, (asked.model, asked.placement))
     check_writable(target)
-    graph, devices, modules = _graph_of(asked)
+    graph, devices, modules, costs = _graph_of(asked)
     placed = read_placed(asked.placement, graph, devices, asked.default_device)
-    told: dict[str, Any]
+    told: dict[str, Any] = {}
+    facts: dict[str, str] = {}
     if to == "onnxruntime":
         written = write_annotated(asked.model, graph, placed, devices, target)
-        told, facts = {}, {}
+    elif to == "netron":
+        written = write_netron(asked.model, graph, placed, target)
+    elif to == "model-explorer":
+        kind = devices.kind_of_device[placed.device_of_op]
+        time_s = None if costs is None else costs.op_time_s[range(len(kind)), kind]
+        written = write_model_explorer(asked.model, graph, placed, target, modules, time_s)
     else:
         if to == "device-map":
             mapped = device_map(graph, devices, placed, modules)
@@ -183,18 +192,18 @@ def _export_elsewhere(to: str, asked: _Request) -> None:
         show_parts([fact_lines(facts | {f"wrote {kind}": path for kind, path in written.items()})])
 
 
-def _graph_of(asked: _Request) -> tuple[OpGraph, Platform, tuple[str, ...] | None]:
-    """Return the graph of a model or of a problem file, its devices, and the modules of its ops if they are known."""
+def _graph_of(asked: _Request) -> tuple[OpGraph, Platform, tuple[str, ...] | None, CostTable | None]:
+    """Return the graph of a model or of a problem file and its devices; modules of ops and costs if they are known."""
     from placekit.io.detect import kind_of_file
     from placekit.io.problem_json import read_problem
     from placekit.pytorch.source import TorchSource
 
     if kind_of_file(asked.model) == "problem":
         problem = read_problem(asked.model)
-        return problem.graph, problem.platform, None
+        return problem.graph, problem.platform, None, problem.costs
     source = read_source(asked.model, asked.shape)
     devices = asked.choice.of_answer(asked.placement).resolve(source).platform
-    return source.graph, devices, source.module_of_op if isinstance(source, TorchSource) else None
+    return source.graph, devices, source.module_of_op if isinstance(source, TorchSource) else None, None
 
 
 def _refuse_overwriting(target: Path, inputs: Iterable[Path]) -> None:

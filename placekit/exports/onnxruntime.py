@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from placekit.errors import SolverUnavailableError, UnsupportedProblemError
+from placekit.errors import UnsupportedProblemError
+from placekit.exports.onnx_nodes import devices_of_nodes, label_nodes, load_nodes
 from placekit.graph import OpGraph
 from placekit.io.atomic import encode_json, write_together
 from placekit.placement import Placement
 from placekit.platform import Device, Platform
 
-if TYPE_CHECKING:
-    import onnx
-
-__all__ = ["ANNOTATION", "SETTING", "annotate", "session_setting", "write_annotated"]
+__all__ = ["ANNOTATION", "SETTING", "session_setting", "write_annotated"]
 
 ANNOTATION = "layer_ann"
 """Metadata entry of a node."""
@@ -67,47 +64,6 @@ def session_setting(platform: Platform, placement: Placement) -> str:
     return ";".join(rules)
 
 
-def annotate(model: onnx.ModelProto, graph: OpGraph, placement: Placement, platform: Platform) -> None:
-    """Write the device of every node of an ONNX model into its metadata. In place.
-
-    A node is where the op of its name is, or of one of its outputs. One that conversion folded or renamed follows the
-    nodes that read it, or else those that it reads.
-
-    Parameters
-    ----------
-    model
-        The model; nodes inside control flow stay with theirs.
-    graph, placement, platform
-        What was read of the same file, and where it goes.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        No node has the name of an op: another model.
-    """
-    nodes = list(model.graph.node)
-    device: list[int | None] = []
-    for node in nodes:
-        names = [name for name in (node.name, *node.output) if name in graph.op_index]
-        device.append(int(placement.device_of_op[graph.op_index[names[0]]]) if names else None)
-    if all(found is None for found in device):
-        raise UnsupportedProblemError(f"{graph.name!r}: no node of the ONNX model has the name of an op")
-    maker = {name: at for at, node in enumerate(nodes) for name in node.output}
-    for at in reversed(range(len(nodes))):  # ONNX lists nodes in topological order
-        for name in nodes[at].input:
-            if name in maker and device[maker[name]] is None:
-                device[maker[name]] = device[at]
-    for at, node in enumerate(nodes):
-        if device[at] is None:
-            device[at] = next((device[maker[name]] for name in node.input if name in maker), None)
-    fallback = next(found for found in device if found is not None)
-    for node, found in zip(nodes, device, strict=True):
-        for entry in [entry for entry in node.metadata_props if entry.key == ANNOTATION]:
-            node.metadata_props.remove(entry)
-        entry = node.metadata_props.add()
-        entry.key, entry.value = ANNOTATION, _label(platform.devices[fallback if found is None else found])
-
-
 def write_annotated(
     source: Path, graph: OpGraph, placement: Placement, platform: Platform, target: Path
 ) -> dict[str, str]:
@@ -118,25 +74,16 @@ def write_annotated(
     Raises
     ------
     UnsupportedProblemError
-        As `session_setting`, `annotate`; or a file that is no ONNX.
+        As `session_setting`, `load_nodes`, `devices_of_nodes`; or a file that is no ONNX.
     SolverUnavailableError
         The package onnx is not installed.
     """
     if source.suffix.lower() != ".onnx":
         raise UnsupportedProblemError(f"{source}: onnxruntime takes an .onnx file")
     setting = session_setting(platform, placement)
-    try:
-        import onnx
-    except ImportError:
-        raise SolverUnavailableError("export --to onnxruntime needs the package onnx: pip install onnx") from None
-    model: Any = onnx.load(source, load_external_data=False)
-    if target.resolve().parent != source.resolve().parent and any(
-        tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer
-    ):
-        raise UnsupportedProblemError(
-            f"{source} has weights in files beside it: write the annotated model into the same folder, {source.parent}"
-        )
-    annotate(model, graph, placement, platform)
+    model = load_nodes(source, "onnxruntime", target)
+    devices = devices_of_nodes(model, graph, placement)
+    label_nodes(model, ANNOTATION, [_label(platform.devices[device]) for device in devices])
     options = target.with_name(f"{target.stem}.session.json")
     write_together([(target, model.SerializeToString()), (options, encode_json(options, {SETTING: setting}))])
     return {"model": str(target), "session": str(options)}

@@ -144,7 +144,11 @@ def test_runtimes_that_are_none(call: Callable[..., Any], cluster: Path) -> None
         (("--to", "tensorrt"), "no such runtime; runtimes are openvino"),
         (("--to", "vllm", "--hetero"), "go with --to openvino"),
         (("--to", "onnxruntime"), "takes an .onnx file"),
+        (("--to", "netron"), "take --to model-explorer"),
     ):
         done = call("export", "llm.problem.json", "llm.placement.json", *arguments)
         assert done.returncode == 2
         assert message in done.stderr
+    done = call("export", "llm.problem.json", "llm.placement.json", "--to", "model-explorer", "--json")
+    written = json.loads(done.stdout)["files"]
+    assert written == {"node data": "llm.model-explorer.json", "graph": "llm.model-explorer.graph.json"}

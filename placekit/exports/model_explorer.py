@@ -1,0 +1,127 @@
+"""Placements for Model Explorer: node data, a colour for each device, and the graph where it has no reader of its own.
+
+References
+----------
+Model Explorer, https://github.com/google-ai-edge/model-explorer, "Custom node data" and the JSON graph format (0.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.exports.onnx_nodes import devices_of_nodes, load_nodes
+from placekit.graph import OpGraph
+from placekit.io.atomic import encode_json, write_together
+from placekit.placement import Placement
+from placekit.plotting.plot_graph import DEVICE_COLORS
+
+__all__ = ["explorer_graph", "node_data", "write_model_explorer"]
+
+
+def node_data(
+    nodes: Iterable[tuple[str, int]], placement: Placement, time_s: Sequence[float] | None = None
+) -> dict[str, Any]:
+    """Return node data for the graph that is open: what a node says, in the colour of its device.
+
+    Parameters
+    ----------
+    nodes
+        Name of every node, or of one of its outputs, and the device where it is.
+    placement
+        What knows the names of devices and teams.
+    time_s
+        Seconds of every node, shown in milliseconds; nodes say their device if None, or where it is not finite.
+    """
+    results = {}
+    for at, (name, device) in enumerate(nodes):
+        known = time_s is not None and np.isfinite(time_s[at])
+        results[name] = {
+            "value": float(time_s[at]) * 1e3 if time_s is not None and known else placement.team_name(device),
+            "bgColor": DEVICE_COLORS[device % len(DEVICE_COLORS)],
+            "textColor": "#ffffff",
+        }
+    return {"results": results, "thresholds": []}
+
+
+def explorer_graph(graph: OpGraph, placement: Placement, modules: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return a graph as Model Explorer's JSON reader takes it; nodes have ``device`` among their attributes.
+
+    Parameters
+    ----------
+    graph, placement
+        The ops, and where they are.
+    modules
+        ``[num_ops]`` path of the module of every op, which nodes nest by; by default, what stands before the last
+        slash of their names.
+    """
+    names = graph.op_names
+    nodes: list[dict[str, Any]] = [
+        {
+            "id": name,
+            "label": kind,
+            "namespace": modules[op].replace(".", "/") if modules else name.strip("/").rpartition("/")[0],
+            "attrs": [
+                {"key": "name", "value": name},
+                {"key": "device", "value": placement.team_name(int(placement.device_of_op[op]))},
+            ],
+            "incomingEdges": [],
+        }
+        for op, (name, kind) in enumerate(zip(names, graph.op_types, strict=True))
+    ]
+    for tensor, producer in enumerate(graph.tensor_producer.tolist()):
+        for consumer in graph.consumers_of(tensor):
+            nodes[int(consumer)]["incomingEdges"].append(
+                {"sourceNodeId": names[producer], "sourceNodeOutputId": str(tensor)}
+            )
+    return {"label": graph.name, "graphs": [{"id": graph.name, "nodes": nodes}]}
+
+
+def write_model_explorer(
+    source: Path,
+    graph: OpGraph,
+    placement: Placement,
+    target: Path,
+    modules: Sequence[str] | None = None,
+    op_time_s: NDArray[np.float64] | None = None,
+) -> dict[str, str]:
+    """Write node data, and unless `source` is ONNX the graph that they belong to; return the files.
+
+    Parameters
+    ----------
+    source
+        The model or problem file; Model Explorer opens ONNX itself.
+    graph, placement, modules
+        As for `explorer_graph`.
+    target
+        Node data; the graph is written beside it, as ``STEM.graph.json``.
+    op_time_s
+        ``[num_ops]`` time of every op where it is placed; of ONNX files none is shown, whose nodes are not ops.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        No node of an ONNX file has the name of an op.
+    SolverUnavailableError
+        The package onnx is not installed.
+    """
+    if source.suffix.lower() == ".onnx":
+        model = load_nodes(source, "model-explorer")
+        devices = devices_of_nodes(model, graph, placement)
+        pairs = zip((node.name or node.output[0] for node in model.graph.node), devices, strict=True)
+        write_together([(target, encode_json(target, node_data(pairs, placement)))])
+        return {"node data": str(target)}
+    beside = target.with_name(f"{target.stem}.graph.json")
+    ops = zip(graph.op_names, placement.device_of_op.tolist(), strict=True)
+    data = node_data(ops, placement, None if op_time_s is None else op_time_s.tolist())
+    write_together(
+        [
+            (target, encode_json(target, data)),
+            (beside, encode_json(beside, explorer_graph(graph, placement, modules))),
+        ]
+    )
+    return {"node data": str(target), "graph": str(beside)}

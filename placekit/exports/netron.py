@@ -1,0 +1,69 @@
+"""Placements for Netron: a copy of the model whose nodes have an attribute ``device``.
+
+The copy computes what the model does. In ONNX the attribute is a metadata entry of the node; in OpenVINO IR it stands
+in the ``data`` of the layer, where readers skip what they do not know, and constants stay in the ``.bin`` of the model.
+
+References
+----------
+Netron, https://netron.app (ONNX and OpenVINO readers of version 9.3).
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+from placekit.errors import UnsupportedProblemError
+from placekit.exports.onnx_nodes import devices_of_nodes, label_nodes, load_nodes
+from placekit.graph import OpGraph
+from placekit.io.atomic import write_bytes
+from placekit.placement import Placement
+
+__all__ = ["ATTRIBUTE", "write_netron"]
+
+ATTRIBUTE = "device"
+"""Name of the attribute; its value is a device, or a team as ``a+b``."""
+
+
+def write_netron(source: Path, graph: OpGraph, placement: Placement, target: Path) -> dict[str, str]:
+    """Write a copy of an ONNX or OpenVINO IR file with the device of every node; return the files.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        A file of another kind, ONNX whose weights the copy would not find, or another model.
+    SolverUnavailableError
+        The package onnx is not installed.
+    """
+    suffix = source.suffix.lower()
+    if suffix == ".onnx":
+        model = load_nodes(source, "netron", target)
+        names = [placement.team_name(device) for device in devices_of_nodes(model, graph, placement)]
+        label_nodes(model, ATTRIBUTE, names)
+        write_bytes(target, model.SerializeToString())
+    elif suffix == ".xml":
+        write_bytes(target, _labelled_ir(source, graph, placement))
+    else:
+        raise UnsupportedProblemError(
+            f"{source}: netron shows devices in .onnx and .xml files; for this one take --to model-explorer"
+        )
+    return {"model": str(target)}
+
+
+def _labelled_ir(source: Path, graph: OpGraph, placement: Placement) -> bytes:
+    """Return the XML with the attribute; layers of bodies stay with theirs, and constants have none."""
+    root = ET.parse(source).getroot()  # noqa: S314  the model was read from the same file
+    found = False
+    for layer in root.iterfind("layers/layer"):
+        op = graph.op_index.get(layer.get("name", ""))
+        if op is None:
+            continue
+        data = layer.find("data")
+        if data is None:
+            data = ET.Element("data")
+            layer.insert(0, data)
+        data.set(ATTRIBUTE, placement.team_name(int(placement.device_of_op[op])))
+        found = True
+    if not found:
+        raise UnsupportedProblemError(f"{source}: no layer has the name of an op")
+    return ET.tostring(root, encoding="utf-8", xml_declaration=True)  # type: ignore[no-any-return]
