@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -28,6 +29,10 @@ __all__ = [
 ]
 
 BAR_WIDTH = 10
+_LEFT_OUT = ("", "limit", "queues", "activations", "weights")
+"""Columns of loads in the order in which a narrow console goes without them; bars have no name."""
+_NAME_WIDTH = 16
+"""Names of devices fold beyond this before a column is left out."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _STATUS_STYLE = {
     Status.OPTIMAL: "green",
@@ -66,31 +71,63 @@ def load_bar(share: float, width: int = BAR_WIDTH) -> Text:
     return Text("█" * full + (_EIGHTHS[rest] if rest else ""), style="cyan")
 
 
-def load_table(loads: Sequence[DeviceLoad]) -> Table:
-    """Return the load of every device; bars are relative to the largest load. Members of a team stand together."""
-    parts = [load.weight_bytes is not None for load in loads]
+def load_table(loads: Sequence[DeviceLoad]) -> RenderableType:
+    """Return the load of every device; bars are relative to the largest load. Members of a team stand together.
+
+    A narrow console leaves out bars, then limits, then what memory is made of.
+    """
+    tables = (_load_table(loads, frozenset(_LEFT_OUT[:count])) for count in range(len(_LEFT_OUT) + 1))
+    folded = max((len(load.device) for load in loads), default=0) - _NAME_WIDTH
+    return _WidestThatFits(tuple(tables), max(folded, 0))
+
+
+@dataclass(frozen=True)
+class _WidestThatFits:
+    """The first table that is no wider than the console, or else the last; names may fold by some characters."""
+
+    tables: tuple[Table, ...]
+    folded: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
+        wide = options.update(width=10_000)
+        limit = options.max_width + self.folded
+        fitting = (each for each in self.tables if each.__rich_measure__(console, wide).maximum <= limit)
+        yield next(fitting, self.tables[-1])
+
+
+def _load_table(loads: Sequence[DeviceLoad], left_out: frozenset[str]) -> Table:
+    """Return the table without the columns `left_out`."""
     has_queues = any(load.queue_bytes for load in loads)
-    told = ("weights", "activations", *(["queues"] if has_queues else [])) if parts and all(parts) else ()
-    table = plain_table("device", "ops", "load ms", "compute", "transfer", *told, "memory", "limit")
+    has_parts = bool(loads) and all(load.weight_bytes is not None for load in loads)
     has_teams = any(load.team for load in loads)
-    if has_teams:  # no room for a bar beside it, and the members of a team have the same load
-        table.add_column("team", overflow="fold")
-    else:
-        table.add_column("", width=BAR_WIDTH, no_wrap=True)
     largest = max((load.load_s for load in loads), default=0.0)
     place = {load.team or load.device: at for at, load in reversed(list(enumerate(loads)))}
-    for load in sorted(loads, key=lambda each: place[each.team or each.device]):
-        table.add_row(
-            load.device,
-            str(load.num_ops),
-            format_ms(load.load_s),
-            format_ms(load.compute_s),
-            format_ms(load.transfer_s),
-            *map(format_bytes, (load.weight_bytes, load.activation_bytes, load.queue_bytes)[: len(told)]),
-            format_bytes(load.memory_bytes),
-            format_bytes(load.memory_limit_bytes),
-            (load.team or "") if has_teams else load_bar(load.load_s / largest if largest > 0 else 0.0),
-        )
+    columns: dict[str, list[str | Text]] = {}
+
+    def add(name: str, values: Iterable[str | Text], when: bool = True) -> None:
+        if when and name not in left_out:
+            columns[name] = list(values)
+
+    loads = sorted(loads, key=lambda each: place[each.team or each.device])
+    add("device", (load.device for load in loads))
+    add("ops", (str(load.num_ops) for load in loads))
+    add("load ms", (format_ms(load.load_s) for load in loads))
+    add("compute", (format_ms(load.compute_s) for load in loads))
+    add("transfer", (format_ms(load.transfer_s) for load in loads))
+    add("weights", (format_bytes(load.weight_bytes) for load in loads), has_parts)
+    add("activations", (format_bytes(load.activation_bytes) for load in loads), has_parts)
+    add("queues", (format_bytes(load.queue_bytes) for load in loads), has_parts and has_queues)
+    add("memory", (format_bytes(load.memory_bytes) for load in loads))
+    add("limit", (format_bytes(load.memory_limit_bytes) for load in loads))
+    table = plain_table(*columns)
+    if has_teams:  # no room for a bar beside it, and the members of a team have the same load
+        table.add_column("team", overflow="fold")
+        columns["team"] = [load.team or "" for load in loads]
+    elif "" not in left_out:
+        table.add_column("", width=BAR_WIDTH, no_wrap=True)
+        columns[""] = [load_bar(load.load_s / largest if largest > 0 else 0.0) for load in loads]
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
     return table
 
 

@@ -39,6 +39,20 @@ def test_load_table_fits_80_columns_with_long_names() -> None:
         assert number in text
 
 
+def test_a_narrow_console_leaves_out_whole_columns() -> None:
+    """What memory is made of is told before limits and bars; a wide console and a pipe have everything."""
+    load = DeviceLoad("GPU.0", "gpu", 1, 0.5, 0.5, 3.2e11, 9.9e11, 1234, None, 1.2e11, 1e9)
+    parts = ["weights", "activations", "queues", "limit"]
+    for width, told in ((80, parts[:2]), (60, parts[:1]), (120, parts)):
+        console = Console(width=width)
+        with console.capture() as captured:
+            console.print(load_table([load, load]))
+        text = captured.get()
+        assert max(map(len, text.splitlines())) <= width
+        assert [name for name in parts if name in text] == told
+        assert ("█" in text) == (told == parts)
+
+
 def test_device_names_with_brackets_are_not_markup() -> None:
     """``CPU[0-3]`` is a name, not a style."""
     assert "CPU[0-3]" in text_of(load_table([DeviceLoad("CPU[0-3]", "cpu", 1, 1, 0, 0, None, 1)]))
