@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Imitation", "ImitationLearner", "ImitationMethodParams"]
 
-_REFINED = 3
-"""Decoded placements that are refined: the best ones."""
-
 
 @dataclass(frozen=True)
 class ImitationMethodParams(TrainingParams):
@@ -51,6 +48,8 @@ class ImitationMethodParams(TrainingParams):
     blind
         True to decode without the network: every device as likely as any other, ops in the order of HEFT's ranks. A
         control that tells what the network adds to the decoding.
+    refine
+        Decoded placements that are refined, the best ones; 0 for none.
     """
 
     updates: int = 200
@@ -61,12 +60,13 @@ class ImitationMethodParams(TrainingParams):
     samples: int = 32
     deviations: float = 20.0
     blind: bool = False
+    refine: int = 16
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("hidden", "rounds", least=1)
         self.require("samples", least=2)
-        self.require("deviations", least=0)
+        self.require("deviations", "refine", least=0)
 
 
 class ImitationLearner:
@@ -150,17 +150,39 @@ class ImitationLearner:
             log_probs, start = self._scores()
         self._settle_order(start)
         of_op = log_probs[self._groups].double().numpy()
-        orders = self._decoder.orders(start.double().numpy())
-        rows = [self._decoder.place(of_op, order, trust) for order in orders for trust in TRUSTS]
+        if isinstance(self.environment.reward, ExpectedOrder):
+            rows = self._schedules(self.environment.reward, of_op)
+        else:
+            rows = [self._decoder.place(of_op, trust) for trust in TRUSTS]
         if not self.params.blind:
             likeliest = self.environment.expand(log_probs.argmax(dim=1).numpy()[None])
             rows.append(self._decoder.repaired(likeliest)[0])
         rows += list(self.environment.expand(self.environment.homogeneous))
-        if self._refinement.applies:
-            costs = self.environment.costs(np.stack(rows))
-            best = [rows[at] for at in np.argsort(costs, kind="stable")[:_REFINED].tolist()]
-            rows += [self._refinement.refined(row, of_op) for row in best]
+        if self.params.refine:
+            rows += self._refined(np.unique(np.stack(rows), axis=0), of_op)
         return np.stack(rows)
+
+    def _schedules(self, reward: ExpectedOrder, log_probs: NDArray[np.float64]) -> list[NDArray[np.int64]]:
+        """Return placements that were scheduled, in the expected order and in HEFT's; `reward` knows their orders."""
+        rows = []
+        for priority in (reward.start, self._decoder.heft_order()):
+            for trust in TRUSTS:
+                device, step = self._decoder.schedule(log_probs, priority, trust)
+                reward.plan(device, step)
+                rows.append(device)
+        return rows
+
+    def _refined(self, rows: NDArray[np.int64], log_probs: NDArray[np.float64]) -> list[NDArray[np.int64]]:
+        """Return the best of the placements after refinement; of a makespan, with orders with insertion as well."""
+        costs = self.environment.costs(rows)
+        best = rows[np.argsort(costs, kind="stable")[: self.params.refine]]
+        refined = [self._refinement.refined(row, log_probs) for row in best]
+        reward = self.environment.reward
+        if isinstance(reward, ExpectedOrder):
+            for device in refined:
+                for priority in (reward.start, self._decoder.heft_order()):
+                    reward.plan(device, self._decoder.order_on(device, priority))
+        return refined
 
     def prefer(self, placement: NDArray[np.int64]) -> None:
         """Begin near `placement`: its devices become more probable, unless they are cloned."""

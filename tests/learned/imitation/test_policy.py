@@ -24,7 +24,8 @@ from placekit.learned.imitation.refinement import Refinement
 from placekit.learned.imitation.targets import canonical, collate_targets, example_of
 from placekit.learned.imitation.train import ImitationParams, steps_done, train
 from placekit.learned.policy import PRETRAINED
-from placekit.makespan.orders import BestOrder
+from placekit.makespan.instance import instance_of
+from placekit.makespan.orders import BestOrder, placed_rank
 from placekit.platform import Platform
 
 
@@ -157,7 +158,7 @@ def test_decoded_placements_are_allowed(number: int, contiguity: str, network: S
     pinned = np.where(np.arange(num_ops) == 5, 1, -1)
     problem = problem.replace(colocation=np.arange(num_ops) // 2, pinned=pinned, contiguity=contiguity)
     decoder = Decoder(problem, inputs_of(problem))
-    devices = decoder.place(scores_of(network, problem), np.arange(num_ops, dtype=float), 1.0)
+    devices = decoder.place(scores_of(network, problem), 1.0)
     broken = {each.constraint for each in pk.evaluate(problem, pk.Placement.of(problem, devices)).violations}
     assert not broken & {"support", "pin", "colocation"}
     if problem.platform.devices[0].memory_bytes is None and contiguity == "none":
@@ -263,3 +264,35 @@ def test_refinement_never_makes_a_placement_worse(objective: str) -> None:
         before, after = (((each / scores[0].max()) ** power).sum() for each in scores)
         assert after <= before * (1 + 1e-5)
         assert pk.evaluate(problem, pk.Placement.of(problem, refined)).is_feasible
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_makespan_is_scheduled_and_refined(number: int, network: StateNetwork) -> None:
+    """A schedule of nobody's word is HEFT's; refinement only makes the makespan in the order of the paths shorter."""
+    problem = draw_problem("test", 4, number, max_ops=60, objective="makespan")
+    problem = problem.replace(platform=_roomy(problem))
+    inputs = inputs_of(problem)
+    decoder = Decoder(problem, inputs)
+    nothing = np.zeros((inputs.num_ops, inputs.num_devices))
+    device, step = decoder.schedule(nothing, decoder.heft_order(), 1.0)
+    heft = pk.solve(problem, "heft").objective
+    assert pk.evaluate(problem, pk.Placement.of(problem, device, step)).objective == pytest.approx(heft)
+    score = problem.objective.batch_score(problem)
+    assert isinstance(score, BestOrder)
+    refined = Refinement(problem, inputs).refined(device, scores_of(network, problem))
+    before, after = (score.timeline(each, -_rank(problem, each)).makespan_s for each in (device, refined))
+    assert after <= before
+    known = ExpectedOrder(problem, score, np.arange(inputs.num_ops, dtype=float))
+    known.plan(device, step)
+    assert float(known(device[None])[0]) <= (heft or 0.0) * (1 + 1e-9)
+
+
+def _rank(problem: pk.Problem, device: NDArray[np.int64]) -> NDArray[np.float64]:
+    rank = np.empty(len(device))
+    placed_rank(instance_of(problem), device, rank)
+    return rank
+
+
+def _roomy(problem: pk.Problem) -> Platform:
+    devices = tuple(device.replace(memory_bytes=None) for device in problem.platform.devices)
+    return problem.platform.replace(devices=devices)
