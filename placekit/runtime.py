@@ -1,4 +1,4 @@
-"""Run what ``placekit export`` wrote: a bundle as a callable pipeline, without any solver or framework.
+"""Run what ``placekit export`` wrote: a bundle, or a pipeline of torch, as a callable pipeline, without any solver.
 
 >>> from placekit import runtime
 >>> with runtime.load("bundle") as pipe:  # doctest: +SKIP
@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from placekit.errors import UnknownNameError
+from placekit.errors import UnknownNameError, UnsupportedProblemError
 
 if TYPE_CHECKING:
     from placekit.cost_models.openvino.pipeline import Pipeline
@@ -28,16 +28,17 @@ def load(
     record: int = 0,
     cache_dir: str | Path | None = None,
 ) -> Pipeline:
-    """Return the pipeline in a bundle, compiled and ready.
+    """Return the pipeline in a folder, compiled and ready.
 
     Parameters
     ----------
     folder
-        The bundle.
+        A bundle, or what ``export --to torch-pipeline`` wrote; of the latter nothing is executed but registered
+        operators.
     executor
-        ``"threads"``, or ``"processes"`` for devices that share nothing but tensors.
+        ``"threads"``, or, for a bundle, ``"processes"`` for devices that share nothing but tensors.
     queue_size
-        Samples that fit between a stage and the next; the bundle's own if None.
+        Samples that fit between a stage and the next; the bundle's own, or 2, if None.
     record
         Number of last samples whose stage times are kept, see `Pipeline.stage_times_s`.
     cache_dir
@@ -49,19 +50,31 @@ def load(
     UnknownNameError
         Another executor.
     InvalidFileError
-        No bundle, or one that was changed.
+        No such folder, or one that was changed.
     DeviceUnavailableError
-        A device or a core of the bundle that this machine does not have.
+        A device or a core of the folder that this machine does not have.
     ExecutionError
         A stage that cannot be compiled.
     UnsupportedProblemError
-        Dynamic shapes in processes.
+        Dynamic shapes in processes; processes or `cache_dir` for a pipeline of torch.
+    SolverUnavailableError
+        A pipeline of torch without torch.
     """
-    # here, so that the module can be looked at without OpenVINO, and used without the modules of the other executor
-    from placekit.cost_models.openvino.bundle import read_bundle
-
     if executor not in ("threads", "processes"):
         raise UnknownNameError(f"no executor {executor!r}; executors are threads, processes")
+    # here, so that the module can be looked at without OpenVINO, and used without the modules of the other executor
+    from placekit.cost_models.pytorch.pipeline_folder import MANIFEST, is_torch_pipeline
+
+    if (Path(folder) / MANIFEST).is_file() and is_torch_pipeline(folder):
+        if executor != "threads" or cache_dir is not None:
+            what = "executor processes" if executor != "threads" else "cache_dir"
+            raise UnsupportedProblemError(
+                f"{folder}: {what} goes with bundles of OpenVINO; this is a pipeline of torch: use executor "
+                "threads, or its run.py, which starts processes"
+            )
+        return _torch_pipeline(folder, 2 if queue_size is None else queue_size, record)
+    from placekit.cost_models.openvino.bundle import read_bundle
+
     plan, own_queue_size = read_bundle(folder, cache_dir=cache_dir)
     size = own_queue_size if queue_size is None else queue_size
     if executor == "processes":
@@ -72,3 +85,10 @@ def load(
     from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
 
     return ThreadPipeline(compile_plan(plan), queue_size=size, record=record)
+
+
+def _torch_pipeline(folder: str | Path, queue_size: int, record: int) -> Pipeline:
+    from placekit.cost_models.pytorch.pipeline import CompiledTorchPlan, TorchPipeline
+    from placekit.cost_models.pytorch.pipeline_folder import read_torch_pipeline
+
+    return TorchPipeline(CompiledTorchPlan(read_torch_pipeline(folder)), queue_size=queue_size, record=record)

@@ -29,8 +29,9 @@ UPWARD = {
     ("placekit/__init__.py", "placekit.solvers.registry"),
     # `python -m placekit`
     ("placekit/__main__.py", "placekit.cli.main"),
-    # what users run bundles with, under a short name
+    # what users run bundles and pipelines of torch with, under a short name
     ("placekit/runtime.py", "placekit.cost_models.openvino"),
+    ("placekit/runtime.py", "placekit.cost_models.pytorch"),
 }
 
 

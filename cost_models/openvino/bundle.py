@@ -12,7 +12,6 @@ The manifest names the members of the team that runs a stage; all of them load t
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,10 +31,11 @@ from placekit.cost_models.openvino.split import TensorKey
 from placekit.cost_models.openvino.stages import PlacedStage, StagePlan, cut_tensors
 from placekit.errors import InvalidFileError, InvalidProblemError
 from placekit.io.atomic import write_json
+from placekit.io.file_hash import file_hash, require_hash
 from placekit.io.folders import write_folder
 from placekit.io.openvino_graph import short_reason
 from placekit.io.openvino_ir import check_ir
-from placekit.io.reading import blaming, open_input, read_json, validated
+from placekit.io.reading import blaming, read_json, validated
 from placekit.io.schemas import DeviceModel
 from placekit.platform import Device
 
@@ -48,7 +48,6 @@ MANIFEST = "manifest.json"
 """Name of the file that makes a folder a bundle."""
 
 _LOGGER = logging.getLogger(__name__)
-_CHUNK_BYTES = 1 << 20
 
 
 def write_bundle(plan: StagePlan, folder: str | Path, *, queue_size: int = 2) -> None:
@@ -96,18 +95,10 @@ def _write_files(plan: StagePlan, folder: Path, queue_size: int) -> None:
             openvino.save_model(stage.model, paths[0], compress_to_fp16=False)
         except RuntimeError as error:  # a full disk
             raise OSError(f"stage {stage.name!r}: {error}") from error
-        stages.append(StageModel.of(stage, {path.name: _digest(path) for path in paths if path.exists()}))
+        stages.append(StageModel.of(stage, {path.name: file_hash(path) for path in paths if path.exists()}))
     made_with = {"placekit": __version__, "openvino": openvino.__version__}
     manifest = Manifest.of(plan, stages, queue_size, made_with)
     write_json(folder / MANIFEST, manifest.model_dump(by_alias=True))
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    with open_input(path, None) as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def read_bundle(folder: str | Path, *, cache_dir: str | Path | None = None) -> tuple[StagePlan, int]:
@@ -181,14 +172,7 @@ def _read_model(path: Path, name: str, entry: StageModel) -> openvino.Model:
     if name not in entry.files:
         raise InvalidFileError(f"{path}: stage {entry.name!r} does not list its file {name}")
     for file_name, digest in entry.files.items():
-        file = path.with_name(file_name)
-        try:
-            found = _digest(file)
-        except InvalidFileError as error:
-            told = str(error).removeprefix(f"cannot read {file}: ")
-            raise InvalidFileError(f"{file}: cannot be read ({told}); its hash should be {digest}") from None
-        if found != digest:
-            raise InvalidFileError(f"{file}: has hash {found}, and the bundle was written with {digest}")
+        require_hash(path.with_name(file_name), digest, "bundle")
     check_ir(path.with_name(name))
     try:
         return shared_core().read_model(path.with_name(name))

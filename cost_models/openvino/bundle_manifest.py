@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.cost_models.openvino.stages import CutTensor, PlacedStage, StagePlan
+from placekit.io.file_hash import Digest
 from placekit.io.schemas import Count, DeviceModel, Name, Text
 from placekit.platform import Device
 
@@ -29,7 +30,6 @@ MAX_QUEUE_SIZE = 1 << 16
 """Longer queues are refused: their slots are made before the first sample comes."""
 
 FileName = Annotated[str, Field(pattern=r"^\d{1,9}\.(xml|bin)$")]  # no path that leads out of the folder
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
 class _Strict(BaseModel):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from placekit.cost_models.openvino.pipeline_stage import pin_this_thread
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
 from placekit.cost_models.pytorch.devices import synchronised, torch_device, use_threads
+from placekit.cost_models.pytorch.pipeline_folder import FolderPlan
 from placekit.cost_models.pytorch.stages import Key, TorchPlan
 from placekit.errors import ExecutionError, InvalidProblemError
 from placekit.platform import Device
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["CompiledTorchPlan", "SerialTorch", "TorchPipeline", "to_array"]
+
+RunnablePlan: TypeAlias = TorchPlan | FolderPlan
+"""Stages of a program in memory, or of a folder."""
 
 
 class CompiledTorchPlan:
@@ -34,7 +38,7 @@ class CompiledTorchPlan:
         The plan.
     """
 
-    def __init__(self, plan: TorchPlan) -> None:
+    def __init__(self, plan: RunnablePlan) -> None:
         self.plan = plan
         self.members = [
             [_Stage(module, torch_device(device)) for module, device in zip(modules, stage.members, strict=True)]
@@ -68,7 +72,7 @@ def to_array(tensor: torch.Tensor) -> NDArray[Any]:
     return found
 
 
-def read_inputs(plan: TorchPlan, inputs: Any) -> list[torch.Tensor]:
+def read_inputs(plan: RunnablePlan, inputs: Any) -> list[torch.Tensor]:
     """Return one tensor per input, in the program's order; arrays are taken as they are, without a copy.
 
     Raises
@@ -89,8 +93,7 @@ def read_inputs(plan: TorchPlan, inputs: Any) -> list[torch.Tensor]:
     if len(inputs) != len(names):
         raise InvalidProblemError(f"{what}: {len(inputs)} inputs given, it has {len(names)}: {', '.join(names)}")
     tensors = []
-    for name, value in zip(names, inputs, strict=True):
-        meta = plan.lowered.program.tensors[name]
+    for (name, meta), value in zip(plan.inputs.items(), inputs, strict=True):
         try:
             tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value))
         except TypeError as error:
@@ -128,7 +131,7 @@ class TorchPipeline(ThreadPipeline):
         As :class:`~placekit.cost_models.openvino.pipeline.Pipeline`.
     """
 
-    plan: TorchPlan
+    plan: RunnablePlan
 
     def __init__(self, compiled: CompiledTorchPlan, *, queue_size: int = 2, record: int = 0) -> None:
         super().__init__(compiled, queue_size=queue_size, record=record)  # type: ignore[arg-type]  # the same parts

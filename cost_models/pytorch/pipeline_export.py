@@ -1,7 +1,7 @@
-"""A placement as a folder that ``torch.distributed.pipelining`` runs, without placekit.
+"""A placement as a folder that ``torch.distributed.pipelining`` runs without placekit, or `placekit.runtime`.
 
 ==================  ================================================================================================
-``manifest.json``   stages in order: device, torch's name of it, cores, file; inputs and outputs of the model
+``manifest.json``   stages in order: device, torch's name of it, cores, file and its hash; the model's ends
 ``stages/N.pt2``    the program of a stage with its weights: ``torch.export.load(...)``, and ``.state_dict`` of that
 ``run.py``          one process per stage, over gloo, or NCCL where all stages are on CUDA
 ==================  ================================================================================================
@@ -17,21 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from placekit.cost_models.pytorch.devices import torch_device
+from placekit.cost_models.pytorch.pipeline_folder import FORMAT, MANIFEST, is_torch_pipeline
 from placekit.cost_models.pytorch.stages import TorchPlan
 from placekit.errors import PlacekitError, UnsupportedProblemError
 from placekit.io.atomic import write_json, write_text
+from placekit.io.file_hash import file_hash
 from placekit.io.folders import write_folder
-from placekit.io.reading import read_json
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.needs import require_torch
 
-__all__ = ["FORMAT", "chain_of", "write_torch_pipeline"]
-
-FORMAT = "placekit/torch-pipeline/1"
-"""Value of ``format`` in the manifest."""
-
-MANIFEST = "manifest.json"
-"""Name of the file that says what the folder is."""
+__all__ = ["chain_of", "write_torch_pipeline"]
 
 
 def chain_of(plan: TorchPlan) -> list[tuple[str, ...]]:
@@ -80,12 +75,10 @@ def write_torch_pipeline(plan: TorchPlan, folder: str | Path) -> None:
 
 def _reason(folder: Path) -> str | None:
     """Return why a folder is no pipeline of torch; None if it is one."""
-    path = folder / MANIFEST
     try:
-        told = read_json(path)
+        return None if is_torch_pipeline(folder) else f"its {MANIFEST} is another's"
     except PlacekitError:
         return f"it has no {MANIFEST}"
-    return None if isinstance(told, dict) and told.get("format") == FORMAT else f"its {MANIFEST} is another's"
 
 
 def _write(plan: TorchPlan, folder: Path) -> None:
@@ -116,6 +109,7 @@ def _write(plan: TorchPlan, folder: Path) -> None:
                 "torch": torch_device(device),
                 "cores": list(device.cores),
                 "file": file,
+                "hash": file_hash(folder / file),
                 "inputs": list(chain[at]),
                 "outputs": list(chain[at + 1]),
             }

@@ -6,7 +6,7 @@ Tensors are known by their key, (name in the program, 0), as those of other plan
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from placekit.placement import Placement
 from placekit.platform import Device, Platform
 from placekit.pytorch.lowering import NO_NODE, Lowered
 from placekit.pytorch.module import Builder
+from placekit.pytorch.program import TorchTensor
 
 if TYPE_CHECKING:
     from placekit.pytorch.source import TorchSource
@@ -82,6 +83,12 @@ class TorchPlan:
     lowered: Lowered
     builder: Builder
     stages: tuple[TorchStage, ...]
+
+    @property
+    def inputs(self) -> Mapping[str, TorchTensor]:
+        """Type and shape of the program's inputs by name, in its order."""
+        program = self.lowered.program
+        return {name: program.tensors[name] for name in program.inputs}
 
     @property
     def input_names(self) -> tuple[str, ...]:

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from placekit import runtime
 from placekit.cost_models.pytorch.pipeline_export import chain_of, write_torch_pipeline
+from placekit.cost_models.pytorch.pipeline_folder import read_torch_pipeline
 from placekit.cost_models.pytorch.stages import TorchPlan, plan_torch_stages
-from placekit.errors import PlacekitError, UnsupportedProblemError
+from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnsupportedProblemError
 from placekit.placement import Placement
 from placekit.platform import Device, Platform
 from placekit.pytorch.inputs import random_inputs
@@ -35,6 +37,8 @@ def plan_of(name: str, seed: int | None = 0, teams: Any = None) -> tuple[TorchSo
     device = (rank >= num_ops // 2).astype(np.int64)
     if seed is not None:
         device = np.random.default_rng(seed).integers(0, 2, num_ops)
+    if source.lowered is not None and source.lowered.states:  # what shares a buffer stays together
+        device[:] = 0
     placement = Placement(source.graph.op_names, platform.device_names, device, team_of_device=teams)
     return source, plan_torch_stages(source, placement, platform)
 
@@ -54,6 +58,50 @@ def test_stages_form_a_chain(name: str, tmp_path: Path) -> None:
         values = torch.export.load(tmp_path / "pipeline" / stage["file"]).module()(*values)
     for expected, found in zip(source.builder().whole()(*inputs), values, strict=True):
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", ["tied", "counter"])
+def test_the_runtime_runs_it_in_this_process(name: str, tmp_path: Path) -> None:
+    """With the calling interface of bundles, and the whole program's outputs; what is handed on makes no detour."""
+    source, plan = plan_of(name)
+    write_torch_pipeline(plan, tmp_path / "pipeline")
+    found = read_torch_pipeline(tmp_path / "pipeline")
+    assert [set(stage.outputs) for stage in found.stages] == [set(stage.outputs) for stage in plan.stages]
+    whole = source.builder().whole()
+    with runtime.load(tmp_path / "pipeline", queue_size=3) as pipe:
+        assert (pipe.input_names, pipe.output_names) == (plan.input_names, plan.output_names)
+        samples = [random_inputs(plan.lowered.program, seed) for seed in range(4)]
+        for sample, outputs in zip(samples, pipe.stream(samples), strict=True):
+            for key, expected in zip(plan.output_names, whole(*sample), strict=True):
+                torch.testing.assert_close(torch.from_numpy(outputs[key]), expected)
+        with pytest.raises(InvalidProblemError, match="0 inputs given, it has 1"):
+            pipe([])
+    with pytest.raises(UnsupportedProblemError, match=r"executor processes goes with bundles.*use executor threads"):
+        runtime.load(tmp_path / "pipeline", executor="processes")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"file": "../0.pt2"}, r"stages\[0\] .*\.file is '\.\./0\.pt2'; it should be"),
+        ({"hash": "0" * 32}, r"0\.pt2: has hash \w+, and the pipeline was written with 0{32}"),
+        ({"torch": "meta"}, r"\.torch is 'meta'; it should be"),
+        ({"inputs": ["z"]}, r"stage '0:cpu0' reads \['z'\], and the model takes \['input'\]"),
+        ({"outputs": ["y"]}, r"reads \[.*\], and stage '0:cpu0' gives \['y'\]"),
+        ({"device": "cpu1", "cores": [7]}, "device 'cpu1' of stage '1:cpu1' was another one before"),
+        ({"code": "import os"}, "code is an unknown field"),
+    ],
+)
+def test_a_manifest_is_checked(change: dict[str, Any], says: str, tmp_path: Path) -> None:
+    """Before a stage is opened: no path leaves the folder, files are those that were written, stages fit together."""
+    _, plan = plan_of("perceptron", seed=None)
+    write_torch_pipeline(plan, tmp_path / "pipeline")
+    path = tmp_path / "pipeline" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["stages"][0] |= change
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(InvalidFileError, match=says):
+        runtime.load(tmp_path / "pipeline")
 
 
 def test_the_script_runs_two_processes(tmp_path: Path) -> None:

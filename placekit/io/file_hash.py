@@ -1,0 +1,60 @@
+"""Hashes of the files of a folder that is handed on, so that a changed one is noticed before it is used."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from placekit.errors import InvalidFileError
+from placekit.io.reading import open_input
+
+__all__ = ["Digest", "file_hash", "require_hash"]
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+"""A hash as a manifest has it: blake2b of 16 bytes."""
+
+_CHUNK_BYTES = 1 << 20
+
+
+def file_hash(path: Path) -> str:
+    """Return the hash of a file of any length.
+
+    Raises
+    ------
+    InvalidFileError
+        It cannot be read.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    with open_input(path, None) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def require_hash(path: Path, expected: str, what: str) -> None:
+    """Raise unless a file is the one that was written.
+
+    Parameters
+    ----------
+    path
+        The file.
+    expected
+        Its hash when it was written.
+    what
+        What it is part of, for the message: ``"bundle"``.
+
+    Raises
+    ------
+    InvalidFileError
+        It is missing, or another one; the message has both hashes.
+    """
+    try:
+        found = file_hash(path)
+    except InvalidFileError as error:
+        told = str(error).removeprefix(f"cannot read {path}: ")
+        raise InvalidFileError(f"{path}: cannot be read ({told}); its hash should be {expected}") from None
+    if found != expected:
+        raise InvalidFileError(f"{path}: has hash {found}, and the {what} was written with {expected}")
