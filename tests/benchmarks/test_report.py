@@ -41,6 +41,8 @@ from placekit.plotting.canvas import figure_of, new_figure
 from placekit.plotting.plot_graph import layered_positions, plot_graph
 from placekit.problem import Problem
 
+pytestmark = pytest.mark.xdist_group("report")  # one process makes the results, once
+
 SUITE = """
 name = "reported <&>"
 time_limit_s = 5.0
