@@ -7,7 +7,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from placekit.io.visible import visible
 from placekit.plotting.canvas import COLORS
@@ -23,6 +23,8 @@ MAX_ELEMENTS = 60_000
 """Ops and edges that a browser still moves smoothly; of larger graphs only the edges that cross devices are drawn."""
 _STEP = 30.0
 """Units between two layers, and between two ops of a layer."""
+_ASPECT = 1.6
+"""Width by height of a page that rows should fill."""
 
 
 def graph_page(graph: OpGraph, placement: Placement, weight: ArrayLike, title: str) -> str:
@@ -41,9 +43,10 @@ def graph_page(graph: OpGraph, placement: Placement, weight: ArrayLike, title: s
 
     Notes
     -----
-    Ops stand as in :func:`~placekit.plotting.plot_graph.plot_graph`. O(ops log ops + edges).
+    Ops stand as in :func:`~placekit.plotting.plot_graph.plot_graph`; a graph much longer than wide is folded into
+    rows, every other one from right to left. O(ops log ops + edges).
     """
-    x, y = (_STEP * each for each in layered_positions(graph))
+    x, y = _in_rows(*(_STEP * each for each in layered_positions(graph)))
     device = placement.device_of_op
     radius = 3.0 + 9.0 * np.sqrt(np.asarray(weight) / max(float(np.max(weight, initial=0.0)), 1e-300))
     crossing = device[graph.senders] != device[graph.receivers]
@@ -78,6 +81,17 @@ def graph_page(graph: OpGraph, placement: Placement, weight: ArrayLike, title: s
     for name, value in values.items():
         page = page.replace(f"[[{name}]]", value, 1)
     return page
+
+
+def _in_rows(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Fold what is long into rows, to and fro, so that edges between rows stay short."""
+    if not len(x):
+        return x, y
+    width, height = float(np.ptp(x)) + _STEP, float(np.ptp(y)) + 2 * _STEP
+    rows = max(int(np.sqrt(width / (_ASPECT * height))), 1)
+    length = np.ceil(width / rows / _STEP) * _STEP
+    row, along = np.divmod(x - x.min(), length)
+    return np.where(row % 2 == 1, length - _STEP - along, along), y + row * height
 
 
 def _text(text: str) -> str:

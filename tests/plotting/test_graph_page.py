@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -52,6 +53,15 @@ def test_every_op_is_on_the_page_once() -> None:
     assert [tag for tag, _ in page.tags].count("script") == 1
     assert "<script>alert(1)</script>\nOp on b" in page.texts
     assert page.texts.count("title <b>") == 2
+
+
+def test_a_long_chain_fills_the_page() -> None:
+    """It is folded into rows; no two ops stand at the same place."""
+    page = graph_page(*chain([f"op{i}" for i in range(300)]), np.ones(300), "chain")
+    ((width, height),) = re.findall(r'id="graph" viewBox="\S+ \S+ (\S+) (\S+)"', page)
+    assert 1 < float(width) / float(height) < 3
+    places = re.findall(r'cx="(\S+)" cy="(\S+)"', page)
+    assert len(set(places)) == len(places) == 300
 
 
 def test_only_cut_edges_are_drawn_of_large_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
