@@ -8,7 +8,6 @@ from placekit.cost_models.openvino.output_check import OutputCheck, check_output
 from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
 from placekit.cost_models.openvino.timing_contenders import Executor
-from placekit.errors import OutputMismatchError
 
 __all__ = ["require_equal_outputs"]
 
@@ -42,11 +41,7 @@ def require_equal_outputs(compiled: CompiledPlan, executor: Executor, *, seed: i
     if executor == "serial":
         return found
     with _started(compiled, executor) as run:
-        mismatch = check_outputs(compiled.plan, run, precisions=[found.precision], seed=seed).first_mismatch
-    if mismatch is not None:
-        raise OutputMismatchError(
-            f"{mismatch} with executor {executor}; with the stages one after another all tensors are equal"
-        )
+        check_outputs(compiled.plan, run, precisions=[found.precision], seed=seed).require_equal_by(executor)
     return found
 
 

@@ -88,6 +88,23 @@ class TensorCheck:
         """Whether the error is within the tolerance."""
         return (self.rms_error if self.judges_rms else self.max_error) <= self.tolerance
 
+    @classmethod
+    def compared(
+        cls,
+        name: str,
+        stage: str,
+        expected: NDArray[Any],
+        found: NDArray[Any],
+        precision: str,
+        noise: float = 0.0,
+    ) -> TensorCheck:
+        """Compare with what `precision` allows; in f32 `noise`, what a reference differs from itself, raises that."""
+        errors = relative_errors(expected, found)
+        if precision in {"f16", "bf16"}:
+            return cls(name, stage, *errors, TOLERANCES[precision], judges_rms=True)
+        allowed = TOLERANCES["f32"] if expected.dtype.kind == "f" else 0.0
+        return cls(name, stage, *errors, max(allowed, min(2 * noise, _MOST_NOISE * allowed)))
+
     def __str__(self) -> str:
         where = f"tensor {self.name!r} of stage {self.stage!r}" if self.stage else f"output {self.name!r}"
         by = f"{self.rms_error:.2g} (root mean square)" if self.judges_rms else f"{self.max_error:.2g}"
@@ -140,6 +157,20 @@ class OutputCheck:
             raise OutputMismatchError(
                 f"{first} ({self.precision}, compared with the whole model on {self.reference}; {number} of {total} "
                 "tensors differ)"
+            )
+
+    def require_equal_by(self, executor: str) -> None:
+        """Raise unless the outputs of an executor are equal, where those of the stages one after another are.
+
+        Raises
+        ------
+        OutputMismatchError
+            Names the first output that differs, and the executor.
+        """
+        if self.first_mismatch is not None:
+            raise OutputMismatchError(
+                f"{self.first_mismatch} with executor {executor}; with the stages one after another all tensors are "
+                "equal"
             )
 
 
@@ -304,13 +335,9 @@ class _Whole:
         noise: float = 0.0,
     ) -> TensorCheck:
         """Compare one tensor; a `tolerance` that is given is for the largest error, and `noise` raises it in f32."""
-        errors = relative_errors(expected, found)
         if tolerance is not None:
-            return TensorCheck(name, stage, *errors, tolerance)
-        if self.precision in {"f16", "bf16"}:
-            return TensorCheck(name, stage, *errors, TOLERANCES[self.precision], judges_rms=True)
-        allowed = TOLERANCES["f32"] if expected.dtype.kind == "f" else 0.0
-        return TensorCheck(name, stage, *errors, max(allowed, min(2 * noise, _MOST_NOISE * allowed)))
+            return TensorCheck(name, stage, *relative_errors(expected, found), tolerance)
+        return TensorCheck.compared(name, stage, expected, found, self.precision, noise)
 
     def check_outputs(
         self,

@@ -18,14 +18,11 @@ from placekit.cost_models.openvino.timing_contenders import Executor
 from placekit.cost_models.pytorch.devices import computing_with
 from placekit.cost_models.pytorch.pipeline import CompiledTorchPlan, SerialTorch, TorchPipeline, to_array
 from placekit.cost_models.pytorch.stages import TorchPlan
-from placekit.errors import OutputMismatchError
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.needs import require_torch
 
-__all__ = ["require_equal_torch_outputs"]
+__all__ = ["check_torch_placement", "require_equal_torch_outputs"]
 
-_MOST_NOISE = 100.0
-"""Tolerances that a program may differ from itself and still be a reference."""
 _SHORT = {"torch.float16": "f16", "torch.bfloat16": "bf16"}
 
 
@@ -53,6 +50,29 @@ def require_equal_torch_outputs(plan: TorchPlan, executor: Executor = "threads",
     PlacekitError
         The placement does not run.
     """
+    return _compared(plan, executor, seed)
+
+
+def check_torch_placement(plan: TorchPlan, *, seed: int = 0) -> OutputCheck:
+    """Compare every tensor between stages with the whole program on the CPU, and say what differs by how much.
+
+    Parameters
+    ----------
+    plan
+        The stages; they run one after another.
+    seed
+        Seed of the inputs.
+
+    Raises
+    ------
+    PlacekitError
+        The placement does not run.
+    """
+    return _compared(plan, None, seed)
+
+
+def _compared(plan: TorchPlan, executor: Executor | None, seed: int) -> OutputCheck:
+    """Return what the stages one after another give; with an executor, raise where they or it give something else."""
     torch = require_torch("running a PyTorch program")
     program = plan.lowered.program
     inputs = random_inputs(program, seed)
@@ -82,20 +102,18 @@ def require_equal_torch_outputs(plan: TorchPlan, executor: Executor = "threads",
                 members = stage_of[key].members
                 where = stage_of[key].name + (f" on {members[min(turn, len(members) - 1)].name}" if turns > 1 else "")
                 if turn < len(members):
-                    cuts.append(_check(key[0], where, array, to_array(found[key]), precision, noise))
+                    cuts.append(TensorCheck.compared(key[0], where, array, to_array(found[key]), precision, noise))
             arrays = {name: to_array(found[key]) for name, key in zip(plan.output_names, plan.output_keys, strict=True)}
             outputs += _outputs(plan, expected[len(probed) :], arrays)
     lowest = max((precision for _, precision, _ in expected), key=lambda each: TOLERANCES[each], default="f32")
     checked = OutputCheck("cpu", lowest, tuple(cuts), tuple(outputs))
+    if executor is None:
+        return checked
     checked.require_equal()
     if executor != "serial":
         with TorchPipeline(CompiledTorchPlan(plan)) as pipe:
-            of_executor = _outputs(plan, expected[len(probed) :], pipe(inputs))
-        mismatch = next((each for each in of_executor if not each.is_equal), None)
-        if mismatch is not None:
-            raise OutputMismatchError(
-                f"{mismatch} with executor {executor}; with the stages one after another all tensors are equal"
-            )
+            by_executor = _outputs(plan, expected[len(probed) :], pipe(inputs))
+        OutputCheck("cpu", lowest, (), tuple(by_executor)).require_equal_by(executor)
     return checked
 
 
@@ -103,20 +121,10 @@ def _outputs(
     plan: TorchPlan, expected: list[tuple[NDArray[Any], str, float]], found: Mapping[str, NDArray[Any]]
 ) -> list[TensorCheck]:
     return [
-        _check(name, "", array, found[name], precision, noise)
+        TensorCheck.compared(name, "", array, found[name], precision, noise)
         for name, (array, precision, noise) in zip(plan.output_names, expected, strict=True)
     ]
 
 
 def _precision(tensor: Any) -> str:
     return _SHORT.get(str(tensor.dtype), "f32")
-
-
-def _check(
-    name: str, stage: str, expected: NDArray[Any], found: NDArray[Any], precision: str, noise: float
-) -> TensorCheck:
-    errors = relative_errors(expected, found)
-    tolerance = TOLERANCES[precision] if expected.dtype.kind == "f" else 0.0
-    if precision == "f32":
-        tolerance = max(tolerance, min(2 * noise, _MOST_NOISE * tolerance))
-    return TensorCheck(name, stage, *errors, tolerance, judges_rms=precision != "f32")
