@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import placekit as pk
 from placekit.cost_models.analytic import Analytic
-from placekit.errors import InvalidFileError, PlacekitError, UnsupportedProblemError
+from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnsupportedProblemError
 from placekit.io.model import read_model
 from placekit.pytorch.source import TorchSource, read_pt2, read_torch
 
@@ -222,9 +222,63 @@ class Choosing(nn.Module):  # type: ignore[misc,name-defined]
         return torch.cond(x.sum() > 0, lambda y: y.clone(), lambda y: 2 * y, (x,))
 
 
+class Leaving(nn.Module):  # type: ignore[misc,name-defined]
+    """Leaves torch inside of forward."""
+
+    def forward(self, x: Any) -> Any:
+        """Return x and a sum of numpy's."""
+        return x + float(x.numpy().sum())
+
+
+class Importing(nn.Module):  # type: ignore[misc,name-defined]
+    """Imports a package that nobody has."""
+
+    def forward(self, x: Any) -> Any:
+        """Return nothing."""
+        import no_such_package  # type: ignore[import-not-found]
+
+        return no_such_package.double(x)
+
+
+class Unregistered(nn.Module):  # type: ignore[misc,name-defined]
+    """Calls an operator that has no fake kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.library = torch.library.Library("placekit_tests", "FRAGMENT")
+        self.library.define("twice(Tensor x) -> Tensor")
+        self.library.impl("twice", lambda x: 2 * x, "CPU")
+
+    def forward(self, x: Any) -> Any:
+        """Return the double of x."""
+        return torch.ops.placekit_tests.twice(x)
+
+
+def nested(module: Any) -> Any:
+    """Return a sequence whose second layer is `module`."""
+    return nn.Sequential(nn.Identity(), module)
+
+
 @pytest.mark.parametrize(
     ("module", "args", "says"),
     [
+        (
+            nested(Branching()),
+            (torch.zeros(3),),
+            r"module '1' \(Branching\) of Sequential \(forward, line .*torch\.where",
+        ),
+        (nested(Leaving()), (torch.zeros(3),), r"module '1' \(Leaving\) of .*; torch\.export cannot follow that code"),
+        (
+            nested(Importing()),
+            (torch.zeros(3),),
+            r"module '1' \(Importing\) of .*; install the package 'no_such_package'",
+        ),
+        (nested(Unregistered()), (torch.zeros(3),), r"module '1' \(Unregistered\) of .*; register a fake kernel"),
+        (
+            nested(nn.Linear(3, 4)),
+            (torch.zeros(3, 5),),
+            r"'1' \(Linear\) of .* arguments that were given: float32\[3, 5\]",
+        ),
         (Branching(), (torch.zeros(3),), r"module Branching.* cannot be exported: .*torch\.where or torch\.cond"),
         (Choosing(), (torch.zeros(3),), r"calls higher_order\.cond: which branch of control flow runs is not known"),
         (nn.Linear(3, 4), (torch.zeros(3, 5),), r"module Linear.* cannot be exported: .*runs with the arguments"),
@@ -235,6 +289,17 @@ def test_what_cannot_be_exported_is_told_in_one_line(module: Any, args: tuple[An
     with pytest.raises(UnsupportedProblemError, match=says) as raised:
         read_torch(module, args)
     assert "\n" not in str(raised.value)
+
+
+def test_what_is_no_module_or_no_arguments_is_told() -> None:
+    """A file's name, a tensor instead of a tuple, dimensions that are none."""
+    with pytest.raises(InvalidProblemError, match=r"a str is no module; give a torch\.nn\.Module"):
+        read_torch("model.pt2")  # type: ignore[arg-type]
+    linear = nn.Linear(3, 4)
+    with pytest.raises(InvalidProblemError, match=r"module Linear: example_args is a tensor; .*as a tuple"):
+        read_torch(linear, torch.zeros(2, 3))
+    with pytest.raises(UnsupportedProblemError, match="check dynamic_shapes"):
+        read_torch(linear, (torch.zeros(2, 3),), dynamic_shapes={"nope": None})
 
 
 def test_unknown_operators_are_named(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
