@@ -60,7 +60,7 @@ def _can_run(job: Job, row: Row | None) -> bool:
     has_placement = row is not None and row["objective_s"] is not None and row.get("device_of_op") is not None
     if not has_placement or job.model_file is None or isinstance(job.problem, TrainingProblem):
         return False
-    return all(device.openvino is not None for device in job.problem.platform.devices)
+    return all(each.openvino is not None or "torch" in each.properties for each in job.problem.platform.devices)
 
 
 def measure_jobs(
@@ -124,7 +124,7 @@ def measure_jobs(
 
 
 def checked_row(job: Job, placement: Placement) -> Row:
-    """Execute a placement stage by stage in f32, and return how far every tensor is from the whole model's.
+    """Execute a placement stage by stage (OpenVINO in f32); return how far every tensor is from the whole model's.
 
     Parameters
     ----------
@@ -136,20 +136,28 @@ def checked_row(job: Job, placement: Placement) -> Row:
     from placekit.cost_models.openvino.compiled_plan import compile_plan
     from placekit.cost_models.openvino.output_check import check_placement, in_f32
     from placekit.cost_models.openvino.stages import plan_stages
+    from placekit.cost_models.pytorch.check import check_torch_placement
+    from placekit.cost_models.pytorch.stages import plan_torch_stages
     from placekit.io.model import read_model
+    from placekit.pytorch.source import TorchSource
 
     assert job.model_file is not None  # `measurable` looks at that
     assert not isinstance(job.problem, TrainingProblem)
     row = _described(job, "serial")
     try:
-        plan = plan_stages(read_model(job.model_file), placement, job.problem.platform)
-        check = check_placement(compile_plan(in_f32(plan)), seed=job.case.seed)
+        source = read_model(job.model_file)
+        if isinstance(source, TorchSource):
+            program = plan_torch_stages(source, placement, job.problem.platform)
+            check, num_stages = check_torch_placement(program, seed=job.case.seed), len(program.stages)
+        else:
+            plan = plan_stages(source, placement, job.problem.platform)
+            check, num_stages = check_placement(compile_plan(in_f32(plan)), seed=job.case.seed), len(plan.stages)
     except (PlacekitError, RuntimeError) as error:  # whatever a plugin does not like
         logger.warning("%s by %s cannot be executed: %s", job.facts["model"], job.facts["label"], error)
         return row | {"error": f"{type(error).__name__}: {error}"}
     tensors = (*check.cuts, *check.outputs)
     return row | {
-        "num_stages": len(plan.stages),
+        "num_stages": num_stages,
         "num_tensors": len(tensors),
         "num_mismatches": sum(not each.is_equal for each in tensors),
         "max_error": check.max_relative_error,

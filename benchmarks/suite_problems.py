@@ -345,7 +345,7 @@ class _Sources:
 
             platform, costs = two_kind_costs(source, json.loads(zoo)["zoo"] if zoo is not None else model)
             return PlatformFile(platform), costs
-        file = self._platform(entry)
+        file = self._platform(entry, source)
         if entry.costs in COST_MODELS:
             return file, get_cost_model(entry.costs, file).cost_table(source, file.platform)
         from placekit.io.costs_json import read_costs
@@ -353,19 +353,18 @@ class _Sources:
         costs = read_costs(str(self._costs_file(entry, model)), source.graph)
         return file, costs.for_kinds(file.platform.kinds)
 
-    def _platform(self, entry: PlatformEntry) -> PlatformFile:
+    def _platform(self, entry: PlatformEntry, source: ModelSource) -> PlatformFile:
         from placekit.io.platform_toml import PlatformFile, read_platform
 
         if entry.file is not None:
             return read_platform(self._suite.home / entry.file)
-        from placekit.cost_models.openvino.devices import core_groups, default_platform, platform_from_devices
+        from placekit.cost_models.device_choice import platform_for
+        from placekit.cost_models.openvino.devices import core_groups
 
         if entry.groups is not None:
             return PlatformFile(core_groups(entry.groups, precision=entry.precision))
         assert isinstance(entry.precision, str)  # several go with groups
-        if entry.devices is not None:
-            return PlatformFile(platform_from_devices(entry.devices, precision=entry.precision))
-        return PlatformFile(default_platform(precision=entry.precision))
+        return PlatformFile(platform_for(source, entry.devices, precision=entry.precision))
 
 
 def _file_hash(path: Path) -> str:

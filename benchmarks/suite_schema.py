@@ -48,7 +48,7 @@ class ModelEntry(_Strict):
     name
         What the report calls it; by default the name of the file, the zoo model or the instance.
     file
-        IR, ONNX, workload or problem file, relative to the folder of models; may have wildcards.
+        IR, ONNX, PyTorch (``.pt2``), workload or problem file, relative to the folder of models; may have wildcards.
     optional
         A `file` that may be absent: its cases are left out then.
     zoo, family
@@ -105,15 +105,16 @@ PUBLISHED = "published"
 
 
 class PlatformEntry(_Strict):
-    """One ``[[platform]]``, for models without devices of their own (IR, ONNX, zoo).
+    """One ``[[platform]]``, for models without devices of their own (IR, ONNX, PyTorch, zoo).
 
     Attributes
     ----------
     name
         What the report calls it.
     file, devices, groups
-        A platform file (beside the suite), OpenVINO devices (``"CPU,GPU"``), or a number of core groups; at most one.
-        Without any: all of OpenVINO's devices, or two core groups where the CPU is the only one.
+        A platform file (beside the suite), devices of OpenVINO (``"CPU,GPU"``)
+        or, for PyTorch, of torch (``"cpu,cuda:0"``), or a number of core groups; at most one.
+        Without any: all devices of the framework, or two core groups where the CPU is the only one.
     precision
         Precision of the CPU for `devices` and `groups`; one for each of the groups where they differ.
     costs

@@ -122,9 +122,8 @@ class PlatformChoice:
 
         if self.file is not None:
             return read_platform(self.file)
-        from placekit.cost_models.openvino.devices import PRECISIONS, core_groups, default_platform
-        from placekit.cost_models.openvino.devices import platform_from_devices as from_devices
-        from placekit.pytorch.source import TorchSource
+        from placekit.cost_models.device_choice import platform_for
+        from placekit.cost_models.openvino.devices import PRECISIONS, core_groups
 
         precisions = (self.precision or "f32").split(",")
         for each in precisions:
@@ -139,18 +138,7 @@ class PlatformChoice:
                 )
             count = None if self.groups is None else int(self.groups)
             return PlatformFile(core_groups(count, precision=precisions if len(precisions) > 1 else precisions[0]))
-        if isinstance(source, TorchSource):
-            from placekit.cost_models.pytorch import devices as of_torch
-
-            if precisions[0] != "f32":
-                raise InvalidProblemError(
-                    f"--precision {self.precision}: a PyTorch program computes in the types that it was exported with"
-                )
-            named = self.devices
-            return PlatformFile(of_torch.default_platform() if named is None else of_torch.platform_from_devices(named))
-        if self.devices is not None:
-            return PlatformFile(from_devices(self.devices, precision=precisions[0]))
-        return PlatformFile(default_platform(precision=precisions[0]))
+        return PlatformFile(platform_for(source, self.devices, precision=precisions[0]))
 
 
 def devices_named(path: Path) -> list[str]:

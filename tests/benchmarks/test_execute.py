@@ -122,3 +122,21 @@ def test_a_placement_that_cannot_run_gets_a_row_that_says_why(solved: tuple[tupl
     with store.locked():
         assert measure_jobs(gone, store) == 1
     assert "gone.xml" in store.measured()[jobs[0].case.address]["error"]
+
+
+def test_pytorch_programs_run_by_torch(tmp_path: Path) -> None:
+    """A file of torch.export is a model of a suite; its tensors are compared with the whole program's."""
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.SiLU(), torch.nn.Linear(16, 2)).eval()
+    torch.export.save(torch.export.export(module, (torch.zeros(5, 8),)), tmp_path / "tiny.pt2")
+    suite = SUITE.replace("tiny.xml", "tiny.pt2").replace("measure = true", 'measure = "outputs"')
+    (tmp_path / "suite.toml").write_text(suite.replace("groups = 1", 'devices = "cpu"'))
+    plan = make_plan(read_suite(str(tmp_path / "suite.toml")), tmp_path / "results")
+    store = Store(tmp_path / "results")
+    with store.locked():
+        run_jobs(plan.jobs, store, lambda: ThreadPoolExecutor(1))
+        assert measure_jobs(plan.jobs, store, "outputs") > 0
+    for row in store.measured().values():
+        assert row["error"] is None
+        assert (row["num_mismatches"], row["num_stages"]) == (0, 1)
+        assert row["num_tensors"] > 0
