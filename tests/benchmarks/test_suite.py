@@ -274,7 +274,7 @@ def test_a_missing_file_is_an_error_unless_it_is_optional(tmp_path: Path) -> Non
 def test_published_costs_are_those_of_the_two_kinds(tmp_path: Path) -> None:
     """A zoo model meets a CPU and an accelerator that is as much faster as published; other models are refused."""
     text = (
-        'name = "p"\n[[model]]\nzoo = "resnet50"\nparams = { depths = [1, 1, 1, 1] }\n'
+        'name = "p"\n[[model]]\nzoo = "resnet50"\nparams = { depths = [1, 1, 1, 1], width = 16 }\n'
         'objectives = ["serial-latency"]\n[[platform]]\nname = "pair"\ncosts = "published"\n'
         '[[objective]]\nname = "serial-latency"\n[[method]]\nname = "mincut"\n'
     )
@@ -283,8 +283,9 @@ def test_published_costs_are_those_of_the_two_kinds(tmp_path: Path) -> None:
     assert job.problem.platform.device_names == ("cpu", "accelerator")
     cpu, accelerator = job.problem.costs.op_time_s.sum(axis=0)
     assert cpu / accelerator == pytest.approx(2.05, rel=0.01)
-    with pytest.raises(UnknownNameError, match="no published ratio for model 'mobilenet_v2'"):
-        plan_of(text.replace("resnet50", "mobilenet_v2").replace("depths = [1, 1, 1, 1]", "image_size = 64"), tmp_path)
+    other = text.replace("resnet50", "gpt2").replace("depths = [1, 1, 1, 1]", "layers = 1, heads = 2, vocabulary = 50")
+    with pytest.raises(UnknownNameError, match="no published ratio for model 'gpt2'"):
+        plan_of(other, tmp_path)
 
 
 @pytest.mark.parametrize("name", shipped_suites())

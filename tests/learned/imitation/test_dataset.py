@@ -55,7 +55,7 @@ def test_labels_come_back_as_they_were_written(tmp_path: Path) -> None:
     """Placement, order, objective, bound: judged on the way in."""
     problems = [draw_problem("train", 1, number, max_ops=40) for number in range(4)]
     problems = [problem.replace(platform=_roomy(problem)) for problem in problems]
-    labelled = [label(problem, "greedy+bound", 20.0, 0) for problem in problems]
+    labelled = [label(problem, "greedy+bound", 2.0, 0) for problem in problems]
     path = shard_path(tmp_path, 0)
     write_shard(path, [each for each in labelled if each is not None])
     for before, after in zip(labelled, read_shard(path), strict=True):
