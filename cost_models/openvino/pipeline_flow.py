@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Flow", "FlowPlan", "FlowStage", "Wiring", "samples_ahead", "wire"]
 
-_AHEAD_OF_EQUAL, _AHEAD_OF_OTHERS = 2, 8
-"""Samples by which each further member of a team may be ahead of the slowest, if they are of one kind, and if not."""
+_AHEAD = 8
+"""Samples by which each further member of a team may be ahead of the slowest."""
 
 
 class FlowStage(Protocol):
@@ -140,7 +140,7 @@ def wire(plan: FlowPlan, queue_size: int) -> Wiring:
     so that memory does not grow with the number of stages.
 
     Where a team of several works, the rings before, behind and around it have room for the samples that some of its
-    members end while the slowest is at one: two for each further member, eight if they are of different kinds.
+    members end while the slowest is at one, and for those that wait at members: eight for each further member.
 
     Parameters
     ----------
@@ -195,8 +195,7 @@ def wire(plan: FlowPlan, queue_size: int) -> Wiring:
 
 def samples_ahead(team: Sequence[Device]) -> int:
     """Return how many samples the other members of a team may end while the slowest is at one."""
-    is_equal = len({device.kind for device in team}) == 1
-    return (_AHEAD_OF_EQUAL if is_equal else _AHEAD_OF_OTHERS) * (len(team) - 1)
+    return _AHEAD * (len(team) - 1)
 
 
 class Flow:
@@ -237,6 +236,11 @@ class Flow:
             if done[each] <= oldest:
                 return False
         return True
+
+    def num_free(self, node: int) -> int:
+        """Return how many slots of a node's ring are free."""
+        oldest = min(self.done[each] for each in self.wiring.consumers[node])
+        return self.wiring.depth[node] - (self.begun[node] - oldest)
 
     def take(self, owner: int) -> tuple[int, int] | None:
         """Return the next work of a team as (node, sample), the oldest sample first; None if there is none now."""

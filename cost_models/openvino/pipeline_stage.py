@@ -25,17 +25,19 @@ _LOGGER = logging.getLogger(__name__)
 class StageRunner:
     """Runs a compiled stage, synchronously and in the calling thread.
 
-    One infer request is enough for any number of samples in flight: its tensors are set for each, which costs a
-    microsecond, and what it writes to is a slot that no reader needs any more.
+    One infer request per thread is enough for any number of samples in flight: its tensors are set for each, which
+    costs a microsecond, and what it writes to is a slot that no reader needs any more.
 
     Parameters
     ----------
     compiled
         The compiled stage.
+    num_requests
+        Threads that may run it at once.
     """
 
-    def __init__(self, compiled: openvino.CompiledModel) -> None:
-        self._request = compiled.create_infer_request()
+    def __init__(self, compiled: openvino.CompiledModel, num_requests: int = 1) -> None:
+        self._idle = [compiled.create_infer_request() for _ in range(num_requests)]
 
     def run(
         self, inputs: Sequence[openvino.Tensor], outputs: Sequence[openvino.Tensor | None]
@@ -52,20 +54,22 @@ class StageRunner:
         """
         from openvino import Tensor
 
+        request = self._idle.pop()
         for index, tensor in enumerate(inputs):
-            self._request.set_input_tensor(index, tensor)
+            request.set_input_tensor(index, tensor)
         for index, slot in enumerate(outputs):
             if slot is not None:
-                self._request.set_output_tensor(index, slot)
-        self._request.infer(share_outputs=True)  # else every output is copied into the dictionary that it returns
+                request.set_output_tensor(index, slot)
+        request.infer(share_outputs=True)  # else every output is copied into the dictionary that it returns
         written = []
         for index, slot in enumerate(outputs):
             if slot is None:
-                tensor = self._request.get_output_tensor(index)
+                tensor = request.get_output_tensor(index)
                 written.append(Tensor(tensor.element_type, tensor.shape))
                 tensor.copy_to(written[-1])
             else:
                 written.append(slot)
+        self._idle.append(request)
         return written
 
 

@@ -1,4 +1,4 @@
-"""A pipeline in one process: one thread per device, bound to the device's cores."""
+"""A pipeline in one process: threads of each device, bound to the device's cores."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from itertools import chain
 from typing import Any
 
 from placekit.cost_models.openvino.compiled_plan import CompiledPlan
@@ -23,10 +24,13 @@ __all__ = ["ThreadPipeline"]
 class ThreadPipeline(Pipeline):
     """A pipeline in one process; shapes may be dynamic.
 
-    A device with several stages runs the one whose sample is the oldest. Stages run synchronously in the device's
-    thread, without Python's lock, and write straight into the slots that the next stages read. Tensors of dynamic
-    shape are copied once. Of a team the member that has waited longest takes the next sample. Whoever ends the last
-    stage of the oldest sample delivers its result: a thread more would have to take a core from one that computes.
+    A device with several stages runs the one whose sample is the oldest. Stages run synchronously in a thread of the
+    device, without Python's lock, and write straight into the slots that the next stages read. Tensors of dynamic
+    shape are copied once. Of a team the member that has begun the fewest samples takes the next one. Whoever ends the
+    last stage of the oldest sample delivers its result: a thread more would have to take a core from one that computes.
+
+    A device of one stage has two threads, each with a request of its own. While one computes, the other waits inside
+    OpenVINO with the next sample, and begins before Python has woken up to do anything about the last one.
 
     OpenVINO's threads for devices of several cores cannot be kept apart within one process (`helpers_on`); devices of
     one core, GPUs and NPUs are not concerned.
@@ -67,11 +71,15 @@ class ThreadPipeline(Pipeline):
         self._runners = self._make_runners(compiled)
         self._make_rings()
         self._is_stopped = self._is_delivering = False
-        self._wake = [threading.Condition(self._lock) for _ in plan.teams] + [self._may_submit]
+        self._wake = [[threading.Condition(self._lock) for _ in team] for team in plan.teams]
+        #: samples that every member of a team has begun, and when it has ended one last
+        self._num_begun = [[0] * len(team) for team in plan.teams]
+        self._ended_s = [[0.0] * len(team) for team in plan.teams]
         self._workers = [
             threading.Thread(target=self._work, args=(owner, member), name=f"placekit-{device.name}", daemon=True)
             for owner, team in enumerate(plan.teams)
             for member, device in enumerate(team)
+            for _ in range(self._num_requests(owner))
         ]
         self._resources = ExitStack()
         self._resources.enter_context(self._helpers(plan.devices))
@@ -81,7 +89,17 @@ class ThreadPipeline(Pipeline):
 
     def _make_runners(self, compiled: Any) -> list[list[Any]]:
         """Return ``[num_stages][team_size]`` what runs every stage on each member of its team."""
-        return [[StageRunner(member.compiled) for member in stage] for stage in compiled.members]
+        return [
+            [StageRunner(member.compiled, self._num_requests(owner)) for member in stage]
+            for owner, stage in zip(self._owners, compiled.members, strict=False)  # behind the stages: source and sink
+        ]
+
+    def _num_requests(self, owner: int) -> int:
+        """Return how many samples every member of a team may have begun at once."""
+        # requests of one compiled model wait for each other inside OpenVINO; those of several would compute at once.
+        # A device alone has nothing to gain: what is ready next is mostly still being computed by the stage before
+        is_team = owner < len(self.plan.teams) and len(self.plan.teams[owner]) > 1
+        return 2 if is_team and self._owners.count(owner) == 1 else 1
 
     def _helpers(self, devices: Sequence[Device]) -> AbstractContextManager[None]:
         """Return a context in which the framework's own threads are where they belong."""
@@ -126,10 +144,11 @@ class ThreadPipeline(Pipeline):
         node, device = self._owners.index(owner), self.plan.teams[owner][member]
         try:
             with self._at_home(device):
-                while (task := self._next(owner)) is not None:
+                while (task := self._next(owner, member)) is not None:
                     node, sample = task
                     self._run(node, sample, member)
                     with self._lock:
+                        self._num_begun[owner][member] -= 1
                         self._announce(node, sample)
                         result = self._next_result()
                     self._deliver_from(result)
@@ -145,26 +164,42 @@ class ThreadPipeline(Pipeline):
         slots = [None if self._is_dynamic(key) else self._tensor(key, sample) for key in stage.outputs]
         start_s = time.perf_counter()
         outputs = self._runners[node][member].run(inputs, slots)
-        at = sample % self._num_times
-        self._times_s[node, at] = start_s, time.perf_counter()
+        owner, at = self._owners[node], sample % self._num_times
+        start_s, end_s = max(start_s, self._ended_s[owner][member]), time.perf_counter()
+        self._ended_s[owner][member] = end_s
+        self._times_s[node, at] = start_s, end_s
         self._members[node, at] = member
         for key, slot, tensor in zip(stage.outputs, slots, outputs, strict=True):
             if slot is None:
                 self._put(key, sample, tensor)
 
-    def _next(self, owner: int) -> tuple[int, int] | None:
-        """Wait for work of `owner`; None at the end."""
+    def _next(self, owner: int, member: int) -> tuple[int, int] | None:
+        """Wait for work of a member of a team; None at the end."""
+        num_begun = self._num_begun[owner]
         with self._lock:
-            while (task := None if self._is_stopped else self._flow.take(owner)) is None and not self._is_stopped:
-                self._wake[owner].wait()
-            if task is not None and self._flow.has_work(owner):  # another member can begin the sample behind
-                self._wake[owner].notify()
-            return task
+            while not self._is_stopped:
+                # a member that has less to do comes first
+                if num_begun[member] == min(num_begun) and (task := self._flow.take(owner)) is not None:
+                    num_begun[member] += 1
+                    self._rouse(owner)  # the sample behind may be ready, too
+                    return task
+                self._wake[owner][member].wait()
+            return None
 
     def _announce(self, node: int, sample: int) -> None:
         for owner in self._flow.finish(node, sample):
-            if owner != self._sink_owner:
-                self._wake[owner].notify()
+            if owner not in (self._source_owner, self._sink_owner):
+                self._rouse(owner)
+        # whoever submits takes a core from one that computes: better one time for several samples
+        source = self._wiring.source
+        if 2 * self._flow.num_free(source) >= self._wiring.depth[source]:
+            self._may_submit.notify()
+
+    def _rouse(self, owner: int) -> None:
+        """Wake the member that has the least to do, if there is work."""
+        if self._flow.has_work(owner):
+            num_begun = self._num_begun[owner]
+            self._wake[owner][num_begun.index(min(num_begun))].notify()
 
     def _next_result(self) -> int | None:
         """Return the sample to deliver next; None for none, or if somebody delivers already. Asked with the lock."""
@@ -183,7 +218,7 @@ class ThreadPipeline(Pipeline):
     def _end(self) -> None:
         with self._lock:
             self._is_stopped = True
-            for condition in self._wake:
+            for condition in chain.from_iterable(self._wake):
                 condition.notify_all()
         for thread in self._workers:
             thread.join()

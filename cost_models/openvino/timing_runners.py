@@ -163,9 +163,10 @@ class PipelineRunner:
     def __init__(self, pipe: Pipeline, inputs: list[Any], queue_size: int) -> None:
         self._pipe, self._inputs = pipe, inputs
         stages = pipe.plan.stages
-        # in every stage one, between any two what the queue holds, and around a team what lets its members overtake
-        ahead = sum(samples_ahead(stage.members) for stage in stages)
-        self.num_in_flight = max(2, len(stages) * (queue_size + 1) + 2 * ahead)
+        # in every stage one, between any two what the queue holds, and around a team what lets its members overtake;
+        # behind the last stage nothing waits
+        ahead = [samples_ahead(stage.members) for stage in stages]
+        self.num_in_flight = max(2, len(stages) * (queue_size + 1) + sum(ahead) + sum(ahead[:-1]))
 
     def run(self) -> None:
         """Run one sample."""

@@ -152,6 +152,9 @@ def _burst(runner: Runner, latency_s: NDArray[np.float64], rate: float, num_samp
 def steady_rate(done_s: NDArray[np.float64], last_begun_s: float, num_in_flight: int) -> float:
     """Return samples per second without filling and draining; with them if too few samples are left else.
 
+    It is the slope of the line through all samples (least squares). Members in step end samples at the same time, and
+    a count between the first and the last of a short stream would say one more or one less than it is.
+
     Parameters
     ----------
     done_s
@@ -164,7 +167,8 @@ def steady_rate(done_s: NDArray[np.float64], last_begun_s: float, num_in_flight:
     steady = done_s[num_in_flight:]
     steady = steady[steady <= last_begun_s]
     used = steady if len(steady) > 2 else done_s
-    return float((len(used) - 1) / (used[-1] - used[0]))
+    centred_s = used - used.mean()
+    return float(centred_s @ np.arange(len(used)) / (centred_s @ centred_s))
 
 
 def _end_with_parent(parent: int) -> None:

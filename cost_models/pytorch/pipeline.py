@@ -145,6 +145,9 @@ class TorchPipeline(ThreadPipeline):
     def _make_runners(self, compiled: Any) -> list[list[Any]]:
         return [list(stage) for stage in compiled.members]
 
+    def _num_requests(self, owner: int) -> int:  # noqa: ARG002
+        return 1  # nothing keeps two samples from being computed at once
+
     def _helpers(self, devices: Sequence[Device]) -> AbstractContextManager[None]:  # noqa: ARG002
         return nullcontext()  # OpenMP's threads belong to the thread that they help, and are born on its cores
 

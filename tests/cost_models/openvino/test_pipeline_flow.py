@@ -126,8 +126,8 @@ def test_no_slot_is_overwritten_and_nothing_stands_still(plan: StagePlan, queue_
     assert all(len(ended) <= max(machine.wiring.depth) for ended in machine.flow._ended)
 
 
-@pytest.mark.parametrize(("kinds", "ahead"), [(1, 2), (2, 8)])
-def test_a_slow_member_does_not_stop_the_others(kinds: int, ahead: int) -> None:
+@pytest.mark.parametrize("kinds", [1, 2])
+def test_a_slow_member_does_not_stop_the_others(kinds: int) -> None:
     """While one member is at its sample, the other ends as many as the rings have room for; then it waits."""
     plan = plan_of([[-1]], [0], [0], sizes=[2], kinds=kinds)
     machine = Machine(wire(plan, 1), owners_of(plan), workers_of(plan))
@@ -138,7 +138,7 @@ def test_a_slow_member_does_not_stop_the_others(kinds: int, ahead: int) -> None:
             if machine.start(worker) and worker != slow:
                 machine.end(worker)
                 num_ended += worker == fast
-    assert num_ended == ahead
+    assert num_ended == 8
     machine.end(slow)
     assert machine.start(sink)
 

@@ -127,6 +127,14 @@ def test_steady_rate_leaves_out_filling_and_draining() -> None:
     assert steady_rate(done, last_begun_s=9.0, num_in_flight=2) == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize("last", [8.0, 9.0])
+@pytest.mark.parametrize("skipped", [2, 3])
+def test_steady_rate_of_members_in_step(last: float, skipped: int) -> None:
+    """Two members that end their samples at the same time: hardly more or less, wherever the window begins."""
+    done = np.repeat(np.arange(1.0, 11.0), 2)
+    assert steady_rate(done, last, skipped) == pytest.approx(2.0, rel=0.02)
+
+
 def test_steady_rate_of_few_samples_uses_all() -> None:
     """A burst shorter than the pipeline still has a rate."""
     assert steady_rate(np.array([1.0, 2.0, 3.0]), last_begun_s=0.5, num_in_flight=6) == pytest.approx(1.0)
