@@ -124,7 +124,10 @@ def spread(source: Source) -> Titled:
 
 
 def excess(source: Source) -> Titled:
-    """Mean and 95th percentile above bound and best known, over problems and seeds; how often a method is best."""
+    """Mean and 95th percentile above bound and best known, over problems and seeds; how often a method is best.
+
+    And how often it is below the list scheduler: ``heft``, or ``greedy`` where that has no row.
+    """
     for objective, members in objectives_of(source.groups).items():
         groups = [group for group in members if group.bound_s and group.best_s]
         lines = []
@@ -134,6 +137,8 @@ def excess(source: Source) -> Titled:
             above = [100 * (value / group.bound_s - 1) for value, group in found if group.bound_s]
             over = [100 * (value / group.best_s - 1) for value, group in found if group.best_s]
             best = [value <= group.best_s * (1 + 1e-9) for value, group in found if group.best_s]
+            lists = [(value, _list_schedule_s(group)) for value, group in found]
+            below = [value < listed * (1 - 1e-9) for value, listed in lists if listed is not None]
             lines.append(
                 (
                     label,
@@ -143,10 +148,17 @@ def excess(source: Source) -> Titled:
                     _above_zero(over),
                     f"{np.quantile(over, 0.95):.1f}" if over else NOTHING,
                     f"{100 * fmean(best):.0f}" if best else NOTHING,
+                    f"{100 * fmean(below):.0f}" if below else NOTHING,
                 )
             )
-        heads = ("method", "problems", "above bound", "95th", "above best", "95th", "% best")
+        heads = ("method", "problems", "above bound", "95th", "above best", "95th", "% best", "% below list")
         yield f"{objective}: {len(groups)} problems", Table(heads, tuple(lines))
+
+
+def _list_schedule_s(group: Group) -> float | None:
+    """Return the objective of the list scheduler of a group; None without one."""
+    listed = [value for label in ("heft", "greedy") if label in group.rows for value in group.objectives_s(label)]
+    return listed[0] if listed and listed[0] < float("inf") else None
 
 
 def warm(source: Source) -> Titled:

@@ -6,8 +6,9 @@ r"""The network of GDP: GraphSAGE embeds the groups, segment-recurrent attention
    and to the layer's inputs of the segment before, through which no gradient flows (Transformer-XL), so that the cost
    is linear in the number of segments. There is no positional embedding: the graph embedding carries the order.
 3. Superposition (section 3.4): the mean embedding of the graph gates the input of every layer, so that one network can
-   serve many graphs.
-4. One distribution per group, independent of the others given the graph.
+   serve many graphs; the inputs of layers only, nothing inside them.
+4. One distribution per group, independent of the others given the graph, over the devices of the problem that the
+   network was made for: a policy serves other graphs, not other numbers of devices.
 
 Shapes
 ------

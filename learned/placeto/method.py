@@ -102,7 +102,8 @@ class PlacetoLearner:
     State: the graph, the present placement, which nodes were decided. Reward of a step: the cost before it minus the
     cost after it. Episodes begin at the best placement so far, which at first is the best single device. The published
     baseline is a running mean of returns per step, and so is this one; advantages are divided by their deviation.
-    Published features that need the simulator's start times are left out.
+    Published features that need the simulator's start times are left out, and so is the mark of
+    the node whose turn it is.
 
     Parameters
     ----------

@@ -101,11 +101,11 @@ def test_spread_is_over_the_problems_of_an_objective(written: Any) -> None:
 
 def test_excess_is_a_mean_over_problems_and_seeds(written: Any) -> None:
     """Above the bound and the best known, with the 95th percentile and how often a method is best."""
-    rows = [row("a", 11.0, 10.0), row("a", 13.0, 10.0, seed=1), row("b", 11.0)]
-    rows += [row("a", 20.0, 20.0, problem_address="q"), row("b", None, problem_address="q")]
+    rows = [row("a", 11.0, 10.0), row("a", 13.0, 10.0, seed=1), row("greedy", 11.0)]
+    rows += [row("a", 20.0, 20.0, problem_address="q"), row("greedy", None, problem_address="q")]
     assert lines("excess", written(*rows)) == [
-        ("a", "2", "13.3 (0.0 to 30.0)", "28.0", "6.1 (0.0 to 18.2)", "16.4", "67"),
-        ("b", "2", "10.0", "10.0", "0.0", "0.0", "100"),
+        ("a", "2", "13.3 (0.0 to 30.0)", "28.0", "6.1 (0.0 to 18.2)", "16.4", "67", "0"),
+        ("greedy", "2", "10.0", "10.0", "0.0", "0.0", "100", "0"),
     ]
 
 
