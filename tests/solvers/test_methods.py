@@ -53,15 +53,16 @@ def variants(problem: pk.Problem, method: str) -> list[pk.Problem]:
 @pytest.mark.parametrize("method", runnable())
 def test_methods_keep_their_promises(method: str, diamond: pk.Problem) -> None:
     """Feasible, scored by the judge, not below the bound, the same answer for the same seed, JSON and back."""
+    stop = pk.MaxRuntime(20) | pk.MaxIterations(2000)
     for problem in variants(diamond, method):
-        result = pk.solve(problem, method=method, seed=3, stop=pk.MaxRuntime(20))
+        result = pk.solve(problem, method=method, seed=3, stop=stop)
         assert result.placement is not None
         evaluation = pk.evaluate(problem, result.placement)
         assert evaluation.is_feasible
         assert evaluation.objective == result.objective
         assert result.objective is not None
         assert result.lower_bound is None or result.lower_bound <= result.objective
-        assert pk.solve(problem, method=method, seed=3, stop=pk.MaxRuntime(20)).placement == result.placement
+        assert pk.solve(problem, method=method, seed=3, stop=stop).placement == result.placement
         assert pk.Result.from_dict(result.to_dict()) == result
         assert result.method == method
         if result.status is pk.Status.OPTIMAL:
