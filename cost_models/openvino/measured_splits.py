@@ -66,7 +66,8 @@ def measure_splits(
     source, problem
         The model, and its problem.
     placements
-        At least one, by name. The first one has to run; others that do not are left out.
+        At least one, by name. The first one has to run; others that do not are left out. One with teams is timed with
+        them, but is no split: a calibration needs devices that work alone.
     executor
         How to run them.
     timing
@@ -91,6 +92,8 @@ def measure_splits(
         measured_s = sample_s(series, executor)
         if measured_s is not None:
             stages = stage_costs(problem, placement)
+            if stages.has_teams:
+                continue
             busy_s = series.stage_busy_s
             known = busy_s if len(busy_s) == stages.num_stages else busy_s[:0]
             splits.append(MeasuredSplit(name, stages, measured_s, is_serial(executor), known))
