@@ -171,9 +171,10 @@ def _find_infeasibility(run: Run) -> StopReason | None:
     for c in np.flatnonzero(~can_run.any(axis=1) | (class_bytes > roomiest * (1 + 1e-12))).tolist():
         leader = int(leaders[c])
         size = int((problem.op_class == c).sum()) if not can_run[c].any() else 1
-        with_others = f" and the {size - 1} ops that share its device" if size > 1 else ""
+        others = "the op that shares" if size == 2 else f"the {size - 1} ops that share"
+        with_others, them = (f" and {others} its device", "them all") if size > 1 else ("", "it")
         if not can_run[c].any():
-            message = f"op {names[leader]!r}{with_others}: no device supports them all and respects their pins"
+            message = f"op {names[leader]!r}{with_others}: no device supports {them} and respects the pins"
             return run.prove_infeasible(Violation("support", message, names[leader]), certificate=NoDevice(leader))
         most = float(limits[can_run[c]].max())
         if class_bytes[c] > most * (1 + 1e-12):

@@ -66,7 +66,7 @@ def write_torch_pipeline(plan: TorchPlan, folder: str | Path) -> None:
         if len(stage.members) > 1:
             raise UnsupportedProblemError(
                 f"stage {stage.name!r} is on team {stage.team_name!r}: a pipeline of torch has one device per stage; "
-                "use executor threads, or a placement of single devices"
+                "use executor threads, or solve with --teams off"
             )
     if not plan.stages:
         raise UnsupportedProblemError(f"model {plan.name!r} has no ops to run")
