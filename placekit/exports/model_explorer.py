@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.errors import UnsupportedProblemError
 from placekit.exports.onnx_nodes import devices_of_nodes, load_nodes
 from placekit.graph import OpGraph
-from placekit.io.atomic import encode_json, write_together
+from placekit.io.atomic import STDOUT, encode_json, write_together
 from placekit.placement import Placement
 from placekit.plotting.plot_graph import DEVICE_COLORS
 
@@ -105,7 +106,7 @@ def write_model_explorer(
     Raises
     ------
     UnsupportedProblemError
-        No node of an ONNX file has the name of an op.
+        No node of an ONNX file has the name of an op, or two files are asked for on stdout.
     SolverUnavailableError
         The package onnx is not installed.
     """
@@ -115,6 +116,8 @@ def write_model_explorer(
         pairs = zip((node.name or node.output[0] for node in model.graph.node), devices, strict=True)
         write_together([(target, encode_json(target, node_data(pairs, placement)))])
         return {"node data": str(target)}
+    if target == STDOUT:
+        raise UnsupportedProblemError(f"{source}: two files, the data and the graph, do not go to stdout")
     beside = target.with_name(f"{target.stem}.graph.json")
     ops = zip(graph.op_names, placement.device_of_op.tolist(), strict=True)
     data = node_data(ops, placement, None if op_time_s is None else op_time_s.tolist())

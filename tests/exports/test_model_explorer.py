@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import placekit as pk
+from placekit.errors import UnsupportedProblemError
 from placekit.exports.model_explorer import write_model_explorer
 
 DEVICES = ("cpu", "gpu.0", "gpu.1")
@@ -34,6 +35,8 @@ def test_graph_and_node_data_belong_together(tmp_path: Path) -> None:
     assert edges == {(names[0], names[1]), (names[0], names[2]), (names[1], names[2])}
     told = [{each["key"]: each["value"] for each in node["attrs"]}["device"] for node in shown["nodes"]]
     assert told == ["cpu", "gpu.0+gpu.1", "gpu.0+gpu.1"]
+    with pytest.raises(UnsupportedProblemError, match="two files, the data and the graph"):
+        write_model_explorer(tmp_path / "m.problem.json", graph, placement, Path("-"))
 
 
 def test_onnx_needs_node_data_only(tmp_path: Path) -> None:
