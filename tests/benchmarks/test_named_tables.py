@@ -17,8 +17,8 @@ from placekit.benchmarks.store import Store
 from placekit.errors import InvalidFileError
 
 ROOT = Path(__file__).parents[2]
-OWN = ("ablation_makespan.jsonl", "teams.jsonl")
-"""Rows that a module of their own reads: `placekit.benchmarks.ablation_makespan`, `placekit.benchmarks.teams`."""
+OWN = ("ablation_makespan.jsonl", "pytorch.jsonl", "teams.jsonl")
+"""Rows that the modules of their names in `placekit.benchmarks` read."""
 ROWS = sorted(path for path in (ROOT / "benchmarks" / "rows").glob("*.jsonl") if path.name not in OWN)
 
 
