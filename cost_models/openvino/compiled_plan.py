@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["CompiledPlan", "CompiledStage", "compile_plan", "require_devices"]
 
 _LOGGER = logging.getLogger(__name__)
+_NUM_THREADS = "INFERENCE_NUM_THREADS"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class CompiledStage:
     stage, device
         The stage, and the member of its team.
     compiled
-        What OpenVINO made of it.
+        What OpenVINO made of it; members of a team can have one together.
     compile_s
         Seconds that this took.
     is_cached
@@ -83,11 +84,15 @@ class CompiledPlan:
 def compile_plan(
     plan: StagePlan, core: openvino.Core | None = None, *, cache_dir: str | Path | None = None
 ) -> CompiledPlan:
-    """Compile every stage for its device, for each member of a team anew.
+    """Compile every stage for its device.
 
-    A compiled model of one stream runs one sample at a time, so that members cannot share it. Each device is compiled
-    as it is profiled: one stream, its own properties, OpenVINO's pinning off. The cores of a core group are not
-    OpenVINO's business; whoever runs the stage binds its threads.
+    Each device is compiled as it is profiled: one stream, its own properties, OpenVINO's pinning off. The cores of a
+    core group are not OpenVINO's business; whoever runs the stage binds its threads.
+
+    Equal members of a team, groups of as many cores with the same properties, have one compiled model with a stream for
+    each: OpenVINO keeps its weights once, so that one member finds in the cache what another has just read. This is
+    so if the team has one stage only; of several, the streams of the one would know nothing of those of the other. The
+    members of any other team have one each.
 
     Parameters
     ----------
@@ -107,8 +112,14 @@ def compile_plan(
     """
     core = core or shared_core()
     require_devices(plan.devices, core)
-    stages = tuple(_compile(stage, device, core, cache_dir) for stage in plan.stages for device in stage.members)
-    compiled = CompiledPlan(plan, stages)
+    stages: list[CompiledStage] = []
+    for stage in plan.stages:
+        if _are_equal(stage.members) and [each.members for each in plan.stages].count(stage.members) == 1:
+            first = _compile(stage, stage.device, core, cache_dir, num_streams=len(stage.members))
+            stages += [first, *(replace(first, device=each, compile_s=0.0) for each in stage.members[1:])]
+        else:
+            stages += [_compile(stage, device, core, cache_dir) for device in stage.members]
+    compiled = CompiledPlan(plan, tuple(stages))
     _LOGGER.debug("compiled %d stages of %r in %.3f s", len(stages), plan.name, compiled.compile_s)
     return compiled
 
@@ -127,9 +138,24 @@ def require_devices(devices: Iterable[Device], core: openvino.Core) -> None:
         require_device(device.openvino, core)
 
 
-def _compile(stage: PlacedStage, device: Device, core: openvino.Core, cache_dir: str | Path | None) -> CompiledStage:
+def _are_equal(members: Sequence[Device]) -> bool:
+    """Return whether devices are groups of CPU cores, of the same size, that compute in the same way."""
+    properties = dict(members[0].properties)
+    return (
+        all(each.openvino == "CPU" and dict(each.properties) == properties for each in members)
+        and len({len(each.cores) for each in members}) == 1
+        and "NUM_STREAMS" not in properties
+        and properties.get(_NUM_THREADS, "").isdigit()  # without it a stream would take all cores
+    )
+
+
+def _compile(
+    stage: PlacedStage, device: Device, core: openvino.Core, cache_dir: str | Path | None, *, num_streams: int = 1
+) -> CompiledStage:
     target = device.openvino or device.name
     config = compile_properties(target, device.properties)
+    if num_streams > 1:
+        config |= {"NUM_STREAMS": num_streams, _NUM_THREADS: num_streams * int(device.properties[_NUM_THREADS])}
     if cache_dir is not None:
         config["CACHE_DIR"] = str(cache_dir)
     start = time.perf_counter()

@@ -18,10 +18,13 @@ from placekit.cost_models.openvino.samples import InputReader, Inputs
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.errors import ExecutionError, InvalidProblemError, UnsupportedProblemError
 
-__all__ = ["Outputs", "Pipeline"]
+__all__ = ["UNKNOWN_MEMBER", "Outputs", "Pipeline"]
 
 Outputs: TypeAlias = dict[str, NDArray[Any]]
 """Outputs of one sample by name, in the model's order."""
+
+UNKNOWN_MEMBER = -1
+"""In place of a member of a team, where members share a compiled model and OpenVINO does not tell which one it was."""
 
 
 class Pipeline(ABC):
@@ -142,7 +145,7 @@ class Pipeline(ABC):
     def stage_members(self) -> NDArray[np.int64]:
         """``[num_samples, num_stages]`` which member of its team ran every stage, for the samples of `stage_times_s`.
 
-        Indices into `PlacedStage.members`.
+        Indices into `PlacedStage.members`; `UNKNOWN_MEMBER` where members share a compiled model.
         """
         with self._lock:
             members = [members for _, members in self._recorded]

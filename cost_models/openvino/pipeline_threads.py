@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from placekit.cost_models.openvino.compiled_plan import CompiledPlan
-from placekit.cost_models.openvino.pipeline import Outputs, Pipeline
+from placekit.cost_models.openvino.pipeline import UNKNOWN_MEMBER, Outputs, Pipeline
 from placekit.cost_models.openvino.pipeline_stage import StageRunner, check_cores, helpers_on, pin_this_thread
 from placekit.cost_models.openvino.samples import Inputs
 from placekit.cost_models.openvino.split import TensorKey
@@ -29,8 +29,12 @@ class ThreadPipeline(Pipeline):
     shape are copied once. Of a team the member that has begun the fewest samples takes the next one. Whoever ends the
     last stage of the oldest sample delivers its result: a thread more would have to take a core from one that computes.
 
-    A device of one stage has two threads, each with a request of its own. While one computes, the other waits inside
-    OpenVINO with the next sample, and begins before Python has woken up to do anything about the last one.
+    A team of one stage has two threads per member, each with a request of its own. While one computes, the other waits
+    inside OpenVINO with the next sample, and begins before Python has woken up to do anything about the last one.
+
+    Members that share a compiled model (`compile_plan`) share their cores, too: their threads go to any of them, each
+    on the stream of the model that OpenVINO gives it, as many at once as there are members. Which member that is, is
+    not known: `stage_members` says -1, errors name the team, and a sample counts as begun when a stream became free.
 
     OpenVINO's threads for devices of several cores cannot be kept apart within one process (`helpers_on`); devices of
     one core, GPUs and NPUs are not concerned.
@@ -89,10 +93,14 @@ class ThreadPipeline(Pipeline):
 
     def _make_runners(self, compiled: Any) -> list[list[Any]]:
         """Return ``[num_stages][team_size]`` what runs every stage on each member of its team."""
-        return [
-            [StageRunner(member.compiled, self._num_requests(owner)) for member in stage]
-            for owner, stage in zip(self._owners, compiled.members, strict=False)  # behind the stages: source and sink
-        ]
+        made = []
+        for owner, stage in zip(self._owners, compiled.members, strict=False):  # behind the stages: source and sink
+            count = self._num_requests(owner)
+            if len(stage) > 1 and stage[0].compiled is stage[1].compiled:
+                made.append([StageRunner(stage[0].compiled, count * len(stage))] * len(stage))
+            else:
+                made.append([StageRunner(member.compiled, count) for member in stage])
+        return made
 
     def _num_requests(self, owner: int) -> int:
         """Return how many samples every member of a team may have begun at once."""
@@ -104,6 +112,18 @@ class ThreadPipeline(Pipeline):
     def _helpers(self, devices: Sequence[Device]) -> AbstractContextManager[None]:
         """Return a context in which the framework's own threads are where they belong."""
         return helpers_on(devices)
+
+    def _shares_model(self, owner: int) -> bool:
+        """Return whether the members of a team of several have one compiled model together."""
+        runners = self._runners[self._owners.index(owner)]
+        return len(runners) > 1 and runners[0] is runners[1]
+
+    def _home(self, owner: int, member: int) -> Device:
+        """Return where a thread of a member works; its cores are those of all that share its compiled model."""
+        team = self.plan.teams[owner]
+        if not self._shares_model(owner):
+            return team[member]
+        return team[member].replace(cores=tuple(core for device in team for core in device.cores))
 
     @contextmanager
     def _at_home(self, device: Device) -> Iterator[None]:
@@ -141,20 +161,24 @@ class ThreadPipeline(Pipeline):
 
     def _work(self, owner: int, member: int) -> None:
         """Run the stages of one device, a member of a team, until told to stop."""
-        node, device = self._owners.index(owner), self.plan.teams[owner][member]
+        node, names = self._owners.index(owner), [device.name for device in self.plan.teams[owner]]
+        where = f"a member of team {'+'.join(names)!r}" if self._shares_model(owner) else f"device {names[member]!r}"
         try:
-            with self._at_home(device):
+            with self._at_home(self._home(owner, member)):
                 while (task := self._next(owner, member)) is not None:
                     node, sample = task
+                    start_s = time.perf_counter()
                     self._run(node, sample, member)
+                    end_s = time.perf_counter()
                     with self._lock:
+                        self._record(node, sample, member, start_s, end_s)
                         self._num_begun[owner][member] -= 1
                         self._announce(node, sample)
                         result = self._next_result()
                     self._deliver_from(result)
         except Exception as error:
             stage = self.plan.stages[node]
-            failure = ExecutionError(f"stage {stage.name!r} failed on device {device.name!r}: {error}")
+            failure = ExecutionError(f"stage {stage.name!r} failed on {where}: {error}")
             failure.__cause__ = error
             self._fail(failure)
 
@@ -162,16 +186,20 @@ class ThreadPipeline(Pipeline):
         stage = self.plan.stages[node]
         inputs = [self._tensor(key, sample) for key in stage.inputs]
         slots = [None if self._is_dynamic(key) else self._tensor(key, sample) for key in stage.outputs]
-        start_s = time.perf_counter()
         outputs = self._runners[node][member].run(inputs, slots)
-        owner, at = self._owners[node], sample % self._num_times
-        start_s, end_s = max(start_s, self._ended_s[owner][member]), time.perf_counter()
-        self._ended_s[owner][member] = end_s
-        self._times_s[node, at] = start_s, end_s
-        self._members[node, at] = member
         for key, slot, tensor in zip(stage.outputs, slots, outputs, strict=True):
             if slot is None:
                 self._put(key, sample, tensor)
+
+    def _record(self, node: int, sample: int, member: int, start_s: float, end_s: float) -> None:
+        """Keep when a stage ran, called with the lock; it may have waited for what its member did before."""
+        at, owner = sample % self._num_times, self._owners[node]
+        ended_s = self._ended_s[owner]
+        is_shared = self._shares_model(owner)
+        free = ended_s.index(min(ended_s)) if is_shared else member
+        self._times_s[node, at] = max(start_s, ended_s[free]), end_s
+        self._members[node, at] = UNKNOWN_MEMBER if is_shared else member
+        ended_s[free] = end_s
 
     def _next(self, owner: int, member: int) -> tuple[int, int] | None:
         """Wait for work of a member of a team; None at the end."""

@@ -43,7 +43,7 @@ class PlacedStage:
     name
         Unique name: position and team, for example ``"3:GPU.0"`` or ``"3:GPU.0+GPU.1"``.
     members
-        Where it runs: devices that share the samples, each with a copy of its own; one, if the device works alone.
+        Where it runs: devices that share the samples, each holding all of the stage; one, if the device works alone.
     model
         The part as a model; shares weights with the whole model, nothing else.
     inputs, outputs

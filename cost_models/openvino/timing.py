@@ -33,7 +33,7 @@ __all__ = ["Timing", "TimingSettings"]
 
 _LOGGER = logging.getLogger(__name__)
 
-_SCHEMA = 4
+_SCHEMA = 5
 """Version of what a cache entry means; raised when measuring changes."""
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.cost_models.openvino.pipeline import UNKNOWN_MEMBER
 from placekit.cost_models.openvino.timing_worker import Burst
 from placekit.errors import UnknownNameError
 
@@ -64,7 +65,8 @@ class Series:
         ``[num_samples, num_stages, 2]`` start and end of every stage of some samples of the last round; a stream if
         streams were measured.
     stage_members
-        ``[num_samples, num_stages]`` which member of its team ran every stage of these samples.
+        ``[num_samples, num_stages]`` which member of its team ran every stage of these samples; `UNKNOWN_MEMBER` where
+        members share a compiled model.
     error
         Why there is nothing; None else.
     """
@@ -138,10 +140,13 @@ class Series:
         return busy
 
     def member_busy_s(self, stage: int, member: int) -> float | None:
-        """Return the median seconds that a member of a stage's team works on a sample; None if not known."""
+        """Return the median seconds that a member of a stage's team works on a sample; None if not known.
+
+        Where equal members share a compiled model, it is that of all of them.
+        """
         if not self.stage_times_s.size:
             return None
-        mine = self.stage_times_s[self.stage_members[:, stage] == member, stage]
+        mine = self.stage_times_s[np.isin(self.stage_members[:, stage], (member, UNKNOWN_MEMBER)), stage]
         return float(np.median(mine[:, 1] - mine[:, 0])) if len(mine) else None
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Measured stages as a Chrome trace, with what was predicted beside them; opens in Perfetto.
 
 Every device is two processes, one measured and one predicted; every stage is a thread, every sample a slice, on the
-member of the stage's team that ran it. Times are in microseconds from the first slice, as the format has it (see
-:mod:`placekit.io.trace`).
+member of the stage's team that ran it. Members that share a compiled model are one measured process together, with a
+thread for each sample that is under way at once: which member ran it is not known. Times are in microseconds from the
+first slice, as the format has it (see :mod:`placekit.io.trace`).
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.cost_models.openvino.pipeline import UNKNOWN_MEMBER
 from placekit.cost_models.stage_costs import StageCosts
 
 __all__ = ["StageTimes", "predicted_stage_times", "timing_trace"]
 
 StageTimes: TypeAlias = tuple[NDArray[np.float64], NDArray[np.int64]]
 """``[num_samples, num_stages, 2]`` start and end of every stage, in seconds, and ``[num_samples, num_stages]`` which
-member of its team ran it."""
+member of its team ran it, or `UNKNOWN_MEMBER`."""
 
 _SAMPLES_AHEAD = 2
 """Samples under way beyond one per stage, as queues of an ordinary pipeline hold them."""
@@ -101,26 +103,45 @@ def timing_trace(
     measured, predicted
         When every stage ran; the second is None without a prediction.
     """
-    order = list(dict.fromkeys(device for team in teams for device in team))
     events: list[dict[str, Any]] = []
-    for at, (what, known) in enumerate((("measured", measured), ("predicted", predicted))):
+    num_processes = 0
+    for what, known in (("measured", measured), ("predicted", predicted)):
         if known is None or not known[0].size:
             continue
         times, members = known
         start_s = float(times.min())
-        for number, device in enumerate(order):
-            pid = at * len(order) + number
+        is_shared = (members == UNKNOWN_MEMBER).any(axis=0)
+        teams_now = [("+".join(team),) if one else team for team, one in zip(teams, is_shared, strict=True)]
+        order = list(dict.fromkeys(device for team in teams_now for device in team))
+        first, num_processes = num_processes, num_processes + len(order)
+        for pid, device in enumerate(order, first):
             told = {"name": f"{what}: {device}"}
             events.append({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": told})
             events.append({"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}})
-        for tid, (name, team) in enumerate(zip(names, teams, strict=True)):
-            places = [{"pid": at * len(order) + order.index(device), "tid": tid} for device in team]
+        for stage, (name, team) in enumerate(zip(names, teams_now, strict=True)):
+            # a team that shares a model has one stage: its threads are the samples under way at once
+            rows = _rows_at_once(times[:, stage]) if is_shared[stage] else members[:, stage].tolist()
+            at_once = range(max(rows) + 1) if is_shared[stage] else ()
+            places = [{"pid": first + order.index(team[0]), "tid": row} for row in at_once]
+            places = places or [{"pid": first + order.index(device), "tid": stage} for device in team]
             told = {"name": f"stage {name}"}
             events += [{"ph": "M", "name": "thread_name", **where, "args": told} for where in places]
-            for sample, (begin_s, end_s) in enumerate(times[:, tid].tolist()):
+            for sample, (begin_s, end_s) in enumerate(times[:, stage].tolist()):
                 span = {"ts": (begin_s - start_s) * 1e6, "dur": (end_s - begin_s) * 1e6}
-                where = places[int(members[sample, tid])]
+                where = places[rows[sample]]
                 events.append(
                     {"ph": "X", "name": f"sample {sample}", "cat": what, **where, **span, "args": {"stage": name}}
                 )
     return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _rows_at_once(times: NDArray[np.float64]) -> list[int]:
+    """``[num_samples]`` rows for spans of time such that no two in a row overlap; as few rows as there can be."""
+    free_s: list[float] = []
+    rows = [0] * len(times)
+    for sample in np.argsort(times[:, 0], kind="stable").tolist():
+        begin_s, end_s = times[sample].tolist()
+        row = next((row for row, each in enumerate(free_s) if each <= begin_s), len(free_s))
+        free_s[row : row + 1] = [end_s]
+        rows[sample] = row
+    return rows

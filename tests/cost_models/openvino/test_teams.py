@@ -16,6 +16,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as opset
 from pipelines import (
+    F32,
     alternating_plan,
     chain,
     chain_value,
@@ -29,13 +30,14 @@ from pipelines import (
 )
 
 from placekit import runtime
+from placekit.cores import usable_cpus
 from placekit.cost_models.openvino.affinity import hetero_devices
 from placekit.cost_models.openvino.bundle import MANIFEST, read_bundle, write_bundle
 from placekit.cost_models.openvino.compiled_plan import compile_plan
 from placekit.cost_models.openvino.executor_check import require_equal_outputs
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.output_check import check_placement
-from placekit.cost_models.openvino.pipeline import Pipeline
+from placekit.cost_models.openvino.pipeline import UNKNOWN_MEMBER, Pipeline
 from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
 from placekit.cost_models.openvino.serial import SerialExecutor
@@ -58,6 +60,19 @@ def slow(saved: Callable[[ov.Model], ModelSource]) -> StagePlan:
     """Return the whole of a model of some milliseconds on a team of three."""
     source = saved(slow_model())
     return placed_plan(source, [0] * source.graph.num_ops, 3, [0, 0, 0])
+
+
+@pytest.fixture
+def unequal(slow: StagePlan) -> StagePlan:
+    """Return the same on a team whose members are compiled in different ways."""
+    return with_members(slow, [{**F32, "PERF_COUNT": "YES"}, F32, F32])
+
+
+def with_members(plan: StagePlan, properties: Sequence[dict[str, str]]) -> StagePlan:
+    """Give the members of the team of the only stage these properties."""
+    (stage,) = plan.stages
+    members = tuple(device.replace(properties=each) for device, each in zip(stage.members, properties, strict=True))
+    return replace(plan, stages=(replace(stage, members=members),))
 
 
 def filled(value: float) -> list[Any]:
@@ -86,10 +101,10 @@ def test_every_future_gets_its_own_sample_in_order(start: Start, queue_size: int
 
 
 @BOTH
-def test_all_members_work_and_are_recorded(start: Start, slow: StagePlan) -> None:
+def test_all_members_work_and_are_recorded(start: Start, unequal: StagePlan) -> None:
     """In a stream every member takes samples, at the same time, and the record says which."""
     x = np.ones((256, 256), dtype=np.float32)
-    with start(slow, record=60) as pipe:
+    with start(unequal, record=60) as pipe:
         list(pipe.stream([[x]] * 60))
         times_s, members = pipe.stage_times_s, pipe.stage_members
     assert members.shape == (60, 1)
@@ -117,9 +132,9 @@ def test_random_teams_compute_what_the_model_does(
             np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_slow_member_gets_fewer_samples(slow: StagePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_member_gets_fewer_samples(unequal: StagePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next sample goes to the next free member: one that sleeps has few, and the order stays."""
-    with ThreadPipeline(compile_plan(slow), record=60) as pipe:
+    with ThreadPipeline(compile_plan(unequal), record=60) as pipe:
         run = pipe._runners[0][1].run
 
         def sleepy(*arguments: Any) -> Any:
@@ -145,6 +160,62 @@ def test_a_member_that_fails_is_named(plan: StagePlan, monkeypatch: pytest.Monke
             list(pipe.stream(filled(1) for _ in range(200)))
         with pytest.raises(ExecutionError, match="failed on device 'cpu2'"):
             pipe.submit(filled(1))
+
+
+def test_equal_members_of_one_stage_share_a_compiled_model(
+    slow: StagePlan, unequal: StagePlan, plan: StagePlan
+) -> None:
+    """A model with a stream per member; not where members differ, say how many streams, or have several stages."""
+
+    def num_models(cut: StagePlan) -> int:
+        return len({id(stage.compiled) for stage in compile_plan(cut).stages})
+
+    shared = compile_plan(slow).stages
+    assert len(shared) == 3
+    assert len({id(stage.compiled) for stage in shared}) == 1
+    assert [stage.device.name for stage in shared] == ["cpu0", "cpu1", "cpu2"]
+    assert shared[0].compiled.get_property("NUM_STREAMS") == min(3, os.cpu_count() or 1)  # OpenVINO makes no more
+    assert num_models(unequal) == 3
+    assert num_models(with_members(slow, [{**F32, "NUM_STREAMS": "1"}] * 3)) == 3
+    assert num_models(with_members(slow, [{"INFERENCE_PRECISION_HINT": "f32"}] * 3)) == 3
+    assert num_models(plan) == 6
+
+
+def test_members_that_share_a_model_compute_what_it_computes(slow: StagePlan) -> None:
+    """Each sample its own outputs, in order; as many at once as there are members, and nobody knows which it was."""
+    rng = np.random.default_rng(0)
+    samples = [[rng.standard_normal((256, 256)).astype(np.float32)] for _ in range(40)]
+    with ThreadPipeline(compile_plan(slow), record=40) as pipe:
+        results = list(pipe.stream(samples))
+        times_s, members = pipe.stage_times_s[:, 0], pipe.stage_members
+    for inputs, outputs in zip(samples, results, strict=True):
+        np.testing.assert_allclose(outputs["y"], whole(slow.model, inputs)[0], rtol=1e-5, atol=1e-5)
+    assert (members == UNKNOWN_MEMBER).all()
+    at_once = [int(((times_s[:, 0] <= begin) & (times_s[:, 1] > begin)).sum()) for begin in times_s[:, 0]]
+    assert 1 < max(at_once) <= 3
+
+
+@pytest.mark.skipif(len(usable_cpus()) < 2, reason="two cores")
+def test_threads_of_a_shared_model_use_the_cores_of_all_members(slow: StagePlan) -> None:
+    """No thread is bound to the cores of one member."""
+    cores = usable_cpus()[:2]
+    (stage,) = slow.stages
+    members = tuple(device.replace(cores=(core,)) for device, core in zip(stage.members[:2], cores, strict=True))
+    with ThreadPipeline(compile_plan(replace(slow, stages=(replace(stage, members=members),)))) as pipe:
+        pipe([np.ones((256, 256), dtype=np.float32)])
+        assert [os.sched_getaffinity(worker.native_id or 0) for worker in pipe._workers] == [set(cores)] * 4
+
+
+def test_a_shared_model_that_fails_names_the_team(slow: StagePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which member it was is not known."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of luck")
+
+    with ThreadPipeline(compile_plan(slow)) as pipe:
+        monkeypatch.setattr(pipe._runners[0][0], "run", fail)
+        with pytest.raises(ExecutionError, match=r"failed on a member of team 'cpu0\+cpu1\+cpu2': out of luck"):
+            pipe([np.ones((256, 256), dtype=np.float32)])
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])

@@ -12,6 +12,7 @@ import pytest
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.measured_splits import measure_splits
+from placekit.cost_models.openvino.pipeline import UNKNOWN_MEMBER
 from placekit.cost_models.openvino.time_placement import PLACEMENT, PlacementTiming, time_placement
 from placekit.cost_models.openvino.timing import Timing, TimingSettings
 from placekit.cost_models.openvino.timing_trace import predicted_stage_times, timing_trace
@@ -88,6 +89,17 @@ def test_trace_shows_which_member_ran_a_sample() -> None:
         "measured: b",
     ]
     assert [event["pid"] for event in events if event["ph"] == "X"] == [0, 1, 0]
+
+
+def test_trace_does_not_say_which_member_ran_a_sample_where_that_is_not_known() -> None:
+    """Members that share a model are one process, with a row for each sample at once; what is predicted stays."""
+    measured = np.array([[[0.0, 2.0]], [[0.0, 3.0]], [[2.0, 4.0]]]), np.full((3, 1), UNKNOWN_MEMBER)
+    predicted = measured[0], np.array([[0], [1], [0]])
+    events = timing_trace(["0:a+b"], [["a", "b"]], measured, predicted)["traceEvents"]
+    names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert names == ["measured: a+b", "predicted: a", "predicted: b"]
+    rows = [(event["pid"], event["tid"]) for event in events if event["ph"] == "X"]
+    assert rows == [(0, 0), (0, 1), (0, 0), (1, 0), (2, 0), (1, 0)]
 
 
 def test_trace_has_a_row_per_stage_measured_and_predicted() -> None:
