@@ -36,7 +36,7 @@ def load(
         A bundle, or what ``export --to torch-pipeline`` wrote; of the latter nothing is executed but registered
         operators.
     executor
-        ``"threads"``, or, for a bundle, ``"processes"`` for devices that share nothing but tensors.
+        ``"threads"``, or ``"processes"`` for devices that share nothing but tensors.
     queue_size
         Samples that fit between a stage and the next; the bundle's own, or 2, if None.
     record
@@ -56,7 +56,7 @@ def load(
     ExecutionError
         A stage that cannot be compiled.
     UnsupportedProblemError
-        Dynamic shapes in processes; processes or `cache_dir` for a pipeline of torch.
+        Dynamic shapes in processes; `cache_dir` for a pipeline of torch.
     SolverUnavailableError
         A pipeline of torch without torch.
     """
@@ -66,13 +66,12 @@ def load(
     from placekit.cost_models.pytorch.pipeline_folder import MANIFEST, is_torch_pipeline
 
     if (Path(folder) / MANIFEST).is_file() and is_torch_pipeline(folder):
-        if executor != "threads" or cache_dir is not None:
-            what = "executor processes" if executor != "threads" else "cache_dir"
-            raise UnsupportedProblemError(
-                f"{folder}: {what} goes with bundles of OpenVINO; this is a pipeline of torch: use executor "
-                "threads, or its run.py, which starts processes"
-            )
-        return _torch_pipeline(folder, 2 if queue_size is None else queue_size, record)
+        if cache_dir is not None:
+            raise UnsupportedProblemError(f"{folder}: cache_dir is OpenVINO's; this is a pipeline of torch")
+        from placekit.cost_models.pytorch.pipeline_folder import read_torch_pipeline
+        from placekit.cost_models.pytorch.runners import torch_pipeline
+
+        return torch_pipeline(read_torch_pipeline(folder), executor, 2 if queue_size is None else queue_size, record)
     from placekit.cost_models.openvino.bundle import read_bundle
 
     plan, own_queue_size = read_bundle(folder, cache_dir=cache_dir)
@@ -85,10 +84,3 @@ def load(
     from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
 
     return ThreadPipeline(compile_plan(plan), queue_size=size, record=record)
-
-
-def _torch_pipeline(folder: str | Path, queue_size: int, record: int) -> Pipeline:
-    from placekit.cost_models.pytorch.pipeline import CompiledTorchPlan, TorchPipeline
-    from placekit.cost_models.pytorch.pipeline_folder import read_torch_pipeline
-
-    return TorchPipeline(CompiledTorchPlan(read_torch_pipeline(folder)), queue_size=queue_size, record=record)

@@ -14,15 +14,14 @@ which samples are begun, take the next one, and puts the byte back.
 from __future__ import annotations
 
 import fcntl
-import math
 import mmap
 import os
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,12 +30,10 @@ from placekit.cost_models.openvino.pipeline_flow import Wiring
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.errors import ExecutionError, UnsupportedProblemError
 
-if TYPE_CHECKING:
-    import openvino
-
 __all__ = [
     "Layout",
     "SharedMemory",
+    "TensorSpec",
     "holding",
     "lay_out",
     "make_baton",
@@ -49,6 +46,26 @@ _ALIGNMENT = 64
 _MESSAGE = struct.Struct("=QQ")
 _READ_BYTES = 1 << 16  # a multiple of the size of a message
 _BATON = b"|"
+_Tensor = TypeVar("_Tensor")
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What is in a slot.
+
+    Parameters
+    ----------
+    kind
+        Element type, by the name that the framework has for it.
+    shape
+        Its dimensions.
+    num_bytes
+        Bytes of all elements.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    num_bytes: int
 
 
 @dataclass(frozen=True)
@@ -61,7 +78,7 @@ class Layout:
         Sizes of the tables at the start: what each worker is running, which samples each stage has begun, and when and
         on which member it ran them.
     tensors
-        Element type, shape and offset of every slot, by tensor key.
+        What is in the slots of a tensor, and the offset of each, by tensor key.
     num_bytes
         Size of the memory.
     """
@@ -69,11 +86,11 @@ class Layout:
     num_workers: int
     num_stages: int
     num_times: int
-    tensors: Mapping[TensorKey, tuple[str, tuple[int, ...], tuple[int, ...]]]
+    tensors: Mapping[TensorKey, tuple[TensorSpec, tuple[int, ...]]]
     num_bytes: int
 
 
-def lay_out(num_workers: int, num_times: int, wiring: Wiring, ports: Mapping[TensorKey, Any]) -> Layout:
+def lay_out(num_workers: int, num_times: int, wiring: Wiring, specs: Mapping[TensorKey, TensorSpec]) -> Layout:
     """Give every slot of every ring its place.
 
     Parameters
@@ -84,38 +101,20 @@ def lay_out(num_workers: int, num_times: int, wiring: Wiring, ports: Mapping[Ten
         Samples whose stage times have a place.
     wiring
         The pipeline.
-    ports
-        OpenVINO port of every tensor.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        A tensor of dynamic shape, whose size is not known before it runs.
+    specs
+        What every tensor is.
     """
     offset = _aligned(8 * (num_workers + wiring.num_stages) + 24 * wiring.num_stages * num_times)
     tensors = {}
     for key, node in wiring.writer.items():
-        port = ports[key]
-        if port.get_partial_shape().is_dynamic:
-            raise UnsupportedProblemError(
-                f"tensor {key[0]!r} has the dynamic shape {port.get_partial_shape()}, and processes share tensors of "
-                "known size only; give the model fixed shapes, or use threads"
-            )
-        kind, shape = port.get_element_type(), tuple(port.get_shape())
-        size = _aligned(_num_bytes(kind, shape))
-        depth = wiring.depth[node]
-        tensors[key] = (kind.get_type_name(), shape, tuple(offset + size * slot for slot in range(depth)))
+        size, depth = _aligned(specs[key].num_bytes), wiring.depth[node]
+        tensors[key] = (specs[key], tuple(offset + size * slot for slot in range(depth)))
         offset += size * depth
     return Layout(num_workers, wiring.num_stages, num_times, tensors, offset)
 
 
 def _aligned(num_bytes: int) -> int:
     return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
-
-
-def _num_bytes(kind: Any, shape: tuple[int, ...]) -> int:
-    bits = int(kind.bitwidth)
-    return math.ceil(math.prod(shape) * bits / 8)
 
 
 class SharedMemory:
@@ -170,14 +169,10 @@ class SharedMemory:
             raise ExecutionError(f"{layout.num_bytes} bytes of shared memory cannot be had: {error}") from error
         return descriptor
 
-    def ring(self, key: TensorKey) -> list[openvino.Tensor]:
-        """Return the slots of a tensor."""
-        from openvino import Tensor, Type
-
-        name, shape, offsets = self._layout.tensors[key]
-        kind = getattr(Type, name)
-        size = _num_bytes(kind, shape)
-        return [Tensor(self._bytes[offset : offset + size], list(shape), kind) for offset in offsets]
+    def ring(self, key: TensorKey, view: Callable[[NDArray[np.uint8], TensorSpec], _Tensor]) -> list[_Tensor]:
+        """Return the slots of a tensor, each as what `view` makes of its bytes."""
+        spec, offsets = self._layout.tensors[key]
+        return [view(self._bytes[offset : offset + spec.num_bytes], spec) for offset in offsets]
 
 
 def make_inbox(wiring: Wiring) -> tuple[int, int]:

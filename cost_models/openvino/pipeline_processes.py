@@ -10,18 +10,22 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.compiled_plan import require_devices
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.pipeline import Pipeline
+from placekit.cost_models.openvino.pipeline_flow import FlowPlan
 from placekit.cost_models.openvino.pipeline_memory import (
     SharedMemory,
+    TensorSpec,
     lay_out,
     make_baton,
     make_inbox,
@@ -29,8 +33,9 @@ from placekit.cost_models.openvino.pipeline_memory import (
     send_message,
 )
 from placekit.cost_models.openvino.pipeline_stage import check_cores
-from placekit.cost_models.openvino.pipeline_worker import StageFile, WorkerTask
-from placekit.cost_models.openvino.stages import StagePlan
+from placekit.cost_models.openvino.pipeline_worker import SentStage, WorkerTask
+from placekit.cost_models.openvino.split import TensorKey
+from placekit.cost_models.openvino.stage_file import openvino_view, specs_of, write_stages
 from placekit.errors import DeviceUnavailableError, ExecutionError
 
 __all__ = ["ProcessPipeline"]
@@ -79,18 +84,18 @@ class ProcessPipeline(Pipeline):
     Workers are new interpreters, no forks: runtimes with threads of their own do not survive a fork.
     """
 
-    def __init__(self, plan: StagePlan, *, queue_size: int = 2, record: int = 0) -> None:
+    def __init__(self, plan: FlowPlan, *, queue_size: int = 2, record: int = 0) -> None:
         super().__init__(plan, queue_size=queue_size, record=record)
         if os.name != "posix":
             raise DeviceUnavailableError("pipelines of processes need a POSIX system; use threads here")
         check_cores(plan.devices)
-        require_devices(plan.devices, shared_core())
-        self._layout = lay_out(len(plan.devices), self._num_times, self._wiring, self._ports)
+        self._check_devices()
+        self._layout = lay_out(len(plan.devices), self._num_times, self._wiring, self._specs())
         self._memory_fd = SharedMemory.create(self._layout)
         self._open = {self._memory_fd}  # descriptors to close at the end
         self._memory = SharedMemory(self._memory_fd, self._layout)
         self._times_s, self._members = self._memory.times_s, self._memory.members
-        self._rings = {key: list(self._memory.ring(key)) for key in (*plan.input_keys, *plan.output_keys)}
+        self._rings = {key: self._memory.ring(key, self._view) for key in (*plan.input_keys, *plan.output_keys)}
         self._processes: list[subprocess.Popen[bytes]] = []
         self._reports: list[Connection] = []
         self._inboxes: list[tuple[int, int]] = []
@@ -98,7 +103,7 @@ class ProcessPipeline(Pipeline):
         self._collector = threading.Thread(target=self._collect, name=f"placekit-{plan.name}-out", daemon=True)
         try:
             with tempfile.TemporaryDirectory(prefix="placekit-") as folder:
-                self._start_workers(self._write_stages(plan, Path(folder)))
+                self._start_workers(self._sent_stages(plan, Path(folder)))
                 self._await_ready()
         except BaseException:
             self._end()
@@ -109,27 +114,23 @@ class ProcessPipeline(Pipeline):
     def _takers(self) -> Collection[int]:
         return self._source_owner, self._sink_owner
 
-    def _write_stages(self, plan: StagePlan, folder: Path) -> list[StageFile]:
-        from openvino import save_model
+    def _check_devices(self) -> None:
+        """Raise unless all devices are here."""
+        require_devices(self.plan.devices, shared_core())
 
-        files = []
-        for node, stage in enumerate(plan.stages):
-            path = folder / f"{node}.xml"
-            save_model(stage.model, path, compress_to_fp16=False)
-            files.append(
-                StageFile(
-                    node=node,
-                    name=stage.name,
-                    path=str(path),
-                    inputs=stage.inputs,
-                    outputs=stage.outputs,
-                    input_names=tuple(each.get_friendly_name() for each in stage.model.get_parameters()),
-                    output_names=tuple(each.get_friendly_name() for each in stage.model.get_results()),
-                )
-            )
-        return files
+    def _specs(self) -> Mapping[TensorKey, TensorSpec]:
+        """Return what every tensor is."""
+        return specs_of(self._ports)
 
-    def _start_workers(self, files: list[StageFile]) -> None:
+    def _view(self, data: NDArray[np.uint8], spec: TensorSpec) -> Any:
+        """Return the framework's tensor over the bytes of a slot."""
+        return openvino_view(data, spec)
+
+    def _sent_stages(self, plan: Any, folder: Path) -> Sequence[SentStage]:
+        """Return the stages as they are sent to workers; `folder` is there until all are open."""
+        return write_stages(plan, folder)
+
+    def _start_workers(self, stages: Sequence[SentStage]) -> None:
         count = len(self.plan.devices)
         for _ in range(count + 1):
             self._inboxes.append(make_inbox(self._wiring))
@@ -150,7 +151,7 @@ class ProcessPipeline(Pipeline):
                 owner=owner,
                 member=self.plan.teams[owner].index(device),
                 device=device,
-                stages=tuple(file for file in files if self._owners[file.node] == owner),
+                stages=tuple(each for each in stages if self._owners[each.node] == owner),
                 wiring=self._wiring,
                 owner_of_node=tuple(self._owners),
                 layout=self._layout,

@@ -11,53 +11,60 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from placekit.cost_models.openvino.counters import compile_properties
-from placekit.cost_models.openvino.devices import shared_core
+import numpy as np
+from numpy.typing import NDArray
+
 from placekit.cost_models.openvino.pipeline_flow import Flow, Wiring
 from placekit.cost_models.openvino.pipeline_memory import (
     Layout,
     SharedMemory,
+    TensorSpec,
     holding,
     read_messages,
     send_message,
 )
-from placekit.cost_models.openvino.pipeline_stage import StageRunner, pin_this_thread
+from placekit.cost_models.openvino.pipeline_stage import pin_this_thread
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.platform import Device
 
-if TYPE_CHECKING:
-    import openvino
-
-__all__ = ["StageFile", "WorkerTask", "main"]
+__all__ = ["OpenStage", "SentStage", "WorkerTask", "main"]
 
 _PARENT_CHECK_S = 1.0
 
 
-@dataclass(frozen=True)
-class StageFile:
-    """A stage as a file.
+class OpenStage(Protocol):
+    """A stage that is ready to run in this process."""
 
-    Parameters
-    ----------
-    node
-        The stage's number.
-    name, path
-        Its name, and its model.
-    inputs, outputs
-        Key of each input and output.
-    input_names, output_names
-        Friendly name of the Parameter or Result of each; a file may hold them in another order.
-    """
+    @property
+    def inputs(self) -> Sequence[TensorKey]:
+        """Keys of what it reads, in the order of `run`."""
 
-    node: int
-    name: str
-    path: str
-    inputs: tuple[TensorKey, ...]
-    outputs: tuple[TensorKey, ...]
-    input_names: tuple[str, ...]
-    output_names: tuple[str, ...]
+    @property
+    def outputs(self) -> Sequence[TensorKey]:
+        """Keys of what it writes, in the order of `run`."""
+
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> object:
+        """Compute the outputs into the tensors given."""
+
+
+class SentStage(Protocol):
+    """A stage as it is sent to a worker, in whatever framework."""
+
+    @property
+    def node(self) -> int:
+        """The stage's number."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    def open(self, device: Device) -> OpenStage:
+        """Load or compile it for a device."""
+
+    def view(self, data: NDArray[np.uint8], spec: TensorSpec) -> Any:
+        """Return the framework's tensor over the bytes of a slot."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ class WorkerTask:
     owner: int
     member: int
     device: Device
-    stages: tuple[StageFile, ...]
+    stages: tuple[SentStage, ...]
     wiring: Wiring
     owner_of_node: tuple[int, ...]
     layout: Layout
@@ -115,7 +122,7 @@ def main() -> None:
             where = f"stage {stage.name!r}"
             runners[stage.node] = _Stage(stage, task)
         memory = SharedMemory(task.memory, task.layout)
-        rings = {key: memory.ring(key) for stage in task.stages for key in (*stage.inputs, *stage.outputs)}
+        rings = {key: memory.ring(key, each.sent.view) for each in runners.values() for key in each.keys}
         report.send(("ready", ""))
         flow = Flow(task.wiring, task.owner_of_node, {task.owner})
         while True:
@@ -123,7 +130,7 @@ def main() -> None:
                 for message in read_messages(task.inboxes[task.worker]):
                     flow.finish(*message)
             node, sample = work
-            where = f"stage {runners[node].file.name!r}"
+            where = f"stage {runners[node].sent.name!r}"
             memory.running[task.worker] = node + 1
             start_s = time.perf_counter()
             runners[node].run(rings, sample)
@@ -174,32 +181,23 @@ def _end_with_parent(task: WorkerTask) -> None:
 
 
 class _Stage:
-    """A compiled stage, and who waits for it."""
+    """A stage that runs here, and who waits for it."""
 
-    def __init__(self, file: StageFile, task: WorkerTask) -> None:
-        self.file = file
-        core = shared_core()
-        model = core.read_model(file.path)
-        target = task.device.openvino or task.device.name
-        compiled = core.compile_model(model, target, compile_properties(target, task.device.properties))
-        self._runner = StageRunner(compiled)
-        read = [node.get_friendly_name() for node in model.get_parameters()]
-        written = [node.get_friendly_name() for node in model.get_results()]
-        self._inputs = _in_order(read, file.input_names, file.inputs)
-        self._outputs = _in_order(written, file.output_names, file.outputs)
-        neighbours = (*task.wiring.consumers[file.node], *task.wiring.producers[file.node])
+    def __init__(self, sent: SentStage, task: WorkerTask) -> None:
+        self.sent = sent
+        self._stage = sent.open(task.device)
+        neighbours = (*task.wiring.consumers[sent.node], *task.wiring.producers[sent.node])
         owners = {task.owner_of_node[each] for each in neighbours}
         workers = [each for each, team in enumerate(task.team_of_worker) if team in owners and each != task.worker]
         is_heard = any(owner not in task.team_of_worker for owner in owners)  # source and sink are the parent's
         self.listeners = [task.inboxes[each] for each in (*workers, *([-1] if is_heard else []))]
         self.is_awaited_here = task.owner in owners  # else nobody tells which samples other members have ended
 
-    def run(self, rings: dict[TensorKey, list[openvino.Tensor]], sample: int) -> None:
-        inputs = [rings[key][sample % len(rings[key])] for key in self._inputs]
-        self._runner.run(inputs, [rings[key][sample % len(rings[key])] for key in self._outputs])
+    @property
+    def keys(self) -> list[TensorKey]:
+        """Keys of what it reads and writes."""
+        return [*self._stage.inputs, *self._stage.outputs]
 
-
-def _in_order(found: Sequence[str], names: Sequence[str], keys: Sequence[TensorKey]) -> list[Any]:
-    """Return the `keys` in the order in which the file has the inputs or outputs called `names`."""
-    key_of_name = dict(zip(names, keys, strict=True))
-    return [key_of_name[name] for name in found]
+    def run(self, rings: dict[TensorKey, list[Any]], sample: int) -> None:
+        inputs = [rings[key][sample % len(rings[key])] for key in self._stage.inputs]
+        self._stage.run(inputs, [rings[key][sample % len(rings[key])] for key in self._stage.outputs])

@@ -16,7 +16,8 @@ from placekit.cost_models.openvino.output_check import TOLERANCES, OutputCheck, 
 from placekit.cost_models.openvino.tensor_errors import relative_errors
 from placekit.cost_models.openvino.timing_contenders import Executor
 from placekit.cost_models.pytorch.devices import computing_with
-from placekit.cost_models.pytorch.pipeline import CompiledTorchPlan, SerialTorch, TorchPipeline, to_array
+from placekit.cost_models.pytorch.pipeline import CompiledTorchPlan, SerialTorch, to_array
+from placekit.cost_models.pytorch.runners import torch_pipeline
 from placekit.cost_models.pytorch.stages import TorchPlan
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.needs import require_torch
@@ -34,7 +35,7 @@ def require_equal_torch_outputs(plan: TorchPlan, executor: Executor = "threads",
     plan
         The stages.
     executor
-        ``"threads"``; or ``"serial"``, for which the stages one after another are all there is.
+        ``"threads"`` or ``"processes"``; or ``"serial"``, for which the stages one after another are all there is.
     seed
         Seed of the inputs.
 
@@ -111,7 +112,7 @@ def _compared(plan: TorchPlan, executor: Executor | None, seed: int) -> OutputCh
         return checked
     checked.require_equal()
     if executor != "serial":
-        with TorchPipeline(CompiledTorchPlan(plan)) as pipe:
+        with torch_pipeline(plan, executor) as pipe:
             by_executor = _outputs(plan, expected[len(probed) :], pipe(inputs))
         OutputCheck("cpu", lowest, (), tuple(by_executor)).require_equal_by(executor)
     return checked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -23,7 +23,15 @@ from placekit.pytorch.needs import require_torch
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CompiledTorchPlan", "SerialTorch", "TorchPipeline", "to_array"]
+__all__ = [
+    "CompiledTorchPlan",
+    "RunnablePlan",
+    "SerialTorch",
+    "TorchEnds",
+    "TorchPipeline",
+    "TorchStageRunner",
+    "to_array",
+]
 
 RunnablePlan: TypeAlias = TorchPlan | FolderPlan
 """Stages of a program in memory, or of a folder."""
@@ -41,13 +49,24 @@ class CompiledTorchPlan:
     def __init__(self, plan: RunnablePlan) -> None:
         self.plan = plan
         self.members = [
-            [_Stage(module, torch_device(device)) for module, device in zip(modules, stage.members, strict=True)]
+            [
+                TorchStageRunner(module, torch_device(device))
+                for module, device in zip(modules, stage.members, strict=True)
+            ]
             for modules, stage in zip(plan.modules(), plan.stages, strict=True)
         ]
 
 
-class _Stage:
-    """The module of a stage on one device."""
+class TorchStageRunner:
+    """The module of a stage on one device.
+
+    Parameters
+    ----------
+    module
+        The module, whose weights are there.
+    device
+        The device, as torch says it.
+    """
 
     def __init__(self, module: Any, device: str) -> None:
         # forward itself: calling a module of torch.fx prints its code when it fails
@@ -107,12 +126,28 @@ def read_inputs(plan: RunnablePlan, inputs: Any) -> list[torch.Tensor]:
     return tensors
 
 
-class TorchPipeline(ThreadPipeline):
+class TorchEnds:
+    """How samples of a PyTorch program come into a pipeline and out of it; for one that runs stages somehow."""
+
+    plan: RunnablePlan
+    _tensor: Callable[[Key, int], Any]
+
+    def _prepare(self, plan: Any) -> None:
+        self.plan = plan
+
+    def _read(self, inputs: Any) -> list[Any]:
+        return read_inputs(self.plan, inputs)
+
+    def _output(self, key: Key, sample: int) -> NDArray[Any]:
+        return to_array(self._tensor(key, sample))
+
+
+class TorchPipeline(TorchEnds, ThreadPipeline):
     """A pipeline of threads in one process, one per device, bound to the device's cores.
 
     Torch computes without Python's lock; between two ops every stage needs it for some microseconds, so that stages of
-    many small ops slow each other down. Tensors are handed over without a copy between CPUs, and copied where the
-    device is another one.
+    many small ops slow each other down: a pipeline of processes does not. Tensors are handed over without a copy
+    between CPUs, and copied where the device is another one.
 
     Parameters
     ----------
@@ -131,16 +166,8 @@ class TorchPipeline(ThreadPipeline):
         As :class:`~placekit.cost_models.openvino.pipeline.Pipeline`.
     """
 
-    plan: RunnablePlan
-
     def __init__(self, compiled: CompiledTorchPlan, *, queue_size: int = 2, record: int = 0) -> None:
         super().__init__(compiled, queue_size=queue_size, record=record)  # type: ignore[arg-type]  # the same parts
-
-    def _prepare(self, plan: Any) -> None:
-        self.plan = plan
-
-    def _read(self, inputs: Any) -> list[Any]:
-        return read_inputs(self.plan, inputs)
 
     def _make_runners(self, compiled: Any) -> list[list[Any]]:
         return [list(stage) for stage in compiled.members]
@@ -168,9 +195,6 @@ class TorchPipeline(ThreadPipeline):
 
     def _fill(self, key: Key, sample: int, tensor: Any) -> None:
         self._put(key, sample, tensor.clone())
-
-    def _output(self, key: Key, sample: int) -> NDArray[Any]:
-        return to_array(self._tensor(key, sample))
 
 
 class SerialTorch:

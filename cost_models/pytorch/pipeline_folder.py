@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from placekit.cost_models.pytorch.devices import torch_device
-from placekit.cost_models.pytorch.stages import Key, TorchStage
+from placekit.cost_models.pytorch.stages import Key, StagePart, TorchStage
 from placekit.errors import InvalidFileError
 from placekit.io.file_hash import Digest, require_hash
 from placekit.io.reading import read_json, validated
@@ -70,20 +69,6 @@ class PipelineManifest(_Strict):
 
 
 @dataclass(frozen=True, eq=False)
-class FolderPart:
-    """The program of a stage, and the names that it has for what the stage reads and gives."""
-
-    source: TorchSource
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-    def module(self, device: Device) -> Any:
-        """Return what torch runs on a device."""
-        ops = range(self.source.graph.num_ops)
-        return self.source.builder().part(ops, self.inputs, self.outputs, torch_device(device))
-
-
-@dataclass(frozen=True, eq=False)
 class FolderPlan:
     """The stages of a folder, as :class:`~placekit.cost_models.pytorch.stages.TorchPlan` has them.
 
@@ -103,7 +88,7 @@ class FolderPlan:
 
     name: str
     stages: tuple[TorchStage, ...]
-    parts: tuple[FolderPart, ...]
+    parts: tuple[StagePart, ...]
     inputs: Mapping[str, TorchTensor]
     output_names: tuple[str, ...]
     output_keys: tuple[Key, ...]
@@ -127,6 +112,15 @@ class FolderPlan:
     def devices(self) -> tuple[Device, ...]:
         """The devices that run a stage."""
         return tuple(device for (device,) in self.teams)
+
+    @property
+    def tensors(self) -> Mapping[Key, TorchTensor]:
+        """Type and shape of the inputs, and of everything that a stage gives."""
+        found = {(name, 0): meta for name, meta in self.inputs.items()}
+        for stage, part in zip(self.stages, self.parts, strict=True):
+            made = _program(part.source).tensors
+            found |= {key: made[name] for key, name in zip(stage.outputs, part.outputs, strict=True)}
+        return found
 
     def modules(self) -> list[list[Any]]:
         """Return ``[num_stages][1]`` the module of every stage, on its device."""
@@ -177,11 +171,9 @@ def read_torch_pipeline(folder: str | Path) -> FolderPlan:
         inputs = {key: name for key, name in zip(entry.inputs, part.inputs, strict=True) if name in read}
         known |= {key: _meta(program.tensors[name]) for key, name in outputs.items()}
         read_keys, given_keys = (tuple((key, 0) for key in each) for each in (inputs, outputs))
-        graph, members = part.source.graph, (devices[entry.device],)
-        stages.append(
-            TorchStage(entry.name, members, read_keys, given_keys, tuple(range(graph.num_ops)), graph.op_names)
-        )
-        parts.append(FolderPart(part.source, tuple(inputs.values()), tuple(outputs.values())))
+        names, members = part.source.graph.op_names, (devices[entry.device],)
+        stages.append(TorchStage(entry.name, members, read_keys, given_keys, tuple(part.ops), names))
+        parts.append(StagePart(part.source, part.ops, tuple(inputs.values()), tuple(outputs.values())))
     tensors = _program(parts[0].source).tensors
     names = _program(parts[0].source).inputs
     return FolderPlan(
@@ -238,7 +230,7 @@ def _devices(path: Path, manifest: PipelineManifest) -> dict[str, Device]:
     return found
 
 
-def _read_part(path: Path, entry: StageEntry, known: Mapping[str, tuple[str, tuple[int, ...]]]) -> FolderPart:
+def _read_part(path: Path, entry: StageEntry, known: Mapping[str, tuple[str, tuple[int, ...]]]) -> StagePart:
     """Return the whole program of a stage, whose inputs are as what is known of them."""
     file = path.parent / entry.file
     require_hash(file, entry.hash, "pipeline")
@@ -254,4 +246,4 @@ def _read_part(path: Path, entry: StageEntry, known: Mapping[str, tuple[str, tup
             raise InvalidFileError(
                 f"{path}: stage {entry.name!r} reads {key!r} as {_meta(program.tensors[name])}; it is {known[key]}"
             )
-    return FolderPart(source, program.inputs, program.outputs)
+    return StagePart(source, range(source.graph.num_ops), program.inputs, program.outputs)

@@ -10,18 +10,20 @@ import numpy as np
 from placekit.cost_models.openvino.timing_contenders import Contender, Placed
 from placekit.cost_models.openvino.timing_runners import OneByOne, PipelineRunner
 from placekit.cost_models.openvino.timing_trace import StageTimes
-from placekit.cost_models.pytorch.pipeline import CompiledTorchPlan, SerialTorch, TorchPipeline
+from placekit.cost_models.pytorch.pipeline import CompiledTorchPlan, RunnablePlan, SerialTorch, TorchPipeline
+from placekit.cost_models.pytorch.processes import TorchProcesses
 from placekit.cost_models.pytorch.stages import plan_torch_stages
 from placekit.errors import UnsupportedProblemError
 from placekit.pytorch.inputs import random_inputs
 
 if TYPE_CHECKING:
+    from placekit.cost_models.openvino.pipeline import Pipeline
     from placekit.cost_models.openvino.timing_runners import Runner
     from placekit.pytorch.source import TorchSource
 
-__all__ = ["require_torch_executor", "start_torch_runner"]
+__all__ = ["require_torch_executor", "start_torch_runner", "torch_pipeline"]
 
-_EXECUTORS = ("threads", "serial")
+_EXECUTORS = ("threads", "processes", "serial")
 
 
 def require_torch_executor(executor: str) -> None:
@@ -33,10 +35,7 @@ def require_torch_executor(executor: str) -> None:
         They do not.
     """
     if executor not in _EXECUTORS:
-        raise UnsupportedProblemError(
-            f"executor {executor} does not run PyTorch programs; {' and '.join(_EXECUTORS)} do, and "
-            "`placekit export --to torch-pipeline` writes processes"
-        )
+        raise UnsupportedProblemError(f"executor {executor} does not run PyTorch programs; {', '.join(_EXECUTORS)} do")
 
 
 def start_torch_runner(source: TorchSource, contender: Contender, seed: int, record: int) -> Runner:
@@ -51,12 +50,25 @@ def start_torch_runner(source: TorchSource, contender: Contender, seed: int, rec
         raise UnsupportedProblemError(f"{contender.name}: OpenVINO's own way, which a PyTorch program does not have")
     require_torch_executor(contender.executor)
     plan = plan_torch_stages(source, contender.placement, contender.platform)
-    compiled = CompiledTorchPlan(plan)
     inputs = random_inputs(plan.lowered.program, seed)
     if contender.executor == "serial":
-        return _SerialRunner(SerialTorch(compiled), inputs, record)
-    pipe = TorchPipeline(compiled, queue_size=contender.queue_size, record=record)
-    return PipelineRunner(pipe, inputs, contender.queue_size)
+        return _SerialRunner(SerialTorch(CompiledTorchPlan(plan)), inputs, record)
+    return PipelineRunner(
+        torch_pipeline(plan, contender.executor, contender.queue_size, record), inputs, contender.queue_size
+    )
+
+
+def torch_pipeline(plan: RunnablePlan, executor: str, queue_size: int = 2, record: int = 0) -> Pipeline:
+    """Return the pipeline of ``"threads"`` or ``"processes"``, ready to take samples.
+
+    Raises
+    ------
+    PlacekitError
+        Whatever keeps it from running.
+    """
+    if executor == "processes":
+        return TorchProcesses(plan, queue_size=queue_size, record=record)
+    return TorchPipeline(CompiledTorchPlan(plan), queue_size=queue_size, record=record)
 
 
 class _SerialRunner(OneByOne):

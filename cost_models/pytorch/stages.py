@@ -6,7 +6,7 @@ Tensors are known by their key, (name in the program, 0), as those of other plan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from placekit.pytorch.program import TorchTensor
 if TYPE_CHECKING:
     from placekit.pytorch.source import TorchSource
 
-__all__ = ["Key", "TorchPlan", "TorchStage", "plan_torch_stages"]
+__all__ = ["Key", "StagePart", "TorchPlan", "TorchStage", "plan_torch_stages"]
 
 Key = tuple[str, int]
 """Name of a tensor in the program, and 0."""
@@ -64,25 +64,57 @@ class TorchStage:
 
 
 @dataclass(frozen=True, eq=False)
+class StagePart:
+    """What a stage computes: ops of a program, and what this calls the tensors at the ends.
+
+    Parameters
+    ----------
+    source
+        The program; it can be sent to another process.
+    ops
+        Indices of its ops.
+    inputs, outputs
+        Names of what is read and given.
+    """
+
+    source: TorchSource
+    ops: Sequence[int]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def module(self, device: Device, builder: Builder | None = None) -> Any:
+        """Return what torch runs on a device, made by the program's own builder unless there is one already."""
+        builder = self.source.builder() if builder is None else builder
+        return builder.part(self.ops, self.inputs, self.outputs, torch_device(device))
+
+
+@dataclass(frozen=True, eq=False)
 class TorchPlan:
     """A program cut into stages.
 
     Parameters
     ----------
-    name
-        Name of the model.
-    lowered
-        The program and its ops.
+    source
+        The program.
     builder
         Builds the modules.
     stages
         In an order in which they can run.
     """
 
-    name: str
-    lowered: Lowered
+    source: TorchSource
     builder: Builder
     stages: tuple[TorchStage, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.source.name
+
+    @property
+    def lowered(self) -> Lowered:
+        """The program and its ops."""
+        return self.builder.lowered
 
     @property
     def inputs(self) -> Mapping[str, TorchTensor]:
@@ -133,19 +165,24 @@ class TorchPlan:
         """Bytes of these tensors."""
         return int(sum(self.lowered.program.tensors[name].num_bytes for name, _ in self.cuts))
 
+    @property
+    def parts(self) -> tuple[StagePart, ...]:
+        """What every stage computes."""
+        return tuple(
+            StagePart(self.source, each.ops, _names(each.inputs), _names(each.outputs)) for each in self.stages
+        )
+
+    @property
+    def tensors(self) -> Mapping[Key, TorchTensor]:
+        """Type and shape of the inputs, and of everything that a stage gives."""
+        keys = (*self.input_keys, *(key for stage in self.stages for key in stage.outputs))
+        return {key: self.lowered.program.tensors[key[0]] for key in keys}
+
     def modules(self) -> list[list[Any]]:
         """Return ``[num_stages][team_size]`` the module of every stage, on each member of its team."""
         return [
-            [
-                self.builder.part(
-                    stage.ops,
-                    [name for name, _ in stage.inputs],
-                    [name for name, _ in stage.outputs],
-                    torch_device(each),
-                )
-                for each in stage.members
-            ]
-            for stage in self.stages
+            [part.module(each, self.builder) for each in stage.members]
+            for part, stage in zip(self.parts, self.stages, strict=True)
         ]
 
     def __repr__(self) -> str:
@@ -200,7 +237,11 @@ def plan_torch_stages(source: TorchSource, placement: Placement, platform: Platf
             raise UnsupportedProblemError(
                 f"model {source.name!r}: output {name!r} is a weight, and there is no op that a device could run"
             )
-    return TorchPlan(source.name, lowered, source.builder(), tuple(stages))
+    return TorchPlan(source, source.builder(), tuple(stages))
+
+
+def _names(keys: Iterable[Key]) -> tuple[str, ...]:
+    return tuple(name for name, _ in keys)
 
 
 def _require_memory_together(source: TorchSource, lowered: Lowered, stage_of_op: list[int]) -> None:
