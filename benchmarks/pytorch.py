@@ -36,6 +36,7 @@ from placekit.cost_models.openvino.timing_series import Timings
 from placekit.cost_models.profiled import Profiled
 from placekit.cost_models.pytorch.baselines import equal_layers, random_cuts
 from placekit.cost_models.pytorch.check import require_equal_torch_outputs
+from placekit.cost_models.pytorch.devices import TORCH
 from placekit.cost_models.pytorch.stages import plan_torch_stages
 from placekit.cost_models.stage_costs import predict
 from placekit.errors import DeviceUnavailableError, InvalidFileError
@@ -115,7 +116,9 @@ def run_case(case: TorchCase, folder: Path, *, is_quick: bool = False) -> Row:
         # a neighbour is what one of the parts is about
         max_foreign_load=1.0 if is_quick or case.part == "unequal" else 0.1,
     )
-    profiled = Profiled(cache=None, noise_retries=0 if is_quick else 2, repetitions=4 if is_quick else 15)
+    # a busy neighbour stays busy however often one measures
+    retries = 0 if is_quick or case.part == "unequal" else 2
+    profiled = Profiled(cache=None, noise_retries=retries, repetitions=4 if is_quick else 15)
     return PARTS[case.part](_source(case.model, folder, is_quick=is_quick), profiled, Timing(settings, cache=None))
 
 
@@ -255,9 +258,10 @@ def _unequal(source: TorchSource, profiled: Profiled, timing: Timing) -> Row:
         platform, how = core_groups(threads=[1, count - 1]), f"1 and {count - 1} threads"
         return _over_layers(source, profiled, timing, platform, how)
     cores = _first_cores(2)
-    devices = core_groups(2, cores=cores).devices
-    # of kinds of their own, so that each is measured
-    platform = Platform((devices[0].replace(kind="a core"), devices[1].replace(kind="a core with a neighbour")))
+    free, shared = core_groups(2, cores=cores).devices
+    # kinds of the same hardware are measured once, unless their properties differ
+    shared = shared.replace(kind="a core with a neighbour", properties={**shared.properties, TORCH: "cpu"})
+    platform = Platform((free.replace(kind="a core"), shared))
     with _neighbour(cores[1]):
         return _over_layers(source, profiled, timing, platform, "a core, and a core that a busy process shares")
 

@@ -129,7 +129,7 @@ def read_inputs(plan: RunnablePlan, inputs: Any) -> list[torch.Tensor]:
 class TorchEnds:
     """How samples of a PyTorch program come into a pipeline and out of it; for one that runs stages somehow."""
 
-    plan: RunnablePlan
+    plan: Any
     _tensor: Callable[[Key, int], Any]
 
     def _prepare(self, plan: Any) -> None:
