@@ -9,6 +9,8 @@
 ``unequal``
     Two devices of unequal speed: the plan against equal shares of the layers. With three cores or more one device has
     one core and the other all others; with two cores a busy process shares the second.
+``memory``
+    Five models on one core: freed memory kept by the process, as placekit does it, against given back to the system.
 
 One row per case is appended to ``benchmarks/rows/pytorch.jsonl``; what has a row there is left out, and a case that
 failed is tried again. All contenders of a case are measured in turns, and ratios are within a round.
@@ -16,13 +18,15 @@ failed is tried again. All contenders of a case are measured in turns, and ratio
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -32,8 +36,11 @@ from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.machine import usable_cores
 from placekit.cost_models.openvino.timing import Timing, TimingSettings
 from placekit.cost_models.openvino.timing_contenders import Contender, Placed, singles
+from placekit.cost_models.openvino.timing_process import TimedProcess
 from placekit.cost_models.openvino.timing_series import Timings
+from placekit.cost_models.openvino.timing_worker import Order
 from placekit.cost_models.profiled import Profiled
+from placekit.cost_models.pytorch.allocator import KEEP_MEMORY
 from placekit.cost_models.pytorch.baselines import equal_layers, random_cuts
 from placekit.cost_models.pytorch.check import require_equal_torch_outputs
 from placekit.cost_models.pytorch.devices import TORCH
@@ -65,6 +72,7 @@ _FEW = {
     "pipelines": ("resnet50", "bert_base", "gpt2"),
     "prediction": ("resnet50", "mobilenet_v2", "bert_base", "gpt2"),
     "unequal": ("resnet50", "bert_base", "gpt2"),
+    "memory": ("resnet50", "mobilenet_v2", "gpt2", "vit", "qwen2"),
 }
 _SOLVE_S = 20.0
 _NUM_SPLITS = 5
@@ -279,6 +287,24 @@ def _over_layers(source: TorchSource, profiled: Profiled, timing: Timing, platfo
     return told | {"devices": how} | _measured(timing.measure(source, contenders), problem, placement, _LAYERS)
 
 
+def _memory(source: TorchSource, _: Profiled, timing: Timing) -> Row:
+    (alone,) = singles(source.graph, core_groups(1, cores=_first_cores(1)), "serial")
+    settings = timing.settings
+    with ExitStack() as stack:
+        processes = []
+        for value in ("1", "0"):
+            with mock.patch.dict(os.environ, {KEEP_MEMORY: value}):
+                processes.append(stack.enter_context(TimedProcess(source, alone)))
+        for each in processes:
+            each.burst(Order("throughput", settings.warm_up_s))
+        order = Order("throughput", settings.throughput_s)
+        rates = [[each.burst(order).throughput_per_s for each in processes] for _ in range(settings.rounds)]
+    kept, given_back = np.array(rates).T
+    low, median, high = np.percentile(kept / given_back, (25, 50, 75)).tolist()
+    rate = float(np.median(kept))
+    return {"over_other": median, "over_other_iqr": high - low, "rate": rate, "rounds": len(rates), "noisy": False}
+
+
 @contextmanager
 def _neighbour(core: int) -> Iterator[None]:
     """Keep a core busy with another process."""
@@ -296,6 +322,7 @@ PARTS: Mapping[str, Callable[[TorchSource, Profiled, Timing], Row]] = {
     "pipelines": _pipelines,
     "prediction": _prediction,
     "unequal": _unequal,
+    "memory": _memory,
 }
 """What is measured, by name."""
 
@@ -306,6 +333,8 @@ def describe(row: Row) -> str:
         return f"sum of ops {row['sum_error']:+.1%} of the module, {row['num_distinct_ops']} distinct ops"
     if row["part"] == "prediction":
         return f"mean error {row['mean_error']:.1%} of {len(row['errors'])} splits"
+    if row["part"] == "memory":
+        return f"{row['over_other']:.2f}x, {row['rate']:.1f} samples/s"
     return f"{row['over_other']:.2f}x of {row['other']} ({row['status']})"
 
 
@@ -324,7 +353,8 @@ def summary(rows: Sequence[Row]) -> list[str]:
             lines.append(f"{part}: mean error {errors.mean():.1%} of {len(errors)} splits of {len(mine)} models")
         else:
             ratios = [row["over_other"] for row in mine]
-            lines.append(f"{part}: {len(mine)} plans, median {np.median(ratios):.2f}x, least {min(ratios):.2f}x")
+            what = "models" if part == "memory" else "plans"
+            lines.append(f"{part}: {len(mine)} {what}, median {np.median(ratios):.2f}x, least {min(ratios):.2f}x")
     return lines
 
 
@@ -335,6 +365,7 @@ _HEADS: dict[str, tuple[str, ...]] = {
     "pipelines": ("model", "over one core", "IQR", "error of prediction"),
     "prediction": ("model", "splits", "mean error", "largest"),
     "unequal": ("model", "over equal layers", "IQR", "error of prediction"),
+    "memory": ("model", "over given back", "IQR", "samples/s"),
 }
 
 
@@ -345,12 +376,8 @@ def _cells(row: Row) -> list[str]:
     if row["part"] == "prediction":
         worst = max(row["errors"], key=abs)
         return [row["model"], str(len(row["errors"])), f"{row['mean_error']:.1%}", f"{worst:+.1%}"]
-    return [
-        row["model"],
-        f"{row['over_other']:.2f}x",
-        f"{row['over_other_iqr']:.3f}",
-        f"{row['prediction_error']:+.1%}",
-    ]
+    last = f"{row['rate']:.1f}" if row["part"] == "memory" else f"{row['prediction_error']:+.1%}"
+    return [row["model"], f"{row['over_other']:.2f}x", f"{row['over_other_iqr']:.3f}", last]
 
 
 BENCHMARK = PartBenchmark(

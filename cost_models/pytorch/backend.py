@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placekit.cost_models.openvino.transfer import TRANSFER_SIZES_BYTES, fit_link
+from placekit.cost_models.pytorch.allocator import keep_freed_memory
 from placekit.cost_models.pytorch.devices import computing_with, hardware_name, torch_device
 from placekit.cost_models.pytorch.profile import profile_ops, time_calls
 from placekit.pytorch.needs import require_torch
@@ -51,6 +52,7 @@ class TorchBackend:
 
         assert isinstance(source, TorchSource)
         name = torch_device(device)
+        keep_freed_memory()  # as where it runs
         with computing_with(len(device.cores) if name == "cpu" else 0):
             return profile_ops(source, name, repetitions=repetitions, seed=seed, progress=progress)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.pipeline_stage import pin_this_thread
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
+from placekit.cost_models.pytorch.allocator import keep_freed_memory
 from placekit.cost_models.pytorch.devices import synchronised, torch_device, use_threads
 from placekit.cost_models.pytorch.pipeline_folder import FolderPlan
 from placekit.cost_models.pytorch.stages import Key, TorchPlan
@@ -47,6 +48,7 @@ class CompiledTorchPlan:
     """
 
     def __init__(self, plan: RunnablePlan) -> None:
+        keep_freed_memory()
         self.plan = plan
         self.members = [
             [

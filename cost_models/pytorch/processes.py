@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.pipeline_memory import TensorSpec
 from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
+from placekit.cost_models.pytorch.allocator import keep_freed_memory
 from placekit.cost_models.pytorch.devices import torch_device, use_threads
 from placekit.cost_models.pytorch.pipeline import RunnablePlan, TorchEnds, TorchStageRunner
 from placekit.cost_models.pytorch.stages import Key, StagePart
@@ -84,6 +85,7 @@ class _SentStage:
     def open(self, device: Device) -> _Built:
         """Build the module on a device."""
         use_threads(len(device.cores))
+        keep_freed_memory()
         return _Built(self, TorchStageRunner(self.part.module(device), torch_device(device)))
 
     def view(self, data: NDArray[np.uint8], spec: TensorSpec) -> Any:

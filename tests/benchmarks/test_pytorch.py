@@ -11,10 +11,10 @@ from placekit.benchmarks.pytorch import BENCHMARK, PARTS, TorchCase, describe, r
 
 
 def test_cases_are_those_of_the_tables() -> None:
-    """Ten sums, three pipelines, four models of which five splits each are predicted, three unequal pairs."""
+    """As many models as each part promises."""
     cases = torch_cases(tuple(PARTS), None)
     assert {part: sum(case.part == part for case in cases) for part in PARTS} == {
-        "sums": 10, "pipelines": 3, "prediction": 4, "unequal": 3
+        "sums": 10, "pipelines": 3, "prediction": 4, "unequal": 3, "memory": 5
     }  # fmt: skip
     assert torch_cases(["unequal"], ["gpt2"]) == [TorchCase("unequal", "gpt2")]
 
@@ -38,16 +38,19 @@ def test_summary_and_tables_have_a_line_per_part() -> None:
         row("pipelines", "it broke"),
         row("prediction", errors=[0.1, -0.2], mean_error=0.15),
         row("unequal", over_other=1.4, **ratio),
+        row("memory", over_other=1.3, over_other_iqr=0.02, rate=40.0),
     ]
     assert summary(rows) == [
         "sums: within 10% of the module on 1 of 2 models",
         "pipelines: 1 plans, median 1.80x, least 1.80x",
         "prediction: mean error 15.0% of 2 splits of 1 models",
         "unequal: 1 plans, median 1.40x, least 1.40x",
+        "memory: 1 models, median 1.30x, least 1.30x",
     ]
     assert "sum of ops +5.0% of the module, 7 distinct ops" in describe(rows[0])
     assert "| m | 1.80x | 0.010 | +10.0% |  |" in BENCHMARK.tables(rows)
     assert "| m | 2 | 15.0% | -20.0% |  |" in BENCHMARK.tables(rows)
+    assert "| m | 1.30x | 0.020 | 40.0 |  |" in BENCHMARK.tables(rows)
 
 
 @pytest.mark.slow
