@@ -195,12 +195,17 @@ def _generated(entry: ModelEntry, objectives: _Objectives) -> Iterator[ProblemSp
 def _generate(
     family: str, params: dict[str, Any], seed: int, objective: Objective | None, contiguity: str | None
 ) -> Problem:
+    from placekit.benchmarks import scheduling
     from placekit.benchmarks.families import generate
 
     try:
         if family == DRAWN:
             return _drawn(params, seed, objective, contiguity)
-        made = generate(family, seed=seed, objective=objective, **params)
+        if family in scheduling.FAMILIES:
+            made = scheduling.FAMILIES[family](seed=seed, **params)
+            made = made if objective is None else made.replace(objective=objective)
+        else:
+            made = generate(family, seed=seed, objective=objective, **params)
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, PlacekitError):
             raise

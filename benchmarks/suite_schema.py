@@ -41,7 +41,7 @@ class ModelEntry(_Strict):
     """One ``[[model]]``: exactly one of `file`, `zoo` and `family`.
 
     The family ``drawn`` is that of :mod:`placekit.benchmarks.drawn_problems`: `seeds` are the numbers of its problems,
-    `params` its split, seed and ``max_ops``.
+    `params` its split, seed and ``max_ops``. Those of :mod:`placekit.benchmarks.scheduling` are classical shops.
 
     Attributes
     ----------

@@ -17,8 +17,8 @@ from placekit.io.schemas import json_schema
 PAGE = (Path(__file__).parents[1] / "docs" / "makespan.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 FILES = [text for language, text in BLOCKS if language == "json"]
-(SNIPPET,) = (text for language, text in BLOCKS if language == "python")
-(OUTPUT,) = (text for language, text in BLOCKS if language == "text")
+SNIPPET, SHOP = (text for language, text in BLOCKS if language == "python")
+OUTPUT, SHOP_OUTPUT = (text for language, text in BLOCKS if language == "text")
 
 
 def test_problem_on_the_page_is_the_one_it_describes(tmp_path: Path) -> None:
@@ -39,10 +39,26 @@ def test_snippet_converts_in_ten_statements(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     Path("graph.json").write_text(FILES[1])
     assert len(ast.parse(SNIPPET).body) <= 10
+    assert without_seconds(printed_by(SNIPPET)) == without_seconds(OUTPUT)
+    assert pk.read_problem("graph.problem.json").platform.num_devices == 4
+
+
+def test_snippet_on_shops_prints_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text form of a job shop reads, and the problem file written from it is the same problem."""
+    monkeypatch.chdir(tmp_path)
+    assert without_seconds(printed_by(SHOP)) == without_seconds(SHOP_OUTPUT)
+    written = pk.read_problem("three.problem.json")
+    assert pk.solve(written, method="auto", stop=pk.MaxRuntime(120)).objective == 11
+
+
+def printed_by(snippet: str) -> str:
+    """Return what a snippet of the page prints."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(SNIPPET, "makespan.md", "exec"), {})
-    assert re.sub(r", \d+\.\d\d s$", ", ? s", printed.getvalue(), flags=re.MULTILINE) == re.sub(
-        r", \d+\.\d\d s$", ", ? s", OUTPUT, flags=re.MULTILINE
-    )
-    assert pk.read_problem("graph.problem.json").platform.num_devices == 4
+        exec(compile(snippet, "makespan.md", "exec"), {})
+    return printed.getvalue()
+
+
+def without_seconds(output: str) -> str:
+    """Return an output without the time at the end of a line."""
+    return re.sub(r", \d+\.\d\d s$", ", ? s", output, flags=re.MULTILINE)

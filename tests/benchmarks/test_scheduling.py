@@ -2,30 +2,68 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import placekit as pk
-from placekit.benchmarks.scheduling import flexible_job_shop, job_shop, shop, unrelated_machines
-from placekit.errors import InvalidProblemError
+from placekit.benchmarks.scheduling import (
+    FAMILIES,
+    PUBLISHED,
+    flexible_job_shop,
+    job_shop,
+    parse_job_shop,
+    published_shop,
+    shop,
+    taillard_job_shop,
+    unrelated_machines,
+)
+from placekit.benchmarks.suite import read_suite
+from placekit.benchmarks.suite_problems import declared_problems
+from placekit.errors import InvalidProblemError, UnknownNameError
 
-FT06 = """
-2 1  0 3  1 6  3 7  5 3  4 6
-1 8  2 5  4 10 5 10 0 10 3 4
-2 5  3 4  5 8  0 9  1 1  4 7
-1 5  0 5  2 5  3 3  4 8  5 9
-2 9  1 3  4 5  5 4  0 3  3 1
-1 3  3 3  5 9  0 10 4 4  2 1
-"""
-"""Machine and time of every operation (Fisher and Thompson 1963); the optimum is 55."""
 
-
-def test_published_job_shop_is_proven() -> None:
-    """The 6 x 6 job shop of Fisher and Thompson takes 55."""
-    rows = [list(map(int, line.split())) for line in FT06.split("\n") if line]
-    jobs = [[{m: float(t)} for m, t in zip(row[::2], row[1::2], strict=True)] for row in rows]
-    result = pk.solve(shop("ft06", jobs, 6), method="auto", stop=pk.MaxRuntime(120))
-    assert result.objective == 55
+@pytest.mark.parametrize("name", ["ft06", "la01"])
+def test_published_job_shops_are_proven(name: str) -> None:
+    """The published optima are found and proven."""
+    result = pk.solve(published_shop(name), method="auto", stop=pk.MaxRuntime(120))
+    assert result.objective == PUBLISHED[name][1]
     assert result.status is pk.Status.OPTIMAL
+
+
+def test_first_job_of_taillards_first_instance() -> None:
+    """The generator makes what the paper's does: times and machines as published."""
+    costs = taillard_job_shop(15, 15, 840612802, 398197754).costs
+    assert costs.op_time_s[:15].max(axis=1).tolist() == [94, 66, 10, 53, 26, 15, 65, 82, 10, 27, 93, 92, 96, 70, 83]
+    assert costs.supported[:15].argmax(axis=1).tolist() == [6, 12, 4, 7, 3, 2, 10, 11, 8, 14, 9, 13, 5, 0, 1]
+    with pytest.raises(InvalidProblemError, match="time_seed is 0; it must be >= 1"):
+        taillard_job_shop(2, 2, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "0 numbers for 0 jobs"),
+        ("2 1 0 3", "4 numbers for 2 jobs on 1 machines"),
+        ("1 1 0 3.5", "'3.5' is no whole number"),
+        ("1 1 1 3", r"machines \[1\]; .* 0 to 0"),
+    ],
+)
+def test_text_that_is_no_job_shop_is_refused(text: str, problem: str) -> None:
+    """One line names the value and what is expected."""
+    with pytest.raises(InvalidProblemError, match=problem):
+        parse_job_shop(text)
+
+
+def test_families_of_suites_make_shops() -> None:
+    """A suite names a shop by its family; an unknown instance is told."""
+    plan = list(declared_problems(read_suite("shops"), Path()))
+    assert len(plan) == 10
+    problems = [spec.build() for spec in plan]
+    assert problems[0] == published_shop("ft06")
+    assert all(problem.objective == pk.Makespan() for problem in problems)
+    with pytest.raises(UnknownNameError, match="no published shop 'ft07'; published shops are ft06, ft10, la01"):
+        FAMILIES["published-shop"](seed=0, instance="ft07")
 
 
 def test_shops_have_the_shape_of_their_kind() -> None:
