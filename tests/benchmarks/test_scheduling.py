@@ -61,7 +61,7 @@ def test_families_of_suites_make_shops() -> None:
     assert len(plan) == 10
     problems = [spec.build() for spec in plan]
     assert problems[0] == published_shop("ft06")
-    assert all(problem.objective == pk.Makespan() for problem in problems)
+    assert all(isinstance(each, pk.Problem) and each.objective == pk.Makespan() for each in problems)
     with pytest.raises(UnknownNameError, match="no published shop 'ft07'; published shops are ft06, ft10, la01"):
         FAMILIES["published-shop"](seed=0, instance="ft07")
 
