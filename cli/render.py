@@ -14,7 +14,7 @@ from rich.text import Text
 from placekit.cli.units import format_bytes, format_count, format_ms, format_share, format_time
 from placekit.evaluate import DeviceLoad
 from placekit.placement import Violation
-from placekit.platform import Platform
+from placekit.platform import Link, Platform
 from placekit.result import Result, Status
 
 __all__ = [
@@ -132,15 +132,22 @@ def _load_table(loads: Sequence[DeviceLoad], left_out: frozenset[str]) -> Table:
 
 
 def platform_table(platform: Platform) -> Table:
-    """Return the devices of a platform, with the link of their kind."""
-    table = plain_table("device", "kind", "OpenVINO", "memory", "link", left=3)
+    """Return the devices of a platform, with the link of their kind; below it the links between devices."""
+    has_nodes = any(device.node is not None for device in platform.devices)
+    table = plain_table("device", "kind", "OpenVINO", "memory", "link", *["node"] * has_nodes, left=3)
     for device in platform.devices:
         link = platform.links.get(device.kind)
-        told = "-"
-        if link is not None:
-            told = f"{format_time(link.latency_s)} + {link.bandwidth_bytes_per_s / 1e9:.3g} GB/s"
-        table.add_row(device.name, device.kind, device.openvino or "-", format_bytes(device.memory_bytes), told)
+        told = "-" if link is None else _told(link)
+        node = [device.node or "-"] if has_nodes else []
+        table.add_row(device.name, device.kind, device.openvino or "-", format_bytes(device.memory_bytes), told, *node)
+    if platform.direct_links:
+        table.caption = "\n".join(f"direct link {each.name}: {_told(each)}" for each in platform.direct_links)
+        table.caption_justify = "left"
     return table
+
+
+def _told(link: Link) -> str:
+    return f"{format_time(link.latency_s)} + {link.bandwidth_bytes_per_s / 1e9:.3g} GB/s"
 
 
 def violation_lines(violations: Sequence[Violation]) -> list[RenderableType]:

@@ -159,10 +159,11 @@ def _from_model(path: Path, options: TaskOptions) -> tuple[Problem, dict[str, st
     source = read_source(path, options.shape)
     pins = parse_pairs("--pin", options.pins, PIN_FORM)
     # members of a team would each remember something else
-    choice = options.objective if STATEFUL.intersection(source.graph.op_types) else options.objective.for_model()
+    platform = options.platform.resolve(source)
+    is_stateful = bool(STATEFUL.intersection(source.graph.op_types))
+    choice = options.objective if is_stateful else options.objective.for_model(platform.platform)
     objective, contiguity = choice.objective(), choice.contiguity_or_none()
     chosen = {"contiguity": contiguity} | ({"objective": objective} if objective else {})
-    platform = options.platform.resolve(source)
     limited = leave_free(limit_memory(platform.platform, options.memory), options.headroom)
     platform = replace(platform, platform=limited)
     if options.memory_model is not None:

@@ -134,8 +134,8 @@ class Analytic:
     ) -> CostTable:
         """Return the costs of every op of `source` on every kind of `platform`; see the module docstring.
 
-        A transfer takes what the platform's link says; a kind
-        without a link has its spec's default link, and a host pays nothing.
+        A transfer takes what the platform's link says; a kind without a link has its spec's default link, and a host
+        pays nothing. Direct links between devices take what they say.
 
         Parameters
         ----------
@@ -172,6 +172,8 @@ class Analytic:
             kinds=tuple(specs),
             op_time_s=np.stack([work.time_s(spec) for spec in specs.values()], axis=1),
             transfer_time_s=np.stack(transfers, axis=1),
+            direct_links=platform.direct_link_names,
+            direct_time_s=platform.direct_times_s(graph.tensor_bytes),
             op_memory_bytes=op_memory_bytes,
             blocks=blocks,
             supported=supported,

@@ -192,6 +192,8 @@ class Profiled:
             kinds=platform.kinds,
             op_time_s=np.stack([column[0] for column in columns], axis=1),
             transfer_time_s=np.stack(transfers, axis=1),
+            direct_links=platform.direct_link_names,
+            direct_time_s=platform.direct_times_s(graph.tensor_bytes),
             op_memory_bytes=op_memory_bytes,
             blocks=blocks,
             supported=np.stack([column[2] for column in columns], axis=1),

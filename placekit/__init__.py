@@ -38,6 +38,7 @@ from placekit.objectives import register_objective as register_objective
 from placekit.placement import Placement as Placement
 from placekit.placement import Violation as Violation
 from placekit.platform import Device as Device
+from placekit.platform import DirectLink as DirectLink
 from placekit.platform import Link as Link
 from placekit.platform import Platform as Platform
 from placekit.problem import Problem as Problem
@@ -87,6 +88,7 @@ __all__ = [
     "CostTable",
     "Decoder",
     "Device",
+    "DirectLink",
     "Evaluation",
     "Explanation",
     "Link",

@@ -83,9 +83,9 @@ class Contraction(Generic[O_co]):
 
     @cached_property
     def interchangeable(self) -> tuple[tuple[int, ...], ...]:
-        """Devices in groups of equals: same kind, and the same classes allowed."""
+        """Devices in groups of equals: same kind, and node with direct links, and the same classes allowed."""
         groups: dict[tuple[int, bytes], list[int]] = {}
-        for device, kind in enumerate(self.problem.platform.kind_of_device.tolist()):
+        for device, kind in enumerate(self.problem.platform.group_of_device.tolist()):
             groups.setdefault((kind, self.allowed[:, device].tobytes()), []).append(device)
         return tuple(tuple(group) for group in groups.values())
 
@@ -131,8 +131,8 @@ def contract(problem: Problem[O_co]) -> Contraction[O_co]:
     if problem.contiguity is Contiguity.ACYCLIC:
         class_of_op = _fuse_cycles(problem, class_of_op)
     contraction = _contract(problem, class_of_op, np.unique(class_of_op, return_index=True)[1])
-    if not problem.objective.merges_free_leaves or problem.has_tight_blocks:
-        return contraction  # a leaf that moves may lengthen the lives of tensors
+    if not problem.objective.merges_free_leaves or problem.has_tight_blocks or problem.has_direct_links:
+        return contraction  # a leaf that moves may lengthen the lives of tensors, or the way of one over slower links
     return join_classes(contraction, merge_free_leaves(contraction))
 
 

@@ -44,11 +44,15 @@ class CostTable:
         How, where and when the numbers were made (JSON values).
     blocks
         Memory that ops share: live tensors, and weights that several ops read. None if `op_memory_bytes` says all.
+    direct_links
+        ``[num_links]`` names of direct links between devices (:class:`~placekit.platform.DirectLink`).
+    direct_time_s
+        ``[num_tensors, num_links]`` seconds of the tensor's way over each of them.
 
     Raises
     ------
     InvalidProblemError
-        Wrong shapes, duplicate kinds, or a time, transfer or size that is negative, infinite or NaN.
+        Wrong shapes, duplicate kinds or links, or a time, transfer or size that is negative, infinite or NaN.
     """
 
     kinds: tuple[str, ...]
@@ -60,11 +64,16 @@ class CostTable:
     op_time_spread: NDArray[np.float64] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     blocks: MemoryBlocks | None = None
+    direct_links: tuple[str, ...] = ()
+    direct_time_s: NDArray[np.float64] = None  # type: ignore[assignment]  # None = no links
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kinds", tuple(self.kinds))
         if not self.kinds or len(set(self.kinds)) != len(self.kinds):
             raise InvalidProblemError(f"a cost table needs at least one kind, each named once; got {self.kinds}")
+        object.__setattr__(self, "direct_links", tuple(self.direct_links))
+        if len(set(self.direct_links)) != len(self.direct_links):
+            raise InvalidProblemError(f"costs: a direct link is named twice: {', '.join(self.direct_links)}")
         num_ops, num_tensors, num_kinds = len(self.op_time_s), len(self.transfer_time_s), len(self.kinds)
         try:
             self._settle("supported", np.bool_, (num_ops, num_kinds), np.True_)
@@ -75,6 +84,9 @@ class CostTable:
             self._settle("transfer_time_s", np.float64, (num_tensors, num_kinds))
             self._settle("op_memory_bytes", np.float64, (num_ops,))
             self._settle("op_group", np.int64, (num_ops,), np.arange(num_ops))
+            self._settle(
+                "direct_time_s", np.float64, (num_tensors, len(self.direct_links)), None if self.direct_links else 0
+            )
             if self.op_time_spread is not None:
                 self._settle("op_time_spread", np.float64, (num_ops, num_kinds))
         except InvalidGraphError as error:
@@ -84,13 +96,14 @@ class CostTable:
             raise InvalidProblemError(
                 f"costs: a memory block names op {self.blocks.ops.max()}; ops run from 0 to {num_ops - 1}"
             )
-        for name in ("op_time_s", "transfer_time_s", "op_memory_bytes"):
+        for name in ("op_time_s", "transfer_time_s", "op_memory_bytes", "direct_time_s"):
             values = getattr(self, name)
             bad = np.argwhere(~(np.isfinite(values) & (values >= 0)))
             if len(bad):
                 index = tuple(bad[0].tolist())
-                on = f" on kind {self.kinds[index[1]]!r}" if len(index) == 2 else ""
-                of = f"tensor {index[0]}" if name == "transfer_time_s" else f"op {index[0]}"
+                on = f" on kind {self.kinds[index[1]]!r}" if name in ("op_time_s", "transfer_time_s") else ""
+                on = f" over link {self.direct_links[index[1]]!r}" if name == "direct_time_s" else on
+                of = f"op {index[0]}" if name.startswith("op_") else f"tensor {index[0]}"
                 raise InvalidProblemError(
                     f"costs: {of} has {name} {values[index]}{on}; it must be finite and >= 0 "
                     "(mark what a kind cannot run as not supported)"
@@ -141,20 +154,40 @@ class CostTable:
             op_time_spread=None if self.op_time_spread is None else self.op_time_spread[:, at],
         )
 
+    def for_links(self, links: Sequence[str]) -> Self:
+        """Return the table with exactly these direct links, in this order.
+
+        Raises
+        ------
+        InvalidProblemError
+            A link that the table has no costs for.
+        """
+        for link in links:
+            if link not in self.direct_links:
+                raise InvalidProblemError(
+                    f"no costs for direct link {link!r}; the table has {', '.join(self.direct_links) or 'none'}"
+                )
+        if tuple(links) == self.direct_links:
+            return self
+        at = [self.direct_links.index(link) for link in links]
+        return self.replace(direct_links=tuple(links), direct_time_s=self.direct_time_s[:, at])
+
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, validated anew."""
         return replace(self, **changes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = (self.kinds, self.op_time_s, self.transfer_time_s, self.op_memory_bytes, self.supported, self.op_group)
-        return (type(self), (*values, self.op_time_spread, dict(self.provenance), self.blocks))
+        direct = (self.direct_links, self.direct_time_s) if self.direct_links else ()
+        return (type(self), (*values, self.op_time_spread, dict(self.provenance), self.blocks, *direct))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CostTable):
             return NotImplemented
-        names = ("op_time_s", "transfer_time_s", "op_memory_bytes", "supported", "op_group")
+        names = ("op_time_s", "transfer_time_s", "op_memory_bytes", "supported", "op_group", "direct_time_s")
         return (
             self.kinds == other.kinds
+            and self.direct_links == other.direct_links
             and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
             and (self.op_time_spread is None) == (other.op_time_spread is None)
             and (

@@ -444,6 +444,13 @@ class Method(ABC):
         """
         return False
 
+    def knows_links(self, problem: Problem[Any]) -> bool:  # noqa: ARG002  # for those that do under some objectives
+        """Return True if the method heeds direct links between devices (:class:`placekit.platform.DirectLink`).
+
+        The others, which is the default, work on a relaxation without them.
+        """
+        return False
+
     @abstractmethod
     def run(self, run: Run[Any]) -> StopReason:
         """Work on `run.problem` until done or told to stop; report through `run`; return why it ended."""

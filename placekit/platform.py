@@ -3,7 +3,8 @@
 Devices of one *kind* are interchangeable: same op times, same memory, same link. Solvers break that symmetry.
 A transfer goes through host memory: the device that produced a tensor writes it once over its own link, every
 device that needs it reads it once over its own link; a host device without a link pays nothing (Tarnawski et al.
-2020, section 3).
+2020, section 3). Pairs of devices may have a *direct link* instead, inside a node or between nodes: then the tensor
+goes from one device to the other without host memory, once for every device that needs it.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from placekit.errors import InvalidProblemError, UnknownNameError
 
-__all__ = ["MAX_DEVICES", "Device", "Link", "Platform"]
+__all__ = ["MAX_DEVICES", "Device", "DirectLink", "Link", "Platform"]
 
 MAX_DEVICES = 8192
 """More devices than this are taken for a mistake, not for a machine."""
@@ -51,11 +53,13 @@ class Device:
         Processor ids of a core group; empty for "the whole device".
     properties
         OpenVINO properties, for example ``{"INFERENCE_PRECISION_HINT": "f32"}``.
+    node
+        Name of the machine that it is in; None if the platform does not tell machines apart.
 
     Raises
     ------
     InvalidProblemError
-        An empty name or kind, or a memory that is not a positive finite number.
+        An empty name, kind or node, or a memory that is not a positive finite number.
     """
 
     name: str
@@ -65,10 +69,13 @@ class Device:
     openvino: str | None = None
     cores: tuple[int, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    node: str | None = None
 
     def __post_init__(self) -> None:
         if not self.name or not self.kind:
             raise InvalidProblemError(f"device {self.name!r} of kind {self.kind!r}: name and kind must not be empty")
+        if self.node == "":
+            raise InvalidProblemError(f"device {self.name!r} has an empty node; it must have a name, or be None")
         if self.memory_bytes is not None and not (math.isfinite(self.memory_bytes) and self.memory_bytes > 0):
             raise InvalidProblemError(
                 f"device {self.name!r} has memory_bytes {self.memory_bytes}; it must be finite and > 0, or None"
@@ -79,7 +86,7 @@ class Device:
     def __reduce__(self) -> tuple[Any, ...]:
         # mappingproxy does not pickle
         values = (self.name, self.kind, self.memory_bytes, self.is_host, self.openvino, self.cores)
-        return (type(self), (*values, dict(self.properties)))
+        return (type(self), (*values, dict(self.properties), self.node))
 
     def __hash__(self) -> int:
         return hash((self.name, self.kind))
@@ -120,9 +127,39 @@ class Link:
         return self.latency_s + num_bytes / self.bandwidth_bytes_per_s
 
 
+@dataclass(frozen=True, slots=True)
+class DirectLink(Link):
+    """What pairs of devices have instead of the way through host memory.
+
+    Parameters
+    ----------
+    latency_s, bandwidth_bytes_per_s
+        As of `Link`, for the whole way from one device to the other.
+    kinds
+        Kinds of the two devices, in any order; None for all pairs that no other link names.
+    between_nodes
+        True for pairs on different nodes, False for those on one node (or where there are no nodes).
+    """
+
+    kinds: tuple[str, ...] | None = None
+    between_nodes: bool = False
+
+    def __post_init__(self) -> None:
+        Link.__post_init__(self)
+        if self.kinds is not None:
+            if len(self.kinds) != 2:
+                raise InvalidProblemError(f"direct link of kinds {', '.join(self.kinds)}; there must be two")
+            object.__setattr__(self, "kinds", tuple(sorted(self.kinds)))
+
+    @property
+    def name(self) -> str:
+        """Its name in files: ``"gpu-gpu"``, ``"gpu-gpu between nodes"``, or ``"any"`` for all kinds."""
+        return ("any" if self.kinds is None else "-".join(self.kinds)) + " between nodes" * self.between_nodes
+
+
 @dataclass(frozen=True)
 class Platform:
-    """The set of devices, and the link of every kind that has one.
+    """The set of devices, the link of every kind that has one, and direct links between devices.
 
     Parameters
     ----------
@@ -130,11 +167,15 @@ class Platform:
         At least one device, with unique names; devices of a kind must agree in memory and host flag.
     links
         Link to host memory by kind. A kind without a link moves tensors for free (a CPU).
+    direct_links
+        Links between pairs of devices. A pair takes the link of its two kinds, else the one of any kinds, else the way
+        through host memory; that way ends at the border of a node, so pairs on different nodes need a link.
 
     Raises
     ------
     InvalidProblemError
-        No device, a duplicate name, devices of one kind that differ, or a link of an unknown kind.
+        No device, a duplicate name, devices of one kind that differ, a link of an unknown kind, two direct links of the
+        same pairs, a device without a node where others have one, or two devices on different nodes without a link.
 
     Examples
     --------
@@ -145,10 +186,12 @@ class Platform:
 
     devices: tuple[Device, ...]
     links: Mapping[str, Link] = field(default_factory=dict)
+    direct_links: tuple[DirectLink, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", tuple(self.devices))
         object.__setattr__(self, "links", MappingProxyType(dict(self.links)))
+        object.__setattr__(self, "direct_links", tuple(self.direct_links))
         if not self.devices:
             raise InvalidProblemError("a platform needs at least one device")
         for name, count in Counter(device.name for device in self.devices).items():
@@ -167,6 +210,39 @@ class Platform:
         for kind in self.links:
             if kind not in first:
                 raise InvalidProblemError(f"link of unknown kind {kind!r}; kinds are {', '.join(first)}")
+        self._check_nodes()
+        if self.direct_links:
+            self._check_direct_links()
+
+    def _check_nodes(self) -> None:
+        homeless = [device.name for device in self.devices if device.node is None]
+        at_home = [device for device in self.devices if device.node is not None]
+        if homeless and at_home:
+            raise InvalidProblemError(
+                f"device {homeless[0]!r} has no node, but {at_home[0].name!r} is on {at_home[0].node!r}; "
+                "give every device a node, or none"
+            )
+        if at_home and not self.direct_links and len({device.node for device in at_home}) > 1:
+            one, other = next((a, b) for a, b in pairwise(at_home) if a.node != b.node)
+            raise InvalidProblemError(_no_way(one, other))
+
+    def _check_direct_links(self) -> None:
+        for link in self.direct_links:
+            for kind in link.kinds or ():
+                if kind not in self.kinds:
+                    raise InvalidProblemError(
+                        f"direct link {link.name!r} of unknown kind {kind!r}; kinds are {', '.join(self.kinds)}"
+                    )
+            if link.between_nodes and self.devices[0].node is None:
+                raise InvalidProblemError(f"direct link {link.name!r}: no device has a node")
+        for name, count in Counter(self.direct_link_names).items():
+            if count > 1:
+                raise InvalidProblemError(f"direct link {name!r} appears {count} times; it must be unique")
+        member = np.unique(self.group_of_device, return_index=True)[1].tolist()
+        for a, b in np.argwhere(self._link_of_groups < 0).tolist():
+            one, other = self.devices[member[a]], self.devices[member[b]]
+            if one.node != other.node:
+                raise InvalidProblemError(_no_way(one, other))
 
     @classmethod
     def of(
@@ -223,6 +299,52 @@ class Platform:
         array.setflags(write=False)
         return array
 
+    @property
+    def direct_link_names(self) -> tuple[str, ...]:
+        """``[num_direct_links]`` names."""
+        return tuple(link.name for link in self.direct_links)
+
+    @cached_property
+    def group_of_device(self) -> NDArray[np.int64]:
+        """``[num_devices]`` label of the interchangeable devices: one kind and, with direct links, one node."""
+        if not self.direct_links:
+            return self.kind_of_device
+        label: dict[tuple[str, str | None], int] = {}
+        array = np.array([label.setdefault((d.kind, d.node), len(label)) for d in self.devices], dtype=np.int64)
+        array.setflags(write=False)
+        return array
+
+    @cached_property
+    def _link_of_groups(self) -> NDArray[np.int64]:
+        """``[num_groups, num_groups]`` direct link of devices of two groups; -1 without one."""
+        at = {(link.kinds, link.between_nodes): number for number, link in enumerate(self.direct_links)}
+        first = np.unique(self.group_of_device, return_index=True)[1].tolist()
+        table = np.full((len(first), len(first)), -1)
+        for a, one in enumerate(first):
+            for b, other in enumerate(first):
+                left, right = sorted((self.devices[one].kind, self.devices[other].kind))
+                is_between = self.devices[one].node != self.devices[other].node
+                table[a, b] = at.get(((left, right), is_between), at.get((None, is_between), -1))
+        return table
+
+    def direct_times_s(self, num_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """``[..., num_direct_links]`` seconds to move `num_bytes` (any shape) over every direct link once."""
+        times = [link.time_s(num_bytes) for link in self.direct_links]
+        return np.stack(times, axis=-1) if times else np.zeros((*np.shape(num_bytes), 0))
+
+    def direct_link(self, source: ArrayLike, target: ArrayLike) -> NDArray[np.int64]:
+        """Return the direct link from every device `source` to another one, `target`; -1 for through host memory.
+
+        Parameters
+        ----------
+        source, target
+            Device indices, of any shapes that broadcast; what a device has with itself means nothing.
+        """
+        if not self.direct_links:
+            return np.full(np.broadcast_shapes(np.shape(source), np.shape(target)), -1)
+        group = self.group_of_device
+        return np.asarray(self._link_of_groups[group[np.asarray(source)], group[np.asarray(target)]])
+
     def devices_of_kind(self, kind: int) -> list[int]:
         """Return the device indices of the kind with index `kind`."""
         return np.flatnonzero(self.kind_of_device == kind).tolist()
@@ -243,7 +365,7 @@ class Platform:
             ) from None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.devices, dict(self.links)))
+        return (type(self), (self.devices, dict(self.links), self.direct_links))
 
     def __hash__(self) -> int:
         return hash(self.devices)
@@ -251,3 +373,10 @@ class Platform:
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, validated anew."""
         return replace(self, **changes)
+
+
+def _no_way(one: Device, other: Device) -> str:
+    return (
+        f"devices {one.name!r} on node {one.node!r} and {other.name!r} on node {other.node!r} have no direct link "
+        "between nodes, and the way through host memory ends at the border of a node"
+    )

@@ -84,7 +84,18 @@ class Problem(Generic[O_co]):
                 f"problem {self.name!r}: device {joined[0]!r} cannot be in a team: {JOINT!r} joins the names of "
                 "members; give it another name, or ask for no teams"
             )
-        object.__setattr__(self, "costs", self.costs.for_kinds(self.platform.kinds))
+        links = self.platform.direct_link_names
+        if links and self.objective.direct_ends == 0:
+            raise InvalidProblemError(
+                f"problem {self.name!r}: objective {self.objective.name!r} knows no direct links between devices, and "
+                f"the platform has {links[0]!r}; take another objective, or a platform without them"
+            )
+        if links and self.objective.team_rule != "off":
+            raise InvalidProblemError(
+                f"problem {self.name!r}: teams of devices know no direct links, and the platform has {links[0]!r}; "
+                "ask for teams 'off'"
+            )
+        object.__setattr__(self, "costs", self.costs.for_kinds(self.platform.kinds).for_links(links))
         contiguity = self.objective.default_contiguity if self.contiguity is None else self.contiguity
         object.__setattr__(self, "contiguity", Contiguity(contiguity))
         for name, default in (("colocation", np.arange(num_ops)), ("pinned", np.full(num_ops, UNPINNED))):
@@ -128,6 +139,11 @@ class Problem(Generic[O_co]):
         """Number of classes of ops that must share a device."""
         return int(self.op_class.max()) + 1
 
+    @property
+    def has_direct_links(self) -> bool:
+        """True if tensors of some pairs of devices do not go through host memory."""
+        return bool(self.platform.direct_links)
+
     @cached_property
     def order_edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Senders and receivers of the order graph, which contiguity is about."""
@@ -161,6 +177,10 @@ class Problem(Generic[O_co]):
             for shared in (blocks.num_bytes, blocks.is_weight, blocks.offsets, blocks.ops):
                 digest.update(np.ascontiguousarray(shared).tobytes())
             digest.update(repr(blocks.queue_slots).encode())
+        if self.has_direct_links:
+            pairs = (self.platform.direct_link_names, [device.node for device in self.platform.devices])
+            digest.update(repr(pairs).encode())
+            digest.update(np.ascontiguousarray(costs.direct_time_s).tobytes())
         return digest.hexdigest()
 
     def pin(self, devices: Mapping[str, str]) -> Self:

@@ -39,7 +39,8 @@ def time_step_s(problem: Problem) -> float | None:
     constants_s, costs = problem.objective.constants_s(), problem.costs
     if constants_s is None:
         return None
-    return common_step_s(costs.op_time_s[costs.supported], costs.transfer_time_s.ravel(), np.array(constants_s))
+    moves = costs.transfer_time_s.ravel(), costs.direct_time_s.ravel()
+    return common_step_s(costs.op_time_s[costs.supported], *moves, np.array(constants_s))
 
 
 def common_step_s(*times_s: NDArray[np.float64]) -> float | None:

@@ -390,7 +390,11 @@ class _ByObjective(Method):
 
     def _serving(self, problem: Problem) -> Method | None:
         key = problem.objective.name if problem.objective.name in self._targets else ANY
-        return self._make(key) if key in self._targets else None
+        method = self._make(key) if key in self._targets else None
+        if method is not None and problem.has_direct_links and ANY in self._targets and not method.knows_links(problem):
+            anyone = self._make(ANY)  # better than a relaxation, if it knows links itself
+            return anyone if anyone.knows_links(problem) else method
+        return method
 
     def supports(self, problem: Problem) -> str | None:
         """Return None if there is a class for the objective, and it can work on `problem`."""
@@ -407,6 +411,11 @@ class _ByObjective(Method):
         method = self._serving(problem)
         return method is not None and method.knows_blocks(problem)
 
+    def knows_links(self, problem: Problem) -> bool:
+        """Return what the objective's class says."""
+        method = self._serving(problem)
+        return method is not None and method.knows_links(problem)
+
     def run(self, run: Run) -> StopReason:
         """Let the objective's class work."""
         method = self._serving(run.problem)
@@ -416,11 +425,12 @@ class _ByObjective(Method):
 
 
 def work(method: Method, run: Run) -> StopReason:
-    """Let `method` work on `run`, on a relaxation if need be: :mod:`placekit.solvers.generic.relaxed_memory`."""
-    from placekit.solvers.generic import relaxed_memory
+    """Let `method` work on `run`, on a relaxation if need be: `relaxed_links` and `relaxed_memory` of `generic`."""
+    from placekit.solvers.generic import relaxed_links, relaxed_memory
 
-    reason = relaxed_memory.work(method, run)
-    if relaxed_memory.is_relaxed(method, run.problem):  # what was enumerated was the relaxation
+    reason = relaxed_links.work(method, run)
+    # what was enumerated was the relaxation
+    if relaxed_links.is_relaxed(method, run.problem) or relaxed_memory.is_relaxed(method, run.problem):
         return close(method.name, run, reason)
     return reason
 

@@ -67,10 +67,17 @@ def objective(problem: Problem, device: tuple[int, ...]) -> float:
     for op in range(graph.num_ops):
         work[device[op], bool(graph.is_backward[op])] += costs.op_time_s[op, kind[device[op]]]
     for t, producer, readers in tensors(problem):
-        ends = {device[producer], *(device[r] for r in readers)}
-        if len(ends) > 1:
-            for d in ends:
-                moved[d, bool(graph.is_backward[producer])] += costs.transfer_time_s[t, kind[d]]
+        source, by_host = device[producer], set[int]()
+        for d in {device[r] for r in readers} - {source}:
+            direct = direct_time_s(problem, t, source, d)
+            if direct is None:
+                by_host |= {source, d}
+                continue
+            moved[d, bool(graph.is_backward[producer])] += direct
+            if isinstance(problem.objective, Throughput):
+                moved[source, bool(graph.is_backward[producer])] += direct
+        for d in by_host:
+            moved[d, bool(graph.is_backward[producer])] += costs.transfer_time_s[t, kind[d]]
     devices = range(platform.num_devices)
     if isinstance(problem.objective, SerialLatency):
         total = sum(work.values()) + sum(moved.values())
@@ -90,6 +97,17 @@ def objective(problem: Problem, device: tuple[int, ...]) -> float:
     if variant.schedule == "gpipe":
         return max(load(d, (False,)) for d in devices) + max(load(d, (True,)) for d in devices)
     return max(load(d, (False, True)) for d in devices)
+
+
+def direct_time_s(problem: Problem, t: int, source: int, target: int) -> float | None:
+    """Return the seconds of a tensor over the direct link of two devices; None if they have none."""
+    a, b = problem.platform.devices[source], problem.platform.devices[target]
+    found = [
+        (link.kinds is not None, at)
+        for at, link in enumerate(problem.platform.direct_links)
+        if link.between_nodes == (a.node != b.node) and link.kinds in (None, tuple(sorted((a.kind, b.kind))))
+    ]
+    return float(problem.costs.direct_time_s[t, max(found)[1]]) if found else None
 
 
 def offload_latency(problem: Problem, device: tuple[int, ...], step: tuple[int, ...] | None = None) -> float:

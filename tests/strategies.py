@@ -15,7 +15,7 @@ from placekit.graph import DYNAMIC, OpGraph
 from placekit.memory_blocks import MemoryBlocks
 from placekit.objectives import Makespan, Objective, SerialLatency, Throughput
 from placekit.placement import Placement
-from placekit.platform import Device, Link, Platform
+from placekit.platform import Device, DirectLink, Link, Platform
 from placekit.problem import UNPINNED, Problem
 
 EXAMPLES = "PLACEKIT_EXAMPLES"
@@ -131,6 +131,26 @@ def platforms(
             for number in range(count)
         ]
     return Platform(tuple(draw(st.permutations(devices))), links)
+
+
+@st.composite
+def linked_platforms(draw: st.DrawFn, some: st.SearchStrategy[Platform]) -> Platform:
+    """Platforms with direct links between devices, of one node or of several."""
+    platform = draw(some)
+    devices, kinds = platform.devices, platform.kinds
+    has_nodes = draw(st.booleans())
+    if has_nodes:
+        devices = tuple(device.replace(node=draw(st.sampled_from("xyz"))) for device in devices)
+    pair = st.lists(st.sampled_from(kinds), min_size=2, max_size=2).map(lambda two: tuple(sorted(two)))
+    links = [
+        DirectLink(draw(TIMES_S), draw(st.just(float("inf")) | st.floats(1e-3, 1e12)), of, is_between)
+        for is_between in ((False, True) if has_nodes else (False,))
+        for of in (
+            *draw(st.lists(pair, unique=True, max_size=3)),
+            *((None,) if is_between or draw(st.booleans()) else ()),
+        )
+    ]
+    return platform.replace(devices=devices, direct_links=tuple(draw(st.permutations(links))))
 
 
 @st.composite
@@ -251,6 +271,18 @@ def blocked(draw: st.DrawFn, some: st.SearchStrategy[Problem]) -> Problem:
         platform=problem.platform.replace(devices=devices),
         costs=problem.costs.replace(op_memory_bytes=own, blocks=blocks),
     )
+
+
+@st.composite
+def linked(draw: st.DrawFn, some: st.SearchStrategy[Problem]) -> Problem:
+    """Problems whose devices have direct links, of one node or of several, with times of any kind."""
+    problem = draw(some)
+    platform = draw(linked_platforms(st.just(problem.platform)))
+    row = st.lists(TIMES_S, min_size=len(platform.direct_links), max_size=len(platform.direct_links))
+    shape = problem.graph.num_tensors, len(platform.direct_links)
+    times = np.array([draw(row) for _ in range(shape[0])]).reshape(shape)
+    costs = problem.costs.replace(direct_links=platform.direct_link_names, direct_time_s=times)
+    return problem.replace(platform=platform, costs=costs)
 
 
 def with_teams() -> st.SearchStrategy[Throughput]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from placekit.errors import InvalidProblemError, UnknownNameError
-from placekit.platform import Device, Link, Platform
+from placekit.platform import Device, DirectLink, Link, Platform
 
 
 def test_kinds_are_numbered_by_first_appearance() -> None:
@@ -34,6 +34,27 @@ def test_link_time_is_latency_plus_size_over_bandwidth() -> None:
         (lambda: Device("a", "x", 0.0), "'a' has memory_bytes 0.0"),
         (lambda: Device("", "x"), "must not be empty"),
         (lambda: Platform.of(gpu=10**9), "a platform of 1000000000 devices; the limit is 8192"),
+        (lambda: Device("a", "x", node=""), "'a' has an empty node"),
+        (
+            lambda: Platform((Device("a", "x", node="n"), Device("b", "x"))),
+            "'b' has no node, but 'a' is on 'n'",
+        ),
+        (
+            lambda: Platform((Device("a", "x", node="n"), Device("b", "x", node="m"))),
+            "'a' on node 'n' and 'b' on node 'm' have no direct link between nodes",
+        ),
+        (
+            lambda: Platform(
+                (Device("a", "x", node="n"), Device("b", "y", node="m")), {}, (DirectLink(0, 1, ("x", "x"), True),)
+            ),
+            "'a' on node 'n' and 'b' on node 'm' have no direct link between nodes",
+        ),
+        (lambda: Platform((Device("a", "x"),), {}, (DirectLink(0, 1, ("x", "z")),)), "'x-z' of unknown kind 'z'"),
+        (lambda: Platform((Device("a", "x"),), {}, (DirectLink(0, 1), DirectLink(1, 1))), "link 'any' appears 2 times"),
+        (
+            lambda: Platform((Device("a", "x"),), {}, (DirectLink(0, 1, None, True),)),
+            "'any between nodes': no device has a node",
+        ),
         (lambda: Link(-1.0, 1.0), "latency_s is -1.0"),
         (lambda: Link(0.0, 0.0), "bandwidth_bytes_per_s is 0.0"),
         (lambda: Link(float("nan"), 1.0), "latency_s is nan"),
@@ -58,3 +79,31 @@ def test_platform_survives_pickling() -> None:
     assert pickle.loads(pickle.dumps(platform)) == platform
     with pytest.raises(TypeError):
         device.properties["x"] = "y"  # type: ignore[index]
+
+
+def test_a_pair_takes_the_link_of_its_kinds_else_of_any_else_none() -> None:
+    """Inside a node GPUs have a link of their own; between nodes all pairs share one, but the CPUs'."""
+    devices = [
+        Device(f"{kind}.{node}{i}", kind, node=node) for node in "xy" for kind, i in (("g", 0), ("g", 1), ("c", 0))
+    ]
+    links = (DirectLink(1, 1, ("g", "g")), DirectLink(2, 1, None, True), DirectLink(3, 1, ("c", "c"), True))
+    platform = Platform(tuple(devices), {"g": Link(5, 1)}, links)
+    assert platform.direct_link_names == ("g-g", "any between nodes", "c-c between nodes")
+    table = platform.direct_link(np.arange(6)[:, None], np.arange(6))
+    off_diagonal = ~np.eye(6, dtype=bool)
+    expected = np.full((6, 6), -1)
+    expected[:2, :2] = expected[3:5, 3:5] = 0
+    expected[:3, 3:] = expected[3:, :3] = 1
+    expected[2, 5] = expected[5, 2] = 2
+    assert (table == expected)[off_diagonal].all()
+    assert platform.group_of_device.tolist() == [0, 0, 1, 2, 2, 3]
+    assert platform.direct_times_s(np.array([4.0])).tolist() == [[5.0, 6.0, 7.0]]
+    assert pickle.loads(pickle.dumps(platform)) == platform
+
+
+def test_without_direct_links_all_pairs_go_through_host_memory() -> None:
+    """The groups of equals are the kinds."""
+    platform = Platform.of(gpu=2, cpu=1)
+    assert platform.direct_link(0, [1, 2]).tolist() == [-1, -1]
+    assert platform.group_of_device.tolist() == platform.kind_of_device.tolist()
+    assert platform.direct_times_s(np.ones((3, 2))).shape == (3, 2, 0)

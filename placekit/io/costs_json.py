@@ -101,6 +101,7 @@ def read_costs(path: str | Path, graph: OpGraph) -> CostTable:
             op_group=costs.op_group[op_at] if model.costs.op_group is not None else None,
             op_time_spread=None if costs.op_time_spread is None else costs.op_time_spread[op_at],
             blocks=None if costs.blocks is None else costs.blocks.renumbered(op_at),
+            direct_time_s=costs.direct_time_s[tensor_at],
         )
 
 
@@ -153,6 +154,10 @@ def costs_to_dict(costs: CostTable) -> dict[str, Any]:
             "ops": [ops[start:end] for start, end in pairwise(blocks.offsets.tolist())],
             "is_weight": blocks.is_weight.tolist(),
             "queue_slots": blocks.queue_slots,
+        }
+    if costs.direct_links:
+        document["direct_time_s"] = {
+            link: costs.direct_time_s[:, at].tolist() for at, link in enumerate(costs.direct_links)
         }
     return document
 
@@ -216,6 +221,11 @@ def costs_from_model(model: CostArraysModel, num_ops: int, num_tensors: int, whe
     for field, values in (("op_memory_bytes", model.op_memory_bytes), ("op_group", model.op_group)):
         if values is not None and len(values) != num_ops:
             raise InvalidFileError(f"{where}.{field} has {len(values)} entries; there must be {num_ops}")
+    for link, seconds in model.direct_time_s.items():
+        if len(seconds) != num_tensors:
+            raise InvalidFileError(
+                f"{where}.direct_time_s[{link!r}] has {len(seconds)} entries; there must be {num_tensors}"
+            )
     with blaming(where):
         return CostTable(
             kinds=tuple(kinds),
@@ -229,4 +239,6 @@ def costs_from_model(model: CostArraysModel, num_ops: int, num_tensors: int, whe
             else columns("op_time_spread", model.op_time_spread, num_ops),
             provenance=model.provenance,
             blocks=None if model.blocks is None else _blocks_from_model(model.blocks, where),
+            direct_links=tuple(model.direct_time_s),
+            direct_time_s=np.array([*model.direct_time_s.values()]).reshape(len(model.direct_time_s), num_tensors).T,
         )

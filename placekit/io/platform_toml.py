@@ -16,7 +16,7 @@ from placekit.errors import InvalidFileError
 from placekit.io.atomic import write_text
 from placekit.io.reading import blaming, read_text, validated
 from placekit.io.schemas import PlatformFileModel, TomlDevice
-from placekit.platform import MAX_DEVICES, Device, Link, Platform
+from placekit.platform import MAX_DEVICES, Device, DirectLink, Link, Platform
 
 __all__ = ["PlatformFile", "parse_memory", "read_platform", "write_platform"]
 
@@ -88,6 +88,15 @@ def read_platform(path: str | Path) -> PlatformFile:
                 )
                 for kind, link in model.link.items()
             },
+            tuple(
+                DirectLink(
+                    link.latency_s,
+                    math.inf if link.bandwidth_bytes_per_s is None else link.bandwidth_bytes_per_s,
+                    link.kinds and tuple(link.kinds),
+                    link.between_nodes,
+                )
+                for link in model.direct_link
+            ),
         )
     specs = {name: spec.model_dump(exclude_none=True) for name, spec in model.spec.items()}
     return PlatformFile(platform, spec_of_kind, specs)
@@ -102,6 +111,7 @@ def _devices(entry: TomlDevice, where: str) -> list[Device]:
         openvino=entry.openvino,
         cores=tuple(entry.cores),
         properties={key: _property(value) for key, value in entry.properties.items()},
+        node=entry.node,
     )
     if entry.count == 1:
         return [device]
@@ -167,12 +177,18 @@ def write_platform(file: PlatformFile | Platform, path: str | Path) -> None:
             entry["cores"] = list(device.cores)
         if device.properties:
             entry["properties"] = dict(device.properties)
+        if device.node is not None:
+            entry["node"] = device.node
         if device.kind in file.spec_of_kind:
             entry["spec"] = file.spec_of_kind[device.kind]
         lines += _table("[[device]]", entry)
     for kind, link in file.platform.links.items():
         values = {"latency_s": link.latency_s, "bandwidth_bytes_per_s": link.bandwidth_bytes_per_s}
         lines += _table(f"[link.{_quoted(kind)}]", values)
+    for direct in file.platform.direct_links:
+        values = {"latency_s": direct.latency_s, "bandwidth_bytes_per_s": direct.bandwidth_bytes_per_s}
+        of_pairs = {"kinds": list(direct.kinds)} if direct.kinds else {}
+        lines += _table("[[direct_link]]", {**of_pairs, "between_nodes": direct.between_nodes, **values})
     for name, spec in file.specs.items():
         lines += _table(f"[spec.{_quoted(name)}]", spec)
     write_text(path, "\n".join(lines))

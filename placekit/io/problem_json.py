@@ -14,10 +14,10 @@ from placekit.graph import OpGraph
 from placekit.io.costs_json import costs_from_model, costs_to_dict
 from placekit.io.npz_arrays import unpack_arrays, write_document
 from placekit.io.reading import blaming, read_json, validated
-from placekit.io.schemas import ObjectiveModel, OpsModel, PlatformModel, ProblemModel, TensorsModel
+from placekit.io.schemas import LinkModel, ObjectiveModel, OpsModel, PlatformModel, ProblemModel, TensorsModel
 from placekit.objectives import OBJECTIVES, Objective, get_objective
 from placekit.op_patterns import matching_ops
-from placekit.platform import Device, Link, Platform
+from placekit.platform import Device, DirectLink, Link, Platform
 from placekit.problem import UNPINNED, Problem
 
 __all__ = ["problem_from_dict", "problem_to_dict", "read_problem", "write_problem"]
@@ -149,7 +149,7 @@ def _graph_from_model(name: str, ops: OpsModel, tensors: TensorsModel, path: str
 
 
 def _platform_to_dict(platform: Platform) -> dict[str, Any]:
-    return {
+    document: dict[str, Any] = {
         "devices": [
             {
                 "name": device.name,
@@ -159,30 +159,41 @@ def _platform_to_dict(platform: Platform) -> dict[str, Any]:
                 "openvino": device.openvino,
                 "cores": list(device.cores),
                 "properties": dict(device.properties),
+                **({} if device.node is None else {"node": device.node}),
             }
             for device in platform.devices
         ],
-        "links": {
-            kind: {
-                "latency_s": link.latency_s,
-                # JSON has no infinity
-                "bandwidth_bytes_per_s": link.bandwidth_bytes_per_s
-                if np.isfinite(link.bandwidth_bytes_per_s)
-                else None,
-            }
-            for kind, link in platform.links.items()
-        },
+        "links": {kind: _link_to_dict(link) for kind, link in platform.links.items()},
+    }
+    if platform.direct_links:
+        document["direct_links"] = [
+            {**_link_to_dict(link), "kinds": link.kinds, "between_nodes": link.between_nodes}
+            for link in platform.direct_links
+        ]
+    return document
+
+
+def _link_to_dict(link: Link) -> dict[str, Any]:
+    bandwidth = link.bandwidth_bytes_per_s  # JSON has no infinity
+    return {
+        "latency_s": link.latency_s,
+        "bandwidth_bytes_per_s": bandwidth if np.isfinite(bandwidth) else None,
     }
 
 
 def _platform_from_model(model: PlatformModel) -> Platform:
     return Platform(
         tuple(Device(**device.model_dump()) for device in model.devices),
-        {
-            kind: Link(link.latency_s, np.inf if link.bandwidth_bytes_per_s is None else link.bandwidth_bytes_per_s)
-            for kind, link in model.links.items()
-        },
+        {kind: Link(link.latency_s, _bandwidth(link)) for kind, link in model.links.items()},
+        tuple(
+            DirectLink(link.latency_s, _bandwidth(link), link.kinds and tuple(link.kinds), link.between_nodes)
+            for link in model.direct_links
+        ),
     )
+
+
+def _bandwidth(link: LinkModel) -> float:
+    return np.inf if link.bandwidth_bytes_per_s is None else link.bandwidth_bytes_per_s
 
 
 def _objective_from_model(model: ObjectiveModel, path: str | Path) -> Objective:

@@ -123,6 +123,7 @@ class DeviceModel(_Strict):
     openvino: str | None = None
     cores: list[Count] = []
     properties: dict[str, str] = {}
+    node: Name | None = None
 
 
 class LinkModel(_Strict):
@@ -132,11 +133,19 @@ class LinkModel(_Strict):
     bandwidth_bytes_per_s: Positive | None = None
 
 
+class DirectLinkModel(LinkModel):
+    """A direct link between devices of two kinds, or of any."""
+
+    kinds: Annotated[list[Name], Field(min_length=2, max_length=2)] | None = None
+    between_nodes: bool = False
+
+
 class PlatformModel(_Strict):
-    """Devices, and the link of every kind that has one."""
+    """Devices, the link of every kind that has one, and direct links between devices."""
 
     devices: Annotated[list[DeviceModel], Field(min_length=1, max_length=2 * MAX_DEVICES)]
     links: dict[str, LinkModel] = {}
+    direct_links: list[DirectLinkModel] = []
 
 
 class OpsModel(_Strict):
@@ -178,6 +187,7 @@ class CostArraysModel(_Strict):
     op_time_spread: dict[str, list[Finite | None]] | None = None
     provenance: FreeForm = {}
     blocks: MemoryBlocksModel | None = None
+    direct_time_s: dict[str, list[NonNegative]] = {}
 
 
 class ObjectiveModel(_Strict):
@@ -386,6 +396,7 @@ class TomlDevice(_Strict):
     cores: list[Count] = []
     properties: dict[str, str | bool | int | float] = {}
     spec: Name | None = None
+    node: Name | None = None
 
 
 class TomlLink(_Strict):
@@ -395,11 +406,19 @@ class TomlLink(_Strict):
     bandwidth_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
 
 
+class TomlDirectLink(TomlLink):
+    """One ``[[direct_link]]`` of a platform file."""
+
+    kinds: Annotated[list[Name], Field(min_length=2, max_length=2)] | None = None
+    between_nodes: bool = False
+
+
 class PlatformFileModel(_Strict):
     """A platform file (TOML)."""
 
     device: Annotated[list[TomlDevice], Field(min_length=1, max_length=MAX_DEVICES)]
     link: dict[str, TomlLink] = {}
+    direct_link: list[TomlDirectLink] = []
     spec: dict[str, SpecModel] = {}
 
 

@@ -242,6 +242,9 @@ def workload_to_dict(problem: Problem) -> dict[str, Any]:
 def _the_two_kinds(problem: Problem) -> tuple[int | None, int | None]:
     """Return the kind indices of the accelerator and of the CPU, or say why the format has no place for them."""
     graph, platform, costs = problem.graph, problem.platform, problem.costs
+    if platform.direct_links:
+        name = platform.direct_links[0].name
+        raise UnsupportedProblemError(f"a workload file has no direct links between devices; there is {name!r}")
     roles: dict[bool, int] = {}
     for kind, name in enumerate(platform.kinds):
         device = platform.devices[platform.devices_of_kind(kind)[0]]

@@ -11,7 +11,7 @@ from placekit.costs import CostTable
 from placekit.errors import InvalidProblemError
 from placekit.evaluate import evaluate
 from placekit.language.task import LanguageTask
-from placekit.objectives import Throughput
+from placekit.objectives import SerialLatency, Throughput
 from placekit.objectives.base import moved_tensors
 from placekit.placement import Placement
 from placekit.problem import Problem
@@ -130,7 +130,10 @@ def serving_report(task: LanguageTask, placement: Placement) -> ServingReport:
 
 def _passage_s(problem: Problem[Any], placement: Placement, costs: CostTable) -> float:
     """Return the seconds of one step through all stages, one after the other; of a team through its slowest member."""
-    costs = costs.for_kinds(problem.platform.kinds)
+    costs = costs.for_kinds(problem.platform.kinds).for_links(problem.platform.direct_link_names)
+    if problem.has_direct_links:  # then there are no teams
+        step = problem.replace(costs=costs, objective=SerialLatency())
+        return step.objective.score(step, placement.device_of_op).objective_s
     tensor, home = moved_tensors(problem, placement.device_of_op)
     total = 0.0
     for members in placement.teams:

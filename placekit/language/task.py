@@ -198,6 +198,7 @@ def _mix(parts: list[tuple[Phase, CostTable]]) -> CostTable:
     return first.replace(
         op_time_s=np.sum([phase.count * table.op_time_s for phase, table in parts], axis=0),
         transfer_time_s=np.sum([phase.count * table.transfer_time_s for phase, table in parts], axis=0),
+        direct_time_s=np.sum([phase.count * table.direct_time_s for phase, table in parts], axis=0),
         supported=np.logical_and.reduce([table.supported for _, table in parts]),
         provenance={**first.provenance, "phases": {phase.name: phase.count for phase, _ in parts}},
     )

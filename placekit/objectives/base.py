@@ -180,6 +180,10 @@ class Objective(ABC):
     has_pipeline: ClassVar[bool] = False
     """True if samples stream through the devices, so that work on a slow host may be hidden."""
 
+    direct_ends: ClassVar[int] = 0
+    """How many ends of a direct transfer pay for it in full: sender and receiver (2), or the receiver alone (1), then
+    in an objective that grows with the sum of what all devices pay. 0 (the default): it knows no direct links."""
+
     @property
     def default_contiguity(self) -> Contiguity:
         """What the ops of one device must form unless the user says otherwise; `Contiguity.NONE` by default."""
@@ -243,7 +247,8 @@ class Objective(ABC):
     def crossing_s(self, problem: Problem, tensor: int, source: int, targets: Sequence[int]) -> dict[int, float]:
         """Return the seconds that each device spends on a tensor that leaves one device for others.
 
-        By default the sender pays once and every receiver once, as where all transfers go through host memory.
+        By default the sender pays once and every receiver once, as where all transfers go through host memory. Over
+        direct links the receiver pays for each, and the sender, too, if `direct_ends` says so.
 
         Parameters
         ----------
@@ -254,8 +259,15 @@ class Objective(ABC):
         source, targets
             Device of its producer, and the other devices that read it.
         """
-        kind = problem.platform.kind_of_device
-        return {d: float(problem.costs.transfer_time_s[tensor, kind[d]]) for d in (*targets, source)}
+        kind, costs = problem.platform.kind_of_device, problem.costs
+        links = problem.platform.direct_link(source, list(targets)).tolist()
+        own_s = float(costs.transfer_time_s[tensor, kind[source]]) if -1 in links else 0.0
+        price: dict[int, float] = {}
+        for d, link in zip(targets, links, strict=True):
+            price[d] = float(costs.transfer_time_s[tensor, kind[d]] if link < 0 else costs.direct_time_s[tensor, link])
+            if link >= 0 and self.direct_ends == 2:
+                own_s += price[d]
+        return {**price, source: own_s}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the variant as JSON values; ``type(self)(**values)`` makes the same objective."""
@@ -312,7 +324,8 @@ def device_transfers(
 ) -> NDArray[np.float64]:
     """``[num_devices]`` seconds that every device spends on tensors that enter or leave it, each once.
 
-    The transfer terms of Tarnawski et al. 2020, section 3, from the original edges.
+    The transfer terms of Tarnawski et al. 2020, section 3, from the original edges. Over a direct link the tensor is
+    moved once for every receiver, who pays for it, and so does the sender if the objective's `direct_ends` is 2.
 
     Parameters
     ----------
@@ -327,20 +340,44 @@ def device_transfers(
     -----
     O(edges log edges).
     """
+    num_devices = problem.platform.num_devices
     tensor, device = moved_tensors(problem, device_of_op, tensors)
     times = problem.costs.transfer_time_s[tensor, problem.platform.kind_of_device[device]]
-    return sum_by(device, times, problem.platform.num_devices)
+    total = sum_by(device, times, num_devices)
+    if problem.has_direct_links:
+        source, target, times = _direct_moves(problem, device_of_op, tensors)
+        total = total + sum_by(target, times, num_devices)
+        if problem.objective.direct_ends == 2:
+            total += sum_by(source, times, num_devices)
+    return total
+
+
+def _direct_moves(
+    problem: Problem, device_of_op: NDArray[np.int64], tensors: NDArray[np.bool_] | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Return sender, receiver and seconds of every move over a direct link."""
+    graph, num_devices = problem.graph, problem.platform.num_devices
+    tensor, target = graph.consumed_tensor, device_of_op[graph.consumers]
+    source = device_of_op[graph.tensor_producer[tensor]]
+    crossing = (source != target) & (problem.platform.direct_link(source, target) >= 0)
+    if tensors is not None:
+        crossing &= tensors[tensor]
+    tensor, target = np.divmod(distinct(tensor[crossing] * num_devices + target[crossing]), num_devices)
+    source = device_of_op[graph.tensor_producer[tensor]]
+    return source, target, problem.costs.direct_time_s[tensor, problem.platform.direct_link(source, target)]
 
 
 def moved_tensors(
     problem: Problem, device_of_op: NDArray[np.int64], tensors: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return distinct (tensor, device) pairs: the device sends or receives the tensor. See `device_transfers`."""
+    """Return distinct (tensor, device) pairs: the device sends or receives the tensor through host memory."""
     graph, platform = problem.graph, problem.platform
     tensor = graph.consumed_tensor
     source = device_of_op[graph.tensor_producer[tensor]]
     target = device_of_op[graph.consumers]
     crossing = source != target
+    if problem.has_direct_links:
+        crossing &= platform.direct_link(source, target) < 0
     if tensors is not None:
         crossing &= tensors[tensor]
     ends = np.concatenate([source[crossing], target[crossing]])

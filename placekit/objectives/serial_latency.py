@@ -5,9 +5,10 @@ This is what OpenVINO HETERO does for one request. The time of a sample is
 .. math:: \sum_v t_{v,k(v)} + \sum_d \sum_{u \in \partial S_d} c_{u,k(d)} + a \cdot \#subgraphs
 
 with the transfer terms of :mod:`placekit.objectives.throughput` (a tensor leaves its device at most once and enters
-every other device at most once) and a fixed cost :math:`a` per subgraph. The subgraphs are the distinct pairs
-(level, device), where the level of an op is the largest number of device changes on a path that leads to it: this
-split is acyclic for every placement, so it can always be executed.
+every other device at most once; over a direct link it goes once to every receiver, whose load that is part of) and a
+fixed cost :math:`a` per subgraph. The subgraphs are the distinct pairs (level, device), where the level of an op is the
+largest number of device changes on a path that leads to it: this split is acyclic for every placement, so it can always
+be executed.
 
 For two kinds and :math:`a = 0` the optimum is a minimum s-t cut.
 """
@@ -55,6 +56,8 @@ class SerialLatency(Objective):
 
     name: ClassVar[str] = "serial-latency"
     summary: ClassVar[str] = "time of one sample when subgraphs run one after another (OpenVINO HETERO)"
+
+    direct_ends: ClassVar[int] = 1
 
     subgraph_cost_s: float = 0.0
 

@@ -11,6 +11,10 @@ backward pass have loads of their own: under the 1F1B schedule of PipeDream a de
 :math:`\max_d (fw(d) + bw(d))`; under GPipe all forward passes come first,
 :math:`\max_d fw(d) + \max_d bw(d)`. A tensor belongs to the pass of the op that produces it.
 
+Over a direct link (:class:`placekit.platform.DirectLink`) a tensor goes once to every device that needs it: its time
+is part of the load of that receiver and of the sender, in place of :math:`c` for these two. A sender with receivers of
+both sorts pays :math:`c_{u,k}` once and every direct transfer.
+
 With `teams` devices may form teams: every member holds the same ops :math:`S` (memory counts on each), and every sample
 of theirs is one member's, forward and backward. Members take samples in proportion to their speed, so with
 :math:`l_i(S)` the load of member :math:`i` alone
@@ -85,6 +89,7 @@ class Throughput(Objective):
 
     merges_free_leaves: ClassVar[bool] = True
     has_pipeline: ClassVar[bool] = True
+    direct_ends: ClassVar[int] = 2
 
     overlap: bool = False
     schedule: Literal["1f1b", "gpipe"] = "1f1b"

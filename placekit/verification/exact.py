@@ -9,13 +9,14 @@ positions) is worked out here again, in plain Python.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from placekit.platform import Platform
     from placekit.problem import Problem
 
 __all__ = ["ExactProblem", "components", "fits", "topological_positions"]
@@ -109,6 +110,19 @@ def _strong_components(num_nodes: int, following: list[list[int]]) -> Iterator[l
         yield found
 
 
+def _links(platform: Platform) -> list[list[int | None]]:
+    """Return the direct link of every pair of devices: the one of their kinds, else of any kinds, else None."""
+    table: list[list[int | None]] = [[None] * len(platform.devices) for _ in platform.devices]
+    for a, one in enumerate(platform.devices):
+        for b, other in enumerate(platform.devices):
+            for number, link in enumerate(platform.direct_links):
+                fits_kinds = link.kinds is None or sorted(link.kinds) == sorted((one.kind, other.kind))
+                is_special = link.kinds is not None or table[a][b] is None
+                if a != b and link.between_nodes == (one.node != other.node) and fits_kinds and is_special:
+                    table[a][b] = number
+    return table
+
+
 @dataclass(frozen=True, eq=False)
 class ExactProblem:
     """The raw numbers of a problem, exactly.
@@ -125,6 +139,9 @@ class ExactProblem:
         ``[num_tensors][num_kinds]`` ticks.
     memory, limit
         ``[num_ops]`` and ``[num_devices]`` in one unit of memory; None for no limit.
+    direct, link
+        ``[num_tensors][num_links]`` ticks over direct links, and ``[num_devices][num_devices]`` the link of every pair;
+        None for the way through host memory.
     blocks, block_size
         ``[num_blocks]`` ops of each memory block, and its size in that unit.
     tensor_size
@@ -151,14 +168,20 @@ class ExactProblem:
     producer: list[int]
     readers: list[list[int]]
     pinned: list[int | None]
+    direct: list[list[int]]
+    link: list[list[int | None]]
 
     @classmethod
     def of(cls, problem: Problem) -> ExactProblem:
         """Return `problem` in whole numbers. O(ops * kinds + edges)."""
         graph, costs, devices = problem.graph, problem.costs, problem.platform.devices
         num_kinds = len(costs.kinds)
-        flat, shift = _whole([*costs.op_time_s.ravel().tolist(), *costs.transfer_time_s.ravel().tolist()])
-        rows = [flat[at : at + num_kinds] for at in range(0, len(flat), num_kinds)]
+        times = costs.op_time_s, costs.transfer_time_s, costs.direct_time_s
+        flat, shift = _whole(chain.from_iterable(each.ravel().tolist() for each in times))
+        num_links = len(problem.platform.direct_links)
+        own = len(flat) - graph.num_tensors * num_links
+        rows = [flat[at : at + num_kinds] for at in range(0, own, num_kinds)]
+        direct = [flat[own + t * num_links : own + (t + 1) * num_links] for t in range(graph.num_tensors)]
         time = [
             [ticks if able else None for ticks, able in zip(row, supported, strict=True)]
             for row, supported in zip(rows[: graph.num_ops], costs.supported.tolist(), strict=True)
@@ -192,6 +215,43 @@ class ExactProblem:
             graph.tensor_producer.tolist(),
             [consumers[offsets[t] : offsets[t + 1]] for t in range(graph.num_tensors)],
             [None if pin < 0 else pin for pin in problem.pinned.tolist()],
+            direct,
+            _links(problem.platform),
+        )
+
+    @property
+    def has_links(self) -> bool:
+        """Whether some pair of devices has a direct link."""
+        return any(link is not None for row in self.link for link in row)
+
+    @cached_property
+    def without_links(self) -> ExactProblem:
+        """The problem with all tensors through host memory, in which no objective is larger; itself without links.
+
+        A device that moves a tensor pays there the least that it may pay here with any other device: its transfer to
+        host memory, or the direct one if both its ends pay for it, or half of that if the receiver alone does and the
+        objective adds up what all pay, so that the halves of both ends make it up.
+        """
+        if not self.has_links:
+            return self
+        ends, devices = self.problem.objective.direct_ends, range(self.num_devices)
+        ways: list[set[int | None]] = [
+            {self.link[a][b] for a in devices for b in devices if a != b and self.kind[a] == k}
+            for k in range(max(self.kind) + 1)
+        ]
+        transfer = [
+            [
+                min((2 * own if link is None else ends * over[link] for link in ways[k]), default=2 * own)
+                for k, own in enumerate(row)
+            ]
+            for row, over in zip(self.transfer, self.direct, strict=True)
+        ]
+        return replace(
+            self,
+            tick=self.tick / 2,
+            time=[[None if ticks is None else 2 * ticks for ticks in row] for row in self.time],
+            transfer=transfer,
+            link=[[None] * self.num_devices] * self.num_devices,
         )
 
     @property
@@ -346,10 +406,14 @@ class ExactProblem:
 
     @cached_property
     def alike(self) -> list[int]:
-        """``[num_devices]`` number of the set of interchangeable devices of each: same kind, and no pin at either."""
+        """``[num_devices]`` number of the set of interchangeable devices of each: same kind, and no pin at either.
+
+        With direct links they are also on one node: then two of a kind have the same links to all others.
+        """
         pins = set(self.pinned)
-        number: dict[tuple[int, int | None], int] = {}
-        return [number.setdefault((k, d if d in pins else None), len(number)) for d, k in enumerate(self.kind)]
+        number: dict[tuple[int, int | None, str | None], int] = {}
+        node = [device.node if self.has_links else None for device in self.problem.platform.devices]
+        return [number.setdefault((k, d if d in pins else None, node[d]), len(number)) for d, k in enumerate(self.kind)]
 
     def ticks(self, op: int, device: int) -> int:
         """Return the ticks of `op` on `device`, which supports it."""

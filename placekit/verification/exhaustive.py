@@ -97,6 +97,9 @@ class _Search:
         is_fair = not (isinstance(variant, Makespan) and variant.contention)
         self.alike = exact.alike if is_fair else list(range(exact.num_devices))
         self.most = None if self.below is None else self.below / exact.tick
+        self.transfer = exact.transfer
+        if exact.has_links:  # at least so much, in half ticks; the judge looks at what is left
+            self.transfer = [[ticks // 2 for ticks in row] for row in exact.without_links.transfer]
 
     def spend(self, steps: int) -> None:
         self.left -= steps
@@ -142,7 +145,7 @@ class _Search:
     def _charge(self, t: int, sign: int) -> None:
         if len(self.touched[t]) > 1:
             for d in self.touched[t]:
-                self.moved[d][self.pass_of[self.exact.producer[t]]] += sign * self.exact.transfer[t][self.exact.kind[d]]
+                self.moved[d][self.pass_of[self.exact.producer[t]]] += sign * self.transfer[t][self.exact.kind[d]]
 
     def is_hopeless(self, at: int) -> bool:
         """Return True if no way to place the rest is below the value."""

@@ -69,13 +69,25 @@ def work(exact: ExactProblem, device: list[int], ops: list[bool] | None = None) 
 
 
 def moved(exact: ExactProblem, device: list[int], ops: list[bool] | None = None) -> list[int]:
-    """``[num_devices]`` ticks of tensors that enter or leave each device, each once; those written by `ops` only."""
+    """``[num_devices]`` ticks of tensors that enter or leave each device, each once; those written by `ops` only.
+
+    What goes over direct links is paid for once per receiver, by it and, if the objective says so, by the sender.
+    """
     total = [0] * exact.num_devices
     for t, producer in enumerate(exact.producer):
-        touched = {device[producer], *(device[reader] for reader in exact.readers[t])}
-        if len(touched) > 1 and (ops is None or ops[producer]):
-            for d in touched:
-                total[d] += exact.transfer[t][exact.kind[d]]
+        if ops is not None and not ops[producer]:
+            continue
+        source, by_host = device[producer], set()
+        for d in {device[reader] for reader in exact.readers[t]} - {source}:
+            link = exact.link[source][d]
+            if link is None:
+                by_host |= {d, source}
+                continue
+            total[d] += exact.direct[t][link]
+            if exact.problem.objective.direct_ends == 2:
+                total[source] += exact.direct[t][link]
+        for d in by_host:
+            total[d] += exact.transfer[t][exact.kind[d]]
     return total
 
 

@@ -29,6 +29,7 @@ def step_of(exact: ExactProblem) -> Fraction | None:
         return None
     times = {exact.seconds(ticks) for row in exact.time for ticks in row if ticks}
     times |= {exact.seconds(ticks) for row in exact.transfer for ticks in row if ticks}
+    times |= {exact.seconds(ticks) for row in exact.direct for ticks in row if ticks and exact.has_links}
     times |= {Fraction(seconds) for seconds in constants if seconds}
     for decimals in range(DECIMALS + 1):
         unit = 10**decimals

@@ -161,7 +161,7 @@ def certifies(certificate: Certificate, bound_s: float | None, problem: Problem)
     """Return whether `certificate` proves that no objective is below `bound_s` seconds; None: there is no placement."""
     try:
         exact = ExactProblem.of(problem)
-        value = proven(exact, certificate)
+        value = proven(exact.without_links, certificate)
         return value is NOTHING_FEASIBLE if bound_s is None else _reaches(exact, value, Fraction(bound_s))
     except InvalidCertificateError:
         return False
@@ -175,7 +175,8 @@ def _reaches(exact: ExactProblem, value: Bound, claimed: Fraction) -> bool:
     """Return whether no objective is below `claimed` if none is below `value`."""
     if value is NOTHING_FEASIBLE or Fraction(value) * (1 + BOUND_TOLERANCE) >= claimed:
         return True
-    return rounded_up(Fraction(value), step_of(exact)) * (1 + BOUND_TOLERANCE) >= claimed
+    steps = rounded_up(Fraction(value), step_of(exact.without_links))  # without links it is a bound, too
+    return rounded_up(steps, step_of(exact)) * (1 + BOUND_TOLERANCE) >= claimed
 
 
 def _same_problem(result: Result, problem: Problem) -> Check:
@@ -267,19 +268,19 @@ def _bound(exact: ExactProblem, result: Result, max_steps: int) -> tuple[Check, 
     if result.certificate is not None:
         kind = result.certificate.kind
         try:
-            value = proven(exact, result.certificate)
+            value = proven(exact.without_links, result.certificate)
         except InvalidCertificateError as error:
             return Check("bound", Outcome.FAILED, f"{said}: certificate {kind}: {error}"), None
         if _reaches(exact, value, claimed):
             return Check("bound", Outcome.CHECKED, f"{said} by certificate: {kind}"), claimed
         detail = f"{said}: certificate {kind} proves no more than {float(value)!r} s"
         return Check("bound", Outcome.FAILED, detail), None
-    for how, value in _from_scratch(exact):
+    for how, value in _from_scratch(exact.without_links):
         if _reaches(exact, value, claimed):
             return Check("bound", Outcome.CHECKED, f"{said} by {how}"), claimed
     below = claimed * (1 - BOUND_TOLERANCE)
-    reached = reaches_below(exact, below)
-    if reached is not None:
+    reached = reaches_below(exact.without_links, below)
+    if reached is not None and not (reached and exact.has_links):  # without links there may be more below it
         if reached:
             return Check("bound", Outcome.FAILED, f"{said}: a placement below it exists (ideals)"), None
         return Check("bound", Outcome.CHECKED, f"{said} by all ideals"), claimed
@@ -312,7 +313,7 @@ def _infeasible(exact: ExactProblem, result: Result, max_steps: int) -> Check:
     if result.certificate is not None:
         kind = result.certificate.kind
         try:
-            if proven(exact, result.certificate) is NOTHING_FEASIBLE:
+            if proven(exact.without_links, result.certificate) is NOTHING_FEASIBLE:
                 return Check("infeasible", Outcome.CHECKED, f"by certificate: {kind}")
         except InvalidCertificateError as error:
             return Check("infeasible", Outcome.FAILED, f"certificate {kind}: {error}")

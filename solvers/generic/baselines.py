@@ -61,6 +61,10 @@ class SingleDevice(Method):
     argument = "device"
     params: SingleParams
 
+    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
+        """Return True: the judge does, and it looks at nothing else."""
+        return True
+
     def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
         """Return True: there is nothing to choose."""
         return True
@@ -82,6 +86,10 @@ class RoundRobin(Method):
     """
 
     name = "round-robin"
+
+    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
+        """Return True: the judge does, and it looks at nothing else."""
+        return True
 
     def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
         """Return True: it looks at no memory at all."""
@@ -138,6 +146,10 @@ class RandomSearch(Method):
     params_type = RandomParams
     argument = "samples"
     params: RandomParams
+
+    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
+        """Return True: the judge does, and it looks at nothing else."""
+        return True
 
     def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
         """Return True: its scores do."""

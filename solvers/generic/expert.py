@@ -67,6 +67,10 @@ class FilePlacement(Method):
                 given |= {"path": split, "workload": workload}
         return cls(read_params(FileParams, cls.name, given))
 
+    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
+        """Return True: the placement is given."""
+        return True
+
     def run(self, run: Run) -> StopReason:
         """Offer the placement.
 

@@ -46,6 +46,10 @@ class LocalSearch(Method):
     argument = "patience"
     params: LocalSearchParams
 
+    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
+        """Return True: its scores do."""
+        return True
+
     def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
         """Return True: its scores do."""
         return True

@@ -10,7 +10,7 @@ does not count.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from placekit.solvers.generic.within import Within
 from placekit.stop import StopReason
 from placekit.verification.certificates import Certificate, CertificateSource
 
-__all__ = ["is_relaxed", "work"]
+__all__ = ["View", "is_relaxed", "left_s", "view_of", "work"]
 
 SHARE = 0.5
 """Of the time left, the part that each but the last of the problems may take."""
@@ -35,15 +35,15 @@ RELAXED = "relaxed memory"
 """Key of the last run on the relaxation among `Run.parts`."""
 
 
-class _View(Run):
-    """A run of a problem without blocks, whose placements go to the run of the problem itself.
+class View(Run):
+    """A run of another problem with the same placements, such as one without blocks, that go to the run of the problem.
 
     Parameters
     ----------
     outer
         The run of the problem itself.
     problem
-        The one without blocks.
+        The other one.
     seconds
         Of this run; infinity for no limit of its own.
     is_bound
@@ -91,15 +91,7 @@ def work(method: Method, run: Run) -> StopReason:
     if not is_relaxed(method, run.problem):
         return method.run(run)
     relaxed = _without_blocks(run.problem)
-    view = _View(run, relaxed, SHARE * _left_s(run), is_bound=True)
-    before = run.parts.get(RELAXED)
-    if before is not None:
-        view.parts, view.done = before.parts, before.done
-        if before.placement is not None:
-            view.offer(before.placement)
-        if before.bound is not None:
-            view.raise_bound(before.bound, before.bound_name or "", before.certificate)
-    run.parts[RELAXED] = view
+    view = view_of(run, RELAXED, lambda: View(run, relaxed, SHARE * left_s(run), is_bound=True))
     reason = method.run(view)
     for smaller in _smaller(run, view):
         if run.should_stop() is not None or run.infeasible_because is not None:
@@ -111,7 +103,21 @@ def work(method: Method, run: Run) -> StopReason:
     return run.should_stop() or reason
 
 
-def _left_s(run: Run) -> float:
+def view_of(run: Run, key: str, make: Callable[[], View]) -> View:
+    """Return the view of `run` that `make` makes, with what the last one under this key found and proved."""
+    view, before = make(), run.parts.get(key)
+    if before is not None:
+        view.parts, view.done = before.parts, before.done
+        if before.placement is not None:
+            view.offer(before.placement)
+        if before.bound is not None:
+            view.raise_bound(before.bound, before.bound_name or "", before.certificate)
+    run.parts[key] = view
+    return view
+
+
+def left_s(run: Run) -> float:
+    """Return the seconds left to `run`; infinity without a limit."""
     return math.inf if run.remaining_s is None else run.remaining_s
 
 
@@ -119,7 +125,7 @@ def _without_blocks(problem: Problem) -> Problem:
     return problem.replace(costs=problem.costs.replace(blocks=None))
 
 
-def _smaller(run: Run, view: _View) -> Iterator[_View]:
+def _smaller(run: Run, view: View) -> Iterator[View]:
     """Yield runs with less memory, as long as the best placement of the one before does not fit."""
     problem, platform = run.problem, run.problem.platform
     missing = np.zeros(len(platform.kinds))
@@ -138,16 +144,16 @@ def _smaller(run: Run, view: _View) -> Iterator[_View]:
             break
         devices = (d.replace(memory_bytes=limit) for d, limit in zip(platform.devices, limits, strict=True))
         relaxed = _without_blocks(problem).replace(platform=platform.replace(devices=tuple(devices)))
-        view = _View(run, relaxed, SHARE * _left_s(run), is_bound=False)
+        view = View(run, relaxed, SHARE * left_s(run), is_bound=False)
         yield view
     if run.placement is None:
         costs = problem.costs
         assert costs.blocks is not None  # else nothing is tight
         first = costs.blocks.ops[costs.blocks.offsets[:-1]]
         everything = costs.op_memory_bytes + sum_by(first, costs.blocks.num_bytes, costs.num_ops)
-        yield _View(
+        yield View(
             run,
             problem.replace(costs=costs.replace(blocks=None, op_memory_bytes=everything)),
-            _left_s(run),
+            left_s(run),
             is_bound=False,
         )

@@ -14,6 +14,7 @@ from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.enumeration.method import Enumerate, num_placements
+from placekit.solvers.generic.relaxed_links import relaxed_run
 from placekit.solvers.makespan.mechanisms import Without
 from placekit.solvers.sequence.quick_bounds import raise_quick_bounds
 from placekit.solvers.sequence.stages import Stage, run_stages
@@ -70,6 +71,10 @@ class Auto(Method):
             return None
         return f"makespan knows no contiguity {str(problem.contiguity)!r}: devices work asynchronously; use 'none'"
 
+    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
+        """Return True: its parts are asked one by one."""
+        return True
+
     def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
         """Return True: its parts are asked one by one."""
         return True
@@ -83,7 +88,7 @@ class Auto(Method):
         with run.limited_to(DEFAULT_TIME_LIMIT_S if run.remaining_s is None else None):
             stages = plan(run.problem)
             if not _is_enumerated_first(run.problem):
-                raise_quick_bounds(run)
+                raise_quick_bounds(relaxed_run(run))
             if self.params.without:
                 stages = tuple(_without(stage, self.params.without) for stage in stages)
             reason = run_stages(run, with_enumeration(run.problem, stages))
@@ -109,9 +114,10 @@ def _is_enumerated_first(problem: Problem) -> bool:
 
 def plan(problem: Problem) -> tuple[Stage, ...]:
     """Return the stages for `problem`; empty if no method of its objective keeps the contiguity."""
-    return _PLANS.get(problem.objective.name, _any_objective)(
+    stages = _PLANS.get(problem.objective.name, _any_objective)(
         problem, problem.num_classes * problem.platform.num_devices
     )
+    return _with_links(stages) if problem.has_direct_links else stages
 
 
 def _any_objective(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: ARG001  # the signature of all plans
@@ -119,6 +125,13 @@ def _any_objective(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: A
         Stage("greedy", "a start in milliseconds"),
         Stage("local-search", "anneal single moves, scored by the objective itself"),
     )
+
+
+def _with_links(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Return stages for direct links: those of the problem without them bound it, and moves of its own improve it."""
+    anneal = Stage("local-search", "anneal single moves, with the direct links as they are", 0.4)
+    bounds = [stage for stage in stages if stage.method not in ("local-search", "lns")]
+    return (Stage("greedy", "a start in milliseconds"), anneal, *bounds, replace(anneal, share=1.0))
 
 
 def _serial(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: ARG001  # the signature of all plans

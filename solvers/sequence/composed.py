@@ -91,6 +91,10 @@ class Composed(Method):
                 return f"{method.name}: {why_not}"
         return None
 
+    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
+        """Return True: its parts are asked one by one."""
+        return True
+
     def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
         """Return True: its parts are asked one by one."""
         return True

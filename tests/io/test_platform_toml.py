@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import NAMES, platforms
+from strategies import NAMES, linked_platforms, platforms
 
 from placekit.cost_models.device_spec import DeviceSpec
 from placekit.errors import InvalidFileError, PlacekitError
@@ -88,7 +88,7 @@ SPECS = st.dictionaries(
 )
 
 
-@given(platform=platforms(), specs=SPECS, data=st.data())
+@given(platform=platforms() | linked_platforms(platforms()), specs=SPECS, data=st.data())
 def test_platform_comes_back_exactly(
     tmp_path_factory: pytest.TempPathFactory,
     platform: Platform,
@@ -116,6 +116,9 @@ DEVICE = '[[device]]\nname = "A"\nkind = "acc"\n'
         ("[[device]\n", "not TOML: "),
         ('[[device]]\nname = "A"\n', r"device\[0\] \(name 'A'\)\.kind is missing"),
         (DEVICE + "colour = 1\n", r"device\[0\] \(name 'A'\)\.colour is an unknown field"),
+        (DEVICE + '[[direct_link]]\nkinds = ["acc"]\n', r"direct_link\[0\].kinds"),
+        (DEVICE + '[[direct_link]]\nkinds = ["acc", "gpu"]\n', "'acc-gpu' of unknown kind 'gpu'; kinds are acc"),
+        (DEVICE + "[[direct_link]]\nnodes = true\n", "nodes is an unknown field"),
         (DEVICE + "[links.acc]\nlatency_s = 1.0\n", "links is an unknown field"),
         (DEVICE + "[link.acc]\nlatency = 1.0\n", r"link\.acc\.latency is an unknown field"),
         (DEVICE + "[link.gpu]\nlatency_s = 1.0\n", "link of unknown kind 'gpu'; kinds are acc"),

@@ -210,19 +210,19 @@ def items_of(problem: Problem, team_of_device: NDArray[np.int64] | None = None) 
         device_of_place,
         np.array([slot for _, slot in places], dtype=np.int64),
         allowed[:, device_of_place],
-        _opened_after(platform.kind_of_device, allowed, members)[device_of_place],
+        _opened_after(platform.group_of_device, allowed, members)[device_of_place],
         {first: each for first, each in members.items() if len(each) > 1},
     )
 
 
 def _opened_after(
-    kind: NDArray[np.int64], allowed: NDArray[np.bool_], members: Mapping[int, tuple[int, ...]]
+    group: NDArray[np.int64], allowed: NDArray[np.bool_], members: Mapping[int, tuple[int, ...]]
 ) -> NDArray[np.int64]:
     """``[D]`` the device before each one in its group of equals, as first members of their teams; -1 for the first."""
-    before = np.full(len(kind), -1)
+    before = np.full(len(group), -1)
     last: dict[tuple[tuple[int, ...], bytes], int] = {}
     for d, each in sorted(members.items()):
-        key = tuple(sorted(kind[list(each)].tolist())), allowed[:, d].tobytes()
+        key = tuple(sorted(group[list(each)].tolist())), allowed[:, d].tobytes()
         before[d] = last.get(key, -1)
         last[key] = d
     return before

@@ -99,6 +99,10 @@ class Enumerate(Method):
             return f"it has {num_placements(problem):.1e} placements; {MAX_PLACEMENTS:.1e} can be enumerated"
         return None
 
+    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
+        """Return True: its scores do."""
+        return True
+
     def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
         """Return True: the judge looks at all that may be better."""
         return True

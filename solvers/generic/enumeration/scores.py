@@ -56,11 +56,37 @@ def _moved(items: Items, device: NDArray[np.int64], ops: NDArray[np.bool_]) -> N
         at = device[:, pins[pins < num_known]]
         if at.shape[1] < 2:
             continue
+        if problem.has_direct_links:
+            _move_over_links(items, device, t, producer, moved)
+            continue
         is_cut = (at != at[:, :1]).any(axis=1)
         for d, time_s in enumerate(problem.costs.transfer_time_s[t, kinds].tolist()):
             if time_s:
                 moved[:, d] += time_s * (is_cut & (at == d).any(axis=1))
     return moved
+
+
+def _move_over_links(
+    items: Items, device: NDArray[np.int64], tensor: int, producer: int, moved: NDArray[np.float64]
+) -> None:
+    """Add what every device pays for a tensor, once its producer has a place: receivers only ever join."""
+    problem, num_known = items.problem, device.shape[1]
+    platform, costs = problem.platform, problem.costs
+    if items.item_of_op[producer] >= num_known:
+        return
+    source, rows = device[:, items.item_of_op[producer]], np.arange(len(device))
+    readers = np.unique(items.item_of_op[problem.graph.consumers_of(tensor)])
+    at = device[:, readers[readers < num_known]]
+    leaves = np.zeros(len(device), dtype=bool)
+    for d, kind in enumerate(platform.kind_of_device.tolist()):
+        link = platform.direct_link(source, d)
+        enters = (at == d).any(axis=1) & (source != d)
+        leaves |= enters & (link < 0)
+        direct_s = np.where(enters & (link >= 0), costs.direct_time_s[tensor, link], 0.0)
+        moved[:, d] += np.where(enters & (link < 0), costs.transfer_time_s[tensor, kind], direct_s)
+        if problem.objective.direct_ends == 2:
+            moved[rows, source] += direct_s
+    moved[rows, source] += np.where(leaves, costs.transfer_time_s[tensor, platform.kind_of_device[source]], 0.0)
 
 
 def _throughput(items: Items, objective: Throughput, beginnings: Beginnings) -> NDArray[np.float64]:
