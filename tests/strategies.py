@@ -150,6 +150,7 @@ def linked_platforms(draw: st.DrawFn, some: st.SearchStrategy[Platform]) -> Plat
             *((None,) if is_between or draw(st.booleans()) else ()),
         )
     ]
+    links = links or [DirectLink(draw(TIMES_S), 1.0)]
     return platform.replace(devices=devices, direct_links=tuple(draw(st.permutations(links))))
 
 

@@ -92,7 +92,7 @@ def read_platform(path: str | Path) -> PlatformFile:
                 DirectLink(
                     link.latency_s,
                     math.inf if link.bandwidth_bytes_per_s is None else link.bandwidth_bytes_per_s,
-                    link.kinds and tuple(link.kinds),
+                    None if link.kinds is None else tuple(link.kinds),
                     link.between_nodes,
                 )
                 for link in model.direct_link

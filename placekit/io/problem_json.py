@@ -186,7 +186,9 @@ def _platform_from_model(model: PlatformModel) -> Platform:
         tuple(Device(**device.model_dump()) for device in model.devices),
         {kind: Link(link.latency_s, _bandwidth(link)) for kind, link in model.links.items()},
         tuple(
-            DirectLink(link.latency_s, _bandwidth(link), link.kinds and tuple(link.kinds), link.between_nodes)
+            DirectLink(
+                link.latency_s, _bandwidth(link), None if link.kinds is None else tuple(link.kinds), link.between_nodes
+            )
             for link in model.direct_links
         ),
     )

@@ -133,7 +133,7 @@ def _passage_s(problem: Problem[Any], placement: Placement, costs: CostTable) ->
     costs = costs.for_kinds(problem.platform.kinds).for_links(problem.platform.direct_link_names)
     if problem.has_direct_links:  # then there are no teams
         step = problem.replace(costs=costs, objective=SerialLatency())
-        return step.objective.score(step, placement.device_of_op).objective_s
+        return float(step.objective.score(step, placement.device_of_op).objective_s)
     tensor, home = moved_tensors(problem, placement.device_of_op)
     total = 0.0
     for members in placement.teams:

@@ -11,7 +11,7 @@ from strategies import examples, linked, placements, problems
 
 import placekit as pk
 from placekit.coarsen import contract
-from placekit.errors import InvalidProblemError
+from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.io.costs_json import read_costs, write_costs
 from placekit.io.problem_json import read_problem, write_problem
 from placekit.problem import Problem
@@ -75,7 +75,7 @@ def test_no_method_promises_what_is_not_there(method: str) -> None:
     def check(problem: Problem) -> None:
         try:
             result = pk.solve(problem, method=method, stop=pk.MaxRuntime(5))
-        except pk.UnsupportedProblemError:
+        except UnsupportedProblemError:
             return
         best = oracle.brute_force(problem)
         if best is None:
