@@ -28,7 +28,15 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     "page",
-    ["index.md", "workloads.md", "pytorch.md", "language_models.md", "contributing/method.md", "concepts/memory.md"],
+    [
+        "index.md",
+        "workloads.md",
+        "pytorch.md",
+        "language_models.md",
+        "contributing/method.md",
+        "concepts/memory.md",
+        "concepts/links.md",
+    ],
 )
 def test_snippets_print_what_stands_below_them(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """JSON blocks are the files that the snippets read; the text block after a snippet is its output."""
