@@ -42,7 +42,7 @@ def test_solve_and_verify(call: Callable[..., Any], layers: Path, tmp_path: Path
     assert result["status"] == "optimal"
     assert result["objective"] == pytest.approx(oracle.brute_force(read_problem(layers)), rel=1e-9)
     assert call("verify", "out.result.json", layers).returncode == 0
-    assert call("explain", layers, "out.json").returncode == 0
+    assert call("explain", "out.result.json", layers).returncode == 0
     shown = call("show", PLATFORM)
     assert shown.returncode == 0
     assert "any between nodes" in " ".join(shown.stdout.split())

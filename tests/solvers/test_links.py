@@ -7,7 +7,7 @@ import oracle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import examples, linked, placements, problems
+from strategies import blocked, examples, linked, placements, problems
 
 import placekit as pk
 from placekit.coarsen import contract
@@ -20,7 +20,7 @@ from placekit.solvers.generic.scoring import Scorer
 from placekit.verification.exact import ExactProblem
 from placekit.verification.judge import objective as second_judge
 
-SOLVED = linked(problems(max_ops=5, max_devices=4))
+SOLVED = linked(problems(max_ops=5, max_devices=4)) | linked(blocked(problems(max_ops=5, max_devices=4)))
 
 
 def near(value: float) -> object:
