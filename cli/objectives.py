@@ -65,14 +65,14 @@ class ObjectiveChoice:
         inherited = default.to_dict() if default is not None and default.name == name else {}
         return get_objective(name, inherited | variant)
 
-    def for_model(self, platform: Platform) -> ObjectiveChoice:
+    def for_model(self, platform: Platform | None = None) -> ObjectiveChoice:
         """Return the choice for a model: its equal devices may be teams in a throughput, unless something else is said.
 
         A copy on each of them is what a runtime makes of equal devices by itself: a plan without it can lose to that.
         Problem and workload files say themselves what they allow; teams know no direct links between devices.
         """
         is_throughput = self.name in (None, "throughput")
-        is_open = is_throughput and self.teams is None and not platform.direct_links
+        is_open = is_throughput and self.teams is None and not (platform and platform.direct_links)
         return replace(self, teams="equal") if is_open else self
 
     def contiguity_or_none(self) -> Contiguity | None:
