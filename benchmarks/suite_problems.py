@@ -241,9 +241,11 @@ class _Sources:
             values = {**entry_of(entry.zoo).settle(entry.params)}
             for seed in entry.seeds:
                 declared = {"zoo": entry.zoo, "params": values, "seed": seed}
+                if entry.format != "xml":
+                    declared["format"] = entry.format
                 name = entry.name or entry.zoo
                 name = f"{name}-{seed}" if len(entry.seeds) > 1 else name
-                yield self._results / "models" / f"{entry.zoo}-{address_of(declared)}.xml", name, declared
+                yield self._results / "models" / f"{entry.zoo}-{address_of(declared)}.{entry.format}", name, declared
             return
         assert entry.file is not None
         folder = self._suite.folder

@@ -53,6 +53,8 @@ class ModelEntry(_Strict):
         A `file` that may be absent: its cases are left out then.
     zoo, family
         A model of the zoo, or a family of generated problems; each with `params`, once per seed of `seeds`.
+    format
+        Of a `zoo` model: ``"xml"`` for OpenVINO IR, ``"pt2"`` for a program of torch.export.
     machines
         Of a training problem (a file, or a family whose name begins with ``training-``): number of devices and GiB of
         each, one problem each.
@@ -66,6 +68,7 @@ class ModelEntry(_Strict):
     file: Name | None = None
     optional: bool = False
     zoo: Name | None = None
+    format: Literal["xml", "pt2"] = "xml"
     family: Name | None = None
     params: FreeForm = {}
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)] = (0,)
@@ -80,6 +83,8 @@ class ModelEntry(_Strict):
             raise ValueError(f"a model has exactly one of file, zoo and family; this one has {given or 'none'}")
         if self.file is not None and (self.params or self.seeds != (0,)):
             raise ValueError(f"model {self.file!r}: params and seeds go with zoo and family, not with a file")
+        if self.zoo is None and self.format != "xml":
+            raise ValueError(f"model {given[0]} {getattr(self, given[0])!r}: format goes with zoo")
         if (self.family is not None and self.family.startswith("training-")) > bool(self.machines):
             raise ValueError(f"model of family {self.family!r} needs machines: [[devices, memory in GiB], ...]")
         return self

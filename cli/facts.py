@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from placekit.cli.units import format_bytes, format_count, format_share, format_time
+from placekit.op_patterns import overridden
 
 if TYPE_CHECKING:
     from placekit.costs import CostTable
@@ -22,12 +23,14 @@ def model_facts(source: ModelSource) -> dict[str, str]:
     from placekit.io.model import format_shape
 
     graph = source.graph
+    per = " where every ? is 1 (sizes: solve --shape)" if source.dynamic_inputs else ""
     inputs = ", ".join(f"{each.name}{format_shape(each.shape)} {each.dtype}" for each in source.inputs)
     return {
         "model": f"{source.name}: {format_count(graph.num_ops, 'op')}, {format_count(graph.num_edges, 'edge')} "
         f"({source.num_nodes} nodes and {source.num_edges} edges with constants)",
         "inputs": inputs or "none",
-        "work": f"{float(graph.op_flops.sum()) / 1e9:.4g} GFLOP, weights {format_bytes(graph.op_weight_bytes.sum())}",
+        "work": f"{float(graph.op_flops.sum()) / 1e9:.4g} GFLOP{per}, "
+        f"weights {format_bytes(graph.op_weight_bytes.sum())}",
     }
 
 
@@ -44,8 +47,8 @@ def describe_platform(platform: Platform) -> str:
     return "; ".join(parts)
 
 
-def problem_facts(problem: Problem) -> dict[str, str]:
-    """Return what is solved: size, devices, objective, constraints."""
+def problem_facts(problem: Problem, pins: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return what is solved: size, devices, objective, constraints; of `pins` which were overridden by later ones."""
     graph = problem.graph
     plain = type(problem.objective)().to_dict()
     told = {name: value for name, value in problem.objective.to_dict().items() if value != plain[name]}
@@ -57,9 +60,17 @@ def problem_facts(problem: Problem) -> dict[str, str]:
         "platform": describe_platform(problem.platform),
         "goal": f"{problem.objective.name}{f' ({variant})' if variant else ''}, contiguity {problem.contiguity}",
     }
+    pins = pins or {}
     num_pinned = int((problem.pinned >= 0).sum())
     if num_pinned:
-        facts["pinned"] = format_count(num_pinned, "op")
+        with_teams = problem.objective.team_rule != "off"
+        told = [format_count(num_pinned, "op") + (", to a team that has the device" if with_teams else "")]
+        for earlier, later, ops in overridden(problem.graph, pins):
+            told.append(
+                f"'{later}={pins[later]}' overrides '{earlier}={pins[earlier]}' for {format_count(len(ops), 'op')} "
+                f"({problem.graph.op_names[ops[0]]}{', ...' if len(ops) > 1 else ''})"
+            )
+        facts["pinned"] = "; ".join(told)
     return facts
 
 

@@ -14,12 +14,15 @@ from placekit.cli.options import (
     MemoryLimitOption,
     MemoryOption,
     ParamOption,
+    PinOption,
     SeedOption,
     output_option,
+    parse_pairs,
     parse_params,
 )
 from placekit.cli.platforms import limit_memory
 from placekit.cli.solve import exit_code, stop_of
+from placekit.cli.task import PIN_FORM
 from placekit.errors import InvalidProblemError
 from placekit.language.decoder import BITS, DECODERS
 
@@ -81,6 +84,7 @@ def llm(
     objective: Annotated[
         str | None, typer.Option(metavar="NAME", help="throughput (default), serial-latency or makespan.")
     ] = None,
+    contiguity: Annotated[str | None, typer.Option(metavar="RULE", help="As of solve.")] = None,
     teams: Annotated[
         str | None,
         typer.Option(
@@ -91,6 +95,7 @@ def llm(
         bool | None, typer.Option("--overlap/--no-overlap", help="Devices compute and transfer at the same time.")
     ] = None,
     memory: MemoryOption = None,
+    pin: PinOption = None,
     method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="As of solve.")] = "auto",
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop after this time.")] = 60.0,
     gap: Annotated[float | None, typer.Option(metavar="RATIO", help="Stop at this proven gap.")] = None,
@@ -132,12 +137,15 @@ def llm(
     file = read_platform(platform)
     file = replace(file, platform=limit_memory(_with_sheet_memory(file), memory))
     model = Analytic.from_platform_file(file)
-    chosen = ObjectiveChoice(objective, overlap=overlap, teams=teams).objective()
+    choice = ObjectiveChoice(objective, contiguity=contiguity, overlap=overlap, teams=teams)
+    chosen = {"objective": choice.objective(), "contiguity": choice.contiguity_or_none()}
     task, model_told = _task(
         name, given, serving, file.platform, lambda graph: model.cost_table(graph, file.platform), precision,
         cache_precision=cache_precision, granularity=granularity,
-        **({"objective": chosen} if chosen is not None else {}),
+        **{field: value for field, value in chosen.items() if value is not None},
     )  # fmt: skip
+    pins = parse_pairs("--pin", pin, PIN_FORM)
+    task = replace(task, problem=task.problem.pin(pins))
     files = OutputFiles.of(Path(f"{name or 'llm'}.llm" if _is_decoder(name) else str(name)), output)
     if problem is not None:
         check_writable(problem)
@@ -155,7 +163,7 @@ def llm(
         served = None if report is None else report.to_dict()
         print_json(result.to_dict() | {"model": model_told, "serving": served, "files": written})
     else:
-        show_parts(_parts(task, result, report, model_told, written))
+        show_parts(_parts(task, pins, result, report, model_told, written))
     raise typer.Exit(exit_code(result))
 
 
@@ -217,6 +225,7 @@ def _with_sheet_memory(file: PlatformFile) -> Platform:
 
 def _parts(
     task: LanguageTask,
+    pins: Mapping[str, str],
     result: Result,
     report: ServingReport | None,
     model_told: str,
@@ -225,9 +234,10 @@ def _parts(
     from placekit.cli.facts import problem_facts
     from placekit.cli.render import fact_lines, result_lines
 
-    yield fact_lines({"model": model_told, **_asked(task), **problem_facts(task.problem)})
+    shown = task.problem.replace(platform=task.platform)
+    yield fact_lines({"model": model_told, **_asked(task), **problem_facts(shown, pins)})
     yield ""
-    yield from result_lines(result)
+    yield from result_lines(result, with_memory=report is None)
     if report is not None:
         yield ""
         yield from serving_lines(task, report)
@@ -251,7 +261,7 @@ def _asked(task: LanguageTask) -> dict[str, str]:
 def serving_lines(task: LanguageTask, report: ServingReport) -> Iterator[RenderableType]:
     """Return what a placement delivers: memory by device, latency, rate, and what one more sequence breaks."""
     from placekit.cli.render import fact_lines, plain_table
-    from placekit.cli.units import format_bytes, format_time
+    from placekit.cli.units import format_bytes, format_count, format_time
 
     table = plain_table("device", "weights", "cache", "activations", "limit", "sequences")
     for each in report.memory:
@@ -277,6 +287,7 @@ def serving_lines(task: LanguageTask, report: ServingReport) -> Iterator[Rendera
     facts["room"] = (
         "no limit on sequences"
         if report.most_sequences is None
-        else f"{report.most_sequences} sequences in flight fit; one more breaks the limit of {report.next_breaks}"
+        else f"{format_count(report.most_sequences, 'sequence')} in flight at most; one more breaks the limit of "
+        f"{report.next_breaks}"
     )
     yield fact_lines(facts)

@@ -31,6 +31,7 @@ __all__ = [
 BAR_WIDTH = 10
 _LEFT_OUT = ("", "limit", "queues", "activations", "weights")
 """Columns of loads in the order in which a narrow console goes without them; bars have no name."""
+_OF_MEMORY = ("weights", "activations", "queues", "memory", "limit")
 _NAME_WIDTH = 16
 """Names of devices fold beyond this before a column is left out."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -71,12 +72,13 @@ def load_bar(share: float, width: int = BAR_WIDTH) -> Text:
     return Text("█" * full + (_EIGHTHS[rest] if rest else ""), style="cyan")
 
 
-def load_table(loads: Sequence[DeviceLoad]) -> RenderableType:
+def load_table(loads: Sequence[DeviceLoad], *, with_memory: bool = True) -> RenderableType:
     """Return the load of every device; bars are relative to the largest load. Members of a team stand together.
 
     A narrow console leaves out bars, then limits, then what memory is made of.
     """
-    tables = (_load_table(loads, frozenset(_LEFT_OUT[:count])) for count in range(len(_LEFT_OUT) + 1))
+    without = () if with_memory else _OF_MEMORY
+    tables = (_load_table(loads, frozenset((*without, *_LEFT_OUT[:count]))) for count in range(len(_LEFT_OUT) + 1))
     folded = max((len(load.device) for load in loads), default=0) - _NAME_WIDTH
     return _WidestThatFits(tuple(tables), max(folded, 0))
 
@@ -171,10 +173,10 @@ def stage_table(stages: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def result_lines(result: Result) -> Iterable[RenderableType]:
+def result_lines(result: Result, *, with_memory: bool = True) -> Iterable[RenderableType]:
     """Return what a result says: loads, objective, bound, gap, status; or why there is no answer."""
     if result.placement is not None:
-        yield load_table(result.device_loads)
+        yield load_table(result.device_loads, with_memory=with_memory)
         yield Text("")
     objective = format_time(result.objective)
     if result.objective and result.objective_name == "throughput":

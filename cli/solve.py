@@ -245,4 +245,4 @@ def report(task: Task, result: Result, written: Mapping[str, str]) -> Iterator[R
         yield ""
         yield single_device_table(task.problem, result)
     yield ""
-    yield fact_lines({f"wrote {kind}": name for kind, name in written.items()})
+    yield fact_lines({f"wrote {kind}": "standard output" if name == "-" else name for kind, name in written.items()})

@@ -128,7 +128,8 @@ def read_task(path: Path, options: TaskOptions) -> Task:
         problem = problem.pin(parse_pairs("--pin", options.pins, PIN_FORM))
     else:
         raise InvalidFileError(f"{path}: a {kind} file cannot be solved; give a model, a problem or a workload")
-    return Task(problem, facts | problem_facts(problem) | cost_facts(problem.costs))
+    pins = parse_pairs("--pin", options.pins, PIN_FORM)
+    return Task(problem, facts | problem_facts(problem, pins) | cost_facts(problem.costs))
 
 
 def read_tasks(path: Path, options: TaskOptions) -> dict[str, Task]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from placekit.cli.options import JsonOption, ParamOption, SeedOption, parse_params
+from placekit.cli.options import JsonOption, SeedOption, parse_params
 
 __all__ = ["zoo"]
 
@@ -24,7 +24,10 @@ def zoo(
     dynamic: Annotated[
         bool, typer.Option("--dynamic", help="Leave the number of samples, and of tokens, open.")
     ] = False,
-    param: ParamOption = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", metavar="NAME=VALUE", help="Set a parameter of the model; `placekit zoo` lists them."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the models of the zoo, or build one as OpenVINO IR or as a program of torch.export (needs the zoo extra)."""

@@ -260,8 +260,9 @@ def _placement_of(problem: Problem, answer: Placement | Result) -> tuple[Placeme
     if isinstance(answer, Placement):
         return answer, None
     if answer.placement is None:
+        why = f": {answer.violations[0].message}" if answer.violations else ""
         raise InvalidProblemError(
-            f"{problem.name!r}: the result has status {answer.status} and no placement to explain"
+            f"{problem.name!r}: the result has status {answer.status} and no placement to explain{why}"
         )
     found = answer.placement
     return Placement.from_mapping(problem, found.as_dict(), steps=found.steps_as_dict()), answer.lower_bound

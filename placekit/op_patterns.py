@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from placekit.errors import InvalidProblemError, did_you_mean
 from placekit.graph import OpGraph
 
-__all__ = ["matching_ops"]
+__all__ = ["matching_ops", "overridden"]
 
 _WILDCARDS = frozenset("*?[")
 
@@ -53,3 +54,30 @@ def matching_ops(graph: OpGraph, pattern: str) -> list[int]:
         hint = "" if _WILDCARDS & set(pattern) else did_you_mean(pattern, graph.op_names)
         raise InvalidProblemError(f"problem {graph.name!r} has no op {pattern!r}{hint}")
     return found
+
+
+def overridden(graph: OpGraph, devices: Mapping[str, str]) -> Iterator[tuple[str, str, list[int]]]:
+    """Yield which pattern was overridden by which later one, and for what ops; the last one that matches an op counts.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    devices
+        Device by pattern. Patterns that agree on the device of an op do not override each other.
+
+    Examples
+    --------
+    >>> graph = OpGraph.from_edges(["layers.0.mlp", "layers.1.mlp"], [("layers.0.mlp", "layers.1.mlp")])
+    >>> list(overridden(graph, {"layers.*": "GPU", "type:Op": "GPU", "layers.1.mlp": "CPU"}))
+    [('type:Op', 'layers.1.mlp', [1])]
+    """
+    last: dict[int, str] = {}
+    lost: dict[tuple[str, str], list[int]] = {}
+    for pattern in devices:
+        for op in matching_ops(graph, pattern):
+            if op in last and devices[last[op]] != devices[pattern]:
+                lost.setdefault((last[op], pattern), []).append(op)
+            last[op] = pattern
+    for (earlier, later), ops in lost.items():
+        yield earlier, later, ops

@@ -17,6 +17,7 @@ from placekit.errors import InvalidProblemError, KernelsPendingError, ProgramToo
 from placekit.evaluate import DeviceLoad, evaluate
 from placekit.method import BaseRun, Method, Run
 from placekit.patience import waiting_while
+from placekit.pins import pins_against_class, pins_against_order
 from placekit.placement import Placement, Violation
 from placekit.problem import Problem
 from placekit.result import Incumbent, Result, Status
@@ -174,7 +175,8 @@ def _find_infeasibility(run: Run) -> StopReason | None:
         others = "the op that shares" if size == 2 else f"the {size - 1} ops that share"
         with_others, them = (f" and {others} its device", "them all") if size > 1 else ("", "it")
         if not can_run[c].any():
-            message = f"op {names[leader]!r}{with_others}: no device supports {them} and respects the pins"
+            told = pins_against_class(problem, np.flatnonzero(problem.op_class == c))
+            message = told or f"op {names[leader]!r}{with_others}: no device supports {them} and respects the pins"
             return run.prove_infeasible(Violation("support", message, names[leader]), certificate=NoDevice(leader))
         most = float(limits[can_run[c]].max())
         if class_bytes[c] > most * (1 + 1e-12):
@@ -186,6 +188,9 @@ def _find_infeasibility(run: Run) -> StopReason | None:
             over = float(class_bytes[c] - most)
             violation = Violation("memory", message, names[leader], None, over, "bytes")
             return run.prove_infeasible(violation, certificate=NoDevice(leader))
+    against_order = pins_against_order(problem)
+    if against_order is not None:
+        return run.prove_infeasible(against_order)
     over = float(own_bytes.sum() - limits.sum())
     if over > 1e-12 * float(own_bytes.sum()):
         message = (

@@ -111,6 +111,18 @@ def test_ci_runs_make_test() -> None:
     assert "make test" in text
 
 
+def test_classifiers_are_the_versions_that_ci_tests(project: dict[str, Any]) -> None:
+    """No version is promised that the matrix does not have, and the oldest is the one that is required."""
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    found = re.search(r"python-version: \[(.+)\]", workflow)
+    assert found is not None
+    tested = re.findall(r"3\.\d+", found[1])
+    prefix = "Programming Language :: Python :: "
+    told = [each.removeprefix(prefix) for each in project["project"]["classifiers"] if each.startswith(prefix)]
+    assert told == tested
+    assert project["project"]["requires-python"] == f">={tested[0]}"
+
+
 def test_hooks_see_the_whole_tree() -> None:
     """Mypy must not get single files: the top-level folders are subpackages."""
     text = (ROOT / ".pre-commit-config.yaml").read_text()

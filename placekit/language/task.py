@@ -65,6 +65,11 @@ class LanguageTask:
     cache_bytes: NDArray[np.float64]
     activation_bytes: float
 
+    @property
+    def platform(self) -> Platform:
+        """The devices with all of their memory, that of activations too."""
+        return _less_memory(self.problem.platform, -self.activation_bytes)
+
 
 def layer_labels(op_names: tuple[str, ...]) -> NDArray[np.int64]:
     """``[num_ops]`` label of the block of every op: the beginning of its path up to the first number; else itself.

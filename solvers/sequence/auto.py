@@ -92,10 +92,8 @@ class Auto(Method):
             if self.params.without:
                 stages = tuple(_without(stage, self.params.without) for stage in stages)
             reason = run_stages(run, with_enumeration(run.problem, stages))
-        if (
-            run.placement is None and run.infeasible_because is None
-        ):  # too short a limit for any stage: better than nothing
-            offer_single_devices(run)
+        if run.infeasible_because is None and reason is not StopReason.PROVED:
+            offer_single_devices(run)  # too short a limit for the stages: never worse than what needs no search
         return reason
 
 

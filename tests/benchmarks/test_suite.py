@@ -288,6 +288,24 @@ def test_published_costs_are_those_of_the_two_kinds(tmp_path: Path) -> None:
         plan_of(other, tmp_path)
 
 
+@pytest.mark.zoo
+def test_zoo_models_are_programs_too(tmp_path: Path) -> None:
+    """``format = "pt2"`` builds the PyTorch program, whose ops have module paths; other models have no format."""
+    text = (
+        'name = "p"\n[[model]]\nzoo = "gpt2"\nformat = "pt2"\n'
+        "params = { layers = 1, width = 32, heads = 2, vocabulary = 50 }\n"
+        '[[platform]]\nname = "two"\nfile = "two.toml"\ncosts = "analytic"\n[[method]]\nname = "greedy"\n'
+    )
+    (tmp_path / "two.toml").write_text('[[device]]\nname = "GPU"\nkind = "t4"\ncount = 2\n')
+    (job,) = plan_of(text, tmp_path).jobs
+    assert isinstance(job.problem, Problem)
+    assert any(".0." in name for name in job.problem.graph.op_names)
+    (file,) = tmp_path.rglob("*.pt2")
+    assert file.stem.startswith("gpt2-")
+    with pytest.raises(InvalidFileError, match="format goes with zoo"):
+        plan_of('name = "p"\n[[model]]\nfile = "a.xml"\nformat = "pt2"\n[[method]]\nname = "greedy"\n', tmp_path)
+
+
 @pytest.mark.parametrize("name", shipped_suites())
 def test_shipped_suites_are_valid(name: str) -> None:
     """Every shipped suite reads, says what it is, and names methods of the registry."""

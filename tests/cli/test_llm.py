@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,16 @@ name = "small"
 kind = "t4"
 count = 2
 memory = "2 GiB"
+"""
+PC = """
+[[device]]
+name = "CPU"
+kind = "cpu-8core-bf16"
+host = true
+
+[[device]]
+name = "GPU"
+kind = "rtx4090"
 """
 NUMBERS = ("--layers", "8", "--hidden", "2048", "--kv-heads", "4", "--ffn", "4096", "--vocab", "32000")
 
@@ -42,7 +54,7 @@ def test_numbers_to_placement(call: Callable[..., Any], cluster: Path, tmp_path:
         "--problem", "llm.problem.json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    for told in ("optimal", "first token", "per token", "tokens/s", "sequences in flight fit", "not filled"):
+    for told in ("optimal", "first token", "per token", "tokens/s", "sequences in flight at most", "not filled"):
         assert told in done.stdout
     problem = read_problem(tmp_path / "llm.problem.json")
     result = read_result(tmp_path / "llm.result.json")
@@ -58,6 +70,32 @@ def test_json(call: Callable[..., Any], cluster: Path) -> None:
     served = json.loads(done.stdout)["serving"]
     assert served["tokens_per_s"] == pytest.approx(128 * served["requests_per_s"])
     assert {each["device"] for each in served["memory"]} <= {"big", "small.0", "small.1"}
+
+
+def test_one_limit_is_told_everywhere(call: Callable[..., Any], cluster: Path) -> None:
+    """The limit of a device is that of the machine, in the platform and in the only table that has one."""
+    done = call("llm", *NUMBERS, "--platform", cluster, "--memory", "small=3GiB")
+    assert done.returncode == 0, done.stderr
+    assert "3 GiB each" in done.stdout
+    assert len([line for line in done.stdout.splitlines() if " limit " in f"{line} " and "device" in line]) == 1
+    assert not re.search(r"\b2\.\d+ GiB each", done.stdout)
+
+
+def test_experts_are_pinned_to_the_host(call: Callable[..., Any], tmp_path: Path) -> None:
+    """What people type for llama.cpp by hand: attention on the card, experts on the CPU, as rules by tensor name."""
+    (tmp_path / "pc.toml").write_text(PC)
+    numbers = ("--layers", "4", "--hidden", "512", "--ffn", "1024", "--vocab", "1000", "--experts", "4")
+    pins = ("--pin", "*=GPU", "--pin", "*exps=CPU")
+    done = call("llm", *numbers, "--platform", "pc.toml", "--granularity", "op", "--contiguity", "none", *pins,
+                "--problem", "moe.problem.json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "'*exps=CPU' overrides '*=GPU' for 8 ops" in " ".join(done.stdout.split())
+    done = call("export", "moe.problem.json", "llm.placement.json", "--to", "llama.cpp")
+    assert done.returncode == 0, done.stderr
+    written = json.loads(Path("llm.llama.cpp.json").read_text())
+    rules = [value for name, value in pairwise(written["arguments"]) if name == "--override-tensor"]
+    assert all(rule.endswith("=CPU") for rule in rules if "exps" in rule)
+    assert {block for block in range(4) if any(f"blk\\.{block}\\." in rule for rule in rules)} == {0, 1, 2, 3}
 
 
 def test_what_does_not_fit_is_proven(call: Callable[..., Any], cluster: Path) -> None:

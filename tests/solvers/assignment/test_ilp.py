@@ -100,9 +100,13 @@ def test_infeasible_problem_names_the_reason(diamond: pk.Problem) -> None:
     assert "the ops need 4 bytes, 1 bytes more than all devices have together" in str(result.violations[0])
     pinned = diamond.pin({"a": "cpu.0", "b": "acc.0"}).colocate(["a", "b"])
     result = pk.solve(pinned, method="ilp")
-    assert "op 'a' and the op that shares its device: no device supports them all" in str(result.violations[0])
+    assert "op 'b' is pinned to 'acc.0' and op 'a' to 'cpu.0', but they must share" in str(result.violations[0])
     clash = diamond.pin({"a": "acc.0", "d": "acc.0", "b": "acc.1"})
     result = pk.solve(clash, method="ilp")
+    assert (result.status, result.stop_reason) == (pk.Status.INFEASIBLE, pk.StopReason.PROVED)
+    assert "'a' on 'acc.0' comes before 'b' on 'acc.1', which comes before 'd'" in str(result.violations[0])
+    no_room = diamond.replace(platform=pk.Platform.of(cpu=1, acc=2, host="cpu", memory_bytes={"cpu": 2.0, "acc": 2.0}))
+    result = pk.solve(no_room.pin({"a": "acc.0", "d": "acc.0"}), method="ilp")
     assert (result.status, result.stop_reason) == (pk.Status.INFEASIBLE, pk.StopReason.PROVED)
     assert result.violations[0].constraint == "infeasible"
 

@@ -15,6 +15,7 @@ from placekit.errors import SolverUnavailableError
 from placekit.method import Run
 from placekit.objectives import OBJECTIVES
 from placekit.solvers.registry import METHODS, get_method
+from placekit.solvers.sequence import auto as auto_module
 from placekit.solvers.sequence import stages as stages_module
 from placekit.solvers.sequence.auto import plan
 from placekit.solvers.sequence.stages import Stage, run_stages
@@ -46,6 +47,24 @@ def test_every_planned_method_exists_and_works_on_its_stage(diamond: pk.Problem)
                 assert stage.why
                 at = problem.replace(contiguity=stage.contiguity or contiguity)
                 assert get_method(stage.method, stage.params).supports(at) is None, (name, stage)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_auto_is_never_worse_than_a_single_device(
+    objective: str, diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the time ends after a poor start, the best single device is the answer."""
+    monkeypatch.setattr(auto_module, "plan", lambda _: (Stage("round-robin", "a poor start"),))
+    monkeypatch.setattr(auto_module, "with_enumeration", lambda _, stages: stages)
+    costs = diamond.costs.replace(transfer_time_s=diamond.costs.transfer_time_s * 100)
+    problem = diamond.replace(objective=OBJECTIVES[objective](), contiguity="none", costs=costs)
+    single = pk.solve(problem, "single").objective
+    poor, found = pk.solve(problem, "round-robin").objective, pk.solve(problem, "auto").objective
+    assert single is not None
+    assert poor is not None
+    assert found is not None
+    assert single < poor
+    assert found == single
 
 
 def test_the_program_of_all_orders_is_left_out_where_little_is_open() -> None:
