@@ -46,6 +46,7 @@ def test_unknown_dimensions_are_refused_with_the_option_to_give(call: Call, tmp_
     platform = tmp_path / "one.toml"
     platform.write_text('[[device]]\nname = "GPU"\nkind = "gpu"\nspec = "gpu-discrete"\n')
     how = ("--costs", "analytic", "--platform", platform)
+    assert "where every ? is 1 (sizes: solve --shape)" in " ".join(call("show", "dynamic.xml").stdout.split())
     done = call("solve", "dynamic.xml", *how)
     assert done.returncode == 2
     assert "--shape image[1,8]" in done.stderr

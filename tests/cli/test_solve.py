@@ -258,3 +258,16 @@ def test_time_limit_returns_the_best_so_far(call: Call, tmp_path: Path) -> None:
     assert printed["stop_reason"] == "time"
     assert printed["gap"] > 0
     assert printed["runtime_s"] < 30
+
+
+def test_pins_that_override_each_other_are_told(call: Call, diamond_file: Path) -> None:
+    """Which of two patterns counts, for which ops; and that a team which has the device will do."""
+    done = call("solve", diamond_file, "--pin", "*=GPU.0", "--pin", "conv=CPU", "--contiguity", "none")
+    assert done.returncode == 0, done.stderr
+    told = " ".join(done.stdout.split())
+    assert "'conv=CPU' overrides '*=GPU.0' for 1 op (conv)" in told
+    assert "to a team" not in told
+    done = call("solve", diamond_file, "--pin", "conv=GPU.1", "--teams", "equal")
+    assert "1 op, to a team that has the device" in " ".join(done.stdout.split())
+    done = call("solve", diamond_file, "--pin", "conv=CPU", "-o", "-")
+    assert "standard output" in done.stderr
