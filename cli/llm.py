@@ -11,6 +11,7 @@ import typer
 from placekit.cli.objectives import ObjectiveChoice
 from placekit.cli.options import (
     JsonOption,
+    MemoryHeadroomOption,
     MemoryLimitOption,
     MemoryOption,
     ParamOption,
@@ -20,7 +21,7 @@ from placekit.cli.options import (
     parse_pairs,
     parse_params,
 )
-from placekit.cli.platforms import limit_memory
+from placekit.cli.platforms import leave_free, limit_memory
 from placekit.cli.solve import exit_code, stop_of
 from placekit.cli.task import PIN_FORM
 from placekit.errors import InvalidProblemError
@@ -95,6 +96,7 @@ def llm(
         bool | None, typer.Option("--overlap/--no-overlap", help="Devices compute and transfer at the same time.")
     ] = None,
     memory: MemoryOption = None,
+    memory_headroom: MemoryHeadroomOption = None,
     pin: PinOption = None,
     method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="As of solve.")] = "auto",
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop after this time.")] = 60.0,
@@ -135,7 +137,7 @@ def llm(
     tokens = parse_phases(phase or [])
     serving = Serving(context=context, sequences=sequences, batch=batch, **tokens)  # type: ignore[arg-type]  # None: P + G
     file = read_platform(platform)
-    file = replace(file, platform=limit_memory(_with_sheet_memory(file), memory))
+    file = replace(file, platform=leave_free(limit_memory(_with_sheet_memory(file), memory), memory_headroom))
     model = Analytic.from_platform_file(file)
     choice = ObjectiveChoice(objective, contiguity=contiguity, overlap=overlap, teams=teams)
     chosen = {"objective": choice.objective(), "contiguity": choice.contiguity_or_none()}

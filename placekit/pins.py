@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,19 +11,14 @@ from numpy.typing import NDArray
 from placekit.contiguity import Contiguity
 from placekit.graph import topological_order
 from placekit.placement import Violation
+from placekit.teams import may_be_team
 
 if TYPE_CHECKING:
     from placekit.problem import Problem
 
-__all__ = ["may_be_team", "pins_against_class", "pins_against_order"]
+__all__ = ["pins_against_class", "pins_against_order"]
 
 Edges = tuple[NDArray[np.int64], NDArray[np.int64]]
-
-
-def may_be_team(problem: Problem, devices: Iterable[int]) -> bool:
-    """Return whether the objective lets the devices be, or be in, one team."""
-    rule, kinds = problem.objective.team_rule, problem.platform.kind_of_device
-    return rule == "any" or (rule == "equal" and len({int(kinds[d]) for d in devices}) == 1)
 
 
 def pins_against_class(problem: Problem, ops: NDArray[np.int64]) -> str | None:

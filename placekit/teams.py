@@ -25,6 +25,7 @@ __all__ = [
     "checked_teams",
     "forbidden_teams",
     "homes_of_pins",
+    "may_be_team",
     "members_of",
     "no_teams",
     "pins_of_classes",
@@ -171,15 +172,19 @@ def homes_of_pins(problem: Problem, can_run: NDArray[np.bool_]) -> NDArray[np.bo
     can_run
         ``[num_classes, num_devices]`` what devices support.
     """
-    platform, rule = problem.platform, problem.objective.team_rule
     pins = pins_of_classes(problem.op_class, problem.pinned, *can_run.shape)
     open_to = pins | ~pins.any(axis=1, keepdims=True)
     for c in np.flatnonzero(pins.sum(axis=1) > 1).tolist():
         members = np.flatnonzero(pins[c])
-        is_team = rule == "any" or (rule == "equal" and len(set(platform.kind_of_device[members].tolist())) == 1)
-        if not is_team or not can_run[c, members].all():
+        if not may_be_team(problem, members.tolist()) or not can_run[c, members].all():
             open_to[c] = False
     return open_to
+
+
+def may_be_team(problem: Problem, devices: Iterable[int]) -> bool:
+    """Return whether the objective lets the devices be in one team."""
+    rule, kinds = problem.objective.team_rule, problem.platform.kind_of_device
+    return rule == "any" or (rule == "equal" and len({int(kinds[d]) for d in devices}) == 1)
 
 
 def pins_of_classes(

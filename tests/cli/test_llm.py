@@ -79,6 +79,8 @@ def test_one_limit_is_told_everywhere(call: Callable[..., Any], cluster: Path) -
     assert "3 GiB each" in done.stdout
     assert len([line for line in done.stdout.splitlines() if " limit " in f"{line} " and "device" in line]) == 1
     assert not re.search(r"\b2\.\d+ GiB each", done.stdout)
+    done = call("llm", *NUMBERS, "--platform", cluster, "--memory", "small=3GiB", "--memory-headroom", "50%")
+    assert "1.5 GiB each" in done.stdout
 
 
 def test_experts_are_pinned_to_the_host(call: Callable[..., Any], tmp_path: Path) -> None:
