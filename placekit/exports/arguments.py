@@ -48,6 +48,9 @@ GGUF_TENSORS: Mapping[str, tuple[str, ...]] = {
 """Tensors of a GGUF file by path inside a block."""
 
 
+_PIN_ATTENTION = " (a block is where its attention is: --pin it in runs; experts may be elsewhere)"
+
+
 @dataclass(frozen=True)
 class RuntimeArguments:
     """What to start a runtime with.
@@ -167,12 +170,19 @@ def _llama_cpp(graph: OpGraph, platform: Platform, placement: Placement) -> Runt
     if any(on_host[first:]):
         raise UnsupportedProblemError(
             f"llama.cpp keeps the first blocks on the CPU; block {first + on_host[first:].index(True)} is there behind "
-            "blocks on accelerators"
+            f"blocks on accelerators{_PIN_ATTENTION}"
         )
     chain = list(dict.fromkeys(homes[first:]))
     counts = [homes.count(home) for home in chain]
     if [home for home, count in zip(chain, counts, strict=True) for _ in range(count)] != homes[first:]:
-        raise UnsupportedProblemError("llama.cpp takes a run of blocks per device; one here has several runs")
+        back = next(
+            at for at in range(first + 1, len(homes)) if homes[at] != homes[at - 1] and homes[at] in homes[first:at]
+        )
+        name, between = placement.device_names[homes[back]], placement.device_names[homes[back - 1]]
+        raise UnsupportedProblemError(
+            f"llama.cpp takes a run of blocks per device; {name!r} has block {back} and blocks before those of "
+            f"{between!r}{_PIN_ATTENTION}"
+        )
     arguments: list[str] = []
     if chain:
         counts[-1] += 1  # the output follows the last block

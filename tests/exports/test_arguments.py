@@ -164,6 +164,8 @@ def test_placements_that_cannot_be_told_are_refused() -> None:
         runtime_arguments("megatron", GRAPH, PLATFORM, placement_of((3, 6, 10), (1, 2, 1)))
     with pytest.raises(UnsupportedProblemError, match="keeps the first blocks on the CPU; block 5 is there behind"):
         runtime_arguments("llama.cpp", GRAPH, PLATFORM, placement_of((5, 10), (1, 0)))
+    with pytest.raises(UnsupportedProblemError, match=r"'gpu.0' has block 6 and blocks before those of 'gpu.1'"):
+        runtime_arguments("llama.cpp", GRAPH, PLATFORM, placement_of((3, 6, 10), (1, 2, 1)))
     flat = OpGraph.from_edges(["a", "b"], [("a", "b")])
     with pytest.raises(UnsupportedProblemError, match="no blocks"):
         runtime_arguments("vllm", flat, PLATFORM, pk.Placement(("a", "b"), PLATFORM.device_names, np.array([0, 1])))
