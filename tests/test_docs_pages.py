@@ -77,7 +77,9 @@ def test_commands_on_the_page_about_language_models_run(
 ) -> None:
     """Every command ends well with the platform of the page, and proves what it places."""
     monkeypatch.chdir(tmp_path)
-    Path("cluster.toml").write_text(next(text for language, text in blocks("language_models.md") if language == "toml"))
+    platforms = [text for language, text in blocks("language_models.md") if language == "toml"]
+    for name, text in zip(("cluster.toml", "pc.toml"), platforms, strict=True):
+        Path(name).write_text(text)
     for language, text in blocks("language_models.md"):
         for command in text.splitlines() if language == "console" else ():
             monkeypatch.setattr(sys, "argv", shlex.split(command.removeprefix("$ ")))
