@@ -64,13 +64,13 @@ def problem_facts(problem: Problem, pins: Mapping[str, str] | None = None) -> di
     num_pinned = int((problem.pinned >= 0).sum())
     if num_pinned:
         with_teams = problem.objective.team_rule != "off"
-        told = [format_count(num_pinned, "op") + (", to a team that has the device" if with_teams else "")]
+        lines = [format_count(num_pinned, "op") + (", to a team that has the device" if with_teams else "")]
         for earlier, later, ops in overridden(problem.graph, pins):
-            told.append(
+            lines.append(
                 f"'{later}={pins[later]}' overrides '{earlier}={pins[earlier]}' for {format_count(len(ops), 'op')} "
                 f"({problem.graph.op_names[ops[0]]}{', ...' if len(ops) > 1 else ''})"
             )
-        facts["pinned"] = "; ".join(told)
+        facts["pinned"] = "; ".join(lines)
     return facts
 
 

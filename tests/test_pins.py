@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -39,13 +40,13 @@ def test_pins_that_teams_can_respect_do_not_contradict(data: st.DataObject) -> N
         assert team_brute_force(problem) is None
 
 
-def chain(contiguity: str, teams: str = "off", length: int = 5) -> pk.Problem:
+def chain(contiguity: str, teams: Literal["off", "equal"] = "off", length: int = 5) -> pk.Problem:
     """Return a chain of ops a, b, ... on a CPU and two accelerators."""
     names = "abcdefgh"[:length]
     costs = pk.CostTable(("cpu", "acc"), np.ones((length, 2)), np.zeros((length - 1, 2)), np.zeros(length))
     return pk.Problem(
         pk.OpGraph.from_edges(list(names), list(pairwise(names))),
-        pk.Platform.of(cpu=1, acc=2, host="cpu"), costs, pk.Throughput(teams=teams), contiguity=contiguity,
+        pk.Platform.of(cpu=1, acc=2, host="cpu"), costs, pk.Throughput(teams=teams), contiguity=pk.Contiguity(contiguity),
     )  # fmt: skip
 
 

@@ -87,11 +87,19 @@ def test_experts_are_pinned_to_the_host(call: Callable[..., Any], tmp_path: Path
     """What people type for llama.cpp by hand: attention on the card, experts on the CPU, as rules by tensor name."""
     (tmp_path / "pc.toml").write_text(PC)
     numbers = ("--layers", "4", "--hidden", "512", "--ffn", "1024", "--vocab", "1000", "--experts", "4")
-    pins = ("--pin", "*=GPU", "--pin", "*exps=CPU")
+    pins = ("--pin", "*.self_attn.*=GPU", "--pin", "*exps=CPU")
     done = call("llm", *numbers, "--platform", "pc.toml", "--granularity", "op", "--contiguity", "none", *pins,
                 "--problem", "moe.problem.json")  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "'*exps=CPU' overrides '*=GPU' for 8 ops" in " ".join(done.stdout.split())
+    clash = call(
+        "llm", *numbers, "--platform", "pc.toml", "--granularity", "op", "--pin", "*=GPU", "--pin", "*exps=CPU"
+    )
+    assert clash.returncode == 3
+    told = " ".join(clash.stdout.split())
+    assert "'*exps=CPU' overrides '*=GPU' for 8 ops" in told
+    assert (
+        "mlp.gate_up_proj_exps' is pinned to 'CPU' and op 'model.layers.0.mlp.act_fn' to 'GPU', but they must" in told
+    )
     done = call("export", "moe.problem.json", "llm.placement.json", "--to", "llama.cpp")
     assert done.returncode == 0, done.stderr
     written = json.loads(Path("llm.llama.cpp.json").read_text())
