@@ -46,7 +46,7 @@ def chain(contiguity: str, teams: Literal["off", "equal"] = "off", length: int =
     costs = pk.CostTable(("cpu", "acc"), np.ones((length, 2)), np.zeros((length - 1, 2)), np.zeros(length))
     return pk.Problem(
         pk.OpGraph.from_edges(list(names), list(pairwise(names))),
-        pk.Platform.of(cpu=1, acc=2, host="cpu"), costs, pk.Throughput(teams=teams), contiguity=pk.Contiguity(contiguity),
+        pk.Platform.of(cpu=1, acc=2, host="cpu"), costs, pk.Throughput(teams=teams), pk.Contiguity(contiguity),
     )  # fmt: skip
 
 

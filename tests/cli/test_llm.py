@@ -97,12 +97,10 @@ def test_experts_are_pinned_to_the_host(call: Callable[..., Any], tmp_path: Path
     assert clash.returncode == 3
     told = " ".join(clash.stdout.split())
     assert "'*exps=CPU' overrides '*=GPU' for 8 ops" in told
-    assert (
-        "mlp.gate_up_proj_exps' is pinned to 'CPU' and op 'model.layers.0.mlp.act_fn' to 'GPU', but they must" in told
-    )
+    assert "_exps' is pinned to 'CPU' and op 'model.layers.0.mlp.act_fn' to 'GPU', but they must" in told
     done = call("export", "moe.problem.json", "llm.placement.json", "--to", "llama.cpp")
     assert done.returncode == 0, done.stderr
-    written = json.loads(Path("llm.llama.cpp.json").read_text())
+    written = json.loads(Path("moe.llama.cpp.json").read_text())
     rules = [value for name, value in pairwise(written["arguments"]) if name == "--override-tensor"]
     assert all(rule.endswith("=CPU") for rule in rules if "exps" in rule)
     assert {block for block in range(4) if any(f"blk\\.{block}\\." in rule for rule in rules)} == {0, 1, 2, 3}
