@@ -91,7 +91,8 @@ def generate(
         Mean time of a tensor from one accelerator to another over the mean op time.
     memory_factor
         Memory of an accelerator: so many times its fair share of all bytes, and the largest op on top. At least 1, so
-        that there is always a feasible placement. None for no limit.
+        that there is always a feasible placement; under `Throughput`, where the CPU holds what they cannot, at least 0.
+        None for no limit.
     objective
         What to minimise; `Throughput` by default.
 
@@ -121,9 +122,12 @@ def generate(
             raise InvalidProblemError(f"family {family!r}: {what} is {value}; it must be >= {low} and <= {high}")
     if not (math.isfinite(transfer_ratio) and transfer_ratio > 0):
         raise InvalidProblemError(f"family {family!r}: transfer_ratio is {transfer_ratio}; it must be finite and > 0")
-    if memory_factor is not None and not (math.isfinite(memory_factor) and memory_factor >= 1):
-        raise InvalidProblemError(f"family {family!r}: memory_factor is {memory_factor}; it must be finite and >= 1")
     objective = Throughput() if objective is None else objective
+    least = 0 if isinstance(objective, Throughput) else 1
+    if memory_factor is not None and not (math.isfinite(memory_factor) and memory_factor >= least):
+        raise InvalidProblemError(
+            f"family {family!r}: memory_factor is {memory_factor}; it must be finite and >= {least}"
+        )
     rng = np.random.default_rng((seed, *family.encode()))
     shape = FAMILIES[family](num_ops, rng)
 

@@ -132,6 +132,7 @@ def test_public_names_exist() -> None:
 
 SOLVER_ROOMS = {
     "params": 0,
+    "switches": 0,
     "backends": 0,
     "generic": 1,
     "lns": 2,

@@ -6,16 +6,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Self
+from dataclasses import dataclass
+from typing import ClassVar
 
-from placekit.errors import InvalidProblemError
+from placekit.solvers.switches import Switches
 
 __all__ = ["ALL", "Mechanisms", "Without"]
 
 
 @dataclass(frozen=True, slots=True)
-class Mechanisms:
+class Mechanisms(Switches):
     """True for every mechanism that is used.
 
     Parameters
@@ -56,31 +56,7 @@ class Mechanisms:
     assignment: bool = True
     case_split: bool = True
     rising_limits: bool = True
-
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        """Return the names of all mechanisms, as users write them."""
-        return tuple(field.name.replace("_", "-") for field in fields(cls))
-
-    @classmethod
-    def without(cls, names: str) -> Self:
-        """Return all mechanisms but those of a list with commas.
-
-        Raises
-        ------
-        InvalidProblemError
-            A name that no mechanism has; the message lists them.
-
-        Examples
-        --------
-        >>> Mechanisms.without("beam, case-split").case_split
-        False
-        """
-        off = [name.strip() for name in names.split(",") if name.strip()]
-        for name in off:
-            if name not in cls.names():
-                raise InvalidProblemError(f"no mechanism {name!r} of the makespan; there are {', '.join(cls.names())}")
-        return cls(**{name.replace("-", "_"): False for name in off})
+    objective: ClassVar[str] = "makespan"
 
 
 ALL = Mechanisms()

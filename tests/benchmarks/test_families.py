@@ -162,7 +162,8 @@ def test_generated_problems_are_solved(family: str) -> None:
         ({"num_devices": 0}, r"num_devices is 0; it must be >= 1"),
         ({"transfer_ratio": 0.0}, r"transfer_ratio is 0.0; it must be finite and > 0"),
         ({"transfer_ratio": float("inf")}, r"transfer_ratio is inf"),
-        ({"memory_factor": 0.5}, r"memory_factor is 0.5; it must be finite and >= 1"),
+        ({"memory_factor": -0.5}, r"memory_factor is -0.5; it must be finite and >= 0"),
+        ({"memory_factor": 0.5, "objective": SerialLatency()}, r"memory_factor is 0.5; it must be finite and >= 1"),
         ({"family": "rings"}, r"no family 'rings'; families are chains, transformer"),
     ],
 )

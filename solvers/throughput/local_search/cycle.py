@@ -13,6 +13,7 @@ from placekit.solvers.throughput.local_search.anneal import anneal, score
 from placekit.solvers.throughput.local_search.clusters import coarsen, find_clusters
 from placekit.solvers.throughput.local_search.ejection import descend, eject
 from placekit.solvers.throughput.local_search.state import State, empty_state, load_state
+from placekit.solvers.throughput.mechanisms import ALL, Mechanisms
 
 __all__ = ["Cycle", "Solution", "run_cycle"]
 
@@ -88,6 +89,7 @@ def run_cycle(
     cycle: Cycle,
     rng: np.random.Generator,
     should_stop: Callable[[], bool],
+    mechanisms: Mechanisms = ALL,
 ) -> Solution:
     """Return the best placement of one V-cycle from `start`; never a worse one unless the start is forgotten.
 
@@ -108,9 +110,15 @@ def run_cycle(
         Source of all random choices.
     should_stop
         Asked between chunks; True ends the cycle early, with what it has.
+    mechanisms
+        What it uses.
     """
     labels = start.device if mate is None else start.device * len(flat.kind) + mate
-    levels = _levels(flat, np.zeros_like(labels) if cycle.shuffle else labels, cycle, rng)
+    levels = (
+        _levels(flat, np.zeros_like(labels) if cycle.shuffle else labels, cycle, rng)
+        if mechanisms.clusters
+        else [(flat, np.arange(len(labels)))]
+    )
     device = start.device
     for _, cluster in levels[1:]:
         coarse = np.zeros(int(cluster.max()) + 1, dtype=np.int64)
@@ -127,7 +135,7 @@ def run_cycle(
         best = _anneal_level(problem, state, best, best_s, hot, cycle, rng, should_stop)
         hot = max(hot / 2, 2 * COLD)
         if problem is flat:
-            return best if should_stop() else _polish(problem, state, best, rng)
+            return best if should_stop() or not mechanisms.descent else _polish(problem, state, best, rng, mechanisms)
         best = Solution(best.device[cluster], best.objective_s)
     return best
 
@@ -175,7 +183,9 @@ def _anneal_level(
     return Solution(device if np.isfinite(objective_s) else state.device.copy(), objective_s)
 
 
-def _polish(flat: FlatProblem, state: State, best: Solution, rng: np.random.Generator) -> Solution:
+def _polish(
+    flat: FlatProblem, state: State, best: Solution, rng: np.random.Generator, mechanisms: Mechanisms
+) -> Solution:
     """Descend to a local optimum of the load profile, try ejection chains, and descend again."""
     if not np.isfinite(best.objective_s):
         return best
@@ -183,7 +193,7 @@ def _polish(flat: FlatProblem, state: State, best: Solution, rng: np.random.Gene
     num_chains = min(len(best.device), 200)
     for _ in range(MAX_DESCENTS):
         moved = descend(flat, state, int(rng.integers(2**31)))
-        if not moved and not eject(flat, state, DEPTH, num_chains, int(rng.integers(2**31))):
+        if not moved and not (mechanisms.ejection and eject(flat, state, DEPTH, num_chains, int(rng.integers(2**31)))):
             break
     device = state.device.copy()
     value, over = score(flat, state, device)

@@ -22,6 +22,7 @@ from placekit.solvers.throughput.local_search.anneal import score
 from placekit.solvers.throughput.local_search.chain import greedy_chain, random_topological_order
 from placekit.solvers.throughput.local_search.cycle import Cycle, Solution, run_cycle
 from placekit.solvers.throughput.local_search.state import empty_state
+from placekit.solvers.throughput.mechanisms import ALL, Mechanisms, ThroughputLocalSearchParams
 from placekit.stop import StopReason
 
 __all__ = ["ThroughputLocalSearch", "search"]
@@ -53,9 +54,9 @@ class ThroughputLocalSearch(Method):
     """
 
     name = "local-search"
-    params_type = LocalSearchParams
+    params_type = ThroughputLocalSearchParams
     argument = "patience"
-    params: LocalSearchParams
+    params: ThroughputLocalSearchParams
 
     def run(self, run: Run[Throughput]) -> StopReason:
         """Search until told to stop, or until `patience` cycles in a row brought nothing; with teams of each partition.
@@ -69,10 +70,10 @@ class ThroughputLocalSearch(Method):
     def _search(self, run: Run[Throughput]) -> StopReason:
         offer_single_devices(run)
         run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
-        return search(run, self.params)
+        return search(run, self.params, self.params.mechanisms)
 
 
-def search(run: Run[Throughput], params: LocalSearchParams) -> StopReason:
+def search(run: Run[Throughput], params: LocalSearchParams, mechanisms: Mechanisms = ALL) -> StopReason:
     """Search from what `run` holds, and offer what is found; return why it ended.
 
     Parameters
@@ -81,6 +82,8 @@ def search(run: Run[Throughput], params: LocalSearchParams) -> StopReason:
         The solve in progress.
     params
         How to search.
+    mechanisms
+        What it uses.
 
     Notes
     -----
@@ -110,9 +113,15 @@ def search(run: Run[Throughput], params: LocalSearchParams) -> StopReason:
         if best is None or stale >= params.patience or number == params.max_cycles:
             return StopReason.FINISHED
         cycle = _draw_cycle(run.rng, flat, params, number)
-        mate = elite[int(run.rng.integers(len(elite)))].device if elite and run.rng.random() < MATE_SHARE else None
+        mate = (
+            elite[int(run.rng.integers(len(elite)))].device
+            if elite and mechanisms.crossing and run.rng.random() < MATE_SHARE
+            else None
+        )
         mate = None if cycle.shuffle else mate
-        found = run_cycle(flat, best, mate, best.objective_s, cycle, run.rng, lambda: run.should_stop() is not None)
+        found = run_cycle(
+            flat, best, mate, best.objective_s, cycle, run.rng, lambda: run.should_stop() is not None, mechanisms
+        )
         number += 1
         stale += 1
         if np.isfinite(found.objective_s):

@@ -1,0 +1,81 @@
+"""What the bounds and the local search of the throughput can do without: each can be switched off by its name.
+
+``--param without=ejection`` of ``local-search`` and ``bound``; in a suite ``params = { without = "ejection" }``. The
+suite ``ablation-throughput`` measures what each of them brings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from placekit.solvers.params import LocalSearchParams
+from placekit.solvers.switches import Switches
+
+__all__ = ["ALL", "Mechanisms", "ThroughputLocalSearchParams", "Without"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanisms(Switches):
+    """True for every mechanism that is used.
+
+    Parameters
+    ----------
+    forced_work
+        Bounds know what accelerators cannot hold (:mod:`placekit.solvers.throughput.bounds.forced_work`).
+    forced_cuts
+        And that every part pays for a cut (:mod:`placekit.solvers.throughput.bounds.forced_cuts`).
+    bottleneck
+        One device in detail (:mod:`placekit.solvers.throughput.bounds.bottleneck`).
+    several
+        And then two, and so on, where one is not all.
+    clusters
+        Searches move clusters before they move classes (:mod:`placekit.solvers.throughput.local_search.clusters`).
+    descent
+        A cycle ends in a local optimum of the load profile.
+    ejection
+        And after that with ejection chains (:mod:`placekit.solvers.throughput.local_search.ejection`).
+    crossing
+        Half of the cycles cross two placements.
+    """
+
+    forced_work: bool = True
+    forced_cuts: bool = True
+    bottleneck: bool = True
+    several: bool = True
+    clusters: bool = True
+    descent: bool = True
+    ejection: bool = True
+    crossing: bool = True
+    objective: ClassVar[str] = "throughput"
+
+
+ALL = Mechanisms()
+"""Everything, as it is by default."""
+
+
+@dataclass(frozen=True)
+class Without:
+    """The parameter of ``bound`` for the throughput.
+
+    Parameters
+    ----------
+    without
+        Mechanisms that are switched off, by name and with commas: see `Mechanisms`.
+    """
+
+    without: str = ""
+
+    def __post_init__(self) -> None:
+        Mechanisms.without(self.without)
+        getattr(super(), "__post_init__", lambda: None)()  # of the parameters that it is added to
+
+    @property
+    def mechanisms(self) -> Mechanisms:
+        """What is used."""
+        return Mechanisms.without(self.without)
+
+
+@dataclass(frozen=True)
+class ThroughputLocalSearchParams(Without, LocalSearchParams):
+    """Parameters of ``local-search`` for the throughput: those for all objectives, and `without`."""
