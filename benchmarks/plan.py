@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +25,8 @@ from placekit.benchmarks.suite_schema import MethodEntry
 from placekit.benchmarks.training import facts_of_training, why_not_training
 from placekit.errors import SolverUnavailableError
 from placekit.evaluate import evaluate
-from placekit.io.reading import inside, open_input
+from placekit.io.file_hash import file_hash
+from placekit.io.reading import inside
 from placekit.placement import Placement
 from placekit.problem import Problem
 from placekit.solvers.registry import METHODS, get_method
@@ -258,7 +258,7 @@ def _jobs(
     suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: AnyProblem, facts: Mapping[str, Any]
 ) -> Iterator[Job]:
     files = _files(suite, spec, entry)
-    content, hashes = suite.content, {name: _hash(path) for name, path in files.items()}
+    content, hashes = suite.content, {name: file_hash(path) for name, path in files.items()}
     for seed in entry.seeds or content.seeds:
         case = Case(
             problem=facts["problem_address"],
@@ -281,8 +281,3 @@ def _label(entry: MethodEntry) -> str:
         return entry.label
     params = ", ".join(f"{name}={value}" for name, value in entry.params.items())
     return entry.name + (f" ({params})" if params else "") + (f" from {entry.warm_start}" if entry.warm_start else "")
-
-
-def _hash(path: Path) -> str:
-    with open_input(path, None) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -24,8 +24,9 @@ from placekit.benchmarks.suite_schema import PUBLISHED, TRAINING_PLAN, ModelEntr
 from placekit.contiguity import Contiguity
 from placekit.cost_models.registry import COST_MODELS, get_cost_model
 from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnknownNameError
+from placekit.io.file_hash import file_hash
 from placekit.io.problem_json import problem_to_dict, read_problem, write_problem
-from placekit.io.reading import inside, open_input
+from placekit.io.reading import inside
 from placekit.objectives import Objective, get_objective
 from placekit.problem import Problem
 from placekit.training.piper_json import piper_to_dict, read_piper, write_piper
@@ -376,9 +377,6 @@ class _Sources:
 
 def _file_hash(path: Path) -> str:
     """Return the hash of a file's content, and for an IR of its weights, too."""
-    digest = hashlib.sha256()
     weights = path.with_suffix(".bin")
-    for part in (path, weights) if path.suffix == ".xml" and weights.is_file() else (path,):
-        with open_input(part, None) as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+    parts = (path, weights) if path.suffix == ".xml" and weights.is_file() else (path,)
+    return "-".join(map(file_hash, parts))

@@ -7,8 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placekit.cli.objectives import ObjectiveChoice
+from placekit.cli.objectives import (
+    CallsOption,
+    ContentionOption,
+    ContiguityOption,
+    ObjectiveChoice,
+    ObjectiveOption,
+    OrderOption,
+    OverlapOption,
+    ScheduleOption,
+    SubgraphCostOption,
+    TeamsOption,
+)
 from placekit.cli.options import (
+    CostsOption,
     DevicesOption,
     GroupsOption,
     JsonOption,
@@ -37,16 +49,16 @@ def explain(
         Path | None,
         typer.Argument(help="The model, problem or workload that it is of; by default the one with the same name."),
     ] = None,
-    objective: Annotated[str | None, typer.Option(metavar="NAME", help="As for solve; default: the result's.")] = None,
-    contiguity: Annotated[str | None, typer.Option(metavar="RULE", help="As for solve.")] = None,
-    overlap: Annotated[bool | None, typer.Option("--overlap/--no-overlap", help="As for solve.")] = None,
-    schedule: Annotated[str | None, typer.Option(metavar="1f1b|gpipe", help="As for solve.")] = None,
-    subgraph_cost: Annotated[float | None, typer.Option(metavar="SECONDS", help="As for solve.")] = None,
-    calls: Annotated[int | None, typer.Option(metavar="N", help="As for solve.")] = None,
-    order: Annotated[str | None, typer.Option(metavar="fifo|upward-rank", help="As for solve.")] = None,
-    contention: Annotated[bool | None, typer.Option("--contention/--no-contention", help="As for solve.")] = None,
-    teams: Annotated[str | None, typer.Option(metavar="off|equal|any", help="As for solve.")] = None,
-    costs: Annotated[str | None, typer.Option(metavar="FILE", help="As for solve.")] = None,
+    objective: ObjectiveOption = None,
+    contiguity: ContiguityOption = None,
+    overlap: OverlapOption = None,
+    schedule: ScheduleOption = None,
+    subgraph_cost: SubgraphCostOption = None,
+    calls: CallsOption = None,
+    order: OrderOption = None,
+    contention: ContentionOption = None,
+    teams: TeamsOption = None,
+    costs: CostsOption = None,
     device: DevicesOption = None,
     platform: PlatformOption = None,
     groups: GroupsOption = None,

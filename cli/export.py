@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -22,6 +24,7 @@ from placekit.cli.options import (
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.task import read_placed, read_source
 from placekit.errors import InvalidProblemError, UnknownNameError
+from placekit.exports.arguments import ARGUMENT_RUNTIMES
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from placekit.costs import CostTable
     from placekit.graph import OpGraph
     from placekit.io.model import ModelSource
+    from placekit.placement import Placement
     from placekit.platform import Platform
 
 __all__ = ["export"]
@@ -145,51 +149,111 @@ def _export_to_torch(asked: _Request) -> None:
     _show(source, plan, {"pipeline": str(target)}, as_json=asked.as_json)
 
 
+@dataclass(frozen=True)
+class _Placed:
+    """A placement for a runtime that takes the names of ops, and where it goes.
+
+    Parameters
+    ----------
+    model, target
+        The file that was placed, and the one to write.
+    graph, devices, placement
+        What was placed, and where.
+    modules
+        Module of every op, if it is known.
+    costs
+        Its costs, if they are known.
+    """
+
+    model: Path
+    target: Path
+    graph: OpGraph
+    devices: Platform
+    placement: Placement
+    modules: tuple[str, ...] | None
+    costs: CostTable | None
+
+
+@dataclass(frozen=True)
+class _Written:
+    """Files by what they are, what ``--json`` prints beside them, and what people read."""
+
+    files: Mapping[str, str]
+    told: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+def _to_onnxruntime(placed: _Placed) -> _Written:
+    from placekit.exports.onnxruntime import write_annotated
+
+    return _Written(write_annotated(placed.model, placed.graph, placed.placement, placed.devices, placed.target))
+
+
+def _to_netron(placed: _Placed) -> _Written:
+    from placekit.exports.netron import write_netron
+
+    return _Written(write_netron(placed.model, placed.graph, placed.placement, placed.target))
+
+
+def _to_model_explorer(placed: _Placed) -> _Written:
+    from placekit.exports.model_explorer import write_model_explorer
+
+    kind = placed.devices.kind_of_device[placed.placement.device_of_op]
+    time_s = None if placed.costs is None else placed.costs.op_time_s[range(len(kind)), kind]
+    return _Written(
+        write_model_explorer(placed.model, placed.graph, placed.placement, placed.target, placed.modules, time_s)
+    )
+
+
+def _to_device_map(placed: _Placed) -> _Written:
+    from placekit.exports.device_map import device_map
+    from placekit.io.atomic import write_json
+
+    mapped = device_map(placed.graph, placed.devices, placed.placement, placed.modules)
+    write_json(placed.target, mapped)
+    files = {"device-map": str(placed.target)}
+    return _Written(files, {"device_map": mapped}, {"device map": f"{len(mapped)} modules"})
+
+
+def _to_arguments(runtime: str, placed: _Placed) -> _Written:
+    from placekit.exports.arguments import runtime_arguments
+    from placekit.io.atomic import write_json
+
+    arguments = runtime_arguments(runtime, placed.graph, placed.devices, placed.placement)
+    told = arguments.to_dict()
+    write_json(placed.target, told)
+    facts = {runtime: arguments.command, "stages": ", ".join(arguments.devices) or "on the CPU"}
+    return _Written({runtime: str(placed.target)}, told, facts)
+
+
+_WRITERS: Mapping[str, Callable[[_Placed], _Written]] = {
+    "device-map": _to_device_map,
+    **{runtime: partial(_to_arguments, runtime) for runtime in ARGUMENT_RUNTIMES},
+    "onnxruntime": _to_onnxruntime,
+    "netron": _to_netron,
+    "model-explorer": _to_model_explorer,
+}
+"""What writes for a runtime that takes the names of ops."""
+
+
 def _export_elsewhere(to: str, asked: _Request) -> None:
     """Write what another runtime takes, and print it."""
     from placekit.cli.console import check_writable, print_json, show_parts
     from placekit.cli.render import fact_lines
-    from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
-    from placekit.exports.device_map import device_map
-    from placekit.exports.model_explorer import write_model_explorer
-    from placekit.exports.netron import write_netron
-    from placekit.exports.onnxruntime import write_annotated
-    from placekit.io.atomic import write_json
 
-    known = ("openvino", _TORCH, "device-map", *ARGUMENT_RUNTIMES, "onnxruntime", "netron", "model-explorer")
-    if to not in known:
-        raise UnknownNameError(f"--to {to}: no such runtime; runtimes are {', '.join(known)}")
+    if to not in _WRITERS:
+        raise UnknownNameError(f"--to {to}: no such runtime; runtimes are {', '.join(('openvino', _TORCH, *_WRITERS))}")
     suffix = {"onnxruntime": ".onnx", "netron": asked.model.suffix}.get(to, ".json")
     target = asked.output or Path(f"{asked.model.stem.removesuffix('.problem')}.{to}{suffix}")
     _refuse_overwriting(target, (asked.model, asked.placement))
     check_writable(target)
     graph, devices, modules, costs = _graph_of(asked)
-    placed = read_placed(asked.placement, graph, devices, asked.default_device)
-    told: dict[str, Any] = {}
-    facts: dict[str, str] = {}
-    if to == "onnxruntime":
-        written = write_annotated(asked.model, graph, placed, devices, target)
-    elif to == "netron":
-        written = write_netron(asked.model, graph, placed, target)
-    elif to == "model-explorer":
-        kind = devices.kind_of_device[placed.device_of_op]
-        time_s = None if costs is None else costs.op_time_s[range(len(kind)), kind]
-        written = write_model_explorer(asked.model, graph, placed, target, modules, time_s)
-    else:
-        if to == "device-map":
-            mapped = device_map(graph, devices, placed, modules)
-            told, facts = {"device_map": mapped}, {"device map": f"{len(mapped)} modules"}
-            write_json(target, mapped)
-        else:
-            arguments = runtime_arguments(to, graph, devices, placed)
-            told = arguments.to_dict()
-            facts = {to: arguments.command, "stages": ", ".join(arguments.devices) or "on the CPU"}
-            write_json(target, told)
-        written = {to: str(target)}
+    placement = read_placed(asked.placement, graph, devices, asked.default_device)
+    written = _WRITERS[to](_Placed(asked.model, target, graph, devices, placement, modules, costs))
     if asked.as_json:
-        print_json(told | {"files": written})
+        print_json({**written.told, "files": dict(written.files)})
     else:
-        show_parts([fact_lines(facts | {f"wrote {kind}": path for kind, path in written.items()})])
+        show_parts([fact_lines({**written.facts, **{f"wrote {kind}": path for kind, path in written.files.items()}})])
 
 
 def _graph_of(asked: _Request) -> tuple[OpGraph, Platform, tuple[str, ...] | None, CostTable | None]:

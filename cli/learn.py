@@ -18,8 +18,9 @@ from placekit.cli.learn_policy import (
     TrainOption,
     WorkersOption,
 )
-from placekit.cli.objectives import ObjectiveChoice
+from placekit.cli.objectives import ContiguityOption, ObjectiveChoice, ObjectiveOption
 from placekit.cli.options import (
+    CostsOption,
     DevicesOption,
     GroupsOption,
     JsonOption,
@@ -59,15 +60,9 @@ def learn(
         str | None,
         typer.Option("--method", "-m", metavar="NAME", help="A learned method; default: that of --policy, or hsdag."),
     ] = None,
-    objective: Annotated[
-        str | None, typer.Option(metavar="NAME", help="throughput, offload-latency, makespan or serial-latency.")
-    ] = None,
-    contiguity: Annotated[
-        str | None, typer.Option(metavar="RULE", help="none, convex or acyclic; default: the objective's.")
-    ] = None,
-    costs: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Costs of a model: a file, 'analytic', or 'profiled' (default).")
-    ] = None,
+    objective: ObjectiveOption = None,
+    contiguity: ContiguityOption = None,
+    costs: CostsOption = None,
     device: DevicesOption = None,
     platform: PlatformOption = None,
     groups: GroupsOption = None,

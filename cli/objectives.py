@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from placekit.errors import UnknownNameError
 
@@ -12,7 +14,56 @@ if TYPE_CHECKING:
     from placekit.objectives import Objective
     from placekit.platform import Platform
 
-__all__ = ["ObjectiveChoice"]
+__all__ = [
+    "CallsOption",
+    "ContentionOption",
+    "ContiguityOption",
+    "ObjectiveChoice",
+    "ObjectiveOption",
+    "OrderOption",
+    "OverlapOption",
+    "ScheduleOption",
+    "SubgraphCostOption",
+    "TeamsOption",
+]
+
+ObjectiveOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="throughput, offload-latency, makespan, serial-latency, for solve training-plan; default: as the file "
+        "says, throughput for a model.",
+    ),
+]
+ContiguityOption = Annotated[
+    str | None, typer.Option(metavar="RULE", help="none, convex or acyclic; default: the objective's.")
+]
+OverlapOption = Annotated[
+    bool | None, typer.Option("--overlap/--no-overlap", help="Devices compute and transfer at the same time.")
+]
+ScheduleOption = Annotated[
+    str | None,
+    typer.Option(metavar="1f1b|gpipe", help="Schedule of a training pipeline; training-plan: also interleaved."),
+]
+SubgraphCostOption = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="serial-latency: fixed cost of a subgraph.")
+]
+CallsOption = Annotated[
+    int | None, typer.Option(metavar="N", help="offload-latency: calls per accelerator and sample (1).")
+]
+OrderOption = Annotated[
+    str | None, typer.Option(metavar="fifo|upward-rank", help="makespan: which ready op a device starts (fifo).")
+]
+ContentionOption = Annotated[
+    bool | None, typer.Option("--contention/--no-contention", help="makespan: one transfer at a time per sender.")
+]
+TeamsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="off|equal|any",
+        help="throughput: devices that share the samples of the same ops; a model: equal, a file: as it says.",
+    ),
+]
 
 
 @dataclass(frozen=True)

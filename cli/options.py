@@ -69,7 +69,8 @@ ShapeOption = Annotated[
 SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of every random choice.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of tables.")]
 CostsOption = Annotated[
-    str | None, typer.Option("--costs", metavar="FILE", help="Costs: a file, 'analytic', or 'profiled' (default).")
+    str | None,
+    typer.Option("--costs", metavar="FILE", help="Costs of a model: a file, 'analytic', or 'profiled' (default)."),
 ]
 ExecutorOption = Annotated[
     str,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from placekit.cli.objectives import ObjectiveChoice
+from placekit.cli.objectives import ContiguityOption, ObjectiveChoice, ObjectiveOption, TeamsOption
 from placekit.cli.options import (
     CostsOption,
     DevicesOption,
@@ -30,9 +30,9 @@ __all__ = ["problem"]
 
 def problem(
     model: Annotated[Path, typer.Argument(help="Model (.xml, .onnx, .pt2) or workload (.json).", show_default=False)],
-    objective: Annotated[str | None, typer.Option(metavar="NAME", help="As of solve.")] = None,
-    contiguity: Annotated[str | None, typer.Option(metavar="RULE", help="As of solve.")] = None,
-    teams: Annotated[str | None, typer.Option(metavar="off|equal|any", help="As of solve.")] = None,
+    objective: ObjectiveOption = None,
+    contiguity: ContiguityOption = None,
+    teams: TeamsOption = None,
     costs: CostsOption = None,
     device: DevicesOption = None,
     platform: PlatformOption = None,

@@ -7,8 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placekit.cli.objectives import ObjectiveChoice
+from placekit.cli.objectives import (
+    CallsOption,
+    ContentionOption,
+    ContiguityOption,
+    ObjectiveChoice,
+    ObjectiveOption,
+    OrderOption,
+    OverlapOption,
+    ScheduleOption,
+    SubgraphCostOption,
+    TeamsOption,
+)
 from placekit.cli.options import (
+    CostsOption,
     DevicesOption,
     GroupsOption,
     JsonOption,
@@ -58,45 +70,16 @@ def solve(
             "--method", "-m", metavar="NAME", help=f"One of {', '.join(METHODS)}; or single:DEVICE, random:N."
         ),
     ] = "auto",
-    objective: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="throughput (default for a model), offload-latency, makespan, serial-latency or training-plan.",
-        ),
-    ] = None,
-    contiguity: Annotated[
-        str | None, typer.Option(metavar="RULE", help="none, convex or acyclic; default: the objective's.")
-    ] = None,
-    overlap: Annotated[
-        bool | None, typer.Option("--overlap/--no-overlap", help="Devices compute and transfer at the same time.")
-    ] = None,
-    schedule: Annotated[
-        str | None,
-        typer.Option(metavar="1f1b|gpipe", help="Schedule of a training pipeline; training-plan: also interleaved."),
-    ] = None,
-    subgraph_cost: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="serial-latency: fixed cost of a subgraph.")
-    ] = None,
-    calls: Annotated[
-        int | None, typer.Option(metavar="N", help="offload-latency: calls per accelerator and sample (1).")
-    ] = None,
-    order: Annotated[
-        str | None, typer.Option(metavar="fifo|upward-rank", help="makespan: which ready op a device starts (fifo).")
-    ] = None,
-    contention: Annotated[
-        bool | None, typer.Option("--contention/--no-contention", help="makespan: one transfer at a time per sender.")
-    ] = None,
-    teams: Annotated[
-        str | None,
-        typer.Option(
-            metavar="off|equal|any",
-            help="throughput: devices that share the samples of the same ops; a model: equal, a file: as it says.",
-        ),
-    ] = None,
-    costs: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Costs of a model: a file, 'analytic', or 'profiled' (default).")
-    ] = None,
+    objective: ObjectiveOption = None,
+    contiguity: ContiguityOption = None,
+    overlap: OverlapOption = None,
+    schedule: ScheduleOption = None,
+    subgraph_cost: SubgraphCostOption = None,
+    calls: CallsOption = None,
+    order: OrderOption = None,
+    contention: ContentionOption = None,
+    teams: TeamsOption = None,
+    costs: CostsOption = None,
     device: DevicesOption = None,
     platform: PlatformOption = None,
     groups: GroupsOption = None,

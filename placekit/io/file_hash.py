@@ -1,4 +1,4 @@
-"""Hashes of the files of a folder that is handed on, so that a changed one is noticed before it is used."""
+"""Hashes of files, so that a changed one is noticed before it is used."""
 
 from __future__ import annotations
 
@@ -11,12 +11,25 @@ from pydantic import Field
 from placekit.errors import InvalidFileError
 from placekit.io.reading import open_input
 
-__all__ = ["Digest", "file_hash", "require_hash"]
+__all__ = ["Digest", "feed", "file_hash", "require_hash"]
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 """A hash as a manifest has it: blake2b of 16 bytes."""
 
 _CHUNK_BYTES = 1 << 20
+
+
+def feed(digest: hashlib.blake2b, path: Path) -> None:
+    """Add the content of a file of any length to a hash.
+
+    Raises
+    ------
+    InvalidFileError
+        It cannot be read.
+    """
+    with open_input(path, None) as file:  # weights can be larger than memory
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
 
 
 def file_hash(path: Path) -> str:
@@ -28,9 +41,7 @@ def file_hash(path: Path) -> str:
         It cannot be read.
     """
     digest = hashlib.blake2b(digest_size=16)
-    with open_input(path, None) as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
+    feed(digest, path)
     return digest.hexdigest()
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from placekit.costs import CostTable
 from placekit.errors import InvalidFileError, InvalidGraphError, InvalidProblemError
 from placekit.graph import DYNAMIC, OpGraph, frozen_array
-from placekit.io.reading import open_input
+from placekit.io.file_hash import feed
 from placekit.platform import Platform
 from placekit.problem import Problem
 
@@ -38,7 +38,6 @@ MODEL_SUFFIXES: tuple[str, ...] = (*_READERS, _TORCH_SUFFIX)
 """Suffixes of the files that `read_model` reads."""
 
 _SHAPE = re.compile(r"\s*([^\[\]]*?)\s*\[([^\[\]]*)\]\s*")
-_MEBIBYTE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -251,9 +250,7 @@ def _content_hash(files: Iterable[Path], shapes: Mapping[str, tuple[int, ...]]) 
     digest = hashlib.blake2b(digest_size=16)
     for file in files:
         digest.update(f"{file.suffix}:{file.stat().st_size}:".encode())
-        with open_input(file, None) as stream:  # weights can be larger than memory
-            while block := stream.read(_MEBIBYTE):
-                digest.update(block)
+        feed(digest, file)
     digest.update(repr(sorted(shapes.items())).encode())
     return digest.hexdigest()
 

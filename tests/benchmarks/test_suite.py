@@ -257,7 +257,10 @@ def test_unknown_names_are_errors(tmp_path: Path) -> None:
     for old, new in (('"heft"', '"hefty"'), ('"chains"', '"chain"'), ('"none"', '"nun"')):
         with pytest.raises(UnknownNameError, match=new.strip('"')):
             plan_of(TINY.replace(old, new), tmp_path)
-    with pytest.raises(UnknownNameError, match="shipped suites are ablation-makespan, cold-cache, controls, features"):
+    with pytest.raises(
+        UnknownNameError,
+        match="shipped suites are ablation-makespan, ablation-throughput, cold-cache, controls, features",
+    ):
         read_suite("swift")
 
 
