@@ -1,6 +1,6 @@
 """What the bounds and the local search of the throughput can do without: each can be switched off by its name.
 
-``--param without=ejection`` of ``local-search`` and ``bound``; in a suite ``params = { without = "ejection" }``. The
+``--param without=clusters`` of ``local-search`` and ``bound``; in a suite ``params = { without = "forced-cuts" }``. The
 suite ``ablation-throughput`` measures what each of them brings.
 """
 
@@ -31,12 +31,6 @@ class Mechanisms(Switches):
         And then two, and so on, where one is not all.
     clusters
         Searches move clusters before they move classes (:mod:`placekit.solvers.throughput.local_search.clusters`).
-    descent
-        A cycle ends in a local optimum of the load profile.
-    ejection
-        And after that with ejection chains (:mod:`placekit.solvers.throughput.local_search.ejection`).
-    crossing
-        Half of the cycles cross two placements.
     """
 
     forced_work: bool = True
@@ -44,9 +38,6 @@ class Mechanisms(Switches):
     bottleneck: bool = True
     several: bool = True
     clusters: bool = True
-    descent: bool = True
-    ejection: bool = True
-    crossing: bool = True
     objective: ClassVar[str] = "throughput"
 
 

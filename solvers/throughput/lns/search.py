@@ -32,9 +32,9 @@ from placekit.solvers.throughput.lns.neighbourhood import (
     draw,
     reduce_problem,
 )
+from placekit.solvers.throughput.lns.profile import is_below, profile_of
 from placekit.solvers.throughput.local_search.anneal import score
 from placekit.solvers.throughput.local_search.cycle import Cycle, Solution, run_cycle
-from placekit.solvers.throughput.local_search.ejection import is_below, profile_of
 from placekit.solvers.throughput.local_search.multilevel import search
 from placekit.solvers.throughput.local_search.state import empty_state, overflow
 from placekit.stop import StopReason

@@ -1,1 +1,1 @@
-"""Local search over placements: annealed moves on nets, many levels of clusters, ejection chains."""
+"""Local search over placements: annealed moves on nets, many levels of clusters."""

@@ -1,4 +1,4 @@
-"""One V-cycle: cluster, anneal the clusters, then smaller clusters, then the classes; descend at the end."""
+"""One V-cycle: cluster, anneal the clusters, then smaller clusters, then the classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from placekit.solvers.assignment.flat import FlatProblem
 from placekit.solvers.throughput.local_search.anneal import anneal, score
 from placekit.solvers.throughput.local_search.clusters import coarsen, find_clusters
-from placekit.solvers.throughput.local_search.ejection import descend, eject
 from placekit.solvers.throughput.local_search.state import State, empty_state, load_state
 from placekit.solvers.throughput.mechanisms import ALL, Mechanisms
 
@@ -21,9 +20,6 @@ CHUNK = 100_000
 """Proposals between two looks at the clock: some hundredths of a second."""
 COLD = 0.003
 """Last temperature: moves that raise the potential by more than a few thousandths are over."""
-DEPTH = 6
-"""Longest ejection chain."""
-MAX_DESCENTS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +131,7 @@ def run_cycle(
         best = _anneal_level(problem, state, best, best_s, hot, cycle, rng, should_stop)
         hot = max(hot / 2, 2 * COLD)
         if problem is flat:
-            return best if should_stop() or not mechanisms.descent else _polish(problem, state, best, rng, mechanisms)
+            return best
         best = Solution(best.device[cluster], best.objective_s)
     return best
 
@@ -181,20 +177,3 @@ def _anneal_level(
             load_state(flat, state, walked)
     # where nothing kept the memory limits, the end of the walk is nearer to doing so than its start
     return Solution(device if np.isfinite(objective_s) else state.device.copy(), objective_s)
-
-
-def _polish(
-    flat: FlatProblem, state: State, best: Solution, rng: np.random.Generator, mechanisms: Mechanisms
-) -> Solution:
-    """Descend to a local optimum of the load profile, try ejection chains, and descend again."""
-    if not np.isfinite(best.objective_s):
-        return best
-    load_state(flat, state, best.device)
-    num_chains = min(len(best.device), 200)
-    for _ in range(MAX_DESCENTS):
-        moved = descend(flat, state, int(rng.integers(2**31)))
-        if not moved and not (mechanisms.ejection and eject(flat, state, DEPTH, num_chains, int(rng.integers(2**31)))):
-            break
-    device = state.device.copy()
-    value, over = score(flat, state, device)
-    return Solution(device, value) if over == 0 and value <= best.objective_s else best

@@ -31,10 +31,6 @@ FIRST_STEPS = 50
 """Proposals per class in the first cycle; doubled from cycle to cycle up to the parameter."""
 NUM_CHAINS = 6
 """Greedy chains that are tried at the start."""
-ELITE = 8
-"""Placements that are kept to be crossed with the best."""
-MATE_SHARE = 0.5
-"""Share of the cycles from the best placement that cross it with another."""
 
 
 class ThroughputLocalSearch(Method):
@@ -43,8 +39,7 @@ class ThroughputLocalSearch(Method):
     1. Start from what is known (warm start, single devices) and from greedy chains along topological orders.
     2. V-cycle: join classes into clusters along heavy nets (of the same device, if the start is to be kept), several
        levels deep; at the coarsest level, and then at every finer one, anneal single moves and swaps
-       (:mod:`placekit.solvers.throughput.local_search.anneal`), cooler and cooler; at the level of classes, descend
-       lexicographically and try ejection chains (:mod:`placekit.solvers.throughput.local_search.ejection`).
+       (:mod:`placekit.solvers.throughput.local_search.anneal`), cooler and cooler.
     3. Repeat from the best placement, at random temperatures and depths, or from a random placement of the coarsest
        clusters, until `patience` cycles in a row brought nothing.
 
@@ -108,35 +103,19 @@ def search(run: Run[Throughput], params: LocalSearchParams, mechanisms: Mechanis
             best = candidate
             _offer(run, contraction, best)
     stale, number = 0, 0
-    elite: list[Solution] = []
     while (reason := run.should_stop()) is None:
         if best is None or stale >= params.patience or number == params.max_cycles:
             return StopReason.FINISHED
         cycle = _draw_cycle(run.rng, flat, params, number)
-        mate = (
-            elite[int(run.rng.integers(len(elite)))].device
-            if elite and mechanisms.crossing and run.rng.random() < MATE_SHARE
-            else None
-        )
-        mate = None if cycle.shuffle else mate
         found = run_cycle(
-            flat, best, mate, best.objective_s, cycle, run.rng, lambda: run.should_stop() is not None, mechanisms
+            flat, best, None, best.objective_s, cycle, run.rng, lambda: run.should_stop() is not None, mechanisms
         )
         number += 1
         stale += 1
-        if np.isfinite(found.objective_s):
-            elite = _keep(elite, found)
         if found.objective_s < best.objective_s * (1 - 1e-9):
             best, stale = found, 0
             _offer(run, contraction, best)
     return reason
-
-
-def _keep(elite: list[Solution], found: Solution) -> list[Solution]:
-    """Return the best placements, of each objective only one: renamed devices bring nothing new."""
-    if any(abs(found.objective_s - other.objective_s) <= 1e-9 * other.objective_s for other in elite):
-        return elite
-    return sorted([*elite, found], key=lambda solution: solution.objective_s)[:ELITE]
 
 
 def _draw_cycle(rng: np.random.Generator, flat: FlatProblem, params: LocalSearchParams, number: int) -> Cycle:

@@ -26,7 +26,6 @@ from placekit.solvers.throughput.local_search import anneal as module
 from placekit.solvers.throughput.local_search.anneal import anneal, score
 from placekit.solvers.throughput.local_search.chain import fill_chain, greedy_chain, random_topological_order
 from placekit.solvers.throughput.local_search.clusters import coarsen, find_clusters
-from placekit.solvers.throughput.local_search.ejection import descend, eject, is_below, profile_of
 from placekit.solvers.throughput.local_search.state import (
     State,
     empty_state,
@@ -140,30 +139,6 @@ def test_compiled_kernels_agree_with_plain_python(problem: pk.Problem, seed: int
             value = walk(flat, state, best, np.inf, scale, 3, 0.3, 0.01, 60, seed)
         ends.append((state.device.tolist(), best.tolist(), value))
     assert ends[0] == ends[1]
-
-
-@examples(200)
-@given(problems(objective=THROUGHPUT, contiguity=ORDERED), st.integers(0, 2**31))
-def test_descent_and_chains_only_go_down(problem: pk.Problem, seed: int) -> None:
-    """From a feasible placement, the profile never rises, and every constraint is still kept."""
-    contraction = contract(problem)
-    flat = flatten(contraction)
-    device = random_devices(flat, np.random.default_rng(seed))
-    if not is_feasible(problem, tuple(contraction.expand(device).tolist())):
-        return
-    state = empty_state(flat)
-    load_state(flat, state, device)
-    before = profile_of(state.work_s, state.moved_s, flat.has_overlap)
-    for with_chains in (False, True):
-        if with_chains:
-            eject(flat, state, 4, 10, seed)
-        else:
-            descend(flat, state, seed)
-        load_state(flat, state, state.device.copy())
-        after = profile_of(state.work_s, state.moved_s, flat.has_overlap)
-        assert not is_below(before, after * (1 - 1e-9) - 1e-12)
-        assert is_feasible(problem, tuple(contraction.expand(state.device).tolist()))
-        before = after
 
 
 @examples(200)
