@@ -380,8 +380,9 @@ class _ByObjective(Method):
                 errors.append(error)
             else:
                 return
-        # a class that knows the names says best what is wrong with a value
-        raise next((error for error in errors if not isinstance(error, UnknownParameterError)), errors[0])
+        # classes that know the names say best what is wrong with a value
+        told = dict.fromkeys(str(error) for error in errors if not isinstance(error, UnknownParameterError))
+        raise InvalidProblemError("; ".join(told)) if told else errors[0]
 
     def _make(self, key: str) -> Method:
         if key not in self._made:
