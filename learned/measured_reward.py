@@ -43,6 +43,7 @@ SMALL_BATCHES: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "gdp": {"samples": 8},
         "rnn": {"samples": 8},
         "placeto": {"episodes": 1, "max_nodes": 32, "refresh": 1},
+        "doppler": {"samples": 8},
     }
 )
 """Parameters of the learners for placements that take a second each: few per update, and near a device from the start.

@@ -33,7 +33,17 @@ from placekit.learned.adam import Adam
 from placekit.learned.environment import Environment
 from placekit.stop import StopReason
 
-__all__ = ["Learner", "Metrics", "Rollout", "Training", "TrainingParams", "descend", "permitted", "reinforce"]
+__all__ = [
+    "Learner",
+    "Metrics",
+    "Rollout",
+    "Training",
+    "TrainingParams",
+    "descend",
+    "permitted",
+    "policy_gradient_step",
+    "reinforce",
+]
 
 _LEAST_PATIENCE = 2
 
@@ -363,19 +373,22 @@ def reinforce(
     Williams, "Simple statistical gradient-following algorithms for connectionist reinforcement learning", Machine
     Learning 8, 1992.
     """
-    learner = training.learner
     while True:
         reason = should_stop() or training.end()
         if reason is not None:
             return reason
         rollout = training.rollout()
         costs = training.score(rollout.placements)
-        advantages = learner.advantages(rollout, costs)
-        policy_loss = -(advantages * rollout.log_probs).sum() / len(costs)
-        entropy = rollout.entropies.mean()
-        loss = policy_loss - training.params.entropy_weight(training.update) * entropy
-        losses = {"policy_loss": policy_loss.item(), "entropy": entropy.item(), "grad_norm": descend(training, loss)}
-        on_update(training.metrics(costs, losses))
+        on_update(training.metrics(costs, policy_gradient_step(training, rollout, costs)))
+
+
+def policy_gradient_step(training: Training, rollout: Rollout, costs: Tensor) -> dict[str, float]:
+    """Take the step of `reinforce` for placements that cost `costs` ``[batch]``; return its losses."""
+    advantages = training.learner.advantages(rollout, costs)
+    policy_loss = -(advantages * rollout.log_probs).sum() / len(costs)
+    entropy = rollout.entropies.mean()
+    loss = policy_loss - training.params.entropy_weight(training.update) * entropy
+    return {"policy_loss": policy_loss.item(), "entropy": entropy.item(), "grad_norm": descend(training, loss)}
 
 
 def permitted(log_probs: Tensor) -> Tensor:

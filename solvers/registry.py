@@ -207,6 +207,13 @@ _OWN = {
         ("torch",),
         "learned",
     ),
+    "doppler": MethodEntry(
+        "placekit.learned.doppler.method:Doppler",
+        "learned",
+        "best of what a policy met while it learned",
+        ("torch",),
+        "learned",
+    ),
     "imitation": MethodEntry(
         "placekit.learned.imitation.method:Imitation",
         "learned",

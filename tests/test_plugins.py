@@ -82,7 +82,7 @@ def problem(stranger: None, diamond: pk.Problem) -> pk.Problem:
 
 
 GENERIC = ["single", "random:300", "round-robin", "greedy", "pipedream", "local-search", "auto"]
-LEARNED = ["hsdag", "gdp", "placeto", "rnn"]
+LEARNED = ["hsdag", "gdp", "placeto", "rnn", "doppler"]
 
 
 @pytest.mark.parametrize("method", [*GENERIC, "first-device", "first-device+local-search:5"])

@@ -42,7 +42,7 @@ SEARCHES: dict[str, dict[str, object]] = {
     "greedy+local-search+lns": {"local-search.patience": 2, "local-search.steps": 50, "lns.patience": 2},
 }
 """Methods that prove nothing, with parameters that end them soon: a few of them see each problem."""
-LEARNED = ("hsdag", "gdp", "placeto", "rnn", "imitation", "policy-free")
+LEARNED = ("hsdag", "gdp", "placeto", "rnn", "doppler", "imitation", "policy-free")
 SEARCHES_PER_PROBLEM = 3
 LEARNED_EVERY = 200
 """One problem in so many is learned."""

@@ -59,7 +59,7 @@ def test_moments_of_other_weights_are_refused(moments: dict[int, dict[str, objec
         Adam([torch.ones(3)], 0.1).load_state_dict({"state": moments})
 
 
-@pytest.mark.parametrize("method", ["hsdag", "gdp", "placeto", "rnn"])
+@pytest.mark.parametrize("method", ["hsdag", "gdp", "placeto", "rnn", "doppler"])
 def test_a_training_loads_no_compiler(method: str) -> None:
     """Neither torch's nor a library of graph networks: they take longer to import than many a time limit."""
     code = f"""

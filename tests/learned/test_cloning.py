@@ -20,6 +20,7 @@ from placekit.cli.progress import LearnLine
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.learned.checkpoint import read_checkpoint, write_checkpoint
 from placekit.learned.cloning import clone
+from placekit.learned.doppler.method import Doppler
 from placekit.learned.environment import Environment
 from placekit.learned.gdp.method import Gdp
 from placekit.learned.hsdag.method import Hsdag
@@ -29,12 +30,13 @@ from placekit.learned.rnn.method import Rnn
 from placekit.learned.training import Metrics, Training, permitted
 from placekit.stop import Progress, StopReason
 
-PLACERS: list[type[LearnedMethod]] = [Hsdag, Gdp, Rnn, Placeto]
+PLACERS: list[type[LearnedMethod]] = [Hsdag, Gdp, Rnn, Placeto, Doppler]
 SMALL: dict[type[LearnedMethod], dict[str, Any]] = {
     Hsdag: {"hidden": 8, "samples": 4},
     Gdp: {"hidden": 16, "samples": 8, "segment": 3, "rounds": 2},
     Rnn: {"hidden": 16, "samples": 8, "groups_per_device": 2},
     Placeto: {"episodes": 4, "width": 6, "rounds": 2, "refresh": 2, "trained_blocks": 2},
+    Doppler: {"hidden": 8, "samples": 4},
 }
 ODD = np.array([1, 0, 1, 1, 0, 1])
 """A placement of the toy that no reward leads to."""

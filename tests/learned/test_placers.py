@@ -1,4 +1,4 @@
-"""GDP, HDP ("rnn") and Placeto: enumerated optima, same seed same answer, exact resume, gradients."""
+"""GDP, HDP ("rnn"), Placeto and DOPPLER: enumerated optima, same seed same answer, exact resume, gradients."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from torch import Tensor
 import placekit as pk
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.learned.checkpoint import read_checkpoint
+from placekit.learned.doppler.method import Doppler
 from placekit.learned.environment import Environment
 from placekit.learned.gdp.method import Gdp, GdpLearner, GdpParams
 from placekit.learned.gdp.network import GdpNetwork, SegmentLayer
@@ -29,11 +30,12 @@ from placekit.learned.placeto.nodes import few_groups, relations_of
 from placekit.learned.ppo import PpoParams
 from placekit.learned.rnn.method import Rnn, RnnLearner
 
-PLACERS = [Gdp, Rnn, Placeto]
+PLACERS = [Gdp, Rnn, Placeto, Doppler]
 SMALL: dict[type[LearnedMethod], dict[str, Any]] = {
     Gdp: {"hidden": 16, "samples": 8, "segment": 3, "rounds": 2},
     Rnn: {"hidden": 16, "samples": 8, "groups_per_device": 2},
     Placeto: {"episodes": 4, "width": 6, "rounds": 2, "refresh": 2, "trained_blocks": 2},
+    Doppler: {"hidden": 8, "samples": 4, "imitation": 2},
 }
 """Parameters with which every part of a learner is at work in a graph of six ops."""
 
@@ -67,7 +69,7 @@ def test_placers_find_the_enumerated_optimum(
     assert result.objective == pytest.approx(best)
 
 
-@pytest.mark.parametrize(("placer", "updates"), [(Gdp, 60), (Rnn, 160), (Placeto, 60)])
+@pytest.mark.parametrize(("placer", "updates"), [(Gdp, 60), (Rnn, 160), (Placeto, 60), (Doppler, 100)])
 def test_the_policy_itself_beats_single_devices(placer: type[LearnedMethod], updates: int, toy: pk.Problem) -> None:
     """Not only a lucky sample: after training, the placement without randomness beats both devices, which trap it."""
     learners: list[Any] = []
@@ -154,7 +156,9 @@ def test_gradients_agree_with_differences(placer: type[LearnedMethod], toy: pk.P
 @anyone
 def test_a_warm_start_is_where_the_policy_begins(placer: type[LearnedMethod], toy: pk.Problem) -> None:
     """Without training, most of the sampled devices are those of the warm start."""
-    preferring: dict[str, Any] = {Gdp: {"deviations": 1.0}, Rnn: {"deviations": 0.5}}.get(placer, {})
+    preferring: dict[str, Any] = {Gdp: {"deviations": 1.0}, Rnn: {"deviations": 0.5}, Doppler: {"deviations": 0.5}}.get(
+        placer, {}
+    )
     learner: Any = seeded_learner(small(placer, clone=0, **preferring), Environment(toy), 0)
     start = np.array([1, 0, 1, 1, 0, 1])
     learner.prefer(start)
@@ -196,6 +200,8 @@ def test_samples_respect_support_pins_and_classes(placer: type[LearnedMethod], p
         (Rnn, {"decay": 1.0}, r"'decay' is 1\.0"),
         (Placeto, {"discount": 1.5}, r"'discount' is 1\.5; it must be between 0 and 1"),
         (Placeto, {"refresh": 0}, "'refresh' is 0; it must be >= 1"),
+        (Doppler, {"samples": 1}, "'samples' is 1; it must be >= 2"),
+        (Doppler, {"imitation": -1}, "'imitation' is -1; it must be >= 0"),
     ],
 )
 def test_wrong_parameters_are_refused(placer: type[LearnedMethod], params: dict[str, Any], message: str) -> None:

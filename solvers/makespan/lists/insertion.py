@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from placekit.compiled import inlined, njit
 from placekit.makespan.instance import MakespanInstance
 
-__all__ = ["schedule_by_priority"]
+__all__ = ["earliest_gap", "fill_gap", "schedule_by_priority"]
 
 
 @njit(cache=True, nogil=True)
@@ -97,7 +97,7 @@ def schedule_by_priority(instance, priority, lookahead_s, wanted, by_start, has_
                     if over < least_over:
                         least, least_over = d, over
                     continue
-            gap, begin = _earliest(instance, op, d, device, finish, gap_begin, gap_end, before, has_insertion)
+            gap, begin = earliest_gap(instance, op, d, device, finish, gap_begin, gap_end, before, has_insertion)
             end = begin + instance.op_time_s[op, instance.kind[d]]
             value = begin if by_start else end + lookahead_s[op, instance.kind[d]]
             if best < 0 or value < best_value:
@@ -105,7 +105,7 @@ def schedule_by_priority(instance, priority, lookahead_s, wanted, by_start, has_
         if best < 0:
             fits_all = False
             best = max(least, 0)  # a class that no device may take is no case of this function; it stays defined
-            best_gap, best_begin = _earliest(
+            best_gap, best_begin = earliest_gap(
                 instance, op, best, device, finish, gap_begin, gap_end, before, has_insertion
             )
         if class_device[c] < 0:
@@ -113,7 +113,7 @@ def schedule_by_priority(instance, priority, lookahead_s, wanted, by_start, has_
             used[best] += class_bytes[c]
         device[op], start[op] = best, best_begin
         finish[op] = best_begin + instance.op_time_s[op, instance.kind[best]]
-        num_gaps = _fill(best_gap, start[op], finish[op], gap_begin, gap_end, before, after, num_gaps)
+        num_gaps = fill_gap(best_gap, start[op], finish[op], gap_begin, gap_end, before, after, num_gaps)
         for j in range(instance.edge_offsets[op], instance.edge_offsets[op + 1]):
             reader = instance.edge_readers[j]
             missing[reader] -= 1
@@ -123,7 +123,7 @@ def schedule_by_priority(instance, priority, lookahead_s, wanted, by_start, has_
 
 
 @inlined
-def _earliest(
+def earliest_gap(
     instance: MakespanInstance,
     op: int,
     d: int,
@@ -157,7 +157,7 @@ def _earliest(
 
 
 @inlined
-def _fill(
+def fill_gap(
     gap: int,
     begin: float,
     end: float,

@@ -1,0 +1,1 @@
+"""DOPPLER: one policy picks the next op, another its device; imitation, simulation, measured rewards."""

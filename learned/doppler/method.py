@@ -1,0 +1,280 @@
+"""Method ``doppler``: a schedule made op by op by two policies, trained in three stages."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from placekit.learned.advantages import batch_advantages
+from placekit.learned.doppler.episodes import FOLLOWS, GREEDY, SAMPLES, play
+from placekit.learned.doppler.inputs import op_inputs
+from placekit.learned.doppler.network import DopplerNetwork, select_log_probs
+from placekit.learned.doppler.stages import StageParams, Stages, three_stages
+from placekit.learned.environment import Environment
+from placekit.learned.group_graph import wanted_actions
+from placekit.learned.method import LearnedMethod
+from placekit.learned.planned_order import PlannedOrder
+from placekit.learned.training import Rollout, permitted
+from placekit.makespan.instance import instance_of
+from placekit.makespan.orders import BestOrder
+from placekit.objectives import BatchScore
+
+__all__ = ["Doppler", "DopplerLearner", "DopplerParams"]
+
+LARGEST_LAYER = 8_000_000
+"""Numbers in the hidden layer of PLACE over an update: larger problems play fewer episodes than asked."""
+
+
+@dataclass(frozen=True)
+class DopplerParams(StageParams):
+    """Parameters of `Doppler`.
+
+    Parameters
+    ----------
+    samples
+        Episodes per update.
+    hidden, rounds
+        See :class:`~placekit.learned.doppler.network.DopplerNetwork`.
+    """
+
+    updates: int = 1000
+    patience: int = 300
+    learning_rate: float = 1e-3
+    entropy_start: float = 0.01
+    entropy_end: float = 0.001
+    entropy_updates: int = 300
+    samples: int = 16
+    hidden: int = 32
+    rounds: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("hidden", least=1)
+        self.require("rounds", least=0)
+        self.require("samples", least=2)
+
+
+class Episodes(NamedTuple):
+    """What :func:`~placekit.learned.doppler.episodes.play` returns, as tensors; without its times.
+
+    Parameters
+    ----------
+    op_of_step, ready_from, device_of_op, seen, may, right_op, is_right
+        See there.
+    """
+
+    op_of_step: Tensor
+    ready_from: Tensor
+    device_of_op: Tensor
+    seen: Tensor
+    may: Tensor
+    right_op: Tensor
+    is_right: Tensor
+
+
+class DopplerLearner:
+    """Plays episodes on one problem. Implements `placekit.learned.doppler.stages.StagedLearner`.
+
+    A makespan is that of the best of three orders: the two in which all learners are scored, and that of the episode,
+    with ops in gaps where they fit. Advantages are relative to the other episodes of the update; published is a running
+    mean. Decisions are drawn from a softmax; published is the most probable one or, now and then, any.
+
+    Parameters
+    ----------
+    environment
+        What to place; ops are the decisions, and the classes of those that must share a device.
+    params
+        Parameters.
+    """
+
+    def __init__(self, environment: Environment, params: DopplerParams) -> None:
+        self.environment, self.params = environment, params
+        problem = environment.problem
+        is_judged = isinstance(environment.reward, BatchScore)
+        self.simulator = environment if is_judged else Environment(problem)
+        reward = self.simulator.reward
+        if isinstance(reward, BestOrder):
+            self.simulator.reward = PlannedOrder(problem, reward)
+        self._best_single = int(np.argmin(self.simulator.single_devices))
+        self.stages = Stages()
+        self._instance = instance_of(problem)
+        self.graph = op_inputs(self._instance)
+        self.policy = DopplerNetwork(self.graph.features.shape[1], params.hidden, params.rounds)
+        self._num_ops, self._num_devices = problem.graph.num_ops, environment.num_devices
+        size = self._num_ops * self._num_devices * params.hidden
+        self._episodes = max(2, min(params.samples, LARGEST_LAYER // size))
+        self._preferred = torch.full((self._num_ops,), -1)
+        self._taught: Tensor | None = None
+
+    def rollout(self, generator: torch.Generator) -> Rollout:
+        """Play episodes; two decisions per op of each, which one it is and where it goes."""
+        if isinstance(self.simulator.reward, PlannedOrder):
+            self.simulator.reward.forget_all_but(self.simulator.best)
+        count = self._episodes
+        played = self._play(np.full(count, SAMPLES), self._anything(count), generator)
+        total, select_entropy = select_log_probs(self._embedded.score, played.op_of_step, played.ready_from)
+        selects = self._embedded.score[played.op_of_step] - total
+        log_probs = self._place(played)
+        places = log_probs.gather(2, self._went(played)[:, :, None])[:, :, 0]
+        surprise = torch.where(played.may, log_probs, torch.zeros_like(log_probs))
+        place_entropy = -(log_probs.exp() * surprise).sum(dim=2)
+        row = torch.arange(count).repeat_interleave(self._num_ops)
+        return Rollout(
+            played.device_of_op.numpy(),
+            torch.cat([row, row]),
+            torch.cat([selects.flatten(), places.flatten()]),
+            torch.cat([select_entropy.flatten(), place_entropy.flatten()]),
+        )
+
+    def lessons(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities ``[decisions]`` of what the teacher would do in states of both."""
+        if self._taught is None:
+            self._taught = self._lesson()
+        count = self._episodes
+        mode = np.where(np.arange(count) % 2 == 0, FOLLOWS, SAMPLES)
+        return self._lessons_in(self._play(mode, self._taught.expand(count, -1), generator))
+
+    def _lessons_in(self, played: Episodes) -> tuple[Tensor, Tensor]:
+        score = self._embedded.score
+        total, _ = select_log_probs(score, played.op_of_step, played.ready_from)
+        right = self._place(played).masked_fill(~played.is_right, -torch.inf).logsumexp(dim=2)
+        return (score[played.right_op] - total).flatten(), right.flatten()
+
+    def _lesson(self) -> Tensor:
+        """``[num_ops]`` -1 for the devices of the list schedule; those of the best single device where that is better.
+
+        So it is where an objective has no use for devices that work at the same time.
+        """
+        if (self._preferred >= 0).all():
+            return self._preferred
+        simulator = self.simulator
+        with torch.no_grad():
+            listed = self._play(np.array([FOLLOWS]), self._anything(1), torch.Generator()).device_of_op.numpy()
+        is_feasible = simulator.infeasibility(listed)[0] == 0
+        listed_s = float(simulator.reward(listed)[0]) if is_feasible else math.inf
+        best = self._best_single
+        if simulator.single_devices[best] < listed_s:
+            return torch.from_numpy(simulator.expand(simulator.homogeneous[best][None])[0])
+        return self._anything(1)[0]
+
+    def advantages(self, rollout: Rollout, costs: Tensor) -> Tensor:
+        """``[decisions]`` the advantage of the placement that each belongs to, shared out among its decisions."""
+        return batch_advantages(costs)[rollout.row] / self._num_ops
+
+    def decode(self) -> NDArray[np.int64]:
+        """Return the placement ``[1, num_ops]`` of the most probable decisions."""
+        with torch.no_grad():
+            played = self._play(np.array([GREEDY]), self._anything(1), torch.Generator())
+        placements: NDArray[np.int64] = played.device_of_op.numpy()
+        return placements
+
+    def prefer(self, placement: NDArray[np.int64]) -> None:
+        """Begin near `placement`: it is the teacher, and its devices are more probable unless they are cloned."""
+        self._preferred = wanted_actions(self.environment, placement)[torch.from_numpy(self.environment.group_of_op)]
+
+    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
+        """``[decisions]`` log-probabilities in episodes that make `placements`, ops in the teacher's order."""
+        played = self._play(np.full(len(placements), FOLLOWS), torch.tensor(placements), generator)
+        selects, places = self._lessons_in(played)
+        return permitted(torch.cat([selects, places]))
+
+    def transferable(self) -> dict[str, Tensor]:
+        """Return every weight: nothing in the network belongs to one graph or platform."""
+        return dict(self.policy.state_dict())
+
+    def memory(self) -> dict[str, Tensor]:
+        """Return the stage, the preferred devices, and what is best in the simulator, with its order."""
+        simulator = self.simulator
+        memory = self.stages.memory() | {"preferred": self._preferred}
+        if simulator.best is not None and simulator.best_objective is not None:
+            memory |= {
+                "simulated": torch.from_numpy(simulator.best),
+                "simulated_s": torch.tensor(simulator.best_objective, dtype=torch.float64),
+            }
+            planned = simulator.reward.steps(simulator.best) if isinstance(simulator.reward, PlannedOrder) else None
+            memory |= {} if planned is None else {"steps": torch.from_numpy(planned)}
+        return memory
+
+    def remember(self, memory: dict[str, Tensor]) -> None:
+        """Take back what `memory` returned."""
+        self.stages.remember(memory)
+        self._preferred = memory["preferred"]
+        simulator = self.simulator
+        if "simulated" in memory:
+            simulator.best, simulator.best_objective = memory["simulated"].numpy(), float(memory["simulated_s"])
+            if "steps" in memory and isinstance(simulator.reward, PlannedOrder):
+                simulator.reward.plan(simulator.best, memory["steps"].numpy())
+
+    def _anything(self, count: int) -> Tensor:
+        """``[count, num_ops]`` no device in particular."""
+        return torch.full((count, self._num_ops), -1)
+
+    def _went(self, played: Episodes) -> Tensor:
+        """``[episodes, num_ops]`` device of the op of every step."""
+        return played.device_of_op.gather(1, played.op_of_step)
+
+    def _prior(self) -> Tensor:
+        """``[num_ops, num_devices]`` what a warm start that is not cloned adds to PLACE."""
+        if self.params.clone or bool((self._preferred < 0).any()):
+            return torch.zeros(self._num_ops, self._num_devices)
+        num_others = self._num_ops * (self._num_devices - 1)
+        bias = math.log(max(num_others / self.params.deviations, 1.0)) if self.params.deviations else 0.0
+        return bias * torch.nn.functional.one_hot(self._preferred, self._num_devices).float()
+
+    def _place(self, played: Episodes) -> Tensor:
+        """``[episodes, num_ops, num_devices]`` log-probabilities of PLACE at every step."""
+        prior = self._prior().to(self._embedded.own.dtype)
+        return self.policy.place_log_probs(
+            self._embedded, prior, played.op_of_step, self._went(played), played.seen, played.may
+        )
+
+    def _play(self, mode: NDArray[np.int64], taught: Tensor, generator: torch.Generator) -> Episodes:
+        """Play episodes with the present weights, and plan their orders."""
+        self._embedded = self.policy(self.graph)
+        score, own, joins = (each.detach().double().numpy() for each in self._embedded)
+        sees = self.policy.sees.weight.detach().double().T.contiguous().numpy()
+        says = self.policy.says.weight.detach().double()[0].contiguous().numpy()
+        drawn = torch.rand(len(mode), self._num_ops, 2, generator=generator, dtype=torch.float64)
+        played = play(
+            self._instance,
+            self.graph.unit_s,
+            score,
+            own,
+            joins,
+            sees,
+            says,
+            self._prior().double().numpy(),
+            self.graph.urgency,
+            np.ascontiguousarray(taught.numpy()),
+            mode.astype(np.int64),
+            drawn.numpy(),
+        )
+        op_of_step, ready_from, device_of_op, start_s, finish_s, seen, may, right_op, is_right = played
+        reward = self.simulator.reward
+        if isinstance(reward, PlannedOrder):
+            rank = self._instance.rank
+            for device, start, finish in zip(device_of_op, start_s, finish_s, strict=True):
+                step = np.empty(len(start), dtype=np.int64)
+                step[np.lexsort((rank, finish, start))] = np.arange(len(start))
+                reward.plan(device, step)
+        told = (op_of_step, ready_from, device_of_op, seen, may, right_op, is_right)
+        return Episodes(*map(torch.from_numpy, told))
+
+
+class Doppler(LearnedMethod):
+    """DOPPLER (Yao et al., 2025): SELECT and PLACE; imitation, simulation, measured rewards."""
+
+    name = "doppler"
+    params_type = DopplerParams
+    serves_any_platform: ClassVar[bool] = True
+    loop = staticmethod(three_stages)
+
+    def make_learner(self, environment: Environment) -> DopplerLearner:
+        """Return a fresh learner."""
+        return DopplerLearner(environment, cast("DopplerParams", self.params))
