@@ -24,6 +24,8 @@ class Journal:
     resumed_at
         Updates done at the checkpoint that the training goes on from. Lines of later updates, and one that a crash
         tore, are cut off: those updates are made, and written, once more. None for a training that begins.
+    cloned
+        Updates of cloning done there, which are numbered apart.
 
     Raises
     ------
@@ -31,12 +33,12 @@ class Journal:
         The folder or the file cannot be made.
     """
 
-    def __init__(self, folder: Path, resumed_at: int | None = None) -> None:
+    def __init__(self, folder: Path, resumed_at: int | None = None, cloned: int = 0) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / "metrics.jsonl"
             if path.is_file():
-                _cut_off(path, resumed_at)
+                _cut_off(path, resumed_at, cloned)
             self._lines = path.open("a", encoding="utf-8")
         except OSError as error:
             raise PlacekitError(f"cannot write {folder}: {error.strerror or error}") from error
@@ -68,19 +70,21 @@ class Journal:
             self._board.close()
 
 
-def _cut_off(path: Path, resumed_at: int | None) -> None:
-    """Cut off an unfinished last line, and from the first line on that is of a later update than `resumed_at`."""
+def _cut_off(path: Path, resumed_at: int | None, cloned: int) -> None:
+    """Cut off an unfinished last line, and from the first line on that is of an update still to come."""
     with path.open("r+b") as file:
         whole = 0
         for line in file:
-            if not line.endswith(b"\n") or (resumed_at is not None and _update_of(line) > resumed_at):
+            if not line.endswith(b"\n") or (resumed_at is not None and _is_to_come(line, resumed_at, cloned)):
                 break
             whole += len(line)
         file.truncate(whole)
 
 
-def _update_of(line: bytes) -> int:
+def _is_to_come(line: bytes, resumed_at: int, cloned: int) -> bool:
     try:
-        return int(json.loads(line)["update"])
-    except (ValueError, KeyError, TypeError, RecursionError):  # what this is, is not known: it stays
-        return 0
+        told = json.loads(line)
+        is_cloning = any(tag.startswith("cloning/") for tag in told)
+        return int(told["update"]) > (cloned if is_cloning else resumed_at)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # what this is, is not known: it stays
+        return False

@@ -178,7 +178,7 @@ class LearnedMethod(Method):
             watchers = [watcher for watcher in (session.on_update,) if watcher is not None]
             if session.log_dir is not None:
                 resumed_at = None if session.resume is None else training.update
-                watchers.append(stack.enter_context(Journal(session.log_dir, resumed_at)))
+                watchers.append(stack.enter_context(Journal(session.log_dir, resumed_at, training.cloned)))
             if session.measured is None:
                 stack.callback(self._save, training)
             else:
