@@ -17,6 +17,8 @@ from placekit.learned.method import LearnedMethod
 from placekit.learned.placeto.network import PlacetoNetwork
 from placekit.learned.placeto.nodes import few_groups, relations_of
 from placekit.learned.training import Rollout, TrainingParams
+from placekit.makespan.instance import instance_of
+from placekit.makespan.simulate import simulate_fifo
 
 __all__ = ["Placeto", "PlacetoLearner", "PlacetoParams"]
 
@@ -102,8 +104,8 @@ class PlacetoLearner:
     State: the graph, the present placement, which nodes were decided. Reward of a step: the cost before it minus the
     cost after it. Episodes begin at the best placement so far, which at first is the best single device. The published
     baseline is a running mean of returns per step, and so is this one; advantages are divided by their deviation.
-    Published features that need the simulator's start times are left out, and so is the mark of
-    the node whose turn it is.
+    Start times are those of the simulator of makespans, first come, first served, whatever the objective; they and the
+    mark of the node whose turn it is are those of a block where `PlacetoParams.refresh` is more than 1.
 
     Parameters
     ----------
@@ -124,6 +126,7 @@ class PlacetoLearner:
         best = int(np.argmin(environment.single_devices))
         self.start = torch.from_numpy(self.nodes.homogeneous[best].copy())
         self.baseline: Tensor | None = None
+        self._instance = instance_of(environment.problem)
         self._blocks = torch.split(self.graph.order, params.refresh)
         self._episodes: _Episodes | None = None
 
@@ -193,20 +196,30 @@ class PlacetoLearner:
 
     def _decide(self, device: Tensor, step: int, nodes: Tensor) -> Tensor:
         """Return log-probabilities ``[episodes, nodes, devices]`` in the state before `step`."""
-        is_decided = torch.zeros(self.graph.num_groups, dtype=self.own.dtype)
-        is_decided[self.graph.order[:step]] = 1.0
+        marks = torch.zeros(self.graph.num_groups, 2, dtype=self.own.dtype)  # it was decided; it is its turn
+        marks[self.graph.order[:step], 0] = 1.0
+        marks[nodes, 1] = 1.0
         shape = (len(device), -1, -1)
         state = torch.cat(
             [
                 self.own.expand(shape),
                 torch.nn.functional.one_hot(device, self.graph.num_devices).to(self.own.dtype),
-                is_decided[:, None].expand(shape),
+                marks.expand(shape),
+                self._starts(device, nodes)[:, :, None].to(self.own.dtype),
             ],
             dim=2,
         )
         graph = self.graph
         logits = self.policy(state, graph.senders, graph.receivers, self.relations[:, nodes], nodes)
         return torch.log_softmax(logits.masked_fill(~graph.mask[nodes], -torch.inf), dim=2)
+
+    def _starts(self, device: Tensor, nodes: Tensor) -> Tensor:
+        """``[episodes, nodes]`` when every node starts after the first of `nodes`, as a share of the last start."""
+        starts = np.full((self.graph.num_groups, len(device)), np.inf)
+        of_op = [simulate_fifo(self._instance, row).start_s for row in self.nodes.expand(device.numpy())]
+        np.minimum.at(starts, self.nodes.group_of_op, np.stack(of_op, axis=1))
+        last = np.maximum(starts.max(axis=0), np.finfo(np.float64).tiny)
+        return torch.from_numpy(((starts - starts[nodes.numpy()].min(axis=0)) / last).T)
 
     def prefer(self, placement: NDArray[np.int64]) -> None:
         """Begin the first episodes at `placement`."""

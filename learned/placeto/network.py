@@ -1,6 +1,7 @@
 r"""The network of Placeto: message passing both ways, pooling around a node, a decision for it.
 
-1. Every node starts from its own features and its present device, :math:`y_v = FNN(x_v)`.
+1. Every node starts from its own features, its present device, whether it was decided, whether it is its turn, and when
+   it starts in the simulator relative to the node whose turn it is, :math:`y_v = FNN(x_v)`.
 2. Two passes of a few rounds: :math:`x_v \leftarrow y_v + \mathrm{ReLU}(g(\sum_{u \in pred(v)} \mathrm{ReLU}(f(x_u))))`
    over predecessors, and the same with weights of its own over successors; concatenated.
 3. For the node to place: the means over its ancestors, its descendants, and the nodes parallel to it, each through a
@@ -78,7 +79,7 @@ class PlacetoNetwork(nn.Module):
 
     def __init__(self, num_features: int, num_devices: int, width: int, rounds: int) -> None:
         super().__init__()
-        self.enter = _two_layers(num_features + num_devices + 1, width, width)
+        self.enter = _two_layers(num_features + num_devices + 3, width, width)
         self.forwards, self.backwards = MessagePassing(width, rounds), MessagePassing(width, rounds)
         self.pools = nn.ModuleList(_two_layers(2 * width, 2 * width, 2 * width) for _ in range(3))
         self.head = nn.Sequential(
@@ -95,7 +96,8 @@ class PlacetoNetwork(nn.Module):
         Parameters
         ----------
         state
-            ``[B, N, features + D + 1]``: own features, one-hot of the present device, whether it was decided.
+            ``[B, N, features + D + 3]``: own features, one-hot of the present device, whether it was decided, whether
+            it is its turn, and when it starts.
         senders, receivers
             Edges.
         relations

@@ -258,6 +258,14 @@ def test_placeto_relations_are_means_over_paths(toy: pk.Problem) -> None:
     assert relations[:, 3].tolist() == [[0.5, 0.5, 0, 0, 0, 0], [0, 0, 0, 0, 0.5, 0.5], [0, 0, 1, 0, 0, 0]]
 
 
+def test_placeto_sees_when_nodes_start(toy: pk.Problem) -> None:
+    """By hand: all on the GPU they start at 0, 5, 7, 9, 14 and 19 s; b and c have their turn."""
+    learner = PlacetoLearner(Environment(toy), small(Placeto).params)
+    expected = np.array([0, 5, 7, 9, 14, 19])
+    starts = learner._starts(torch.ones(2, 6, dtype=torch.long), torch.tensor([1, 2]))
+    assert (starts * 19 + 5).numpy() == pytest.approx(np.stack([expected] * 2))
+
+
 def test_placeto_contracts_large_graphs(toy: pk.Problem) -> None:
     """Runs of ops in topological order, apart where their pins are."""
     environment = few_groups(Environment(toy.pin({"a": "cpu.0", "b": "gpu.0"})), 3)
