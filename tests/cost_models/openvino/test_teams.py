@@ -175,6 +175,7 @@ def test_equal_members_of_one_stage_share_a_compiled_model(
     assert len({id(stage.compiled) for stage in shared}) == 1
     assert [stage.device.name for stage in shared] == ["cpu0", "cpu1", "cpu2"]
     assert shared[0].compiled.get_property("NUM_STREAMS") == min(3, os.cpu_count() or 1)  # OpenVINO makes no more
+    assert "THROUGHPUT" in str(shared[0].compiled.get_property("PERFORMANCE_HINT"))
     assert num_models(unequal) == 3
     assert num_models(with_members(slow, [{**F32, "NUM_STREAMS": "1"}] * 3)) == 3
     assert num_models(with_members(slow, [{"INFERENCE_PRECISION_HINT": "f32"}] * 3)) == 3
