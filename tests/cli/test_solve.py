@@ -262,10 +262,10 @@ def test_time_limit_returns_the_best_so_far(call: Call, tmp_path: Path) -> None:
 
 def test_pins_that_override_each_other_are_told(call: Call, diamond_file: Path) -> None:
     """Which of two patterns counts, for which ops; and that a team which has the device will do."""
-    done = call("solve", diamond_file, "--pin", "*=GPU.0", "--pin", "conv=CPU", "--contiguity", "none")
+    done = call("solve", diamond_file, "--pin", "*=CPU", "--pin", "conv=GPU.0", "--contiguity", "none")
     assert done.returncode == 0, done.stderr
     told = " ".join(done.stdout.split())
-    assert "'conv=CPU' overrides '*=GPU.0' for 1 op (conv)" in told
+    assert "'conv=GPU.0' overrides '*=CPU' for 1 op (conv)" in told
     assert "to a team" not in told
     done = call("solve", diamond_file, "--pin", "conv=GPU.1", "--teams", "equal")
     assert "1 op, to a team that has the device" in " ".join(done.stdout.split())
