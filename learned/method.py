@@ -15,6 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -96,6 +97,8 @@ class LearnedMethod(Method):
     params_type: ClassVar[type[TrainingParams]]
     serves_any_platform: ClassVar[bool] = False
     """True if a policy is for any number of devices."""
+    max_sampled_ops: ClassVar[int | None] = None
+    """Ops up to which samples of a trained policy have a chance against what it decodes; None for any number."""
     loop: ClassVar[Callable[..., StopReason]] = staticmethod(reinforce)
 
     def __init__(self, params: TrainingParams | None = None, session: Session | None = None) -> None:
@@ -303,9 +306,10 @@ def apply_weights(learner: Learner, checkpoint: Checkpoint, method: str, problem
 
 
 def offer_decoded(run: Run, environment: Environment, learner: Learner) -> None:
-    """Offer the learner's own answers, those that break no constraint."""
+    """Offer the best of the learner's own answers that break no constraint."""
     with torch.no_grad():
         placements = learner.decode()
-    for placement, objective in zip(placements, environment.evaluate(placements).tolist(), strict=True):
-        if objective < float("inf"):
-            run.offer(environment.answer(placement))
+    objectives = environment.evaluate(placements)
+    best = int(np.argmin(objectives))
+    if np.isfinite(objectives[best]):
+        run.offer(environment.answer(placements[best]))

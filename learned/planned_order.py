@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,15 +35,22 @@ class PlannedOrder:
         self._problem, self._others = problem, others
         self._planned: dict[bytes, Timeline] = {}
 
-    def plan(self, device_of_op: NDArray[np.int64], step_of_op: NDArray[np.int64]) -> None:
-        """Score a placement ``[num_ops]`` in an order ``[num_ops]`` of its own as well, from now on."""
+    def plan(self, device_of_op: NDArray[np.int64], step_of_op: NDArray[np.int64]) -> float:
+        """Score a placement ``[num_ops]`` in an order ``[num_ops]`` of its own as well, from now on.
+
+        Returns
+        -------
+        float
+            The makespan in that order, seconds; infinity if devices wait for each other.
+        """
         contention = self._problem.objective.contention
         run = simulate_steps(instance_of(self._problem), device_of_op, step_of_op, has_contention=contention)
         if isinstance(run, int):  # its devices wait for each other
-            return
+            return math.inf
         before = self._planned.get(device_of_op.tobytes())
         if before is None or run.makespan_s < before.makespan_s:
             self._planned[device_of_op.tobytes()] = run
+        return run.makespan_s
 
     def steps(self, device_of_op: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """Return the order ``[num_ops]`` that was planned for a placement; None if there is none."""

@@ -43,7 +43,8 @@ class PolicyParams:
     Parameters
     ----------
     rollouts
-        Batches of samples beside the policy's own answer, milliseconds each; 0 for that answer alone.
+        Batches of samples beside the policy's own answer, milliseconds each; 0 for that answer alone. ``pretrained``
+        draws none for more than 2,000 ops.
     """
 
     rollouts: int = 32
@@ -104,7 +105,8 @@ class TrainedPolicy(Method):
         offer_decoded(run, environment, learner)
         run.uncertainty = partial(op_uncertainty, learner, run.seed)
         generator = torch.Generator().manual_seed(run.seed)
-        for _ in range(self.params.rollouts):
+        limit = self.method.max_sampled_ops
+        for _ in range(self.params.rollouts if limit is None or run.problem.graph.num_ops <= limit else 0):
             reason = run.should_stop()
             if reason is not None:
                 return reason

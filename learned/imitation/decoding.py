@@ -10,11 +10,19 @@ expects, and once more by the ranks of HEFT, each into the earliest gap that hol
 become with the transfers that it causes (throughput), or its own time and those transfers (serial latency). A large
 `trust` follows the policy, a small one the costs. A device without room is passed over. Answers of several `TRUSTS`
 are scored, and the best is kept.
+
+A makespan is then *scheduled again*: once the devices are known, so is the longest path that remains after every op
+(:func:`placekit.makespan.orders.placed_rank`), a better priority than its mean over devices. Ops choose their devices
+anew in that order, with the policy's word as before; then there are other paths. Some chains of such schedules mix the
+new priority into the old one (`DAMPINGS`), since the order may otherwise swing between two.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +32,27 @@ from placekit.contiguity import Contiguity
 from placekit.learned.imitation.inputs import OBJECTIVES, Inputs
 from placekit.learned.imitation.kernels import place_by_load
 from placekit.makespan.instance import MakespanInstance, frozen, instance_of
+from placekit.makespan.orders import placed_rank
 from placekit.makespan.ranks import mean_upward_rank
 from placekit.problem import Problem
 from placekit.solvers.generic.repair import make_acyclic, relieve_memory
 from placekit.solvers.makespan.lists.insertion import schedule_by_priority
 
-__all__ = ["TRUSTS", "Decoder"]
+__all__ = ["DAMPINGS", "TRUSTS", "Decoder", "Schedule"]
 
 TRUSTS = (0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
+DAMPINGS = (0.0, 0.8)
+"""Shares of the old priority in that of the next schedule."""
 _THROUGHPUT = OBJECTIVES.index("throughput")
+
+
+class Schedule(NamedTuple):
+    """What is scheduled again: ``[num_ops]`` devices and steps, the priorities (smaller first), and the trust."""
+
+    device: NDArray[np.int64]
+    step: NDArray[np.int64]
+    priority_s: NDArray[np.float64]
+    trust: float
 
 
 class Decoder:
@@ -62,8 +82,9 @@ class Decoder:
         )
         self._contraction: Contraction | None = None
 
+    @cached_property
     def heft_order(self) -> NDArray[np.float64]:
-        """``[num_ops]`` priorities of HEFT, smaller first."""
+        """``[num_ops]`` priorities of HEFT in seconds, smaller first."""
         return -mean_upward_rank(self._instance)
 
     def place(self, log_probs: NDArray[np.float64], trust: float) -> NDArray[np.int64]:
@@ -79,10 +100,8 @@ class Decoder:
             place_by_load(self._instance, self._time, self._transfer, penalty, self._class_bytes, balances)
         )
 
-    def schedule(
-        self, log_probs: NDArray[np.float64], priority: NDArray[np.float64], trust: float
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """``[num_ops]`` devices and steps by scores and priorities ``[num_ops]``, smaller first, with insertion.
+    def schedule(self, log_probs: NDArray[np.float64], priority_s: NDArray[np.float64], trust: float) -> Schedule:
+        """Schedule ops by scores ``[num_ops, num_devices]`` and priorities ``[num_ops]``, with insertion.
 
         Notes
         -----
@@ -90,11 +109,28 @@ class Decoder:
         """
         anywhere = np.full(self._inputs.num_ops, -1)
         lookahead_s = _penalty(log_probs, trust) * self._inputs.unit_s
-        found = schedule_by_priority(self._by_device, -priority, lookahead_s, anywhere, False, True)
-        if found[3]:
-            return found[0], self._steps(found[1], found[2])
-        device = self._repaired(found[0])
-        return device, self.order_on(device, priority)
+        device, start, finish, fits = schedule_by_priority(
+            self._by_device, -priority_s, lookahead_s, anywhere, False, True
+        )
+        if fits:
+            return Schedule(device, self._steps(start, finish), priority_s, trust)
+        device = self._repaired(device)
+        return Schedule(device, self.order_on(device, priority_s), priority_s, trust)
+
+    def schedule_again(
+        self, log_probs: NDArray[np.float64], before: Schedule, damping: float, count: int
+    ) -> Iterator[Schedule]:
+        """Yield `count` schedules, each by the paths that remain in the one before it."""
+        for _ in range(count):
+            order_s = self.remaining_order(before.device)
+            before = self.schedule(log_probs, damping * before.priority_s + (1 - damping) * order_s, before.trust)
+            yield before
+
+    def remaining_order(self, device: NDArray[np.int64]) -> NDArray[np.float64]:
+        """``[num_ops]`` priorities by the longest path that remains on known devices, in seconds, smaller first."""
+        rank_s = np.empty(self._inputs.num_ops)
+        placed_rank(self._instance, device, rank_s)
+        return -rank_s
 
     def order_on(self, device: NDArray[np.int64], priority: NDArray[np.float64]) -> NDArray[np.int64]:
         """``[num_ops]`` steps on devices that are known: by priority, each op into the earliest gap that holds it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch import Tensor
 from placekit.learned.advantages import batch_advantages
 from placekit.learned.environment import Environment
 from placekit.learned.group_graph import wanted_actions
-from placekit.learned.imitation.decoding import TRUSTS, Decoder
+from placekit.learned.imitation.decoding import DAMPINGS, TRUSTS, Decoder, Schedule
 from placekit.learned.imitation.inputs import collate, inputs_of
 from placekit.learned.imitation.network import Scores, StateNetwork
 from placekit.learned.imitation.order import ExpectedOrder
@@ -31,6 +32,16 @@ if TYPE_CHECKING:
     from placekit.problem import Problem
 
 __all__ = ["Imitation", "ImitationLearner", "ImitationMethodParams"]
+
+# What a graph of any size may cost: of thousands of ops there are fewer rounds, schedules, placements to refine, and no
+# samples.
+_STATE_ROUNDS, _LEAST_ROUNDS = 160_000, 2
+"""Rounds of messages, times states."""
+_STATE_SCHEDULES, _LEAST_SCHEDULES, _MOST_SCHEDULES = 2_000_000, 16, 96
+"""Schedules, times states; a share of them first, then chains of at least so many."""
+_FIRST_SHARE, _CHAIN = 0.25, 6
+_REFINED_OPS = 8_000
+"""Placements that are refined, times ops; at least one."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,7 @@ class ImitationMethodParams(TrainingParams):
         True to decode without the network: every device as likely as any other, ops in the order of HEFT's ranks. A
         control that tells what the network adds to the decoding.
     refine
-        Decoded placements that are refined, the best ones; 0 for none.
+        Decoded placements that are refined, the best ones; 0 for none. Of more than some hundred ops there are fewer.
     """
 
     updates: int = 200
@@ -91,6 +102,10 @@ class ImitationLearner:
         self._mask = torch.from_numpy(environment.mask)
         self._groups = torch.from_numpy(environment.group_of_op)
         self._size = torch.bincount(self._groups)[:, None]
+        states = problem.graph.num_ops * problem.platform.num_devices
+        self._rounds = max(_LEAST_ROUNDS, min(params.rounds, _STATE_ROUNDS // states))
+        self._num_schedules = max(_LEAST_SCHEDULES, min(_MOST_SCHEDULES, _STATE_SCHEDULES // states))
+        self._num_refined = max(1, min(params.refine, _REFINED_OPS // problem.graph.num_ops))
         self._first_op = np.unique(environment.group_of_op, return_index=True)[1]
         self._preferred = torch.full((len(self._mask),), -1)
         self._kept: tuple[Tensor, Tensor] | None = None  # what the network says while its weights stay
@@ -108,9 +123,9 @@ class ImitationLearner:
         shape = self._inputs.num_ops, self._inputs.num_devices
         if self.params.blind:
             uniform = torch.from_numpy(Decoder.uniform(self._inputs.allowed.reshape(shape))).float()
-            scores = Scores(uniform.flatten(), torch.from_numpy(self._decoder.heft_order()).float())
+            scores = Scores(uniform.flatten(), torch.from_numpy(self._decoder.heft_order).float())
         else:
-            scores = self.policy(self._batch, self.params.rounds)
+            scores = self.policy(self._batch, self._rounds)
         finite = torch.where(self._batch.allowed, scores.log_probs, torch.zeros_like(scores.log_probs)).reshape(shape)
         logits = torch.zeros(len(self._mask), shape[1]).index_add(0, self._groups, finite) / self._size
         if (self._preferred >= 0).all():
@@ -145,7 +160,14 @@ class ImitationLearner:
         return batch_advantages(costs)[rollout.row] / len(self._mask)
 
     def decode(self) -> NDArray[np.int64]:
-        """``[count, num_ops]`` the likeliest devices, placements op by op for every trust, the best of them refined."""
+        """``[count, num_ops]`` the likeliest devices, placements op by op for every trust, the best of them refined.
+
+        Notes
+        -----
+        The network: O(rounds (ops + edges) devices), the schedules O(count (ops log ops + edges devices)), refinement
+        that of :class:`~placekit.learned.imitation.refinement.Refinement` for each placement; rounds, schedules and
+        placements fall with the size, so that all three stay about the same from some hundred ops on.
+        """
         with torch.no_grad():
             log_probs, start = self._scores()
         self._settle_order(start)
@@ -157,30 +179,49 @@ class ImitationLearner:
         if not self.params.blind:
             likeliest = self.environment.expand(log_probs.argmax(dim=1).numpy()[None])
             rows.append(self._decoder.repaired(likeliest)[0])
-        rows += list(self.environment.expand(self.environment.homogeneous))
+        rows.append(self.environment.expand(self._best_single[None])[0])
         if self.params.refine:
             rows += self._refined(np.unique(np.stack(rows), axis=0), of_op)
         return np.stack(rows)
 
+    @property
+    def _best_single(self) -> NDArray[np.int64]:
+        single: NDArray[np.int64] = self.environment.homogeneous[int(np.argmin(self.environment.single_devices))]
+        return single
+
     def _schedules(self, reward: ExpectedOrder, log_probs: NDArray[np.float64]) -> list[NDArray[np.int64]]:
-        """Return placements that were scheduled, in the expected order and in HEFT's; `reward` knows their orders."""
-        rows = []
-        for priority in (reward.start, self._decoder.heft_order()):
-            for trust in TRUSTS:
-                device, step = self._decoder.schedule(log_probs, priority, trust)
-                reward.plan(device, step)
-                rows.append(device)
-        return rows
+        """Return the best of placements that were scheduled, first in two orders, then again by what came of it.
+
+        `reward` knows their orders.
+        """
+        decoder, scored = self._decoder, list[tuple[float, Schedule]]()
+
+        def consider(schedule: Schedule) -> None:
+            scored.append((reward.plan(schedule.device, schedule.step), schedule))
+
+        span_s = float(-decoder.heft_order.min())
+        for trust, priority_s in product(TRUSTS, (decoder.heft_order, reward.start * span_s)):
+            if not scored or len(scored) < _FIRST_SHARE * self._num_schedules:
+                consider(decoder.schedule(log_probs, priority_s, trust))
+        starts = {each.device.tobytes(): each for _, each in sorted(scored, key=lambda found: -found[0])}  # best last
+        chains = list(product(reversed(starts.values()), DAMPINGS))
+        length = max(_CHAIN, (self._num_schedules - len(scored)) // len(chains))
+        for schedule, damping in chains:
+            count = min(length, self._num_schedules - len(scored))
+            for again in decoder.schedule_again(log_probs, schedule, damping, count):
+                consider(again)
+        scored.sort(key=lambda each: each[0])
+        return [schedule.device for _, schedule in scored[: 2 * self._num_refined]]
 
     def _refined(self, rows: NDArray[np.int64], log_probs: NDArray[np.float64]) -> list[NDArray[np.int64]]:
         """Return the best of the placements after refinement; of a makespan, with orders with insertion as well."""
         costs = self.environment.costs(rows)
-        best = rows[np.argsort(costs, kind="stable")[: self.params.refine]]
+        best = rows[np.argsort(costs, kind="stable")[: self._num_refined]]
         refined = [self._refinement.refined(row, log_probs) for row in best]
         reward = self.environment.reward
         if isinstance(reward, ExpectedOrder):
             for device in refined:
-                for priority in (reward.start, self._decoder.heft_order()):
+                for priority in (reward.start, self._decoder.heft_order, self._decoder.remaining_order(device)):
                     reward.plan(device, self._decoder.order_on(device, priority))
         return refined
 
@@ -218,6 +259,7 @@ class Imitation(LearnedMethod):
     name = "imitation"
     params_type = ImitationMethodParams
     serves_any_platform: ClassVar[bool] = True
+    max_sampled_ops: ClassVar[int] = 2_000
 
     def make_learner(self, environment: Environment) -> ImitationLearner:
         """Return a fresh learner."""

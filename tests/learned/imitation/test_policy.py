@@ -274,7 +274,7 @@ def test_a_makespan_is_scheduled_and_refined(number: int, network: StateNetwork)
     inputs = inputs_of(problem)
     decoder = Decoder(problem, inputs)
     nothing = np.zeros((inputs.num_ops, inputs.num_devices))
-    device, step = decoder.schedule(nothing, decoder.heft_order(), 1.0)
+    device, step = decoder.schedule(nothing, decoder.heft_order, 1.0)[:2]
     heft = pk.solve(problem, "heft").objective
     assert pk.evaluate(problem, pk.Placement.of(problem, device, step)).objective == pytest.approx(heft)
     score = problem.objective.batch_score(problem)
