@@ -174,20 +174,17 @@ class ImitationLearner:
         of_op = log_probs[self._groups].double().numpy()
         if isinstance(self.environment.reward, ExpectedOrder):
             rows = self._schedules(self.environment.reward, of_op)
+            single = self.environment.homogeneous[[int(np.argmin(self.environment.single_devices))]]
         else:
             rows = [self._decoder.place(of_op, trust) for trust in TRUSTS]
+            single = self.environment.homogeneous
         if not self.params.blind:
             likeliest = self.environment.expand(log_probs.argmax(dim=1).numpy()[None])
             rows.append(self._decoder.repaired(likeliest)[0])
-        rows.append(self.environment.expand(self._best_single[None])[0])
+        rows += list(self.environment.expand(single))
         if self.params.refine:
             rows += self._refined(np.unique(np.stack(rows), axis=0), of_op)
         return np.stack(rows)
-
-    @property
-    def _best_single(self) -> NDArray[np.int64]:
-        single: NDArray[np.int64] = self.environment.homogeneous[int(np.argmin(self.environment.single_devices))]
-        return single
 
     def _schedules(self, reward: ExpectedOrder, log_probs: NDArray[np.float64]) -> list[NDArray[np.int64]]:
         """Return the best of placements that were scheduled, first in two orders, then again by what came of it.
