@@ -24,6 +24,7 @@ from placekit.learned.imitation.inputs import collate, inputs_of
 from placekit.learned.imitation.network import Scores, StateNetwork
 from placekit.learned.imitation.order import ExpectedOrder
 from placekit.learned.imitation.refinement import Refinement
+from placekit.learned.imitation.regions import RegionSearch
 from placekit.learned.method import LearnedMethod
 from placekit.learned.training import Rollout, TrainingParams, permitted
 from placekit.makespan.orders import BestOrder
@@ -40,6 +41,8 @@ _STATE_ROUNDS, _LEAST_ROUNDS = 160_000, 2
 _STATE_SCHEDULES, _LEAST_SCHEDULES, _MOST_SCHEDULES = 2_000_000, 16, 96
 """Schedules, times states; a share of them first, then chains of at least so many."""
 _FIRST_SHARE, _CHAIN = 0.25, 6
+_POLISHED = 8
+"""Placements that the search of regions looks at first."""
 _REFINED_OPS = 8_000
 """Placements that are refined, times ops; at least one."""
 
@@ -61,6 +64,8 @@ class ImitationMethodParams(TrainingParams):
         control that tells what the network adds to the decoding.
     refine
         Decoded placements that are refined, the best ones; 0 for none. Of more than some hundred ops there are fewer.
+    regions
+        Regions of the best placement that are moved, for loads and their sums; of large problems fewer. 0 for none.
     """
 
     updates: int = 200
@@ -72,12 +77,13 @@ class ImitationMethodParams(TrainingParams):
     deviations: float = 20.0
     blind: bool = False
     refine: int = 16
+    regions: int = 300
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("hidden", "rounds", least=1)
         self.require("samples", least=2)
-        self.require("deviations", "refine", least=0)
+        self.require("deviations", "refine", "regions", least=0)
 
 
 class ImitationLearner:
@@ -99,6 +105,8 @@ class ImitationLearner:
         self._batch = collate([self._inputs])
         self._decoder = Decoder(problem, self._inputs)
         self._refinement = Refinement(problem, self._inputs)
+        self._regions = RegionSearch(problem, self._inputs, self._decoder, params.regions)
+        self._seed = torch.initial_seed()  # that of the solve
         self._mask = torch.from_numpy(environment.mask)
         self._groups = torch.from_numpy(environment.group_of_op)
         self._size = torch.bincount(self._groups)[:, None]
@@ -184,6 +192,10 @@ class ImitationLearner:
         rows += list(self.environment.expand(single))
         if self.params.refine:
             rows += self._refined(np.unique(np.stack(rows), axis=0), of_op)
+        if self._regions.count:
+            best = np.argsort(self.environment.costs(np.stack(rows)), kind="stable")[:_POLISHED]
+            found = self._regions.searched(np.stack(rows)[best], of_op, self.environment.evaluate, self._seed)
+            rows.append(found)
         return np.stack(rows)
 
     def _schedules(self, reward: ExpectedOrder, log_probs: NDArray[np.float64]) -> list[NDArray[np.int64]]:

@@ -40,16 +40,21 @@ class Refinement:
         Most passes over loads.
     trust
         Weight of the policy's word.
+    power
+        Norm of the loads that counts for throughput.
     """
 
-    def __init__(self, problem: Problem, inputs: Inputs, *, passes: int = 8, trust: float = _TRUST) -> None:
+    def __init__(
+        self, problem: Problem, inputs: Inputs, *, passes: int = 8, trust: float = _TRUST, power: int = _POWER
+    ) -> None:
         instance: MakespanInstance = instance_of(problem)
         self._instance, self._inputs, self._passes, self._trust = instance, inputs, passes, trust
         shape = inputs.num_ops, inputs.num_devices
         self._time = inputs.time.reshape(shape).astype(np.float64)
         self._transfer = inputs.transfer.astype(np.float64)
         self._allowed = inputs.allowed.reshape(shape)
-        self._is_single = np.bincount(instance.class_of_op)[instance.class_of_op] == 1
+        self._power = 1 if inputs.objective == _SERIAL else power
+        self.is_single = np.bincount(instance.class_of_op)[instance.class_of_op] == 1
         self._has_contention = bool(getattr(problem.objective, "contention", False))
 
     def refined(self, device_of_op: NDArray[np.int64], log_probs: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -64,10 +69,9 @@ class Refinement:
         if self._inputs.objective == _MAKESPAN:
             penalty = np.where(known, -log_probs, np.inf)
             most = max(1, _OP_EVALUATIONS // self._inputs.num_ops)
-            refine_makespan(self._instance, penalty, self._is_single, self._has_contention, most, device)
+            refine_makespan(self._instance, penalty, self.is_single, self._has_contention, most, device)
         else:
             penalty = np.where(known, -self._trust * np.where(known, log_probs, 0.0), np.inf)
-            power = 1 if self._inputs.objective == _SERIAL else _POWER
-            arrays = self._instance, self._time, self._transfer, penalty, self._is_single
-            refine_loads(*arrays, power, self._passes, device)
+            arrays = self._instance, self._time, self._transfer, penalty, self.is_single
+            refine_loads(*arrays, self._power, self._passes, device)
         return device

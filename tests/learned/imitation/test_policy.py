@@ -12,15 +12,18 @@ from numpy.typing import NDArray
 
 import placekit as pk
 from placekit.benchmarks.drawn_problems import OBJECTIVES, draw_problem
+from placekit.benchmarks.families import generate
 from placekit.benchmarks.labelling import Labelling, generate_dataset, label
 from placekit.errors import InvalidProblemError
 from placekit.learned.checkpoint import ANY_DEVICES, read_checkpoint
-from placekit.learned.imitation.decoding import Decoder
+from placekit.learned.environment import Environment
+from placekit.learned.imitation.decoding import DAMPINGS, Decoder
 from placekit.learned.imitation.inputs import collate, inputs_of
 from placekit.learned.imitation.losses import relaxed_objective
 from placekit.learned.imitation.network import StateNetwork
 from placekit.learned.imitation.order import ExpectedOrder
 from placekit.learned.imitation.refinement import Refinement
+from placekit.learned.imitation.regions import RegionSearch
 from placekit.learned.imitation.targets import canonical, collate_targets, example_of
 from placekit.learned.imitation.train import ImitationParams, steps_done, train
 from placekit.learned.policy import PRETRAINED
@@ -285,6 +288,65 @@ def test_a_makespan_is_scheduled_and_refined(number: int, network: StateNetwork)
     known = ExpectedOrder(problem, score, np.arange(inputs.num_ops, dtype=float))
     known.plan(device, step)
     assert float(known(device[None])[0]) <= (heft or 0.0) * (1 + 1e-9)
+
+
+def test_schedules_by_the_paths_that_remain_are_what_they_say(network: StateNetwork) -> None:
+    """As many as asked; the judge gives each the makespan that it was planned with, none below a proven bound."""
+    problem = draw_problem("test", 4, 1, max_ops=60, objective="makespan")
+    inputs = inputs_of(problem)
+    decoder, score = Decoder(problem, inputs), problem.objective.batch_score(problem)
+    assert isinstance(score, BestOrder)
+    known = ExpectedOrder(problem, score, np.arange(inputs.num_ops, dtype=float))
+    log_probs = scores_of(network, problem)
+    first = decoder.schedule(log_probs, decoder.heft_order, 0.3)
+    for damping in DAMPINGS:
+        schedules = list(decoder.schedule_again(log_probs, first, damping, 5))
+        assert len(schedules) == 5
+        for each in schedules:
+            judged = pk.evaluate(problem, pk.Placement.of(problem, each.device, each.step))
+            assert judged.objective == pytest.approx(known.plan(each.device, each.step))
+
+
+def test_a_large_graph_is_placed_by_bounded_work_and_below_list_scheduling() -> None:
+    """3,000 ops on eight unequal devices: few placements are scored, and the best is below HEFT's."""
+    problem = generate("inception", 3000, 5, num_devices=8, equal=False, objective=pk.Makespan())
+    found = pk.solve(problem.replace(contiguity="none"), "policy:pretrained")
+    heft = pk.solve(problem.replace(contiguity="none"), "heft").objective
+    assert found.objective is not None
+    assert heft is not None
+    assert found.objective < heft
+    assert found.evaluations < 100
+
+
+@pytest.mark.parametrize("objective", ["serial-latency", "throughput"])
+@pytest.mark.parametrize("number", range(4))
+def test_regions_only_improve_a_placement(number: int, objective: str, network: StateNetwork) -> None:
+    """Never above the best of the placements that it began with; allowed; the same for the same seed."""
+    problem = draw_problem("test", 5, number, max_ops=60, objective=objective)
+    inputs, environment = inputs_of(problem), Environment(problem)
+    decoder, log_probs = Decoder(problem, inputs), scores_of(network, problem)
+    rows = np.stack([decoder.place(log_probs, trust) for trust in (0.3, 3.0)])
+    search = RegionSearch(problem, inputs, decoder, 60)
+    assert search.count == 60
+    found, again = (search.searched(rows, log_probs, environment.evaluate, 3) for _ in range(2))
+    assert (found == again).all()
+    before, after = environment.evaluate(rows).min(), environment.evaluate(found[None])[0]
+    assert after <= before
+    if np.isfinite(before):
+        judged = pk.evaluate(problem, pk.Placement.of(problem, found))
+        assert judged.is_feasible
+        assert judged.objective == pytest.approx(after)
+
+
+def test_regions_are_for_loads_without_contiguity() -> None:
+    """A makespan, or parts that must be contiguous: none. More devices: fewer."""
+    problem = draw_problem("test", 5, 0, max_ops=60, objective="throughput")
+    for other in (problem.replace(objective=pk.Makespan()), problem.replace(contiguity="acyclic")):
+        inputs = inputs_of(other)
+        assert RegionSearch(other, inputs, Decoder(other, inputs), 60).count == 0
+    large = generate("layered", 2000, 5, num_devices=16, objective=pk.Throughput())
+    inputs = inputs_of(large)
+    assert RegionSearch(large.replace(contiguity="none"), inputs, Decoder(large, inputs), 300).count < 10
 
 
 def _rank(problem: pk.Problem, device: NDArray[np.int64]) -> NDArray[np.float64]:
