@@ -5,8 +5,9 @@ r"""The network of GDP: GraphSAGE embeds the groups, segment-recurrent attention
 2. Placement (section 3.3): the groups in topological order, in segments. Every layer attends from a segment to itself
    and to the layer's inputs of the segment before, through which no gradient flows (Transformer-XL), so that the cost
    is linear in the number of segments. There is no positional embedding: the graph embedding carries the order.
-3. Superposition (section 3.4): the mean embedding of the graph gates the input of every layer, so that one network can
-   serve many graphs; the inputs of layers only, nothing inside them.
+3. Superposition (section 3.4): the mean embedding of the graph gates the inputs of every layer's dense parts (queries,
+   keys and values; the projection of what was attended to; the feed-forward part), so that one network can serve many
+   graphs.
 4. One distribution per group, independent of the others given the graph, over the devices of the problem that the
    network was made for: a policy serves other graphs, not other numbers of devices.
 
@@ -59,7 +60,7 @@ class GdpNetwork(nn.Module):
         self.enter = nn.Sequential(nn.Linear(num_features, hidden), nn.LayerNorm(hidden), nn.ReLU())
         self.messages = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(rounds))
         self.updates = nn.ModuleList(nn.Linear(2 * hidden, hidden) for _ in range(rounds))
-        self.gates = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(layers))
+        self.gates = nn.ModuleList(nn.Linear(hidden, 3 * hidden) for _ in range(layers))
         self.layers = nn.ModuleList(SegmentLayer(hidden, heads) for _ in range(layers))
         self.head = nn.Linear(hidden, num_devices)
         nn.init.normal_(self.head.weight, std=0.01)  # a policy that begins without opinions
@@ -69,13 +70,13 @@ class GdpNetwork(nn.Module):
         """Return ``[num_groups, num_devices]`` logits, without the mask."""
         x = self.embed(graph)[graph.order]  # [num_groups, hidden], in topological order
         summary = x.mean(dim=0)
-        gates = [2 * torch.sigmoid(gate(summary)) for gate in self.gates]
+        gates = [(2 * torch.sigmoid(gate(summary))).view(3, -1) for gate in self.gates]
         memories = [x.new_empty(0, x.shape[1])] * len(self.layers)
         placed = []
         for part in torch.split(x, self.segment):
             for i, (layer, gate) in enumerate(zip(self.layers, gates, strict=True)):
-                gated = gate * part
-                part = layer(gated, memories[i])  # noqa: PLW2901  # the segment moves through the layers
+                gated = gate[0] * part
+                part = layer(gated, memories[i], gate[1], gate[2])  # noqa: PLW2901  # the segment moves on
                 memories[i] = gated.detach()
             placed.append(part)
         logits: Tensor = self.head(torch.cat(placed))
@@ -115,8 +116,11 @@ class SegmentLayer(nn.Module):
         self.feed_forward = nn.Sequential(nn.Linear(hidden, 2 * hidden), nn.ReLU(), nn.Linear(2 * hidden, hidden))
         self.norm_out = nn.LayerNorm(hidden)
 
-    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
-        """Return ``[length, hidden]`` from the segment `x` ``[length, hidden]`` and `memory` ``[memory, hidden]``."""
+    def forward(self, x: Tensor, memory: Tensor, gate_out: Tensor, gate_feed_forward: Tensor) -> Tensor:
+        """Return ``[length, hidden]`` from the segment `x` ``[length, hidden]`` and `memory` ``[memory, hidden]``.
+
+        The gates ``[hidden]`` multiply what enters the projection after the attention, and the feed-forward part.
+        """
         length, hidden = x.shape
 
         def split(rows: Tensor) -> Tensor:
@@ -124,6 +128,6 @@ class SegmentLayer(nn.Module):
 
         key, value = self.key_value(torch.cat([memory, x])).chunk(2, dim=1)
         attended = nn.functional.scaled_dot_product_attention(split(self.query(x)), split(key), split(value))
-        x = self.norm(x + self.out(attended.transpose(0, 1).reshape(length, hidden)))
-        result: Tensor = self.norm_out(x + self.feed_forward(x))
+        x = self.norm(x + self.out(gate_out * attended.transpose(0, 1).reshape(length, hidden)))
+        result: Tensor = self.norm_out(x + self.feed_forward(gate_feed_forward * x))
         return result

@@ -225,7 +225,10 @@ def test_gdp_segments_see_themselves_and_the_one_before(toy: pk.Problem) -> None
     torch.manual_seed(0)
     layer = SegmentLayer(8, 2)
     memory, x = torch.randn(3, 8, requires_grad=True), torch.randn(4, 8)
-    assert not torch.allclose(layer(x, memory), layer(x, memory.flip(1)))
+    gates = torch.ones(2, 8)
+    assert not torch.allclose(layer(x, memory, *gates), layer(x, memory.flip(1), *gates))
+    for gated in (torch.stack([2 * gates[0], gates[1]]), torch.stack([gates[0], 2 * gates[1]])):
+        assert not torch.allclose(layer(x, memory, *gates), layer(x, memory, *gated))
     network = GdpNetwork(5, 2, hidden=8, rounds=1, layers=2, heads=2, segment=2)
     graph = group_graph(Environment(toy))
     base = replace(graph, features=torch.randn(6, 5), senders=graph.senders[:0], receivers=graph.receivers[:0])
