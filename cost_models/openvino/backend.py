@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from placekit.cores import num_usable_cpus
 from placekit.errors import DeviceUnavailableError, ProfileError
 
 if TYPE_CHECKING:
@@ -59,8 +57,6 @@ class OpenVinoBackend:
                 "use analytic costs, or give it one"
             )
         require_device(device.openvino, self._core)
-        if device.openvino == "CPU":
-            _count_helpers()
 
     def method(self, device: Device) -> str:
         """Return how `device` is measured; counters mean what they mean on the CPU only."""
@@ -108,20 +104,3 @@ class OpenVinoBackend:
         from placekit.cost_models.openvino.transfer import measure_link
 
         return measure_link(device, self._core)
-
-
-@cache
-def _count_helpers() -> None:
-    """Have OpenVINO count the cores for its helper threads before any measurement binds the process to some of them.
-
-    It does so once, at the first compilation, and has no more helpers ever after: after a group of one core, a larger
-    one would be measured as if it had one core, too.
-    """
-    from openvino import Model, Type
-    from openvino import opset13 as opset
-
-    from placekit.cost_models.openvino.devices import shared_core
-
-    number = opset.parameter([1], Type.f32)
-    model = Model([opset.result(opset.relu(number))], [number], "count")
-    shared_core().compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": num_usable_cpus()})
