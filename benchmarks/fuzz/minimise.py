@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from placekit.errors import PlacekitError
 from placekit.graph import OpGraph
+from placekit.memory_blocks import MemoryBlocks
 from placekit.platform import Platform
 from placekit.problem import UNPINNED, Problem
 
@@ -61,6 +63,12 @@ def _steps(problem: Problem) -> Iterator[Callable[[], Problem]]:
         yield partial(problem.replace, colocation=None)
     if (costs.op_group != everything).any():
         yield partial(_with_costs, problem, op_group=None)
+    if costs.blocks is not None:
+        yield partial(_with_costs, problem, blocks=None)
+        every = range(len(costs.blocks.num_bytes))
+        yield from (partial(_with_costs, problem, blocks=_without_block(costs.blocks, b)) for b in every)
+        if costs.blocks.queue_slots:
+            yield partial(_with_costs, problem, blocks=replace(costs.blocks, queue_slots=0))
     if not costs.supported.all():
         yield partial(_with_costs, problem, supported=None)
     if any(device.memory_bytes is not None for device in platform.devices):
@@ -81,6 +89,18 @@ def _steps(problem: Problem) -> Iterator[Callable[[], Problem]]:
 
 def _round(value: float) -> float:
     return float(f"{value:.0e}")
+
+
+def _without_block(blocks: MemoryBlocks, b: int) -> MemoryBlocks:
+    return _some_uses(blocks, blocks.owner != b)
+
+
+def _some_uses(blocks: MemoryBlocks, keep: NDArray[np.bool_]) -> MemoryBlocks:
+    """Return the blocks with some of their ops only; those without any are gone."""
+    counts = np.bincount(blocks.owner[keep], minlength=len(blocks.num_bytes))
+    some = counts > 0
+    offsets = np.cumsum([0, *counts[some].tolist()], dtype=np.int64)
+    return MemoryBlocks(blocks.num_bytes[some], blocks.is_weight[some], offsets, blocks.ops[keep], blocks.queue_slots)
 
 
 def _unpinned(problem: Problem, op: int) -> Problem:
@@ -121,7 +141,12 @@ def _without_readers(problem: Problem, keep: NDArray[np.bool_], keep_op: NDArray
         tensor_bytes=graph.tensor_bytes[keep_tensor],
         is_backward=graph.is_backward[keep_op],
     )
+    blocks = costs.blocks
+    if blocks is not None:
+        blocks = _some_uses(blocks, keep_op[blocks.ops])
+        blocks = replace(blocks, ops=new_op[blocks.ops])
     fewer = costs.replace(
+        blocks=blocks,
         op_time_s=costs.op_time_s[keep_op],
         transfer_time_s=costs.transfer_time_s[keep_tensor],
         op_memory_bytes=costs.op_memory_bytes[keep_op],

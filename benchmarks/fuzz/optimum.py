@@ -19,8 +19,11 @@ __all__ = ["enumerated_optimum"]
 def enumerated_optimum(problem: Problem) -> float | None:
     """Return the optimum in seconds by enumeration; None if no placement is feasible.
 
-    Ops that must share a device move together, nothing else is cut off: no bound, no symmetry.
+    Ops that must share a device move together, nothing else is cut off: no bound, no symmetry. Where devices may form
+    teams, all divisions into teams are tried.
     """
+    if problem.objective.team_rule != "off":
+        return _optimum_of_teams(problem)
     best: float | None = None
     for device in _placements(problem):
         first = evaluate(problem, Placement.of(problem, device))
@@ -34,6 +37,24 @@ def enumerated_optimum(problem: Problem) -> float | None:
             if value is not None and (best is None or value < best):
                 best = value
     return best
+
+
+def _optimum_of_teams(problem: Problem) -> float | None:
+    best: float | None = None
+    for team in _divisions(problem.platform.num_devices):
+        for choice in itertools.product(sorted(set(team)), repeat=problem.num_classes):
+            device = np.array(choice, dtype=np.int64)[problem.op_class]
+            found = evaluate(problem, Placement.of(problem, device, None, team))
+            if found.is_feasible and found.objective is not None and (best is None or found.objective < best):
+                best = found.objective
+    return best
+
+
+def _divisions(num_devices: int) -> Iterator[list[int]]:
+    """Yield the first member of the team of every device, for every division into teams."""
+    for team in itertools.product(*(range(d + 1) for d in range(num_devices))):
+        if all(team[first] == first for first in team):
+            yield list(team)
 
 
 def _placements(problem: Problem) -> Iterator[NDArray[np.int64]]:

@@ -6,13 +6,16 @@ Every problem follows from a seed and a number alone, so that a finding can be m
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.contiguity import Contiguity
+from placekit.cost_models.memory_model import op_memory
 from placekit.costs import CostTable
 from placekit.graph import OpGraph
+from placekit.memory_blocks import MemoryBlocks
 from placekit.objectives import Makespan, Objective, OffloadLatency, SerialLatency, Throughput
 from placekit.platform import Device, Platform
 from placekit.problem import UNPINNED, Problem
@@ -26,6 +29,11 @@ MAX_OPS_ORDERED = 5
 """The same for a makespan, of which orders are enumerated as well."""
 MAX_OPS_WITH_CALLS = 4
 """The same for several calls per device, of which divisions into calls are enumerated as well."""
+MAX_PLACEMENTS_OF_TEAMS = 256
+"""The same for teams, of which four devices form up to fifteen."""
+
+TRAINING = "training"
+"""Name of graphs with a gradient for every op."""
 
 OBJECTIVE_NAMES = ("throughput", "serial-latency", "offload-latency", "makespan")
 
@@ -35,9 +43,10 @@ Times = NDArray[np.float64]
 def random_problem(seed: int, case: int, objective_name: str | None = None) -> Problem:
     """Return problem number `case` of `seed`; of the named objective, or of any.
 
-    Shapes, costs and constraints are drawn apart: chains, trees, meshes, parts without edges, several tensors between
-    the same ops; times that tie, vanish, or span up to twenty orders of magnitude; limits that just hold or just do
-    not; pins, colocation, fused groups, ops that a kind cannot run, equal and unequal devices.
+    Shapes, costs and constraints are drawn apart: chains, trees, meshes, training graphs, parts without edges, several
+    tensors between the same ops; times that tie, vanish, or span up to twenty orders of magnitude; limits that just
+    hold or just do not, by either memory model; pins, which may contradict each other, colocation, fused groups, ops
+    that a kind cannot run, equal and unequal devices, and teams of them.
     """
     rng = np.random.default_rng([seed, case])
     name = objective_name or str(rng.choice(OBJECTIVE_NAMES))
@@ -45,7 +54,8 @@ def random_problem(seed: int, case: int, objective_name: str | None = None) -> P
     num_devices = int(rng.integers(1, 5))
     while num_devices**num_ops > MAX_PLACEMENTS[name]:
         num_ops, num_devices = (num_ops - 1, num_devices) if rng.random() < 0.5 else (num_ops, num_devices - 1)
-    graph = _graph(rng, num_ops, may_train=name == "throughput")
+    trains = rng.random() < (0.25 if name == "throughput" else 0.1)
+    graph = _training_graph(rng, num_ops) if trains and rng.random() < 0.5 else _graph(rng, num_ops, trains=trains)
     platform_kinds = sorted(rng.integers(0, int(rng.integers(1, 4)), num_devices).tolist())
     kinds = tuple(f"k{kind}" for kind in sorted(set(platform_kinds)))
     draw = _regime(rng)
@@ -75,16 +85,20 @@ def random_problem(seed: int, case: int, objective_name: str | None = None) -> P
     for d, kind in enumerate(platform_kinds):
         at = number[f"k{kind}"]
         devices.append(Device(f"d{d}", f"k{kind}", memory_bytes=limits[at], is_host=bool(is_host[at])))
-    problem = Problem(graph, Platform(tuple(devices)), costs, _objective(rng, name, op_time_s), _contiguity(rng, name))
+    may_team = num_devices > 1 and num_devices**num_ops <= MAX_PLACEMENTS_OF_TEAMS
+    objective = _objective(rng, name, op_time_s, may_team=may_team)
+    problem = Problem(graph, Platform(tuple(devices)), costs, objective, _contiguity(rng, name))
     if rng.random() < 0.25:
         pinned = np.where(rng.random(num_ops) < 0.3, rng.integers(0, num_devices, num_ops), UNPINNED)
         problem = problem.replace(pinned=pinned)
     if rng.random() < 0.25:
         problem = problem.replace(colocation=rng.integers(0, max(1, num_ops - 1), num_ops))
-    return problem
+    if graph.name == TRAINING and rng.random() < 0.6:  # an op and its gradient share a device
+        problem = problem.replace(colocation=np.minimum(np.arange(num_ops), np.arange(num_ops)[::-1]))
+    return _with_memory_model(rng, problem) if rng.random() < 0.25 else problem
 
 
-def _graph(rng: np.random.Generator, num_ops: int, *, may_train: bool) -> OpGraph:
+def _graph(rng: np.random.Generator, num_ops: int, *, trains: bool) -> OpGraph:
     """Draw a graph; the topological order of the ops is not the order of their indices."""
     rank = rng.permutation(num_ops)
     shape = str(rng.choice(["mesh", "chain", "tree", "sparse", "none", "layers"]))
@@ -108,15 +122,36 @@ def _graph(rng: np.random.Generator, num_ops: int, *, may_train: bool) -> OpGrap
                 some = [v for v in readers if rng.random() < 0.6]
                 tensors += [(at, some)] if some else []
     is_backward = np.zeros(num_ops, dtype=bool)
-    if may_train and rng.random() < 0.25:
+    if trains:
         is_backward[rank[int(rng.integers(0, num_ops + 1)) :]] = True
+    return _built("fuzz", [(rank[u], [rank[v] for v in readers]) for u, readers in tensors], is_backward)
+
+
+def _training_graph(rng: np.random.Generator, num_ops: int) -> OpGraph:
+    """Draw forward ops, their gradients in reverse (op v and op -1 - v), and what these read of the forward pass."""
+    forward = np.arange(-(-num_ops // 2))
+    tensors: dict[int, list[int]] = {op: [] for op in range(num_ops)}
+    for u in forward.tolist():
+        behind = forward[u + 1 :]
+        readers = behind[rng.random(len(behind)) < 0.4].tolist() or behind[:1].tolist()
+        tensors[u] += readers
+        for v in readers:
+            if num_ops - 1 - v != v:  # the last op of an odd number is its own gradient
+                tensors[u].append(num_ops - 1 - v)
+            tensors[num_ops - 1 - v].append(num_ops - 1 - u)
+    is_backward = np.arange(num_ops) >= len(forward)
+    return _built(TRAINING, [(u, readers) for u, readers in tensors.items() if readers], is_backward)
+
+
+def _built(name: str, tensors: list[tuple[int, list[int]]], is_backward: NDArray[np.bool_]) -> OpGraph:
+    num_ops = len(is_backward)
     return OpGraph(
-        name="fuzz",
+        name=name,
         op_names=tuple(f"o{op}" for op in range(num_ops)),
         op_types=("Op",) * num_ops,
-        tensor_producer=np.array([rank[u] for u, _ in tensors], dtype=np.int64),
+        tensor_producer=np.array([u for u, _ in tensors], dtype=np.int64),
         consumer_offsets=np.cumsum([0, *(len(readers) for _, readers in tensors)], dtype=np.int64),
-        consumers=np.array([rank[v] for _, readers in tensors for v in readers], dtype=np.int64),
+        consumers=np.array([v for _, readers in tensors for v in readers], dtype=np.int64),
         tensor_bytes=np.zeros(len(tensors)),
         is_backward=is_backward,
     )
@@ -173,10 +208,42 @@ def _memory(rng: np.random.Generator, num_ops: int, num_kinds: int) -> tuple[Tim
     return sizes.astype(np.float64), limits
 
 
-def _objective(rng: np.random.Generator, name: str, op_time_s: Times) -> Objective:
+def _with_memory_model(rng: np.random.Generator, problem: Problem) -> Problem:
+    """Draw weights and outputs, and limits that a set of ops just meets, by a byte or a tenth, or just does not."""
+    num_ops, unit = problem.graph.num_ops, float(rng.choice([1.0, 1e3, 4e9]))
+    graph = problem.graph.replace(
+        op_types=tuple(rng.choice(["Op", "Op", "Op", "Reshape", "Parameter", "Result"], num_ops).tolist()),
+        op_weight_bytes=rng.integers(0, 4, num_ops) * unit,
+        tensor_bytes=rng.integers(0, 4, problem.graph.num_tensors) * unit,
+    )
+    num_bytes, blocks = op_memory(graph, problem.costs.op_group, str(rng.choice(["peak", "peak", "sum"])))
+    if blocks is not None and rng.random() < 0.5:  # a weight that several ops read, and another length of queues
+        users = np.flatnonzero(rng.random(num_ops) < 0.5)
+        users = users if len(users) else np.array([0])
+        blocks = MemoryBlocks(
+            np.append(blocks.num_bytes, 2 * unit),
+            np.append(blocks.is_weight, True),
+            np.append(blocks.offsets, len(blocks.ops) + len(users)),
+            np.append(blocks.ops, users),
+            int(rng.integers(0, 4)),
+        )
+    problem = problem.replace(graph=graph, costs=problem.costs.replace(op_memory_bytes=num_bytes, blocks=blocks))
+    limits: dict[str, float | None] = {}
+    for kind in problem.platform.kinds:
+        some = problem.stage_memory.of(rng.random(num_ops) < 0.6)
+        limit = float(some + rng.choice([0.0, 0.0, -1.0, 1.0, unit / 2, -some / 10]))
+        limits[kind] = limit if limit > 0 and rng.random() < 0.8 else None
+    devices = tuple(device.replace(memory_bytes=limits[device.kind]) for device in problem.platform.devices)
+    return problem.replace(platform=Platform(devices))
+
+
+def _objective(rng: np.random.Generator, name: str, op_time_s: Times, *, may_team: bool) -> Objective:
     if name == "throughput":
         overlap = bool(rng.random() < 0.3)
-        return Throughput(overlap=overlap, schedule="gpipe" if rng.random() < 0.5 else "1f1b")
+        schedule: Literal["gpipe", "1f1b"] = "gpipe" if rng.random() < 0.5 else "1f1b"
+        if not may_team or rng.random() < 0.5:
+            return Throughput(overlap=overlap, schedule=schedule)
+        return Throughput(overlap, schedule, "equal" if schedule == "gpipe" or rng.random() < 0.5 else "any")
     if name == "serial-latency":
         typical = float(np.median(op_time_s)) if op_time_s.size else 0.0
         return SerialLatency(float(rng.choice([0.0, 0.0, typical, 1e-3 * typical, 1e-6])))

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracle import brute_force
+from oracle import brute_force, team_brute_force
 
 import placekit as pk
 from placekit.benchmarks.fuzz.__main__ import main
 from placekit.benchmarks.fuzz.checks import check_result
 from placekit.benchmarks.fuzz.minimise import minimise
 from placekit.benchmarks.fuzz.optimum import enumerated_optimum
-from placekit.benchmarks.fuzz.problems import random_problem
+from placekit.benchmarks.fuzz.problems import OBJECTIVE_NAMES, random_problem
 from placekit.solvers.registry import METHODS
 
 
@@ -34,15 +34,35 @@ def test_problems_come_again_by_their_number() -> None:
     assert len({repr(random_problem(3, case)) for case in range(30)}) > 15
 
 
+def test_every_kind_of_problem_is_drawn() -> None:
+    """Teams by each rule, memory by each model, training graphs with and without teams, pins that contradict."""
+    drawn = [random_problem(0, case) for case in range(400)]
+    teams = {problem.objective.team_rule for problem in drawn if problem.objective.name == "throughput"}
+    assert teams == {"off", "equal", "any"}
+    in_blocks = [problem for problem in drawn if problem.costs.blocks is not None]
+    assert len(in_blocks) > 20
+    assert any(problem.has_tight_blocks for problem in in_blocks)
+    assert any(problem.graph.op_weight_bytes.any() and problem.costs.blocks is None for problem in drawn)  # sums
+    training = [problem for problem in drawn if problem.graph.is_backward.any()]
+    assert {problem.objective.name for problem in training} == set(OBJECTIVE_NAMES)
+    assert any(problem.objective.team_rule != "off" for problem in training)
+    assert any(
+        len({int(pin) for pin in problem.pinned[problem.op_class == c] if pin >= 0}) > 1
+        for problem in drawn
+        for c in range(problem.num_classes)
+    )
+
+
 def test_the_enumerated_optimum_is_that_of_the_oracle() -> None:
     """Two enumerations that share no code."""
-    for case in range(30):
+    for case in range(60):
         problem = random_problem(4, case)
         if isinstance(problem.objective, pk.Makespan):
             continue
         if isinstance(problem.objective, pk.OffloadLatency):
             problem = problem.replace(objective=pk.OffloadLatency())
-        found, expected = enumerated_optimum(problem), brute_force(problem)
+        by_hand = brute_force if problem.objective.team_rule == "off" else team_brute_force
+        found, expected = enumerated_optimum(problem), by_hand(problem)
         assert (found is None) == (expected is None)
         assert found is None or found == pytest.approx(expected, rel=1e-12, abs=0)
 
