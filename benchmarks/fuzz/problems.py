@@ -100,7 +100,7 @@ def random_problem(seed: int, case: int, objective_name: str | None = None) -> P
 
 def _graph(rng: np.random.Generator, num_ops: int, *, trains: bool) -> OpGraph:
     """Draw a graph; the topological order of the ops is not the order of their indices."""
-    rank = rng.permutation(num_ops)
+    rank: list[int] = rng.permutation(num_ops).tolist()
     shape = str(rng.choice(["mesh", "chain", "tree", "sparse", "none", "layers"]))
     tensors: list[tuple[int, list[int]]] = []
     for at in range(num_ops - 1):

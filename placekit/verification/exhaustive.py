@@ -2,7 +2,10 @@
 
 The search asks for one feasible placement below a value. If it ends without one, the value is a lower bound; if it
 finds one, the bound is wrong; if it takes more than its steps, nothing is said. It gives up nothing but what is safe:
-work and transfers only grow while groups are placed, memory too, and of empty devices that are alike one is enough.
+work and transfers only grow while groups are placed, memory and the longest paths of
+:mod:`placekit.verification.partial` too, what breaks contiguity stays broken, no device has less than the largest load,
+and of empty devices that are alike one is enough. Groups are placed in topological order, so that all of this is known
+early.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from fractions import Fraction
 
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
 from placekit.verification.exact import ExactProblem, fits
-from placekit.verification.judge import broken_constraints, objective
+from placekit.verification.judge import broken_constraints, not_contiguous, objective
+from placekit.verification.partial import least_latency, least_makespan, work_from
 from placekit.verification.paths import latest_tails
 
 __all__ = ["MAX_STEPS", "Exhausted", "enumerate_all"]
@@ -100,6 +104,10 @@ class _Search:
         self.transfer = exact.transfer
         if exact.has_links:  # at least so much, in half ticks; the judge looks at what is left
             self.transfer = [[ticks // 2 for ticks in row] for row in exact.without_links.transfer]
+        self.tails = latest_tails(exact) if isinstance(variant, Makespan) else []
+        self.rest_from: list[int] | None = None
+        if isinstance(variant, OffloadLatency) and all(len(ops) == 1 for ops in exact.groups):
+            self.rest_from = work_from(exact)
 
     def spend(self, steps: int) -> None:
         self.left -= steps
@@ -148,13 +156,32 @@ class _Search:
                 self.moved[d][self.pass_of[self.exact.producer[t]]] += sign * self.transfer[t][self.exact.kind[d]]
 
     def is_hopeless(self, at: int) -> bool:
-        """Return True if no way to place the rest is below the value."""
+        """Return True if no way to place the rest is feasible and below the value."""
+        if self._is_too_much(at):
+            return True
+        exact, variant = self.exact, self.exact.problem.objective
+        self.spend(at)
+        if exact.problem.contiguity != "none" and not_contiguous(exact, self.device) is not None:
+            return True
+        if isinstance(variant, OffloadLatency) and variant.calls_per_device == 1:
+            latency = least_latency(exact, self.device, self.rest_from)
+            return latency is None or (self.most is not None and latency >= self.most)
+        if isinstance(variant, Makespan) and self.most is not None:
+            return least_makespan(exact, self.device, self.tails) >= self.most
+        return False
+
+    def _is_too_much(self, at: int) -> bool:
+        """Return True if loads alone say that nothing is below the value."""
         if self.most is None:
             return False
         variant, devices = self.exact.problem.objective, range(self.exact.num_devices)
         if isinstance(variant, Throughput):
             join = max if variant.overlap else _sum
-            return sum(max(join(self.work[d][p], self.moved[d][p]) for d in devices) for p in (0, 1)) >= self.most
+            largest = sum(max(join(self.work[d][p], self.moved[d][p]) for d in devices) for p in (0, 1))
+            total = self.rest[at] + sum(sum(self.work[d]) for d in devices)
+            if not variant.overlap:
+                total += sum(sum(self.moved[d]) for d in devices)
+            return largest >= self.most or total >= self.most * len(devices)
         if isinstance(variant, SerialLatency):
             loads = sum(map(sum, self.work)) + sum(map(sum, self.moved)) + self.rest[at]
             return loads >= self.most
@@ -198,7 +225,7 @@ class _Search:
         """
         exact, most = self.exact, self.most
         assert most is not None
-        tails = latest_tails(exact)
+        tails = self.tails
         end: dict[int, int] = {}
         free = [0] * exact.num_devices
 

@@ -15,7 +15,7 @@ from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Through
 from placekit.verification.exact import ExactProblem, fits, topological_positions
 from placekit.verification.timeline import makespan
 
-__all__ = ["CONSTRAINTS", "broken_constraints", "objective"]
+__all__ = ["CONSTRAINTS", "broken_constraints", "not_contiguous", "objective"]
 
 CONSTRAINTS = ("support", "memory", "pin", "colocation", "team", "contiguity", "order", "calls")
 """What a placement can break; the last two are of the execution models."""
@@ -213,7 +213,7 @@ def _broken(exact: ExactProblem, device: list[int], step: list[int] | None, team
         other = home.setdefault(c, op)
         if device[op] != device[other]:
             yield "colocation", f"ops {names[other]!r} and {names[op]!r} must share a device"
-    if (message := _not_contiguous(exact, device)) is not None:
+    if (message := not_contiguous(exact, device)) is not None:
         yield "contiguity", message
     variant = exact.problem.objective
     if not able:
@@ -231,12 +231,16 @@ def _broken(exact: ExactProblem, device: list[int], step: list[int] | None, team
         yield "order", "devices wait for each other"
 
 
-def _not_contiguous(exact: ExactProblem, device: list[int]) -> str | None:
-    """Return in one sentence how the order graph breaks the problem's contiguity, or None."""
+def not_contiguous(exact: ExactProblem, device: list[int]) -> str | None:
+    """Return in one sentence how the order graph of the ops with a device breaks the problem's contiguity, or None.
+
+    Ops on device -1 are left out; what is broken without them is broken with them.
+    """
     rule, devices = exact.problem.contiguity, exact.problem.platform.device_names
+    edges = [(u, v) for u, v in exact.order_edges if device[u] >= 0 and device[v] >= 0]
     if rule == "acyclic":
         following: list[set[int]] = [set() for _ in devices]
-        for u, v in exact.order_edges:
+        for u, v in edges:
             if device[u] != device[v]:
                 following[device[u]].add(device[v])
         if None in topological_positions(len(devices), [list(targets) for targets in following]):
@@ -244,10 +248,10 @@ def _not_contiguous(exact: ExactProblem, device: list[int]) -> str | None:
     if rule == "convex":
         after: list[list[int]] = [[] for _ in device]
         before: list[list[int]] = [[] for _ in device]
-        for u, v in exact.order_edges:
+        for u, v in edges:
             after[u].append(v)
             before[v].append(u)
-        for d in sorted(set(device)):
+        for d in sorted(set(device) - {-1}):
             inside = {op for op, own in enumerate(device) if own == d}
             if (_reached(inside, after) & _reached(inside, before)) - inside:
                 return f"a path leaves device {devices[d]!r} and comes back to it"

@@ -1,0 +1,109 @@
+"""What groups that are placed cost already, whatever becomes of the others; in ticks.
+
+Only edges and tensors between placed ops are looked at, so everything here grows, or stays broken, with every group
+that is placed.
+
+**Makespan.** An op starts no earlier than the tensors arrive that placed ops make for it. A device runs all of its ops
+between the earliest of these starts and the least that follows any of them.
+
+**Offload latency with one call per device.** A call starts when the placed ops outside it that it reads have ended, and
+takes the work of its ops and the transfers of tensors that are known to be split. What follows an op takes the times of
+any path of ops that are not placed: each of them joins the call, which gets longer by it, or starts when the call has
+ended, and none joins it later, because calls that wait for each other cannot be executed.
+"""
+
+from __future__ import annotations
+
+from placekit.verification.exact import ExactProblem, topological_positions
+
+__all__ = ["least_latency", "least_makespan", "work_from"]
+
+
+def least_makespan(exact: ExactProblem, device: list[int], tails: list[int]) -> int:
+    """Return ticks that no makespan is below.
+
+    Parameters
+    ----------
+    exact
+        The problem.
+    device
+        ``[num_ops]`` device of every op; -1 for those that are not placed.
+    tails
+        ``[num_ops]`` ticks that follow each op, at least.
+    """
+    start: list[int] = [0] * exact.num_ops
+    most = 0
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    work: dict[int, int] = {}
+    for op in exact.in_order:
+        d = device[op]
+        if d < 0:
+            continue
+        begin = 0
+        for t in exact.inputs[op]:
+            source = exact.producer[t]
+            own = device[source]
+            if own >= 0:
+                ways = 0 if own == d else exact.transfer[t][exact.kind[own]] + exact.transfer[t][exact.kind[d]]
+                begin = max(begin, start[source] + exact.ticks(source, own) + ways)
+        start[op] = begin
+        takes, tail = exact.ticks(op, d), tails[op]
+        most = max(most, begin + takes + tail)
+        first[d] = min(first.get(d, begin), begin)
+        last[d] = min(last.get(d, tail), tail)
+        work[d] = work.get(d, 0) + takes
+    return max([most, *(first[d] + work[d] + last[d] for d in work)])
+
+
+def work_from(exact: ExactProblem) -> list[int]:
+    """``[num_ops]`` ticks of the longest path of ops from each op on, each on its fastest device, without transfers."""
+    ticks = [0] * exact.num_ops
+    for op in reversed(exact.in_order):
+        behind = [ticks[reader] for t in exact.outputs[op] for reader in exact.readers[t]]
+        least = min(exact.ticks(op, d) for d in exact.allowed[exact.group_of[op]])
+        ticks[op] = least + max(behind, default=0)
+    return ticks
+
+
+def least_latency(exact: ExactProblem, device: list[int], rest: list[int] | None) -> int | None:
+    """Return ticks that no offload latency is below; None if calls wait for each other already.
+
+    Parameters
+    ----------
+    exact
+        The problem, with one call per device.
+    device
+        ``[num_ops]`` device of every op; -1 for those that are not placed.
+    rest
+        What `work_from` says, if no op that is placed needs one that is not; else None.
+    """
+    unit = [-1 if d < 0 else exact.num_devices + op if exact.is_host[d] else d for op, d in enumerate(device)]
+    number = {u: at for at, u in enumerate(sorted({u for u in unit if u >= 0}))}
+    takes, after = [0] * len(number), [0] * len(number)
+    following: list[set[int]] = [set() for _ in number]
+    for op, d in enumerate(device):
+        if d >= 0:
+            takes[number[unit[op]]] += exact.ticks(op, d)
+    for t, producer in enumerate(exact.producer):
+        if unit[producer] >= 0 and rest is not None:
+            u = number[unit[producer]]
+            after[u] = max([after[u], *(rest[reader] for reader in exact.readers[t] if device[reader] < 0)])
+        touched = {unit[op] for op in (producer, *exact.readers[t])} - {-1}
+        if len(touched) < 2:
+            continue
+        for u in touched:
+            if u < exact.num_devices:  # a host works in host memory
+                takes[number[u]] += exact.transfer[t][exact.kind[u]]
+        if unit[producer] >= 0:
+            following[number[unit[producer]]] |= {number[u] for u in touched - {unit[producer]}}
+    position = topological_positions(len(number), [list(targets) for targets in following])
+    if None in position:
+        return None
+    start, most = [0] * len(number), 0
+    for u in sorted(range(len(number)), key=lambda u: position[u] or 0):
+        end = start[u] + takes[u]
+        most = max(most, end + after[u])
+        for target in following[u]:
+            start[target] = max(start[target], end)
+    return most
