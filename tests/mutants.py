@@ -46,7 +46,7 @@ def mutate(document: Any, rng: random.Random) -> Any:
             other = other[step] if not isinstance(other, str) else other
         parent[key] = copy.deepcopy(other)  # a value from elsewhere in the file
     elif change == 3 and isinstance(parent[key], int | float) and not isinstance(parent[key], bool):
-        parent[key] = rng.choice([-parent[key], parent[key] + 1, parent[key] * 1e300, str(parent[key]), 0])
+        parent[key] = rng.choice([-parent[key], parent[key] + 1, parent[key] * 10**300, str(parent[key]), 0])
     elif change == 4 and isinstance(parent[key], list | dict):
         parent[key] = type(parent[key])()
     elif change == 5:

@@ -19,7 +19,7 @@ def measured_table(groups: Sequence[Group], measured: Mapping[str, Row]) -> Tabl
     for group in groups:
         methods: dict[tuple[tuple[int, ...], tuple[int, ...], str], list[Row]] = {}
         for row in group.all_rows:
-            if row["case"] in measured:
+            if row["case"] in measured and row["objective_s"] is not None:  # what has no answer was not measured
                 devices = tuple(row.get("device_of_op") or ())
                 placed = devices, tuple(row.get("team_of_device") or ()), "" if devices else row["case"]
                 methods.setdefault(placed, []).append(row)

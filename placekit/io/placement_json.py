@@ -82,7 +82,7 @@ class PlacementFile:
         """
         if self.model_hash is not None and self.model_hash != graph.content_hash:
             logger.warning(
-                "%s was made for another version of model %r (hash %s, this one has %s)",
+                "%s was made for another version of model %r (hash %r, this one has %r)",
                 self.path,
                 self.model_name,
                 self.model_hash,

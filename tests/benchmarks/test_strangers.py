@@ -148,6 +148,18 @@ def test_damaged_rows_are_reported_or_refused_by_name(results: Path, tmp_path: P
     assert refused > count // 4
 
 
+def test_a_measurement_without_an_answer_is_left_out(results: Path, tmp_path: Path) -> None:
+    """A row of a failed run, with a measurement of the same case, has nothing to compare."""
+    (tmp_path / "problems").symlink_to(results / "problems")
+    (tmp_path / "measured.jsonl").symlink_to(results / "measured.jsonl")
+    case = json.loads((results / "measured.jsonl").read_text())["case"]
+    rows = [json.loads(line) for line in (results / "rows.jsonl").read_text().splitlines()]
+    assert case in {row["case"] for row in rows}
+    rows = [row | {"objective_s": None} if row["case"] == case else row for row in rows]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "Predicted against measured" not in write_report(tmp_path)[1].read_text()
+
+
 def test_every_field_of_a_row_may_be_anything(results: Path, tmp_path: Path) -> None:
     """Reading rows, without the pictures: every place of a row with odd values, refused or taken."""
     row = json.loads((results / "rows.jsonl").read_text().splitlines()[0])

@@ -109,10 +109,13 @@ def test_wrong_bound_without_certificate_meets_a_placement(solved: Result, machi
     assert "takes 3.0 s" in verify(other, free)["bound"].detail or "takes 2.0 s" in verify(other, free)["bound"].detail
 
 
-def test_what_is_too_large_is_trusted(solved: Result, machines: Problem) -> None:
-    """Without a certificate and without steps to spend, the claimant is named."""
-    free = machines.replace(contiguity="none")
-    claimed = dataclasses.replace(solved, certificate=None, bound_name="CP-SAT bound", problem_hash=free.content_hash)
+def test_what_is_too_large_is_trusted() -> None:
+    """Without a certificate and without steps to spend, the claimant is named; three ops on two devices take 2 s."""
+    costs = pk.CostTable(("gpu",), np.ones((3, 1)), np.zeros((0, 1)), np.zeros(3))
+    free = Problem(pk.OpGraph.from_edges(list("abc"), []), pk.Platform.of(gpu=2), costs).replace(contiguity="none")
+    claimed = dataclasses.replace(pk.solve(free, "enumerate"), certificate=None, bound_name="CP-SAT bound")
+    assert claimed.lower_bound == pytest.approx(2.0)
+    assert verify(claimed, free)["bound"].outcome is Outcome.CHECKED
     found = verify(claimed, free, max_steps=3)
     assert found["bound"].outcome is Outcome.TRUSTED
     assert "CP-SAT bound" in found["bound"].detail
