@@ -149,6 +149,7 @@ def _without_readers(problem: Problem, keep: NDArray[np.bool_], keep_op: NDArray
         blocks=blocks,
         op_time_s=costs.op_time_s[keep_op],
         transfer_time_s=costs.transfer_time_s[keep_tensor],
+        direct_time_s=costs.direct_time_s[keep_tensor],
         op_memory_bytes=costs.op_memory_bytes[keep_op],
         supported=costs.supported[keep_op],
         op_group=costs.op_group[keep_op],
