@@ -135,7 +135,7 @@ def _tell_plan(jobs: list[Job], wanted: list[Job], plan: Plan, workers: int, *, 
     show_parts([table])
     print_line(
         f"{len(wanted)} of {len(jobs)} cases to do, at most {at_most_s:.0f} s of solving: at most "
-        f"{at_most_s / workers / 60:.0f} minutes with --workers {workers}, less where methods end by themselves"
+        f"{at_most_s / workers / 60:.0f} min with --workers {workers}, less where methods end by themselves"
     )
 
 

@@ -270,9 +270,11 @@ def _placement_of(problem: Problem, answer: Placement | Result) -> tuple[Placeme
 
 def _check_same(problem: Problem, objective_s: float, claimed_s: float) -> None:
     if not np.isclose(objective_s, claimed_s, rtol=SOLVER_TOLERANCE, atol=0.0):
+        is_measured = problem.costs.provenance.get("source") == "profiled"
+        anew = "; noisy costs are measured anew after a while: keep them by `placekit profile -o`, and give --costs"
         raise InvalidProblemError(
             f"{problem.name!r}: the placement takes {objective_s!r} s here, the result says {claimed_s!r} s: "
-            "it is of another problem (other costs, devices, objective or variant)"
+            f"it is of another problem (other costs, devices, objective or variant){anew if is_measured else ''}"
         )
 
 

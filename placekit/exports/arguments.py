@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -196,13 +196,26 @@ def _llama_cpp(graph: OpGraph, platform: Platform, placement: Placement) -> Runt
     else:
         arguments += ["--n-gpu-layers", "0"]
     follows = {FRONT: "CPU", BACK: buffer[chain[-1]] if chain else "CPU"}
-    rules: list[str] = []
+    ends: dict[str, None] = {}
+    blocks_of: dict[tuple[str, tuple[str, ...]], list[int]] = {}  # elsewhere than their blocks: by device and names
     for op in np.flatnonzero((graph.op_weight_bytes > 0) & work).tolist():
         number, target = int(blocks.block_of_op[op]), buffer[int(device[op])]
         home = follows[number] if number < 0 else buffer[homes[number]]
-        if target != home:
-            rules.append(f"{_tensors(graph, number, blocks.rest_of_op[op])}={target}")
-    for rule in dict.fromkeys(rules):
+        if target == home:
+            continue
+        if number < 0:
+            ends[f"{_END_TENSORS[number]}={target}"] = None
+        else:
+            names = _tensors(graph, number, blocks.rest_of_op[op])
+            blocks_of.setdefault((target, names), []).append(number)
+    names_of: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for (target, names), numbers in blocks_of.items():
+        names_of.setdefault((target, tuple(sorted(set(numbers)))), []).extend(names)
+    rules = [
+        f"^blk\\.{_any_of(numbers, blocks.num_blocks)}\\.{_one_of(names)}\\.={target}"
+        for (target, numbers), names in names_of.items()
+    ]
+    for rule in (*ends, *rules):
         arguments += ["--override-tensor", rule]
     return RuntimeArguments("llama.cpp", {}, tuple(arguments), tuple(placement.device_names[home] for home in chain))
 
@@ -214,18 +227,29 @@ def _home(graph: OpGraph, placement: Placement, inside: np.ndarray[Any, Any], wo
     return int(np.bincount(at).argmax())
 
 
-def _tensors(graph: OpGraph, number: int, rest: str) -> str:
-    """Return a pattern of the tensors that an op holds."""
-    if number < 0:
-        return "^token_embd\\.weight$" if number == FRONT else "^output(_norm)?\\.weight$"
+def _tensors(graph: OpGraph, number: int, rest: str) -> tuple[str, ...]:
+    """Return the names of the tensors of a block that an op holds."""
     path = next((path for path in GGUF_TENSORS if re.fullmatch(rf"{re.escape(path)}(\.[a-z_]+)?(#\d+)?", rest)), None)
     if path is None:
         raise UnsupportedProblemError(
             f"{graph.name!r}: {rest!r} of block {number} is not where its block is, and has no tensor of a known name "
             "in llama.cpp; place with --granularity layer"
         )
-    names = GGUF_TENSORS[path]
-    return f"^blk\\.{number}\\.{names[0] if len(names) == 1 else '(' + '|'.join(names) + ')'}\\."
+    return GGUF_TENSORS[path]
+
+
+_END_TENSORS = {FRONT: r"^token_embd\.weight$", BACK: r"^output(_norm)?\.weight$"}
+
+
+def _any_of(numbers: Sequence[int], num_blocks: int) -> str:
+    """Return a pattern of the numbers of blocks."""
+    return r"\d+" if len(numbers) == num_blocks > 1 else _one_of(list(map(str, numbers)))
+
+
+def _one_of(names: Sequence[str]) -> str:
+    """Return a pattern of these texts."""
+    names = list(dict.fromkeys(names))
+    return names[0] if len(names) == 1 else f"({'|'.join(names)})"
 
 
 ARGUMENT_RUNTIMES: Mapping[str, Callable[[OpGraph, Platform, Placement], RuntimeArguments]] = {
