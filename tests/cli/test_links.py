@@ -62,7 +62,7 @@ def test_a_language_model_over_both_nodes(call: Callable[..., Any], tmp_path: Pa
         "llm", "llama3-70b", "--platform", PLATFORM, "--time-limit", "20", "-o", "out.json", "--problem", "llm.json"
     )
     assert done.returncode == 0, done.stderr
-    for told in ("first token", "per token", "sequences in flight fit"):
+    for told in ("first token", "per token", "in flight at most"):
         assert told in done.stdout
     problem, result = read_problem(tmp_path / "llm.json"), read_result(tmp_path / "out.result.json")
     assert result.placement is not None

@@ -496,12 +496,12 @@ def test_interrupt_is_heard_between_steps() -> None:
 
 
 def test_opposite_orders_on_two_devices_are_infeasible() -> None:
-    """Pins that make two devices wait for each other leave neither direction; the result says so."""
+    """Pins that make two devices wait for each other leave neither direction; the result names them."""
     graph = pk.OpGraph.from_edges(list("abc"), [("a", "b"), ("b", "c")])
     costs = pk.CostTable(("x", "y"), np.ones((3, 2)), np.ones((2, 2)), np.zeros(3))
     problem = pk.Problem(graph, pk.Platform.of(x=1, y=1), costs, pk.SerialLatency(), Contiguity.ACYCLIC)
     result = pk.solve(problem.pin({"a": "x.0", "b": "y.0", "c": "x.0"}), "mincut")
-    assert (result.status, result.violations[0].constraint) == (pk.Status.INFEASIBLE, "infeasible")
+    assert (result.status, result.violations[0].constraint) == (pk.Status.INFEASIBLE, "pin")
 
 
 def test_wrong_use_is_named(diamond: pk.Problem) -> None:
