@@ -165,10 +165,12 @@ def test_bug_presolve_of_the_constraint_solver_cuts_off_the_optimum() -> None:
     names = [f"o{op}" for op in range(7)]
     readers = {"o3": "06524", "o0": "6524", "o1": "54", "o6": "2", "o5": "24", "o2": "4"}
     graph = pk.OpGraph.from_edges(names, [(name, f"o{other}") for name, others in readers.items() for other in others])
-    op_time_s = [[2e-4, 6e-4], [1e-11, 7e-4], [0, 5e-11], [0, 8e-11], [3e-4, 1e-11], [4e-11, 7e-11], [9e-11, 0]]
+    op_time_s = np.array(
+        [[2e-4, 6e-4], [1e-11, 7e-4], [0, 5e-11], [0, 8e-11], [3e-4, 1e-11], [4e-11, 7e-11], [9e-11, 0]]
+    )
     enters_s = {"o3": 2e-4, "o0": 5e-11, "o1": 1e-4, "o6": 4e-4, "o5": 9e-11, "o2": 6e-11}
-    transfer_s = [[0, enters_s[names[producer]]] for producer in graph.tensor_producer]
-    memory = [297105329.0, 535329013.2, 230698444.7, 769751691.3, 227615971.4, 949942653.5, 77440030.0]
+    transfer_s = np.array([[0, enters_s[names[producer]]] for producer in graph.tensor_producer])
+    memory = 1e6 * np.array([297.105329, 535.329013, 230.698445, 769.751691, 227.615971, 949.942653, 77.440030])
     devices = (
         pk.Device("d0", "k0", memory_bytes=2527832819.4, is_host=True),
         pk.Device("d1", "k1", memory_bytes=1474663954.9),
