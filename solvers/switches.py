@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from placekit.errors import InvalidProblemError
 
-__all__ = ["Switches"]
+__all__ = ["Switches", "Without"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +38,31 @@ class Switches:
                 raise InvalidProblemError(f"no mechanism {name!r} of the {cls.objective}; there are {listed}")
         switches: dict[str, Any] = {name.replace("-", "_"): False for name in off}
         return cls(**switches)
+
+
+_Switches = TypeVar("_Switches", bound=Switches)
+
+
+@dataclass(frozen=True)
+class Without(Generic[_Switches]):
+    """The parameter of methods whose mechanisms can be switched off; also added to parameters that are there.
+
+    Parameters
+    ----------
+    without
+        Mechanisms that are switched off, by name and with commas: see `Switches.names`.
+    """
+
+    without: str = ""
+
+    table: ClassVar[type[Switches]]
+    """The mechanisms of the objective."""
+
+    def __post_init__(self) -> None:
+        self.table.without(self.without)
+        getattr(super(), "__post_init__", lambda: None)()  # of the parameters that it is added to
+
+    @property
+    def mechanisms(self) -> _Switches:
+        """What is used."""
+        return cast("_Switches", self.table.without(self.without))

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from placekit.solvers.switches import Switches
+from placekit.solvers import switches
 
 __all__ = ["ALL", "Mechanisms", "Without"]
 
 
 @dataclass(frozen=True, slots=True)
-class Mechanisms(Switches):
+class Mechanisms(switches.Switches):
     """True for every mechanism that is used.
 
     Parameters
@@ -64,7 +64,7 @@ ALL = Mechanisms()
 
 
 @dataclass(frozen=True)
-class Without:
+class Without(switches.Without[Mechanisms]):
     """The parameter of all methods of the makespan.
 
     Parameters
@@ -73,13 +73,4 @@ class Without:
         Mechanisms that are switched off, by name and with commas: see `Mechanisms`.
     """
 
-    without: str = ""
-
-    def __post_init__(self) -> None:
-        Mechanisms.without(self.without)
-        getattr(super(), "__post_init__", lambda: None)()  # of the parameters that it is added to
-
-    @property
-    def mechanisms(self) -> Mechanisms:
-        """What is used."""
-        return Mechanisms.without(self.without)
+    table = Mechanisms

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from placekit.solvers import switches
 from placekit.solvers.params import LocalSearchParams
-from placekit.solvers.switches import Switches
 
 __all__ = ["ALL", "Mechanisms", "ThroughputLocalSearchParams", "Without"]
 
 
 @dataclass(frozen=True, slots=True)
-class Mechanisms(Switches):
+class Mechanisms(switches.Switches):
     """True for every mechanism that is used.
 
     Parameters
@@ -46,7 +46,7 @@ ALL = Mechanisms()
 
 
 @dataclass(frozen=True)
-class Without:
+class Without(switches.Without[Mechanisms]):
     """The parameter of ``bound`` for the throughput.
 
     Parameters
@@ -55,16 +55,7 @@ class Without:
         Mechanisms that are switched off, by name and with commas: see `Mechanisms`.
     """
 
-    without: str = ""
-
-    def __post_init__(self) -> None:
-        Mechanisms.without(self.without)
-        getattr(super(), "__post_init__", lambda: None)()  # of the parameters that it is added to
-
-    @property
-    def mechanisms(self) -> Mechanisms:
-        """What is used."""
-        return Mechanisms.without(self.without)
+    table = Mechanisms
 
 
 @dataclass(frozen=True)
