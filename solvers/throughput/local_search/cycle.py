@@ -12,7 +12,6 @@ from placekit.solvers.assignment.flat import FlatProblem
 from placekit.solvers.throughput.local_search.anneal import anneal, score
 from placekit.solvers.throughput.local_search.clusters import coarsen, find_clusters
 from placekit.solvers.throughput.local_search.state import State, empty_state, load_state
-from placekit.solvers.throughput.mechanisms import ALL, Mechanisms
 
 __all__ = ["Cycle", "Solution", "run_cycle"]
 
@@ -85,7 +84,6 @@ def run_cycle(
     cycle: Cycle,
     rng: np.random.Generator,
     should_stop: Callable[[], bool],
-    mechanisms: Mechanisms = ALL,
 ) -> Solution:
     """Return the best placement of one V-cycle from `start`; never a worse one unless the start is forgotten.
 
@@ -106,15 +104,9 @@ def run_cycle(
         Source of all random choices.
     should_stop
         Asked between chunks; True ends the cycle early, with what it has.
-    mechanisms
-        What it uses.
     """
     labels = start.device if mate is None else start.device * len(flat.kind) + mate
-    levels = (
-        _levels(flat, np.zeros_like(labels) if cycle.shuffle else labels, cycle, rng)
-        if mechanisms.clusters
-        else [(flat, np.arange(len(labels)))]
-    )
+    levels = _levels(flat, np.zeros_like(labels) if cycle.shuffle else labels, cycle, rng)
     device = start.device
     for _, cluster in levels[1:]:
         coarse = np.zeros(int(cluster.max()) + 1, dtype=np.int64)

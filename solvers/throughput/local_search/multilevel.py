@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,9 +108,9 @@ def search(run: Run[Throughput], params: LocalSearchParams, mechanisms: Mechanis
         if best is None or stale >= params.patience or number == params.max_cycles:
             return StopReason.FINISHED
         cycle = _draw_cycle(run.rng, flat, params, number)
-        found = run_cycle(
-            flat, best, None, best.objective_s, cycle, run.rng, lambda: run.should_stop() is not None, mechanisms
-        )
+        if not mechanisms.clusters:
+            cycle = replace(cycle, num_clusters=len(best.device))
+        found = run_cycle(flat, best, None, best.objective_s, cycle, run.rng, lambda: run.should_stop() is not None)
         number += 1
         stale += 1
         if found.objective_s < best.objective_s * (1 - 1e-9):
