@@ -41,8 +41,8 @@ __all__ = [
     "TrainingParams",
     "descend",
     "permitted",
-    "policy_gradient_step",
     "reinforce",
+    "reinforce_update",
 ]
 
 _LEAST_PATIENCE = 2
@@ -377,12 +377,17 @@ def reinforce(
         reason = should_stop() or training.end()
         if reason is not None:
             return reason
-        rollout = training.rollout()
-        costs = training.score(rollout.placements)
-        on_update(training.metrics(costs, policy_gradient_step(training, rollout, costs)))
+        on_update(reinforce_update(training, training.score))
 
 
-def policy_gradient_step(training: Training, rollout: Rollout, costs: Tensor) -> dict[str, float]:
+def reinforce_update(training: Training, score: Callable[[NDArray[np.int64]], Tensor]) -> Metrics:
+    """Take one update of `reinforce`, with the costs ``[batch]`` that `score` gives to placements."""
+    rollout = training.rollout()
+    costs = score(rollout.placements)
+    return training.metrics(costs, _policy_gradient_step(training, rollout, costs))
+
+
+def _policy_gradient_step(training: Training, rollout: Rollout, costs: Tensor) -> dict[str, float]:
     """Take the step of `reinforce` for placements that cost `costs` ``[batch]``; return its losses."""
     advantages = training.learner.advantages(rollout, costs)
     policy_loss = -(advantages * rollout.log_probs).sum() / len(costs)

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from placekit.learned.environment import Environment
-from placekit.learned.training import Learner, Metrics, Training, TrainingParams, descend, policy_gradient_step
+from placekit.learned.training import Learner, Metrics, Training, TrainingParams, descend, reinforce_update
 from placekit.stop import StopReason
 
 __all__ = ["IMITATION", "MEASURED", "SIMULATION", "StageParams", "StagedLearner", "Stages", "three_stages"]
@@ -137,9 +137,7 @@ def three_stages(
         elif stages.number == SIMULATION and is_measured:
             metrics = _simulate(training, learner) if stages.updates < params.simulation else None
         else:
-            rollout = training.rollout()
-            costs = training.score(rollout.placements)
-            metrics = training.metrics(costs, policy_gradient_step(training, rollout, costs))
+            metrics = reinforce_update(training, training.score)
         if metrics is None:
             stages.number, stages.updates = stages.number + 1, 0
             training.renew_optimiser()
@@ -167,6 +165,4 @@ def _imitate(training: Training, learner: StagedLearner, params: StageParams) ->
 
 def _simulate(training: Training, learner: StagedLearner) -> Metrics:
     """Take one step of REINFORCE with the judge's rewards."""
-    rollout = training.rollout()
-    costs = torch.from_numpy(learner.simulator.costs(rollout.placements)).float()
-    return training.metrics(costs, policy_gradient_step(training, rollout, costs))
+    return reinforce_update(training, lambda placements: torch.from_numpy(learner.simulator.costs(placements)).float())
