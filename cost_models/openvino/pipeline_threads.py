@@ -73,6 +73,11 @@ class ThreadPipeline(Pipeline):
         self._share_inputs = share_inputs
         check_cores(plan.devices)
         self._runners = self._make_runners(compiled)
+        #: whether the members of every team have one compiled model together
+        self._shares_model = {
+            owner: len(stage) > 1 and stage[0] is stage[1]
+            for owner, stage in zip(self._owners, self._runners, strict=False)  # behind the stages: source and sink
+        }
         self._make_rings()
         self._is_stopped = self._is_delivering = False
         self._wake = [[threading.Condition(self._lock) for _ in team] for team in plan.teams]
@@ -113,15 +118,10 @@ class ThreadPipeline(Pipeline):
         """Return a context in which the framework's own threads are where they belong."""
         return helpers_on(devices)
 
-    def _shares_model(self, owner: int) -> bool:
-        """Return whether the members of a team of several have one compiled model together."""
-        runners = self._runners[self._owners.index(owner)]
-        return len(runners) > 1 and runners[0] is runners[1]
-
     def _home(self, owner: int, member: int) -> Device:
         """Return where a thread of a member works; its cores are those of all that share its compiled model."""
         team = self.plan.teams[owner]
-        if not self._shares_model(owner):
+        if not self._shares_model[owner]:
             return team[member]
         return team[member].replace(cores=tuple(core for device in team for core in device.cores))
 
@@ -162,7 +162,7 @@ class ThreadPipeline(Pipeline):
     def _work(self, owner: int, member: int) -> None:
         """Run the stages of one device, a member of a team, until told to stop."""
         node, names = self._owners.index(owner), [device.name for device in self.plan.teams[owner]]
-        where = f"a member of team {'+'.join(names)!r}" if self._shares_model(owner) else f"device {names[member]!r}"
+        where = f"a member of team {'+'.join(names)!r}" if self._shares_model[owner] else f"device {names[member]!r}"
         try:
             with self._at_home(self._home(owner, member)):
                 while (task := self._next(owner, member)) is not None:
@@ -195,7 +195,7 @@ class ThreadPipeline(Pipeline):
         """Keep when a stage ran, called with the lock; it may have waited for what its member did before."""
         at, owner = sample % self._num_times, self._owners[node]
         ended_s = self._ended_s[owner]
-        is_shared = self._shares_model(owner)
+        is_shared = self._shares_model[owner]
         free = ended_s.index(min(ended_s)) if is_shared else member
         self._times_s[node, at] = max(start_s, ended_s[free]), end_s
         self._members[node, at] = UNKNOWN_MEMBER if is_shared else member
