@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,18 +118,18 @@ def read_task(path: Path, options: TaskOptions) -> Task:
     from placekit.io.detect import kind_of_file
 
     kind = kind_of_file(path)
+    pins = parse_pairs("--pin", options.pins, PIN_FORM)
     if kind == "model":
-        problem, facts = _from_model(path, options)
+        problem, facts = _from_model(path, options, pins)
     elif kind in ("workload", "problem"):
         _refuse_model_options(path, kind, options)
         problem, facts = _from_problem_file(path, kind, options.objective)
         if options.memory or options.headroom:
             platform = leave_free(limit_memory(problem.platform, options.memory), options.headroom)
             problem = problem.replace(platform=platform)
-        problem = problem.pin(parse_pairs("--pin", options.pins, PIN_FORM))
+        problem = problem.pin(pins)
     else:
         raise InvalidFileError(f"{path}: a {kind} file cannot be solved; give a model, a problem or a workload")
-    pins = parse_pairs("--pin", options.pins, PIN_FORM)
     return Task(problem, facts | problem_facts(problem, pins) | cost_facts(problem.costs))
 
 
@@ -153,12 +154,11 @@ def read_tasks(path: Path, options: TaskOptions) -> dict[str, Task]:
     return tasks
 
 
-def _from_model(path: Path, options: TaskOptions) -> tuple[Problem, dict[str, str]]:
+def _from_model(path: Path, options: TaskOptions, pins: Mapping[str, str]) -> tuple[Problem, dict[str, str]]:
     from placekit.cost_models.memory_model import check_memory_model, op_memory
     from placekit.io.openvino_graph import STATEFUL
 
     source = read_source(path, options.shape)
-    pins = parse_pairs("--pin", options.pins, PIN_FORM)
     # members of a team would each remember something else
     platform = options.platform.resolve(source)
     is_stateful = bool(STATEFUL.intersection(source.graph.op_types))

@@ -108,7 +108,6 @@ class _LinkView(View):
         """Exchange two devices of a kind on different nodes as long as that makes the placement better there."""
         outer, problem = self.outer, self.outer.problem
         platform, kind = problem.platform, problem.platform.kind_of_device
-        used = np.unique(answer.device_of_op).tolist()
         if platform.num_devices > MOST_EXCHANGED:
             return
         pairs = [
@@ -117,7 +116,7 @@ class _LinkView(View):
             if kind[a] == kind[b] and platform.group_of_device[a] != platform.group_of_device[b]
         ]
         best = outer.judge(answer).objective
-        device, is_better = answer.device_of_op, bool(used)
+        device, is_better = answer.device_of_op, True
         while is_better and best is not None:
             is_better = False
             for a, b in pairs:
