@@ -170,6 +170,20 @@ def test_relaxed_methods_answer_within_the_limit() -> None:
         assert pk.evaluate(problem, result.placement).is_feasible
 
 
+@pytest.mark.parametrize(
+    ("method", "objective"),
+    [("mincut", pk.SerialLatency()), ("dp", pk.OffloadLatency()), ("ilp", pk.OffloadLatency())],
+)
+def test_the_optimum_of_a_relaxation_is_no_proof(method: str, objective: pk.SerialLatency | pk.OffloadLatency) -> None:
+    """Without blocks all ops fit one device. Only an exact method closes what is open, by looking at all placements."""
+    problem = chain(limit=19).replace(objective=objective, contiguity="none")
+    best, result = brute_force(problem), pk.solve(problem, method)
+    assert result.objective == pytest.approx(best)
+    is_exact = method != "mincut"
+    assert result.status is (pk.Status.OPTIMAL if is_exact else pk.Status.FEASIBLE)
+    assert (result.stop_reason is pk.StopReason.PROVED) == is_exact
+
+
 def test_a_class_that_fits_nowhere_is_refused_at_once() -> None:
     """The message says how much is missing."""
     problem = chain(limit=11).colocate(["a", "b", "c", "d"])

@@ -32,7 +32,7 @@ from placekit.method import Method, Run
 from placekit.placement import Placement
 from placekit.problem import Problem
 from placekit.solvers.generic import relaxed_memory
-from placekit.solvers.generic.relaxed_memory import View, left_s, view_of
+from placekit.solvers.generic.relaxed_memory import View, left_s, reason_of, view_of
 from placekit.stop import StopReason
 
 __all__ = ["is_relaxed", "least_transfer_s", "relaxation", "relaxed_run", "work"]
@@ -88,9 +88,7 @@ def work(method: Method, run: Run) -> StopReason:
     """Let `method` work on `run`, or on its relaxation; then on that of its memory if need be."""
     if not is_relaxed(method, run.problem):
         return relaxed_memory.work(method, run)
-    reason = relaxed_memory.work(method, relaxed_run(run))
-    # what is proven is the optimum of the relaxation
-    return run.should_stop() or (StopReason.FINISHED if reason is StopReason.PROVED else reason)
+    return reason_of(run, relaxed_memory.work(method, relaxed_run(run)))
 
 
 class _LinkView(View):

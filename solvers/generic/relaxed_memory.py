@@ -25,7 +25,7 @@ from placekit.solvers.generic.within import Within
 from placekit.stop import StopReason
 from placekit.verification.certificates import Certificate, CertificateSource
 
-__all__ = ["View", "is_relaxed", "left_s", "view_of", "work"]
+__all__ = ["View", "is_relaxed", "left_s", "reason_of", "view_of", "work"]
 
 SHARE = 0.5
 """Of the time left, the part that each but the last of the problems may take."""
@@ -100,7 +100,12 @@ def work(method: Method, run: Run) -> StopReason:
             method.run(smaller)
         except ProgramTooLargeError:
             break
-    return run.should_stop() or reason
+    return reason_of(run, reason)
+
+
+def reason_of(run: Run, relaxed: StopReason) -> StopReason:
+    """Return why work on `run` ended, from why that on a relaxation did: the optimum of that one proves a bound only."""
+    return run.should_stop() or (StopReason.FINISHED if relaxed is StopReason.PROVED else relaxed)
 
 
 def view_of(run: Run, key: str, make: Callable[[], View]) -> View:
