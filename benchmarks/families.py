@@ -70,6 +70,7 @@ def generate(
     transfer_ratio: float = 1.0,
     memory_factor: float | None = None,
     objective: Objective | None = None,
+    host: bool | None = None,
 ) -> Problem:
     """Return an instance of `family`; same arguments, same instance.
 
@@ -95,6 +96,8 @@ def generate(
         None for no limit.
     objective
         What to minimise; `Throughput` by default.
+    host
+        Whether there is a CPU beside the accelerators; None for what the objective has by itself.
 
     Raises
     ------
@@ -166,7 +169,7 @@ def generate(
     limit = None if limit is None else limit + float(op_memory.max())
     devices = [Device(f"ACC.{d}", kinds[kind], memory_bytes=limit) for d, kind in enumerate(kind_of_device.tolist())]
     transfers = [links[kind].time_s(tensor_bytes) for kind in kinds]
-    if objective.has_pipeline:
+    if objective.has_pipeline if host is None else host:
         devices.append(Device("CPU.0", "cpu", is_host=True))
         kinds.append("cpu")
         transfers.append(np.zeros(len(tensor_bytes)))

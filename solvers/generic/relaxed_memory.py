@@ -104,7 +104,7 @@ def work(method: Method, run: Run) -> StopReason:
 
 
 def reason_of(run: Run, relaxed: StopReason) -> StopReason:
-    """Return why work on `run` ended, from why that on a relaxation did: the optimum of that one proves a bound only."""
+    """Return why work on `run` ended, from why that on a relaxation did: its optimum proves a bound only."""
     return run.should_stop() or (StopReason.FINISHED if relaxed is StopReason.PROVED else relaxed)
 
 

@@ -29,6 +29,16 @@ class Mechanisms(switches.Switches):
     stretches
         Stretches of the best schedule are annealed one after the other
         (:mod:`placekit.solvers.makespan.decomposition.stretch`).
+    groups
+        Annealing moves connected ops together.
+    trades
+        It lets one op change places with several.
+    merging
+        Ops that cannot be apart under a limit are one class in the windows
+        (:mod:`placekit.solvers.makespan.bounds.windows`).
+    near_cuts
+        Large segments are divided where an op separates nearly all others
+        (:mod:`placekit.solvers.makespan.decomposition.segments`).
     between
         Bounds know the work between two ops (:mod:`placekit.solvers.makespan.bounds.between`).
     shared_work
@@ -49,6 +59,10 @@ class Mechanisms(switches.Switches):
     beam: bool = True
     prices: bool = True
     stretches: bool = True
+    groups: bool = True
+    trades: bool = True
+    merging: bool = True
+    near_cuts: bool = True
     between: bool = True
     shared_work: bool = True
     series: bool = True

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from placekit.graph import topological_order
 from placekit.method import Run
 from placekit.solvers.offload_latency.flat import OffloadProblem
+from placekit.solvers.offload_latency.mechanisms import ALL, Mechanisms
 from placekit.solvers.offload_latency.plans import assign_devices, insert_nodes, placement_of
 from placekit.solvers.offload_latency.series import Series, along_order, decompose
 from placekit.solvers.offload_latency.series_program import Plan, solve_series
@@ -110,7 +111,11 @@ def offer_plan(run: Run, flat: OffloadProblem, series: Series, plan: Plan) -> No
 
 
 def solve_along_spine(
-    run: Run, flat: OffloadProblem, on_bound: Callable[[float, str], None], should_stop: Callable[[], bool]
+    run: Run,
+    flat: OffloadProblem,
+    on_bound: Callable[[float, str], None],
+    should_stop: Callable[[], bool],
+    mechanisms: Mechanisms = ALL,
 ) -> None:
     """Offer the best placement of the series program, and raise the bound by it; with few ideals, then with more.
 
@@ -119,14 +124,15 @@ def solve_along_spine(
     gap is rarely well described by ideals, so with many of them only the bound is worth its time.
     """
     # without a line along one order, a series that loses most of the nodes is of no use
-    least_kept = 0 if flat.num_nodes <= MAX_ORDER else -(-flat.num_nodes // 2)
-    for max_ideals in MAX_IDEALS:
+    has_line = mechanisms.line and flat.num_nodes <= MAX_ORDER
+    least_kept = 0 if has_line else -(-flat.num_nodes // 2)
+    for max_ideals in MAX_IDEALS if mechanisms.larger else MAX_IDEALS[:1]:
         series = decompose(flat, max_ideals, should_stop, least_kept)
         run.done.add(SERIES_PROGRAM)
         if series is None:
             return
         run.info |= {"spine": len(series.spine), "ideals": series.num_ideals}
-        if max_ideals == MAX_IDEALS[0] and len(series.dropped) and flat.num_nodes <= MAX_ORDER:
+        if max_ideals == MAX_IDEALS[0] and len(series.dropped) and has_line:
             line = along_order(flat)
             plan = solve_series(flat, line, is_bound=False, should_stop=should_stop)
             if plan is not None:

@@ -15,13 +15,16 @@ from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.offload_latency.cp_model import OffloadModel, count_literals
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.free_followers import free_followers, memory_is_moot
+from placekit.solvers.offload_latency.mechanisms import ALL, Mechanisms
 from placekit.solvers.offload_latency.opening import longest_latency, search_before
 from placekit.stop import StopReason
 
 __all__ = ["solve_offload_program"]
 
 
-def solve_offload_program(run: Run[OffloadLatency], workers: Callable[[int], int]) -> StopReason:
+def solve_offload_program(
+    run: Run[OffloadLatency], workers: Callable[[int], int], mechanisms: Mechanisms = ALL
+) -> StopReason:
     """Start from the series program and a search, build the model, and solve it.
 
     Parameters
@@ -30,16 +33,26 @@ def solve_offload_program(run: Run[OffloadLatency], workers: Callable[[int], int
         The run, without contiguity.
     workers
         Number of CP-SAT's workers by the number of variables.
+    mechanisms
+        What the program is built with.
     """
     if (stopped := search_before(run)) is not None:
         return stopped
     flat = flatten_calls(run.problem)
-    follows = free_followers(flat)
+    follows = free_followers(flat) if mechanisms.followers else {}
     while True:
         ceiling_s = run.objective
         longest = longest_latency(run.problem) if ceiling_s is None else ceiling_s
         step = Building("constraint program", count_literals(run.problem, flat), CPSAT, lambda: time_left(run))
-        model = OffloadModel(run.problem, flat, longest, run.bound or 0.0, follows=follows, step=step)
+        model = OffloadModel(
+            run.problem,
+            flat,
+            longest,
+            run.bound or 0.0,
+            follows=follows,
+            has_order=mechanisms.implied_order,
+            step=step,
+        )
         reason = _solve(run, model, workers)
         if reason is StopReason.FINISHED and follows and not memory_is_moot(flat):
             follows = {}  # the relaxation is solved, and its placements need too much memory: all nodes on their own

@@ -68,6 +68,8 @@ class OffloadModel:
     fixed_place
         ``[N]`` place where a node stays, -1 where it may move: a neighbourhood. None for the whole problem, in which
         equal accelerators are ordered by their first calls.
+    has_order
+        True for the rows that order calls which depend on each other.
     step
         Called whenever the program grows.
 
@@ -87,6 +89,7 @@ class OffloadModel:
         bound_s: float,
         fixed_place: NDArray[np.int64] | None = None,
         follows: Mapping[int, int] | None = None,
+        has_order: bool = True,
         step: Callable[[], None] = no_step,
     ) -> None:
         self.problem, self.flat, self.follows = problem, flat, follows or {}
@@ -128,7 +131,8 @@ class OffloadModel:
         self._move_tensors()
         self._time_calls()
         self._time_hosts()
-        self._order_dependent_calls()
+        if has_order:
+            self._order_dependent_calls()
         if fixed_place is None:
             self._order_equal_devices()
         self.proto.minimize(self.latency)

@@ -51,6 +51,7 @@ from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.pulp_highs import WatchedLp
 from placekit.solvers.offload_latency.bounds import earliest_ends
 from placekit.solvers.offload_latency.flat import OffloadProblem
+from placekit.solvers.offload_latency.mechanisms import ALL, Mechanisms
 from placekit.solvers.offload_latency.plans import equal_slots, node_places, ordered_slots, placement_at
 from placekit.solvers.offload_latency.series import spine_of
 
@@ -73,6 +74,8 @@ class OffloadIlp:
         Latency of a feasible placement, or one that none exceeds, in seconds.
     step
         Called whenever the program grows.
+    mechanisms
+        Implied rows that are used.
 
     Attributes
     ----------
@@ -88,9 +91,14 @@ class OffloadIlp:
     """The optimum of the program is that of the problem."""
 
     def __init__(
-        self, problem: Problem, flat: OffloadProblem, ceiling_s: float, step: Callable[[], None] = no_step
+        self,
+        problem: Problem,
+        flat: OffloadProblem,
+        ceiling_s: float,
+        step: Callable[[], None] = no_step,
+        mechanisms: Mechanisms = ALL,
     ) -> None:
-        self.problem, self.flat = problem, flat
+        self.problem, self.flat, self.mechanisms = problem, flat, mechanisms
         self.covers: set[tuple[int, ...]] = set()
         self.unit_s = max(ceiling_s / CEILING, 1e-290)
         self.lp = WatchedLp("offload", step)
@@ -118,7 +126,7 @@ class OffloadIlp:
         self.done = [self._time_variable(f"e_{o}") for o in range(graph.num_ops)]
         self.touches: list[pulp.LpVariable] = []
         self.serial: list[pulp.LpVariable] = []
-        self.spine = spine_of(flat)
+        self.spine = spine_of(flat) if mechanisms.spine else []
         self.latency = self._time_variable("T")
         self.lp += self.latency
         self._place_nodes()
@@ -126,14 +134,15 @@ class OffloadIlp:
         self._move_tensors()
         self._time_calls()
         self._time_hosts()
-        self._follow_paths()
+        if mechanisms.paths:
+            self._follow_paths()
         self._add_up_spine()
         self._order_equal_devices()
 
     def _floors(self) -> NDArray[np.float64]:
         """``[num_ops]`` least time of each output; 0 for ops that share a node, which need not wait for all of it."""
         floor = np.maximum(earliest_ends(self.flat) * (1 - 1e-9) - self.flat.rounding_s, 0.0) / self.unit_s
-        is_single = np.bincount(self.node_of_op) == 1
+        is_single = (np.bincount(self.node_of_op) == 1) & self.mechanisms.floors
         floors: NDArray[np.float64] = np.where(is_single, np.minimum(floor, CEILING), 0.0)[self.node_of_op]
         return floors
 

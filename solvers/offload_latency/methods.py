@@ -12,7 +12,8 @@ from placekit.solvers.assignment.ilp.solve import IlpMethod
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bound import BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op
-from placekit.solvers.params import DpParams, LnsParams, LocalSearchParams
+from placekit.solvers.offload_latency.mechanisms import OffloadCpsatParams, OffloadDpParams, OffloadIlpParams
+from placekit.solvers.params import LnsParams, LocalSearchParams
 from placekit.stop import StopReason
 
 __all__ = [
@@ -36,14 +37,14 @@ class OffloadLatencyDp(Method):
     """The series program (:mod:`placekit.solvers.offload_latency.series_program`), and a moment of annealing."""
 
     name = "dp"
-    params_type = DpParams
-    params: DpParams
+    params_type = OffloadDpParams
+    params: OffloadDpParams
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Solve calls along the spine of the graph."""
         from placekit.solvers.offload_latency.opening import solve_offload
 
-        return solve_offload(run)
+        return solve_offload(run, self.params.mechanisms)
 
 
 class OffloadLatencyBound(BoundMethod):
@@ -59,6 +60,9 @@ class OffloadLatencyBound(BoundMethod):
 class OffloadLatencyIlp(IlpMethod):
     """Exact offload latency by integer programming."""
 
+    params_type = OffloadIlpParams
+    params: OffloadIlpParams
+
     def supports(self, problem: Problem[OffloadLatency]) -> str | None:
         """Return None without contiguity."""
         return _needs_freedom(problem)
@@ -67,11 +71,14 @@ class OffloadLatencyIlp(IlpMethod):
         """Start from the series program and a search, and solve the integer program."""
         from placekit.solvers.offload_latency.ilp_method import solve_offload_ilp
 
-        return solve_offload_ilp(run, lambda run, model: self.solve(run, model, model.encode))
+        return solve_offload_ilp(run, lambda run, model: self.solve(run, model, model.encode), self.params.mechanisms)
 
 
 class OffloadLatencyCpsat(CpsatMethod):
     """Exact offload latency by constraint programming."""
+
+    params_type = OffloadCpsatParams
+    params: OffloadCpsatParams
 
     def supports(self, problem: Problem[OffloadLatency]) -> str | None:
         """Return None without contiguity."""
@@ -81,7 +88,7 @@ class OffloadLatencyCpsat(CpsatMethod):
         """Start from the series program and a search, and solve the constraint program."""
         from placekit.solvers.offload_latency.cp_method import solve_offload_program
 
-        return solve_offload_program(run, self.workers)
+        return solve_offload_program(run, self.workers, self.params.mechanisms)
 
 
 class OffloadLatencyLocalSearch(Method):

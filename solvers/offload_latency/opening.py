@@ -21,6 +21,7 @@ from placekit.solvers.offload_latency.bounds import (
     solve_along_spine,
 )
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
+from placekit.solvers.offload_latency.mechanisms import ALL, Mechanisms
 from placekit.solvers.offload_latency.plans import placement_of
 from placekit.solvers.offload_latency.search import search_offload
 from placekit.solvers.params import LocalSearchParams
@@ -58,7 +59,7 @@ def open_offload(run: Run[OffloadLatency], on_bound: Callable[[float, str], None
     return flat
 
 
-def solve_offload(run: Run[OffloadLatency]) -> StopReason:
+def solve_offload(run: Run[OffloadLatency], mechanisms: Mechanisms = ALL) -> StopReason:
     """Solve by the series program: its placement and its bound; if they differ, polish the placement for a moment.
 
     The program does not see that host ops run beside calls within a gap, and a few moves often find that. Nor does it
@@ -66,10 +67,10 @@ def solve_offload(run: Run[OffloadLatency]) -> StopReason:
     """
     flat = open_offload(run)
     if run.should_stop() is None:
-        solve_along_spine(run, flat, run.raise_bound, lambda: run.should_stop() is not None)
-    if run.should_stop() is None and flat.num_nodes <= SPLIT_UP_TO:
+        solve_along_spine(run, flat, run.raise_bound, lambda: run.should_stop() is not None, mechanisms)
+    if run.should_stop() is None and flat.num_nodes <= SPLIT_UP_TO and mechanisms.split:
         _offer_split(run)
-    if run.should_stop() is None:
+    if run.should_stop() is None and mechanisms.polish:
         search_offload(run, LocalSearchParams(patience=2, steps=100))
     return run.should_stop() or StopReason.FINISHED
 

@@ -38,6 +38,7 @@ from placekit.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
+from placekit.solvers.generic.repair import relieve_memory
 from placekit.solvers.serial_latency.bound import with_subgraphs
 from placekit.solvers.serial_latency.certificates import cut_prices, directed_prices, flow_prices
 from placekit.solvers.serial_latency.decomposition import decomposition_bounds
@@ -45,6 +46,7 @@ from placekit.solvers.serial_latency.descent import descend
 from placekit.solvers.serial_latency.expansion import best_labels
 from placekit.solvers.serial_latency.flow import Cut, CutCost, closure
 from placekit.solvers.serial_latency.labels import Labels, labels_of
+from placekit.solvers.serial_latency.mechanisms import Mechanisms, Without
 from placekit.solvers.serial_latency.memory import priced_cuts
 from placekit.solvers.serial_latency.paths import price_paths
 from placekit.solvers.serial_latency.subgraphs import PRICE_SHARES, PieceSearch, priced_problem
@@ -64,8 +66,8 @@ NUM_STARTS = 6
 """Placements from which pieces are moved."""
 
 
-@dataclass(frozen=True, slots=True)
-class MinCutParams:
+@dataclass(frozen=True)
+class MinCutParams(Without):
     """Parameters of `MinCut`.
 
     Parameters
@@ -90,19 +92,22 @@ class MinCut(Method):
         if contraction is None:
             return StopReason.PROVED
         run.info["proven_by"] = None
-        search = _Search(run, contraction)
+        on = self.params.mechanisms
+        search = _Search(run, contraction, on)
         steps = [
-            ("minimum cut", search.cut),
-            ("minimum cuts by direction", search.cut_by_direction),
-            ("price on memory", search.price_memory),
-            ("changes along paths", search.count_along_paths),
-            ("subgraphs counted from below", search.save_subgraphs),
-            ("single moves", search.descend),
-            ("minimum cut per device", search.decompose),
+            (True, "minimum cut", search.cut),
+            (on.direction, "minimum cuts by direction", search.cut_by_direction),
+            (on.memory_prices, "price on memory", search.price_memory),
+            (on.paths, "changes along paths", search.count_along_paths),
+            (True, "subgraphs counted from below", search.save_subgraphs),
+            (on.descent, "single moves", search.descend),
+            (on.decomposition, "minimum cut per device", search.decompose),
+            (on.levels and self.params.fallback, "constraint program", search.count_levels),
+            (self.params.fallback, "integer program", search.solve_program),
         ]
-        if self.params.fallback:
-            steps += [("constraint program", search.count_levels), ("integer program", search.solve_program)]
-        for name, step in steps:
+        for is_on, name, step in steps:
+            if not is_on:
+                continue
             reason = run.should_stop() or step()
             if run.is_proven:
                 run.info["proven_by"] = name
@@ -115,8 +120,10 @@ class MinCut(Method):
 class _Search:
     """The steps; each returns why to end the run, or None to go on with the next."""
 
-    def __init__(self, run: Run[SerialLatency], contraction: Contraction[SerialLatency]) -> None:
-        self.run, self.contraction, self.problem = run, contraction, run.problem
+    def __init__(
+        self, run: Run[SerialLatency], contraction: Contraction[SerialLatency], mechanisms: Mechanisms
+    ) -> None:
+        self.run, self.contraction, self.problem, self.mechanisms = run, contraction, run.problem, mechanisms
         objective = run.problem.objective
         self.subgraph_cost_s = objective.subgraph_cost_s
         self.flat = flatten(contraction)
@@ -148,7 +155,7 @@ class _Search:
         device = labels.devices[label]
         self._offer(device)
         if self._overfills(device):
-            self._offer(descend(self.flat, device))
+            self._offer(self._fitted(device))
 
     def cut(self) -> StopReason | None:
         """Minimise work and transfers alone; exact for at most two labels."""
@@ -245,13 +252,14 @@ class _Search:
             return None
         if self.run.placement is not None:
             self._consider(self.contraction.restrict(self.run.placement.device_of_op))
-        for share in PRICE_SHARES:
+        for share in PRICE_SHARES if self.mechanisms.net_prices else ():
             if self._is_told_to_stop:
                 return None
             priced = labels_of(contract(priced_problem(self.problem, share * self.subgraph_cost_s)))
             label, _ = best_labels(priced, lambda: self._is_told_to_stop)
             self._consider(priced.devices[label])
-        for _, device in sorted(self.starts.values(), key=lambda start: start[0])[:NUM_STARTS]:
+        starts = self.starts if self.mechanisms.pieces else {}
+        for _, device in sorted(starts.values(), key=lambda start: start[0])[:NUM_STARTS]:
             for better in self.pieces.improve(device, lambda: self._is_told_to_stop):
                 self._offer(better)
         return None
@@ -259,9 +267,15 @@ class _Search:
     def _consider(self, device: NDArray[np.int64]) -> None:
         """Offer a placement, made to fit, and keep it as a start for moves of pieces."""
         if self._overfills(device):
-            device = descend(self.flat, device)
+            device = self._fitted(device)
         self._offer(device)
         self.starts[device.tobytes()] = self.pieces.value_s(device), device
+
+    def _fitted(self, device: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the devices of a placement that fits, as far as single moves make it fit."""
+        if self.mechanisms.descent:
+            return descend(self.flat, device)
+        return relieve_memory(self.contraction, device)
 
     def _overfills(self, device: NDArray[np.int64]) -> bool:
         used = np.bincount(device, weights=self.contraction.memory_bytes, minlength=len(self.flat.limit_bytes))

@@ -30,6 +30,7 @@ from typing import Any, ClassVar, Self
 from placekit.params import read_params
 from placekit.placement import Violation
 from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.solvers.training_plan.mechanisms import Without
 from placekit.solvers.training_plan.search import MAX_NODES, PlanSearch, Stopped
 from placekit.solvers.training_plan.tables import Ideals, Tables, all_ideals, linear_orders, some_ideals
 from placekit.stop import StopReason
@@ -55,8 +56,8 @@ MEMORY_STEPS, FEWER_MEMORY_STEPS = 40, 3
 FLUID, TARGETS = "work over devices", "DP over ideals"
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingDpParams:
+@dataclass(frozen=True)
+class TrainingDpParams(Without):
     """Parameters of `TrainingDp`.
 
     Parameters
@@ -93,7 +94,7 @@ class TrainingDp:
         run.info["ideals"] = self.params.max_ideals + 1 if found is None else len(found)
         counts: Counter[str] = Counter()
         try:
-            if found is None or len(found) > MANY_IDEALS:
+            if found is None or (len(found) > MANY_IDEALS and self.params.mechanisms.orders_first):
                 orders = linear_orders(tables)
                 search = self._search(run, tables, some_ideals(tables, orders))
                 Sweep(run, search, devices, counts, is_complete=False).narrow(FINE_OF_SOME)
@@ -104,7 +105,8 @@ class TrainingDp:
             return run.should_stop() or StopReason.FINISHED
 
     def _search(self, run: PlanRun, tables: Tables, ideals: Ideals) -> PlanSearch:
-        return PlanSearch(tables, ideals, lambda: run.should_stop() is not None, self.params.max_nodes)
+        stop = lambda: run.should_stop() is not None  # noqa: E731
+        return PlanSearch(tables, ideals, stop, self.params.max_nodes, self.params.mechanisms)
 
 
 class Sweep:

@@ -115,7 +115,9 @@ class Windows:
         return time_s, head_s, tail_s
 
 
-def narrow(tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None = None) -> Windows | None:
+def narrow(
+    tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None = None, *, merges: bool = True
+) -> Windows | None:
     """Propagate a limit on the makespan until nothing changes.
 
     Parameters
@@ -126,6 +128,8 @@ def narrow(tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None
         Makespan T; infinity for the windows of all schedules.
     heads_tails
         Least times before and after some ops that are known from elsewhere.
+    merges
+        True to let ops that cannot be apart be one class.
 
     Returns
     -------
@@ -161,6 +165,8 @@ def narrow(tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None
         tail = np.ascontiguousarray(tail[::-1])
         is_open = np.isfinite(time_s) & (head + time_s + tail <= most_s)
         roots = np.array([_find(parent, c) for c in range(len(parent))], dtype=np.int64)[label]
+        if not merges:
+            roots = label
         if np.isfinite(limit_s):
             tasks, changed = _merge(tasks, roots, is_open, head, tail, most_s)
         else:

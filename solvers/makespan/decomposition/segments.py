@@ -73,13 +73,13 @@ class Segment:
     ops: NDArray[np.int64]
 
 
-def cut_segments(tasks: Tasks) -> list[Segment]:
+def cut_segments(tasks: Tasks, *, near: bool = True) -> list[Segment]:
     """Return the segments of a graph in order, one if it has no cuts.
 
     O(ops + edges); with near cuts, O(ops**2) beside the closure of the graph.
     """
     segments = _between(_exact_cuts(tasks), tasks.num_ops)
-    if tasks.num_ops > MAX_OPS_NEAR or all(len(segment.ops) < LARGE for segment in segments):
+    if not near or tasks.num_ops > MAX_OPS_NEAR or all(len(segment.ops) < LARGE for segment in segments):
         return segments
     behind = reachable(tasks)
     return [part for segment in segments for part in _divided(segment, behind)]

@@ -176,6 +176,7 @@ def cut_stretch(
             has_contention=False,
             **borders._asdict(),
             price_s=flat.price_s[ops],
+            shares=flat.shares,
         ),
     )
 

@@ -122,7 +122,7 @@ def limit_to_refute(run: Run) -> float:
 def _windows(proof: Proof, limit_s: float) -> Windows | None:
     """Return the windows of schedules up to a limit, without devices that are too dear; None if there are none."""
     if proof.tasks.num_ops > MAX_OPS_REFUTE:
-        return narrow(proof.tasks, limit_s, proof.heads_tails)
+        return narrow(proof.tasks, limit_s, proof.heads_tails, merges=proof.mechanisms.merging)
     found = look(proof.tasks, limit_s, proof.heads_tails, proof.mechanisms)
     return None if found is None else found.windows
 
@@ -174,7 +174,8 @@ def _solve_segments(proof: Proof, workers: Callable[[int], int]) -> None:
         Proof(part, mechanisms).anneal(SEGMENT_SHARE, patience=10, steps=50_000)
         return bound_makespan(part, part.raise_bound, mechanisms, in_series=False)
 
-    found = solve_in_series(run, proof.tasks, solve, proof.seconds(SERIES_AGAIN_SHARE if run.parts else SERIES_SHARE))
+    time_s = proof.seconds(SERIES_AGAIN_SHARE if run.parts else SERIES_SHARE)
+    found = solve_in_series(run, proof.tasks, solve, time_s, mechanisms)
     if found is not None:
         proof.heads_tails = replace(found, between_s=proof.heads_tails.between_s)
         proof.quickly()

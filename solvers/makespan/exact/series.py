@@ -23,6 +23,7 @@ from placekit.solvers.makespan.decomposition.segments import (
     heads_tails_of,
     segment_problem,
 )
+from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import run_times
 from placekit.solvers.makespan.search.completion import complete
@@ -36,7 +37,9 @@ FIRST_LOOK = 0.2
 """Share of its time that a large segment gets before those are known that the bound hangs on."""
 
 
-def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], time_s: float) -> HeadsTails | None:
+def solve_in_series(
+    run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], time_s: float, mechanisms: Mechanisms = ALL
+) -> HeadsTails | None:
     """Solve every segment by `solve`, raise the bound of `run`, and offer the schedule put together.
 
     Parameters
@@ -49,13 +52,15 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
         Works on the run of a segment.
     time_s
         Seconds for all segments together, but at least `LEAST_S` for each.
+    mechanisms
+        How large segments are divided.
 
     Returns
     -------
     HeadsTails | None
         None if the graph has no cuts, or if time ran out before every segment was looked at.
     """
-    segments = cut_segments(tasks)
+    segments = cut_segments(tasks, near=mechanisms.near_cuts)
     if len(segments) < 2:
         return None
     kinds = [np.unique(tasks.kind[np.isfinite(tasks.time_s[v])]).tolist() for v in range(tasks.num_ops)]

@@ -43,15 +43,6 @@ SEND, GROUP, PULL, PUSH, SHIFT, TRADE, EXCHANGE = range(7)
 or for one."""
 ANYWHERE = NOTHING + 1
 """What a proposal is about if not an arc of the critical path, of which `NOTHING` is the last kind."""
-SHARES = (
-    # send, group, pull, push, shift, trade, exchange
-    (0.40, 0.05, 0.00, 0.00, 0.00, 0.17, 0.38),  # SAME_DEVICE
-    (0.75, 0.05, 0.00, 0.00, 0.00, 0.06, 0.14),  # TRANSFER
-    (0.20, 0.03, 0.15, 0.10, 0.00, 0.16, 0.36),  # MACHINE
-    (0.40, 0.05, 0.00, 0.00, 0.00, 0.17, 0.38),  # NOTHING
-    (0.30, 0.02, 0.00, 0.00, 0.10, 0.17, 0.41),  # ANYWHERE
-)
-"""Share of each action by what the proposal is about."""
 NEARBY = 16
 """Positions within which two classes change places."""
 PARTNERS = 4
@@ -174,11 +165,11 @@ def _choose(walk: Walk) -> tuple[int, int, int]:
 
 
 @kernel
-def _draw(why: int) -> int:
+def _draw(flat: SequenceProblem, why: int) -> int:
     """Return a random action."""
     left = np.random.random()  # noqa: NPY002
     for action in range(EXCHANGE):
-        left -= SHARES[why][action]
+        left -= flat.shares[why, action]
         if left < 0.0:
             return action
     return EXCHANGE
@@ -188,7 +179,7 @@ def _draw(why: int) -> int:
 def propose(flat: SequenceProblem, walk: Walk) -> int:
     """Change something at random; return the first position touched, or -1 (something may be logged all the same)."""
     v, u, why = _choose(walk)
-    action = _draw(why)
+    action = _draw(flat, why)
     if action == PULL:
         while np.random.random() < 0.3 and walk.timeline.before[u] >= 0:  # noqa: NPY002
             u = walk.timeline.before[u]

@@ -31,7 +31,7 @@ DOORS: dict[str, tuple[str, str]] = {
     "case-split": (f"{ROOM}.exact.proofs", "refute_by_cases"),
     "rising-limits": (f"{ROOM}.exact.cp_method", "limit_to_refute"),
 }
-"""Where a run goes through if it uses a mechanism; stretches have no door of their own."""
+"""Where a run goes through if it uses a mechanism; the others have no door of their own."""
 
 
 def watched(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
@@ -122,7 +122,7 @@ def test_names_are_those_of_the_fields() -> None:
     assert Mechanisms.without("") == ALL
     alone = [Mechanisms.without(name) for name in Mechanisms.names()]
     assert all(one != other for one, other in itertools.pairwise(alone))
-    assert set(Mechanisms.names()) == {*DOORS, "stretches"}
+    assert set(Mechanisms.names()) == {*DOORS, "stretches", "groups", "trades", "merging", "near-cuts"}
 
 
 def test_auto_refuses_it_for_other_objectives() -> None:

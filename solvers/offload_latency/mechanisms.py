@@ -1,0 +1,86 @@
+"""What the methods for the offload latency can do without: each mechanism, by its name, can be switched off.
+
+``--param without=split,line`` of ``dp``, ``cpsat`` and ``ilp``; the suite ``ablation-latency`` measures what each of
+them brings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from placekit.solvers import switches
+from placekit.solvers.params import CpsatParams, DpParams, IlpParams
+
+__all__ = ["ALL", "Mechanisms", "OffloadCpsatParams", "OffloadDpParams", "OffloadIlpParams", "Without"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanisms(switches.Switches):
+    """True for every mechanism that is used.
+
+    Parameters
+    ----------
+    line
+        Where gaps are thinned, ``dp`` also offers a placement along one order of all nodes.
+    larger
+        Gaps that are thinned are looked at again with more ideals.
+    split
+        The best split for throughput is offered, too.
+    polish
+        What ``dp`` found is annealed for a moment.
+    followers
+        The constraint program moves nodes that take no time along with the one that they hang on
+        (:mod:`placekit.solvers.offload_latency.free_followers`).
+    implied_order
+        Calls that depend on each other are ordered in it by implied rows.
+    paths
+        The integer program knows times along paths.
+    spine
+        And that calls along the spine never overlap.
+    floors
+        And that nothing ends before its critical path.
+    """
+
+    line: bool = True
+    larger: bool = True
+    split: bool = True
+    polish: bool = True
+    followers: bool = True
+    implied_order: bool = True
+    paths: bool = True
+    spine: bool = True
+    floors: bool = True
+    objective: ClassVar[str] = "offload-latency"
+
+
+ALL = Mechanisms()
+"""Everything, as it is by default."""
+
+
+@dataclass(frozen=True)
+class Without(switches.Without[Mechanisms]):
+    """The parameter of the methods for the offload latency.
+
+    Parameters
+    ----------
+    without
+        Mechanisms that are switched off, by name and with commas: see `Mechanisms`.
+    """
+
+    table = Mechanisms
+
+
+@dataclass(frozen=True)
+class OffloadDpParams(Without, DpParams):
+    """Parameters of ``dp`` for the offload latency."""
+
+
+@dataclass(frozen=True)
+class OffloadCpsatParams(Without, CpsatParams):
+    """Parameters of ``cpsat`` for the offload latency."""
+
+
+@dataclass(frozen=True)
+class OffloadIlpParams(Without, IlpParams):
+    """Parameters of ``ilp`` for the offload latency."""
