@@ -401,6 +401,12 @@ class Method(ABC):
     """Frozen dataclass of the parameters, each with a default."""
     argument: ClassVar[str | None] = None
     """The parameter that is meant by what follows the colon in ``name:argument``; None if nothing may follow."""
+    knows_blocks: ClassVar[bool] = False
+    """True if the method heeds memory that ops share (:mod:`placekit.memory_blocks`). The others work on problems
+    without it: on a relaxation, and on ones with less memory."""
+    knows_links: ClassVar[bool] = False
+    """True if the method heeds direct links between devices (:class:`placekit.platform.DirectLink`). The others work on
+    a relaxation without them."""
 
     params: Any
     """The parameters."""
@@ -436,20 +442,6 @@ class Method(ABC):
     def supports(self, problem: Problem[Any]) -> str | None:  # noqa: ARG002  # for those that can do everything
         """Return None if the method can work on `problem`, else one sentence that says why not."""
         return None
-
-    def knows_blocks(self, problem: Problem[Any]) -> bool:  # noqa: ARG002  # for those that do under some objectives
-        """Return True if the method heeds memory that ops share (:mod:`placekit.memory_blocks`).
-
-        The others, which is the default, work on problems without it: on a relaxation, and on ones with less memory.
-        """
-        return False
-
-    def knows_links(self, problem: Problem[Any]) -> bool:  # noqa: ARG002  # for those that do under some objectives
-        """Return True if the method heeds direct links between devices (:class:`placekit.platform.DirectLink`).
-
-        The others, which is the default, work on a relaxation without them.
-        """
-        return False
 
     @abstractmethod
     def run(self, run: Run[Any]) -> StopReason:

@@ -149,7 +149,7 @@ def _by_name(method: str, params: Mapping[str, Any] | None) -> Method:
 
 
 def _work(method: Method, run: Run) -> StopReason:
-    from placekit.solvers.registry import work  # upward, too
+    from placekit.solvers.generic.relaxed_links import work  # upward, too
 
     return work(method, run)
 

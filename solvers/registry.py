@@ -372,6 +372,8 @@ class _ByObjective(Method):
         What it is made from. One of the classes must take them: which one is needed is known with the problem.
     """
 
+    knows_links = knows_blocks = True  # the class that serves the problem is asked
+
     def __init__(
         self, name: str, targets: Mapping[str, Target], argument: str | None, params: Mapping[str, Any]
     ) -> None:
@@ -399,9 +401,9 @@ class _ByObjective(Method):
     def _serving(self, problem: Problem) -> Method | None:
         key = problem.objective.name if problem.objective.name in self._targets else ANY
         method = self._make(key) if key in self._targets else None
-        if method is not None and problem.has_direct_links and ANY in self._targets and not method.knows_links(problem):
+        if method is not None and problem.has_direct_links and ANY in self._targets and not method.knows_links:
             anyone = self._make(ANY)  # better than a relaxation, if it knows links itself
-            return anyone if anyone.knows_links(problem) else method
+            return anyone if anyone.knows_links else method
         return method
 
     def supports(self, problem: Problem) -> str | None:
@@ -414,33 +416,14 @@ class _ByObjective(Method):
             return method.supports(problem)
         return _not_served(self.name, self._targets, problem.objective.name)
 
-    def knows_blocks(self, problem: Problem) -> bool:
-        """Return what the objective's class says."""
-        method = self._serving(problem)
-        return method is not None and method.knows_blocks(problem)
-
-    def knows_links(self, problem: Problem) -> bool:
-        """Return what the objective's class says."""
-        method = self._serving(problem)
-        return method is not None and method.knows_links(problem)
-
     def run(self, run: Run) -> StopReason:
         """Let the objective's class work."""
+        from placekit.solvers.generic.relaxed_links import work
+
         method = self._serving(run.problem)
         if method is None:
             raise UnsupportedProblemError(f"method {self.name!r}: {self.supports(run.problem)}")
-        return close(self.name, run, method.run(run))
-
-
-def work(method: Method, run: Run) -> StopReason:
-    """Let `method` work on `run`, on a relaxation if need be: `relaxed_links` and `relaxed_memory` of `generic`."""
-    from placekit.solvers.generic import relaxed_links, relaxed_memory
-
-    reason = relaxed_links.work(method, run)
-    # what was enumerated was the relaxation
-    if relaxed_links.is_relaxed(method, run.problem) or relaxed_memory.is_relaxed(method, run.problem):
-        return close(method.name, run, reason)
-    return reason
+        return close(self.name, run, work(method, run))
 
 
 def close(name: str, run: Run, reason: StopReason) -> StopReason:

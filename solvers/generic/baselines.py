@@ -12,7 +12,6 @@ from placekit.errors import InvalidProblemError
 from placekit.graph import topological_order
 from placekit.method import Method, Run
 from placekit.placement import Placement
-from placekit.problem import Problem
 from placekit.solvers.generic.lines import needs_chain
 from placekit.solvers.generic.scoring import Scorer
 from placekit.stop import StopReason
@@ -60,14 +59,7 @@ class SingleDevice(Method):
     params_type = SingleParams
     argument = "device"
     params: SingleParams
-
-    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: the judge does, and it looks at nothing else."""
-        return True
-
-    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: there is nothing to choose."""
-        return True
+    knows_links = knows_blocks = True  # there is nothing to choose
 
     def run(self, run: Run) -> StopReason:
         """Offer the placement, or one per kind."""
@@ -86,14 +78,7 @@ class RoundRobin(Method):
     """
 
     name = "round-robin"
-
-    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: the judge does, and it looks at nothing else."""
-        return True
-
-    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: it looks at no memory at all."""
-        return True
+    knows_links = knows_blocks = True  # it looks at neither
 
     def run(self, run: Run) -> StopReason:
         """Offer the one placement."""
@@ -146,14 +131,7 @@ class RandomSearch(Method):
     params_type = RandomParams
     argument = "samples"
     params: RandomParams
-
-    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: the judge does, and it looks at nothing else."""
-        return True
-
-    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: its scores do."""
-        return True
+    knows_links = knows_blocks = True  # its scores do
 
     def run(self, run: Run) -> StopReason:
         """Offer random placements until told to stop, or `samples` of them."""

@@ -55,6 +55,7 @@ class FilePlacement(Method):
     name = "file"
     params_type = FileParams
     params: FileParams
+    knows_links = True  # the placement is given
 
     @classmethod
     def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
@@ -66,10 +67,6 @@ class FilePlacement(Method):
             if colon and not Path(argument).exists() and Path(split).exists():
                 given |= {"path": split, "workload": workload}
         return cls(read_params(FileParams, cls.name, given))
-
-    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: the placement is given."""
-        return True
 
     def run(self, run: Run) -> StopReason:
         """Offer the placement.

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction, contract
 from placekit.method import Method, Run
-from placekit.problem import Problem
 from placekit.solvers.generic.lines import class_order, device_work_s, main_group, total_time_s
 from placekit.solvers.generic.teams.fixed import on_partitions
 from placekit.stop import StopReason
@@ -41,10 +40,7 @@ class Greedy(Method):
     """Fill devices in topological order up to the average load; see the module docstring."""
 
     name = "greedy"
-
-    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: it looks at no transfers."""
-        return True
+    knows_links = True  # it looks at no transfers
 
     @on_partitions
     def run(self, run: Run) -> StopReason:

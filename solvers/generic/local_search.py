@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from placekit.coarsen import Contraction, contract
 from placekit.contiguity import Contiguity, quotient_cycle
 from placekit.method import Method, Run
-from placekit.problem import Problem
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.greedy import Greedy
 from placekit.solvers.generic.relaxed_memory import work
@@ -45,14 +44,7 @@ class LocalSearch(Method):
     params_type = LocalSearchParams
     argument = "patience"
     params: LocalSearchParams
-
-    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: its scores do."""
-        return True
-
-    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: its scores do."""
-        return True
+    knows_links = knows_blocks = True  # its scores do
 
     def run(self, run: Run) -> StopReason:
         """Search until told to stop, or until `patience` rounds in a row brought nothing."""

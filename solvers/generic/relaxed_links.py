@@ -73,7 +73,7 @@ def relaxation(problem: Problem) -> Problem:
 
 def is_relaxed(method: Method, problem: Problem) -> bool:
     """Return True if `method` has to work on the relaxation of `problem`."""
-    return problem.has_direct_links and not method.knows_links(problem)
+    return problem.has_direct_links and not method.knows_links
 
 
 def relaxed_run(run: Run) -> Run:

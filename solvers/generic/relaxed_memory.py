@@ -83,7 +83,7 @@ class View(Run):
 
 def is_relaxed(method: Method, problem: Problem) -> bool:
     """Return True if `method` has to work on a relaxation of `problem`."""
-    return problem.has_tight_blocks and not method.knows_blocks(problem)
+    return problem.has_tight_blocks and not method.knows_blocks
 
 
 def work(method: Method, run: Run) -> StopReason:

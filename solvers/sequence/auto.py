@@ -62,6 +62,7 @@ class Auto(Method):
     name = "auto"
     params_type = Without
     params: Without
+    knows_links = knows_blocks = True  # its parts are asked one by one
 
     def supports(self, problem: Problem) -> str | None:
         """Return None if there is a plan; only the makespan has none, under a contiguity."""
@@ -70,14 +71,6 @@ class Auto(Method):
         if plan(problem):
             return None
         return f"makespan knows no contiguity {str(problem.contiguity)!r}: devices work asynchronously; use 'none'"
-
-    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: its parts are asked one by one."""
-        return True
-
-    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: its parts are asked one by one."""
-        return True
 
     def run(self, run: Run) -> StopReason:
         """Go through the plan."""

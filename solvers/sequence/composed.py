@@ -61,6 +61,8 @@ class Composed(Method):
         A method needs a package that is not installed.
     """
 
+    knows_links = knows_blocks = True  # its parts are asked one by one
+
     def __init__(self, parts: Sequence[str], params: Mapping[str, Any]) -> None:
         self.name = "+".join(parts)
         bases = [part.partition(":")[0] for part in parts]
@@ -90,14 +92,6 @@ class Composed(Method):
             if why_not is not None:
                 return f"{method.name}: {why_not}"
         return None
-
-    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: its parts are asked one by one."""
-        return True
-
-    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: its parts are asked one by one."""
-        return True
 
     def run(self, run: Run) -> StopReason:
         """Let each part work on `run` in turn; ``run.info["stages"]`` tells what each one brought."""

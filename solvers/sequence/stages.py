@@ -13,8 +13,9 @@ from placekit.contiguity import Contiguity
 from placekit.errors import KernelsPendingError, ProgramTooLargeError, SolverUnavailableError
 from placekit.method import Method, Run
 from placekit.patience import waiting_while
+from placekit.solvers.generic.relaxed_links import work
 from placekit.solvers.generic.within import Within
-from placekit.solvers.registry import get_method, work
+from placekit.solvers.registry import get_method
 from placekit.stop import MaxRuntime, StopReason
 
 __all__ = ["Stage", "run_stages"]

@@ -14,7 +14,6 @@ from placekit.cores import num_usable_cpus
 from placekit.graph import topological_order
 from placekit.method import Method, Run
 from placekit.objectives import Loads
-from placekit.problem import Problem
 from placekit.solvers.assignment.cpsat.model import Convexity, CpsatModel, count_literals
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.infeasible import clash
@@ -49,9 +48,7 @@ class CpsatMethod(Method):
 class AssignmentCpsat(CpsatMethod):
     """Exact placement by constraint programming for objectives made of loads, under any contiguity."""
 
-    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: the program has rows for them."""
-        return True
+    knows_blocks = True  # the program has rows for them
 
     def start(self, run: Run, contraction: Contraction) -> None:
         """Find placements to set the unit by; none but the single devices unless an objective knows better."""

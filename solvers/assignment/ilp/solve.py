@@ -17,7 +17,6 @@ from placekit.cores import num_usable_cpus
 from placekit.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError
 from placekit.method import Method, Run
 from placekit.placement import Placement
-from placekit.problem import Problem
 from placekit.solvers.assignment.ilp.model import CEILING, IlpModel, count_coefficients
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
@@ -185,9 +184,7 @@ class IlpMethod(Method):
 class AssignmentIlp(IlpMethod):
     """Exact placement by integer programming for objectives made of loads, under any contiguity."""
 
-    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: the program has rows for them."""
-        return True
+    knows_blocks = True  # the program has rows for them
 
     def start(self, run: Run, contraction: Contraction) -> None:
         """Find placements to scale the program by; none but the single devices unless an objective knows better."""

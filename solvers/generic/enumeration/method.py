@@ -89,6 +89,7 @@ class Enumerate(Method):
     """
 
     name = "enumerate"
+    knows_links = knows_blocks = True  # its scores do; the judge looks at all that may be better
 
     def supports(self, problem: Problem) -> str | None:
         """Return None for problems of up to `MAX_PLACEMENTS` placements."""
@@ -98,14 +99,6 @@ class Enumerate(Method):
         if not is_small(problem):
             return f"it has {num_placements(problem):.1e} placements; {MAX_PLACEMENTS:.1e} can be enumerated"
         return None
-
-    def knows_links(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: its scores do."""
-        return True
-
-    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: the judge looks at all that may be better."""
-        return True
 
     def run(self, run: Run) -> StopReason:
         """Enumerate until nothing is left, or told to stop."""

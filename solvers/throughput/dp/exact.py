@@ -95,14 +95,11 @@ class ThroughputDp(Method):
     name = "dp"
     params_type = DpParams
     params: DpParams
+    knows_blocks = True  # every block of a chain is weighed with them
 
     def supports(self, problem: Problem) -> str | None:
         """Return None if parts must be acyclic."""
         return acyclic_only(problem)
-
-    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: every block of a chain is weighed with them."""
-        return True
 
     def run(self, run: Run) -> StopReason:
         """Start from `dpl`, then prove."""

@@ -139,14 +139,11 @@ class LinearDp(Method):
     name = "dpl"
     params_type = LinearDpParams
     params: LinearDpParams
+    knows_blocks = True  # every block of a chain is weighed with them
 
     def supports(self, problem: Problem) -> str | None:
         """Return None for acyclic throughput."""
         return acyclic_only(problem)
-
-    def knows_blocks(self, problem: Problem) -> bool:  # noqa: ARG002  # always
-        """Return True: every block of a chain is weighed with them."""
-        return True
 
     def run(self, run: Run) -> StopReason:
         """Offer the single devices, then the best chain of each order."""
