@@ -239,7 +239,7 @@ class Platform:
             if count > 1:
                 raise InvalidProblemError(f"direct link {name!r} appears {count} times; it must be unique")
         member = np.unique(self.group_of_device, return_index=True)[1].tolist()
-        for a, b in np.argwhere(self._link_of_groups < 0).tolist():
+        for a, b in np.argwhere(self.link_of_groups < 0).tolist():
             one, other = self.devices[member[a]], self.devices[member[b]]
             if one.node != other.node:
                 raise InvalidProblemError(_no_way(one, other))
@@ -315,11 +315,11 @@ class Platform:
         return array
 
     @cached_property
-    def _link_of_groups(self) -> NDArray[np.int64]:
-        """``[num_groups, num_groups]`` direct link of devices of two groups; -1 without one."""
+    def link_of_groups(self) -> NDArray[np.int64]:
+        """``[num_groups, num_groups]`` direct link of two devices by their `group_of_device`; -1 without one."""
         at = {(link.kinds, link.between_nodes): number for number, link in enumerate(self.direct_links)}
         first = np.unique(self.group_of_device, return_index=True)[1].tolist()
-        table = np.full((len(first), len(first)), -1)
+        table = np.full((len(first), len(first)), -1, dtype=np.int64)
         for a, one in enumerate(first):
             for b, other in enumerate(first):
                 left, right = sorted((self.devices[one].kind, self.devices[other].kind))
@@ -343,7 +343,7 @@ class Platform:
         if not self.direct_links:
             return np.full(np.broadcast_shapes(np.shape(source), np.shape(target)), -1)
         group = self.group_of_device
-        return np.asarray(self._link_of_groups[group[np.asarray(source)], group[np.asarray(target)]])
+        return np.asarray(self.link_of_groups[group[np.asarray(source)], group[np.asarray(target)]])
 
     def devices_of_kind(self, kind: int) -> list[int]:
         """Return the device indices of the kind with index `kind`."""

@@ -37,6 +37,7 @@ def best_makespan(problem: Problem) -> float | None:
     contiguity are not looked at.
     """
     graph, platform, costs = problem.graph, problem.platform, problem.costs
+    alike = [(d.kind, d.node) for d in platform.devices]
     kind = [platform.kinds.index(d.kind) for d in platform.devices]
     inputs: dict[int, list[tuple[int, int]]] = {op: [] for op in range(graph.num_ops)}
     for t, producer, readers in oracle.tensors(problem):
@@ -66,7 +67,7 @@ def best_makespan(problem: Problem) -> float | None:
         if len(finish) == graph.num_ops:
             best = min(best, end)
             return
-        tried: set[tuple[int, int]] = set()
+        tried: set[tuple[int, tuple[str, str | None]]] = set()
         for op in range(graph.num_ops):
             if op in finish or any(producer not in finish for _, producer in inputs[op]):
                 continue
@@ -74,16 +75,15 @@ def best_makespan(problem: Problem) -> float | None:
             for d in [device[c]] if c in device else homes[c]:
                 if not fits(d, op):
                     continue
-                # devices that are still empty are alike if they are of one kind and without pins
+                # devices that are still empty are alike if they are of one kind, on one node, and without pins
                 if free[d] == 0.0 and used[d] == 0.0 and d not in device.values() and not (problem.pinned >= 0).any():
-                    if (op, kind[d]) in tried:
+                    if (op, alike[d]) in tried:
                         continue
-                    tried.add((op, kind[d]))
+                    tried.add((op, alike[d]))
                 ready = 0.0
                 for t, producer in inputs[op]:
                     source = device[class_of[producer]]
-                    delay = costs.transfer_time_s[t, kind[source]] + costs.transfer_time_s[t, kind[d]]
-                    ready = max(ready, finish[producer] + (delay if source != d else 0.0))
+                    ready = max(ready, finish[producer] + (oracle.move_s(problem, t, source, d) if source != d else 0))
                 done = max(ready, free[d]) + costs.op_time_s[op, kind[d]]
                 if done >= best:
                     continue

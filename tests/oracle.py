@@ -144,10 +144,42 @@ def offload_latency(problem: Problem, device: tuple[int, ...], step: tuple[int, 
     return max(end(u) for u in unit)
 
 
+def move_s(problem: Problem, t: int, source: int, target: int) -> float:
+    """Return the seconds of a tensor from one device to another one: over their direct link, or out and in."""
+    direct = direct_time_s(problem, t, source, target)
+    if direct is not None:
+        return direct
+    out, into = (problem.platform.kinds.index(problem.platform.devices[d].kind) for d in (source, target))
+    return float(problem.costs.transfer_time_s[t, out]) + float(problem.costs.transfer_time_s[t, into])
+
+
+def mean_move_s(problem: Problem, t: int) -> float:
+    """Return the mean seconds of a tensor over the ordered pairs of devices, added up by kinds and nodes."""
+    platform = problem.platform
+    if platform.num_devices == 1:
+        return 0.0
+    if not platform.direct_links:
+        own = [float(problem.costs.transfer_time_s[t, platform.kinds.index(d.kind)]) for d in platform.devices]
+        return 2 * sum(own) / len(own)
+    count: dict[tuple[object, ...], int] = {}
+    way: dict[tuple[object, ...], float] = {}
+    for a, one in enumerate(platform.devices):
+        for b, other in enumerate(platform.devices):
+            key = (one.kind, one.node, other.kind, other.node)
+            count[key] = count.get(key, 0) + (a != b)
+            if a != b:
+                way[key] = move_s(problem, t, a, b)
+    groups = list(dict.fromkeys((device.kind, device.node) for device in platform.devices))
+    total = 0.0
+    for pair in itertools.product(groups, repeat=2):
+        key = (*pair[0], *pair[1])
+        total += count[key] * way.get(key, 0.0)
+    return total / (platform.num_devices * (platform.num_devices - 1))
+
+
 def upward_ranks(problem: Problem) -> list[float]:
     """Return the upward rank of every op: mean times over kinds, mean transfers over pairs of distinct devices."""
     platform, costs = problem.platform, problem.costs
-    kind = [platform.kinds.index(d.kind) for d in platform.devices]
     ranks = [0.0] * problem.graph.num_ops
     outputs: dict[int, list[tuple[int, list[int]]]] = defaultdict(list)
     for t, producer, readers in tensors(problem):
@@ -156,8 +188,7 @@ def upward_ranks(problem: Problem) -> list[float]:
         times = [costs.op_time_s[op, k] for k in range(len(platform.kinds)) if costs.supported[op, k]]
         longest = 0.0
         for t, readers in outputs[op]:
-            own = [costs.transfer_time_s[t, k] for k in kind]
-            mean = 2 * sum(own) / len(own) if len(own) > 1 else 0.0
+            mean = mean_move_s(problem, t)
             longest = max([longest, *(mean + ranks[r] for r in readers)])
         ranks[op] = float(sum(times) / max(len(times), 1) + longest)
     return ranks
@@ -201,8 +232,7 @@ def makespan_times(
                     arrivals[t, to] = now
                     if to != device[op]:
                         leaves = max(now, bus_free[device[op]]) if variant.contention else now
-                        own = float(costs.transfer_time_s[t, kind[device[op]]])
-                        arrivals[t, to] = leaves + (own + float(costs.transfer_time_s[t, kind[to]]))
+                        arrivals[t, to] = leaves + move_s(problem, t, device[op], to)
                         bus_free[device[op]] = arrivals[t, to]
         busy = {device[op] for op in start if op not in ended}
         began = []

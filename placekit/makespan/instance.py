@@ -2,7 +2,8 @@
 
 Shapes
 ------
-``V`` ops, ``T`` tensors, ``E`` (tensor, reader) pairs, ``D`` devices, ``K`` kinds. Index arrays are int64.
+``V`` ops, ``T`` tensors, ``E`` (tensor, reader) pairs, ``D`` devices, ``K`` kinds, ``L`` direct links, ``G`` groups
+of devices that have the same ones. Index arrays are int64.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ class MakespanInstance(NamedTuple):
         by reader, ``[V + 1]`` and ``[E]``.
     transfer_s
         ``[T, K]`` seconds of each tensor on the own link of each kind: from device a to b it takes the sum of both.
+    group, link
+        ``[D]`` group of each device, and ``[G, G]`` direct link of two devices by their groups; -1 for the way through
+        host memory. One group, and no link, where no devices have direct links.
+    direct_s
+        ``[T, L]`` seconds of each tensor over each direct link; :func:`~placekit.makespan.moves.move_s` takes either.
     """
 
     op_time_s: NDArray[np.float64]
@@ -76,6 +82,9 @@ class MakespanInstance(NamedTuple):
     edge_readers: NDArray[np.int64]
     edge_tensors: NDArray[np.int64]
     transfer_s: NDArray[np.float64]
+    group: NDArray[np.int64]
+    link: NDArray[np.int64]
+    direct_s: NDArray[np.float64]
 
     @property
     def num_ops(self) -> int:
@@ -129,6 +138,9 @@ def make_instance(problem: Problem) -> MakespanInstance:
         edge_readers=readers[by_sender],
         edge_tensors=tensors[by_sender],
         transfer_s=costs.transfer_time_s,
+        group=platform.group_of_device if problem.has_direct_links else np.zeros(num_devices, dtype=np.int64),
+        link=platform.link_of_groups if problem.has_direct_links else np.full((1, 1), -1, dtype=np.int64),
+        direct_s=costs.direct_time_s,
     )
     return frozen(instance)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from placekit.compiled import inlined, judge_kernel
 from placekit.makespan.heaps import pop, push
 from placekit.makespan.instance import MakespanInstance
+from placekit.makespan.moves import move_s
 
 __all__ = ["BY_PRIORITY", "FIFO", "dispatch", "list_transfers", "run_in_order"]
 
@@ -99,11 +100,10 @@ def _send(
 ) -> None:
     """Queue the transfers of `tensor`, produced `now`, on its device's bus; write when each one arrives."""
     source = device[instance.producer[tensor]]
-    own = instance.transfer_s[tensor, instance.kind[source]]
     for r in range(_sorted_receivers(instance, device, tensor, stamp, receivers)):
         target = receivers[r]
         begin = max(bus_free[source], now)
-        bus_free[source] = begin + (own + instance.transfer_s[tensor, instance.kind[target]])
+        bus_free[source] = begin + move_s(instance, tensor, source, target)
         arrival[target] = bus_free[source]
 
 
@@ -219,8 +219,7 @@ def dispatch(instance, device, priority, rule, has_contention, start, finish, st
                         sent = tensor
                     at = arrival[target] if target != d else now
                 else:
-                    moved = instance.transfer_s[tensor, kind[d]] + instance.transfer_s[tensor, kind[target]]
-                    at = now + (target != d) * moved  # a branch would be hard to predict
+                    at = now + (target != d) * move_s(instance, tensor, d, target)  # a branch is hard to predict
                 ready[reader] = max(ready[reader], at)
                 missing[reader] -= 1
                 if missing[reader] > 0:
@@ -320,7 +319,7 @@ def run_in_order(instance, device, queue, has_contention, start, finish):  # typ
                     sent = tensor
                 at = arrival[target]
             elif target != d:
-                at = now + (instance.transfer_s[tensor, kind[d]] + instance.transfer_s[tensor, kind[target]])
+                at = now + move_s(instance, tensor, d, target)
             start[reader] = max(start[reader], at)
             missing[reader] -= 1
             if missing[reader] == 0:
@@ -381,12 +380,11 @@ def list_transfers(  # type: ignore[no-untyped-def]  # compiled: the argument ty
         d = device[op]
         for j in range(instance.out_offsets[op], instance.out_offsets[op + 1]):
             t = instance.out_tensors[j]
-            own = instance.transfer_s[t, instance.kind[d]]
             for r in range(_sorted_receivers(instance, device, t, stamp, receivers)):
                 to = receivers[r]
                 leaves = max(bus_free[d], finish[op]) if has_contention else finish[op]
                 tensor[count], target[count], begin[count] = t, to, leaves
-                end[count] = leaves + (own + instance.transfer_s[t, instance.kind[to]])
+                end[count] = leaves + move_s(instance, t, d, to)
                 bus_free[d] = end[count]
                 count += 1
     return count

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from placekit.compiled import judge_kernel
 from placekit.makespan.instance import MakespanInstance, instance_of
 from placekit.makespan.kernels import BY_PRIORITY, FIFO, dispatch
+from placekit.makespan.moves import move_s
 from placekit.makespan.ranks import mean_upward_rank
 from placekit.makespan.simulate import Timeline, simulate, simulate_fifo
 from placekit.placement import Placement
@@ -55,12 +56,11 @@ def placed_rank(instance, device, rank):  # type: ignore[no-untyped-def]  # comp
         longest = 0.0
         for out in range(instance.out_offsets[op], instance.out_offsets[op + 1]):
             tensor = instance.out_tensors[out]
-            leaves_s = instance.transfer_s[tensor, instance.kind[home]]
             for at in range(instance.reader_offsets[tensor], instance.reader_offsets[tensor + 1]):
                 reader = instance.readers[at]
                 path = rank[reader]
                 if device[reader] != home:
-                    path += leaves_s + instance.transfer_s[tensor, instance.kind[device[reader]]]
+                    path += move_s(instance, tensor, home, device[reader])
                 longest = max(longest, path)
         rank[op] = instance.op_time_s[op, instance.kind[home]] + longest
 

@@ -16,6 +16,8 @@ TPDS 13(3), 2002, doi:10.1109/71.993206, equations 6 to 9.
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,12 +40,19 @@ def mean_time_s(instance: MakespanInstance) -> NDArray[np.float64]:
 def mean_transfer_s(instance: MakespanInstance) -> NDArray[np.float64]:
     """``[T]`` mean seconds of each tensor over the ordered pairs of distinct devices; 0 on a single device.
 
-    A pair costs the sum of its two links, and every device is first in as many pairs as it is second: the mean is
-    twice the mean of the devices' own links.
+    Through host memory a pair costs the sum of its two links, and every device is first in as many pairs as it is
+    second: without direct links the mean is twice the mean of the devices' own links.
     """
     total = np.zeros(len(instance.producer))
     if instance.num_devices == 1:
         return total
+    if instance.direct_s.shape[1]:
+        _, first, counts = np.unique(instance.group, return_index=True, return_counts=True)
+        for a, b in product(range(len(first)), repeat=2):
+            link, kinds = instance.link[a, b], instance.kind[first[[a, b]]]
+            way_s = instance.transfer_s[:, kinds].sum(axis=1) if link < 0 else instance.direct_s[:, link]
+            total += (counts[a] * (counts[b] - (a == b))) * way_s
+        return total / (instance.num_devices * (instance.num_devices - 1))
     for kind in instance.kind:
         total += instance.transfer_s[:, kind]
     return 2 * total / instance.num_devices

@@ -182,7 +182,7 @@ class Objective(ABC):
 
     direct_ends: ClassVar[int] = 0
     """How many ends of a direct transfer pay for it in full: sender and receiver (2), or the receiver alone (1), then
-    in an objective that grows with the sum of what all devices pay. 0 (the default): it knows no direct links."""
+    in an objective where only the sum of what the two ends pay counts. 0 (the default): it knows no direct links."""
 
     @property
     def default_contiguity(self) -> Contiguity:

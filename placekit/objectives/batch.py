@@ -26,10 +26,8 @@ def _loads(
     """Return work and transfers ``[batch, passes, num_devices]``."""
     backward = problem.graph.is_backward & is_split
     work, moved = np.zeros((2, len(placements), 1 + int(backward.any()), problem.platform.num_devices))
-    devices = np.arange(problem.platform.num_devices if problem.has_direct_links else 0)
-    links, direct_s = problem.platform.direct_link(devices[:, None], devices), problem.costs.direct_time_s
     sender_pays = problem.objective.direct_ends == 2
-    batch_loads(instance_of(problem), backward.astype(np.int64), placements, links, direct_s, sender_pays, work, moved)
+    batch_loads(instance_of(problem), backward.astype(np.int64), placements, sender_pays, work, moved)
     return work, moved
 
 

@@ -15,7 +15,7 @@ __all__ = ["batch_loads", "batch_subgraphs"]
 
 
 @njit(cache=True, nogil=True)
-def batch_loads(instance, pass_of_op, devices, links, direct_s, sender_pays, work, moved):  # type: ignore[no-untyped-def]  # compiled
+def batch_loads(instance, pass_of_op, devices, sender_pays, work, moved):  # type: ignore[no-untyped-def]  # compiled
     """Sum the op times and the transfer times of every device, once per device and tensor.
 
     Parameters
@@ -26,12 +26,8 @@ def batch_loads(instance, pass_of_op, devices, links, direct_s, sender_pays, wor
         Which of the ``P`` passes an op, and the tensors that it produces, belong to.
     devices : int64[B, V]
         Device of every op, each supported there.
-    links : int64[D, D]
-        Direct link of every pair of devices, -1 for none; not looked at without links.
-    direct_s : float64[T, L]
-        Seconds of every tensor over every link.
     sender_pays : bool
-        True if the sender, too, pays for what goes over a link.
+        True if the sender, too, pays for what goes over a direct link.
     work, moved : float64[B, P, D]
         Zeros; receive the seconds of ops and of transfers.
 
@@ -53,8 +49,9 @@ def batch_loads(instance, pass_of_op, devices, links, direct_s, sender_pays, wor
                 target = device[instance.readers[i]]
                 if target != source and stamp[target] != tensor:
                     stamp[target] = tensor
-                    if direct_s.shape[1] and links[source, target] >= 0:
-                        time_s = direct_s[tensor, links[source, target]]
+                    link = instance.link[instance.group[source], instance.group[target]]
+                    if link >= 0:
+                        time_s = instance.direct_s[tensor, link]
                         moved[row, one_pass, target] += time_s
                         if sender_pays:
                             moved[row, one_pass, source] += time_s

@@ -5,10 +5,11 @@ that is produced on device a and read on another device b arrives there
 
 .. math:: c_{u,kind(a)} + c_{u,kind(b)}
 
-seconds after its producer ends, once, however many ops read it there; on a itself it is there at once. Transfers
-overlap with compute. With `contention` a device sends one transfer at a time, in the order in which its ops end (ties
-of an op's transfers by tensor, then by receiving device); the arrival is the end of the transfer. An op is ready when
-all its inputs have arrived on its device; the objective is the latest finish.
+seconds after its producer ends, once, however many ops read it there; on a itself it is there at once. Where a and b
+have a direct link, it arrives after the time that u takes over that link instead. Transfers overlap with compute. With
+`contention` a device sends one transfer at a time, over whatever link, in the order in which its ops end (ties of an
+op's transfers by tensor, then by receiving device); the arrival is the end of the transfer. An op is ready when all its
+inputs have arrived on its device; the objective is the latest finish.
 
 **Which ready op a device starts.** A placement that carries steps (`Placement.step_of_op`) is run in their order: every
 device starts its ops by (step, topological position), each as soon as the device is free and the op is ready. Devices
@@ -24,9 +25,9 @@ moment. Topological positions are those of `OpGraph.order`. The optimum of a pro
 so it does not depend on `order`.
 
 **Loads.** The load of a device is its busy time; its transfer time is the time that its own link spends on the tensors
-it sends and receives, every transfer counted on both sides. The schedule holds every op and every transfer, and the
-peak memory of every device (see :mod:`placekit.makespan.memory`); the memory limit concerns the ops' own memory, as
-for every objective.
+it sends and receives, every transfer counted on both sides, and the time of what it receives over direct links. The
+schedule holds every op and every transfer, and the peak memory of every device (see :mod:`placekit.makespan.memory`);
+the memory limit concerns the ops' own memory, as for every objective.
 
 References
 ----------
@@ -72,6 +73,7 @@ class Makespan(Objective):
 
     name: ClassVar[str] = "makespan"
     summary: ClassVar[str] = "time of one sample when every device works asynchronously"
+    direct_ends: ClassVar[int] = 1
 
     order: Literal["fifo", "upward-rank"] = "fifo"
     contention: bool = False
@@ -119,9 +121,10 @@ class Makespan(Objective):
         return BestOrder(problem, self)
 
     def crossing_s(self, problem: Problem, tensor: int, source: int, targets: Sequence[int]) -> dict[int, float]:
-        """Every receiver once, and the sender once for each of them."""
+        """Every receiver once, and the sender once for each of them that the tensor reaches through host memory."""
         price = Objective.crossing_s(self, problem, tensor, source, targets)
-        return price | {source: price[source] * len(targets)}
+        num_by_host = int((problem.platform.direct_link(source, list(targets)) < 0).sum())
+        return price | {source: price[source] * num_by_host}
 
 
 def _waits_for_itself(problem: Problem, op: int, device_of_op: NDArray[np.int64]) -> Score:
@@ -142,8 +145,12 @@ def _account(problem: Problem, device_of_op: NDArray[np.int64], run: Timeline, h
     kind, ops = instance.kind, np.argsort(run.step_of_op)
     moves = transfers_of(instance, device_of_op, run, has_contention=has_contention)
     sender = device_of_op[instance.producer[moves.tensor]]
-    transfer = sum_by(sender, instance.transfer_s[moves.tensor, kind[sender]], num_devices)
-    transfer += sum_by(moves.target, instance.transfer_s[moves.tensor, kind[moves.target]], num_devices)
+    link = problem.platform.direct_link(sender, moves.target)
+    sends = np.where(link < 0, instance.transfer_s[moves.tensor, kind[sender]], 0.0)
+    receives = instance.transfer_s[moves.tensor, kind[moves.target]]
+    if problem.has_direct_links:
+        receives = np.where(link < 0, receives, instance.direct_s[moves.tensor, link])
+    transfer = sum_by(sender, sends, num_devices) + sum_by(moves.target, receives, num_devices)
     compute = sum_by(device_of_op, instance.op_time_s[np.arange(instance.num_ops), kind[device_of_op]], num_devices)
     memory = memory_use(instance, problem.graph.tensor_bytes, device_of_op, run, moves)
     schedule = Schedule(

@@ -229,8 +229,8 @@ class ExactProblem:
         """The problem with all tensors through host memory, in which no objective is larger; itself without links.
 
         A device that moves a tensor pays there the least that it may pay here with any other device: its transfer to
-        host memory, or the direct one if both its ends pay for it, or half of that if the receiver alone does and the
-        objective adds up what all pay, so that the halves of both ends make it up.
+        host memory, or the direct one if both its ends pay for it, or half of that if the receiver alone does and only
+        the sum of both ends counts, so that their halves make it up.
         """
         if not self.has_links:
             return self
@@ -414,6 +414,15 @@ class ExactProblem:
         number: dict[tuple[int, int | None, str | None], int] = {}
         node = [device.node if self.has_links else None for device in self.problem.platform.devices]
         return [number.setdefault((k, d if d in pins else None, node[d]), len(number)) for d, k in enumerate(self.kind)]
+
+    def move(self, tensor: int, source: int, target: int) -> int:
+        """Return the ticks of a tensor from device `source` to `target` in a makespan; 0 if these are the same."""
+        if source == target:
+            return 0
+        link = self.link[source][target]
+        if link is not None:
+            return self.direct[tensor][link]
+        return self.transfer[tensor][self.kind[source]] + self.transfer[tensor][self.kind[target]]
 
     def ticks(self, op: int, device: int) -> int:
         """Return the ticks of `op` on `device`, which supports it."""

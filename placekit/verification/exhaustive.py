@@ -104,7 +104,9 @@ class _Search:
         self.transfer = exact.transfer
         if exact.has_links:  # at least so much, in half ticks; the judge looks at what is left
             self.transfer = [[ticks // 2 for ticks in row] for row in exact.without_links.transfer]
-        self.tails = latest_tails(exact) if isinstance(variant, Makespan) else []
+        self.tails = latest_tails(exact.without_links) if isinstance(variant, Makespan) else []
+        if exact.has_links:
+            self.tails = [ticks // 2 for ticks in self.tails]
         self.rest_from: list[int] | None = None
         if isinstance(variant, OffloadLatency) and all(len(ops) == 1 for ops in exact.groups):
             self.rest_from = work_from(exact)
@@ -242,8 +244,7 @@ class _Search:
                 start = free[d]
                 for t in exact.inputs[op]:
                     source = exact.producer[t]
-                    ways = exact.transfer[t][exact.kind[device[source]]] + exact.transfer[t][exact.kind[d]]
-                    start = max(start, end[source] + (ways if device[source] != d else 0))
+                    start = max(start, end[source] + exact.move(t, device[source], d))
                 before, free[d] = free[d], start + exact.ticks(op, d)
                 if free[d] + tails[op] < most:
                     end[op] = free[d]

@@ -45,8 +45,7 @@ def least_makespan(exact: ExactProblem, device: list[int], tails: list[int]) -> 
             source = exact.producer[t]
             own = device[source]
             if own >= 0:
-                ways = 0 if own == d else exact.transfer[t][exact.kind[own]] + exact.transfer[t][exact.kind[d]]
-                begin = max(begin, start[source] + exact.ticks(source, own) + ways)
+                begin = max(begin, start[source] + exact.ticks(source, own) + exact.move(t, own, d))
         start[op] = begin
         takes, tail = exact.ticks(op, d), tails[op]
         most = max(most, begin + takes + tail)

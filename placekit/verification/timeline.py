@@ -8,6 +8,7 @@ floats may tie with another where the exact sums differ. So the rule is followed
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from placekit.verification.exact import ExactProblem
@@ -58,9 +59,8 @@ def ordered_finishes(exact: ExactProblem, device: list[int], turn: list[int], ha
             readers = sorted(set(exact.readers[t]))
             at = {d: end[op]}
             for to in sorted({device[reader] for reader in readers} - {d}):
-                takes = exact.transfer[t][exact.kind[d]] + exact.transfer[t][exact.kind[to]]
                 leaves = max(bus_free[d], end[op]) if has_contention else end[op]
-                at[to] = bus_free[d] = leaves + takes
+                at[to] = bus_free[d] = leaves + exact.move(t, d, to)
             for reader in readers:
                 arrive(reader, at[device[reader]])
     return end if len(queue) == exact.num_ops else None
@@ -68,9 +68,9 @@ def ordered_finishes(exact: ExactProblem, device: list[int], turn: list[int], ha
 
 def _dispatched(exact: ExactProblem, device: list[int], variant: Makespan) -> list[tuple[float, int]]:
     """``[num_ops]`` start in seconds, and number among all starts, of every op if no device idles by choice."""
-    costs, kind = exact.problem.costs, exact.kind
-    op_time, transfer = costs.op_time_s.tolist(), costs.transfer_time_s.tolist()
-    rank = _upward_rank(exact, op_time, transfer) if variant.order == "upward-rank" else None
+    kind, op_time = exact.kind, exact.problem.costs.op_time_s.tolist()
+    move = _moves(exact)
+    rank = _upward_rank(exact, op_time, move) if variant.order == "upward-rank" else None
     waiting = [len(tensors) for tensors in exact.inputs]
     ready_at = [0.0] * exact.num_ops
     ready: list[list[tuple[float, int, int]]] = [[] for _ in kind]
@@ -90,7 +90,7 @@ def _dispatched(exact: ExactProblem, device: list[int], variant: Makespan) -> li
             at = {d: now}
             for to in sorted({device[reader] for reader in exact.readers[t]} - {d}):
                 leaves = max(bus_free[d], now) if variant.contention else now
-                at[to] = bus_free[d] = leaves + (transfer[t][kind[d]] + transfer[t][kind[to]])
+                at[to] = bus_free[d] = leaves + move(t, d, to)
             for reader in sorted(set(exact.readers[t])):
                 ready_at[reader] = max(ready_at[reader], at[device[reader]])
                 waiting[reader] -= 1
@@ -118,17 +118,50 @@ def _dispatched(exact: ExactProblem, device: list[int], variant: Makespan) -> li
                 finish(op, now)
 
 
-def _upward_rank(exact: ExactProblem, op_time: list[list[float]], transfer: list[list[float]]) -> list[float]:
+def _moves(exact: ExactProblem) -> Callable[[int, int, int], float]:
+    """Return the function that says the seconds of a tensor from one device to another one."""
+    transfer, direct = exact.problem.costs.transfer_time_s.tolist(), exact.problem.costs.direct_time_s.tolist()
+
+    def move(t: int, source: int, target: int) -> float:
+        link = exact.link[source][target]
+        seconds: float = (
+            transfer[t][exact.kind[source]] + transfer[t][exact.kind[target]] if link is None else direct[t][link]
+        )
+        return seconds
+
+    return move
+
+
+def _mean_move(exact: ExactProblem, move: Callable[[int, int, int], float], t: int) -> float:
+    """Return the mean seconds of a tensor over all ordered pairs of devices, added up as the rank's definition says."""
+    devices = range(exact.num_devices)
+    if exact.num_devices == 1:
+        return 0.0
+    total = 0.0
+    if not exact.problem.platform.direct_links:
+        for d in devices:
+            total += exact.problem.costs.transfer_time_s[t, exact.kind[d]].item()
+        return 2 * total / exact.num_devices
+    node = [(device.kind, device.node) for device in exact.problem.platform.devices]
+    groups = [[d for d in devices if node[d] == alike] for alike in dict.fromkeys(node)]
+    for one in groups:
+        for other in groups:
+            num_pairs = len(one) * (len(other) - (one is other))
+            if num_pairs:
+                total += num_pairs * move(t, one[0], next(d for d in other if d != one[0]))
+    return total / (exact.num_devices * (exact.num_devices - 1))
+
+
+def _upward_rank(
+    exact: ExactProblem, op_time: list[list[float]], move: Callable[[int, int, int], float]
+) -> list[float]:
     """``[num_ops]`` HEFT's rank: mean op times over supporting kinds, mean transfers over pairs of devices."""
+    mean = [_mean_move(exact, move, t) for t in range(len(exact.producer))]
     rank = [0.0] * exact.num_ops
     for op in reversed(exact.in_order):
         longest = 0.0
         for t in exact.outputs[op]:
-            total = 0.0
-            for k in exact.kind:
-                total += transfer[t][k]
-            mean = 2 * total / len(exact.kind) if len(exact.kind) > 1 else 0.0
-            longest = max([longest, *(mean + rank[reader] for reader in exact.readers[t])])
+            longest = max([longest, *(mean[t] + rank[reader] for reader in exact.readers[t])])
         times = [seconds for seconds, ticks in zip(op_time[op], exact.time[op], strict=True) if ticks is not None]
         total = 0.0
         for seconds in times:

@@ -7,13 +7,21 @@ a device :math:`a` of that kind and another device :math:`b` can make :math:`a` 
     s\, p_{u,l} & \text{over the direct link } l \end{cases}
 
 with :math:`s = 1` where both ends pay for a direct transfer, :math:`s = 1/2` where the receiver alone does, in an
-objective that grows with the sum of what all devices pay (`Objective.direct_ends`). No placement costs more there:
+objective where only the sum of what the two ends pay counts (`Objective.direct_ends`). No placement costs more there.
+
+Where costs are loads:
 
 - A receiver has one sender; alone it pays :math:`c` or :math:`p`, no less than :math:`c'`.
 - A sender pays :math:`c` if some receiver takes the way through host memory. Else all receivers have direct links, and
   it pays :math:`p` for one of them at least if :math:`s = 1`.
 - If :math:`s = 1/2`, :math:`p` of a direct receiver is no less than :math:`c'` of the receiver and :math:`c'` of its
   sender together, and one receiver's :math:`p` is enough to account for the sender.
+
+Where costs are delays (the makespan, :math:`s = 1/2`): from device a to b a tensor takes :math:`c'_a + c'_b` there,
+which is no more than :math:`c_a + c_b` through host memory, and no more than :math:`p/2 + p/2` over a direct link. Let
+every device run its ops in the order in which it runs them here. Then the buses send in the same order, too, every
+start is a maximum of sums of ops and transfers that are no longer, and no op ends later. (Without steps a device of the
+relaxation may choose another order and end later, but the optimum is over all orders.)
 
 So bounds, and proofs that nothing is feasible, hold; the judge scores what is found under the problem itself. There all
 devices of a kind are alike. Here they are not if they are on different nodes, so a placement that is the best yet is
@@ -122,6 +130,6 @@ class _LinkView(View):
                     return
                 swap = np.arange(platform.num_devices)
                 swap[[a, b]] = b, a
-                tried = outer.offer(swap[device])
+                tried = outer.offer(Placement.of(problem, swap[device], answer.step_of_op))
                 if tried.is_feasible and tried.objective is not None and tried.objective < best:
                     device, best, is_better = swap[device], tried.objective, True

@@ -81,6 +81,7 @@ class MakespanLocalSearch(Method):
     params_type = MakespanLocalSearchParams
     argument = "patience"
     params: MakespanLocalSearchParams
+    knows_links = True  # its schedules do
 
     def supports(self, problem: Problem[Makespan]) -> str | None:
         """Return None without contiguity."""

@@ -108,7 +108,7 @@ def plan(problem: Problem) -> tuple[Stage, ...]:
     stages = _PLANS.get(problem.objective.name, _any_objective)(
         problem, problem.num_classes * problem.platform.num_devices
     )
-    return _with_links(stages) if problem.has_direct_links else stages
+    return _with_links(problem, stages) if problem.has_direct_links else stages
 
 
 def _any_objective(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: ARG001  # the signature of all plans
@@ -118,8 +118,10 @@ def _any_objective(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: A
     )
 
 
-def _with_links(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+def _with_links(problem: Problem, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """Return stages for direct links: those of the problem without them bound it, and moves of its own improve it."""
+    if problem.objective.name == "makespan":  # its annealing knows them
+        return tuple(stage for stage in stages if stage.method != "lns")
     anneal = Stage("local-search", "anneal single moves, with the direct links as they are", 0.4)
     bounds = [stage for stage in stages if stage.method not in ("local-search", "lns")]
     return (Stage("greedy", "a start in milliseconds"), anneal, *bounds, replace(anneal, share=1.0))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from limits import SOON_S
-from strategies import examples, problems
+from strategies import examples, linked, problems
 
 import placekit as pk
 from placekit.errors import InvalidProblemError
@@ -26,8 +26,9 @@ NO_CONTIGUITY = st.just(pk.Contiguity.NONE)
 
 
 def makespan_problems(**options: Any) -> st.SearchStrategy[pk.Problem]:
-    """Random problems under every variant of the objective."""
-    return problems(objective=VARIANTS, contiguity=NO_CONTIGUITY, **options)
+    """Random problems under every variant of the objective, half of them with direct links between devices."""
+    some = problems(objective=VARIANTS, contiguity=NO_CONTIGUITY, **options)
+    return some | linked(some)
 
 
 def supported_devices(data: st.DataObject, problem: pk.Problem) -> tuple[int, ...]:
@@ -254,7 +255,11 @@ def test_scaling_all_costs_scales_the_makespan(problem: pk.Problem, data: st.Dat
     device = supported_devices(data, problem)
     costs = problem.costs
     scaled = problem.replace(
-        costs=costs.replace(op_time_s=costs.op_time_s * 8, transfer_time_s=costs.transfer_time_s * 8)
+        costs=costs.replace(
+            op_time_s=costs.op_time_s * 8,
+            transfer_time_s=costs.transfer_time_s * 8,
+            direct_time_s=costs.direct_time_s * 8,
+        )
     )
     before = pk.evaluate(problem, pk.Placement.of(problem, device)).objective
     assert before is not None

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from placekit.compiled import njit
 from placekit.makespan.instance import MakespanInstance
+from placekit.makespan.moves import move_s
 
 __all__ = ["best_order"]
 
@@ -53,9 +54,7 @@ def best_order(
             v, t = instance.edge_readers[i], instance.edge_tensors[i]
             delay = 0.0
             if device[v] != device[u]:
-                delay = (
-                    instance.transfer_s[t, instance.kind[device[u]]] + instance.transfer_s[t, instance.kind[device[v]]]
-                )
+                delay = move_s(instance, t, device[u], device[v])
             tail[u] = max(tail[u], delay + time[v] + tail[v])
     best, order = most_s, np.full(num_ops, -1)
     # by depth: what the op appended there has changed
@@ -127,9 +126,7 @@ def best_order(
                     arrival[t, to] = end
                     continue
                 leaves = max(end, bus[depth, d]) if has_contention else end
-                arrives = leaves + (
-                    instance.transfer_s[t, instance.kind[d]] + instance.transfer_s[t, instance.kind[to]]
-                )
+                arrives = leaves + move_s(instance, t, d, to)
                 arrival[t, to] = arrives
                 if has_contention:
                     bus[depth, d] = arrives

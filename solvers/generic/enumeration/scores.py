@@ -235,9 +235,13 @@ def _crossing(
 ) -> NDArray[np.float64]:
     """``[B]`` seconds from the end of u to the arrival of the last of its tensors that v reads."""
     problem = items.problem
-    kinds, moves = problem.platform.kind_of_device, problem.costs.transfer_time_s
+    kinds, costs = problem.platform.kind_of_device, problem.costs
+    link = problem.platform.direct_link(source, target)
     latest = np.zeros(len(source))
     for t in np.flatnonzero(problem.graph.tensor_producer == u).tolist():
         if v in problem.graph.consumers_of(t):
-            latest = np.maximum(latest, moves[t, kinds[source]] + moves[t, kinds[target]])
+            takes = costs.transfer_time_s[t, kinds[source]] + costs.transfer_time_s[t, kinds[target]]
+            if problem.has_direct_links:
+                takes = np.where(link < 0, takes, costs.direct_time_s[t, link])
+            latest = np.maximum(latest, takes)
     return np.asarray(latest, dtype=np.float64)

@@ -164,6 +164,7 @@ def cut_stretch(
                     reader_offsets=csr_offsets(of_tensor, len(tensors)),
                     readers=readers,
                     transfer_s=instance.transfer_s[tensors],
+                    direct_s=instance.direct_s[tensors],
                 )
             ),
             time_s=flat.time_s[ops],

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from placekit.compiled import inlined, njit
 from placekit.makespan.heaps import pop, push
 from placekit.makespan.instance import MakespanInstance
+from placekit.makespan.moves import move_s
 
 __all__ = ["schedule_earliest_start"]
 
@@ -198,6 +199,6 @@ def _ready(
         source = device[instance.producer[tensor]]
         at = finish[instance.producer[tensor]]
         if source != d:
-            at += instance.transfer_s[tensor, instance.kind[source]] + instance.transfer_s[tensor, instance.kind[d]]
+            at += move_s(instance, tensor, source, d)
         ready = max(ready, at)
     return ready

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from placekit.compiled import inlined, njit
 from placekit.makespan.instance import MakespanInstance
+from placekit.makespan.moves import move_s
 
 __all__ = ["earliest_gap", "fill_gap", "schedule_by_priority"]
 
@@ -143,7 +144,7 @@ def earliest_gap(
         source = device[producer]
         at = finish[producer]
         if source != d:
-            at += instance.transfer_s[tensor, instance.kind[source]] + instance.transfer_s[tensor, kind]
+            at += move_s(instance, tensor, source, d)
         ready = max(ready, at)
     gap, begin = d, max(ready, gap_begin[d])
     if has_insertion:

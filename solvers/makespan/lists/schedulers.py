@@ -62,6 +62,8 @@ class ListSchedule(NamedTuple):
 class ListScheduler(Method):
     """What the list schedulers share; each of them is a way to `plan`."""
 
+    knows_links = True  # where an op can start, that is; ranks take the mean over all pairs of devices
+
     def supports(self, problem: Problem[Makespan]) -> str | None:
         """Return None without contiguity."""
         if problem.contiguity is not Contiguity.NONE:

@@ -204,6 +204,11 @@ def ready_time(
 @kernel
 def link(flat: SequenceProblem, t: int, a: int, b: int) -> float:
     """Return the seconds of tensor `t` from device `a` to another device `b`."""
+    instance = flat.instance
+    if instance.direct_s.shape[1] > 0:
+        direct = instance.link[instance.group[a], instance.group[b]]
+        if direct >= 0:
+            return float(instance.direct_s[t, direct])
     return float(flat.link_s[t, a] + flat.link_s[t, b])
 
 

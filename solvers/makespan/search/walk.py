@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.compiled import kernel
-from placekit.solvers.makespan.schedule.sequence import SequenceProblem, Timeline, decode, empty_timeline, time_to_end
+from placekit.solvers.makespan.schedule.sequence import (
+    SequenceProblem,
+    Timeline,
+    decode,
+    empty_timeline,
+    link,
+    time_to_end,
+)
 
 __all__ = ["Walk", "empty_walk", "forget", "load", "place", "settle", "touched", "trace", "undo"]
 
@@ -224,4 +231,4 @@ def _is_last(flat: SequenceProblem, walk: Walk, v: int, j: int, start: float) ->
     if flat.has_contention:
         return bool(walk.timeline.arrival_s[t, d] == start)
     u = flat.instance.producer[t]
-    return bool(walk.timeline.finish_s[u] + (flat.link_s[t, walk.device[u]] + flat.link_s[t, d]) == start)
+    return bool(walk.timeline.finish_s[u] + link(flat, t, walk.device[u], d) == start)

@@ -1,0 +1,199 @@
+"""The makespan with direct links between devices: its judges, its relaxation, and what methods make of it."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import oracle
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from makespan_optimum import best_makespan
+from strategies import MAKESPANS, examples, linked, problems
+
+import placekit as pk
+from placekit.contiguity import Contiguity
+from placekit.makespan.instance import instance_of
+from placekit.makespan.simulate import simulate_fifo, simulate_steps
+from placekit.problem import Problem
+from placekit.solvers.generic.enumeration.orders import best_order
+from placekit.solvers.generic.relaxed_links import relaxation
+from placekit.solvers.sequence.auto import plan
+from placekit.verification.exact import ExactProblem
+from placekit.verification.judge import objective as second_judge
+
+FREE = st.just(Contiguity.NONE)
+ANY_ORDER = linked(problems(max_ops=10, objective=st.sampled_from(MAKESPANS), contiguity=FREE))
+SMALL = linked(problems(max_ops=5, max_devices=4, objective=st.just(pk.Makespan()), contiguity=FREE))
+
+
+def near(value: float) -> object:
+    """Return what is the same but for the rounding of sums."""
+    return pytest.approx(value, rel=1e-9, abs=1e-12)
+
+
+def supported_devices(data: st.DataObject, problem: Problem) -> tuple[int, ...]:
+    """Draw a placement in which every op is supported by its device."""
+    kinds = problem.platform.kind_of_device
+    choices = [np.flatnonzero(problem.costs.supported[op, kinds]).tolist() for op in range(problem.graph.num_ops)]
+    return tuple(data.draw(st.sampled_from(choice)) for choice in choices)
+
+
+@examples(1000)
+@given(data=st.data(), problem=ANY_ORDER)
+def test_all_judges_agree_and_the_relaxation_ends_no_later(data: st.DataObject, problem: Problem) -> None:
+    """Judge, exact twin, batch and definition say the same; in the relaxation the same orders end no later."""
+    device = supported_devices(data, problem)
+    judged = problem.objective.score(problem, np.array(device))
+    assert judged.objective_s == oracle.objective(problem, device)
+    exact = ExactProblem.of(problem)
+    assert float(second_judge(exact, list(device)) or 0) == near(judged.objective_s)
+    batch = problem.objective.batch_score(problem)
+    assert batch is not None
+    assert batch(np.array([device]))[0] <= judged.objective_s
+    schedule = judged.schedule
+    assert schedule is not None
+    step = np.argsort(schedule.op[~schedule.is_transfer])
+    again = problem.objective.score(problem, np.array(device), step)
+    assert again.objective_s == judged.objective_s
+    relaxed = problem.objective.score(relaxation(problem), np.array(device), step)
+    assert relaxed.objective_s <= judged.objective_s
+    least, value = (second_judge(each, list(device), step.tolist()) for each in (exact.without_links, exact))
+    assert least is not None
+    assert value is not None
+    assert least <= value
+    assert float(least) == near(relaxed.objective_s)
+
+
+@examples(1000)
+@given(data=st.data(), problem=linked(problems(max_ops=5, objective=st.just(pk.Makespan()), contiguity=FREE)))
+def test_the_best_order_is_the_best_of_all_orders(data: st.DataObject, problem: Problem) -> None:
+    """With and without one transfer at a time, against every permutation; that of the relaxation ends no later."""
+    device = np.array(supported_devices(data, problem))
+    instance, relaxed = instance_of(problem), instance_of(relaxation(problem))
+    for contention in (False, True):
+        runs = (
+            simulate_steps(instance, device, np.array(step), has_contention=contention)
+            for step in itertools.permutations(range(len(device)))
+        )
+        least = min(run.makespan_s for run in runs if not isinstance(run, int))
+        assert best_order(instance, device, contention, np.inf)[0] == near(least)
+        assert best_order(relaxed, device, contention, np.inf)[0] <= least * (1 + 1e-12)
+
+
+@examples(1000)
+@given(problem=SMALL)
+def test_enumeration_finds_the_optimum_and_the_relaxation_has_none_above(problem: Problem) -> None:
+    """Against all placements in all orders."""
+    best, least = best_makespan(problem), best_makespan(relaxation(problem))
+    result = pk.solve(problem, method="enumerate")
+    assert result.objective == (None if best is None else near(best))
+    assert str(result.status) == ("infeasible" if best is None else "optimal")
+    assert pk.verify(result, problem).is_consistent
+    assert (least is None) == (best is None)
+    assert (least or 0) <= (best or 0) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    "method", ["auto", "cpsat", "bound", "local-search", "lns", "heft", "peft", "m-etf", "m-sct", "greedy", "random"]
+)
+def test_no_method_promises_what_is_not_there(method: str) -> None:
+    """No objective is below the optimum, no bound above it; what claims to be proven is."""
+
+    @examples(60)
+    @given(problem=SMALL)
+    def check(problem: Problem) -> None:
+        best = best_makespan(problem)
+        result = pk.solve(problem, method=method, stop=pk.MaxRuntime(5))
+        if best is None:
+            assert result.placement is None
+            return
+        assert str(result.status) != "infeasible"
+        if result.lower_bound is not None:
+            assert result.lower_bound <= best * (1 + 1e-9)
+        if result.objective is not None:
+            assert result.objective >= best * (1 - 1e-9)
+        if str(result.status) == "optimal":
+            assert result.objective == near(best)
+        assert pk.verify(result, problem).is_consistent
+
+    check()
+
+
+@examples(200)
+@given(problem=linked(problems(objective=st.sampled_from(MAKESPANS), contiguity=FREE, with_memory=False)))
+def test_prices_of_moves_are_what_the_schedule_says(problem: Problem) -> None:
+    """Every device's transfer time is the sum of what `crossing_s` asks of it for the tensors that move."""
+    device = np.arange(problem.graph.num_ops) % problem.platform.num_devices
+    assume(problem.costs.supported[np.arange(len(device)), problem.platform.kind_of_device[device]].all())
+    score = problem.objective.score(problem, device)
+    expected = np.zeros(problem.platform.num_devices)
+    for t, producer, readers in oracle.tensors(problem):
+        source = int(device[producer])
+        targets = sorted({int(device[r]) for r in readers} - {source})
+        if targets:
+            for d, seconds in problem.objective.crossing_s(problem, t, source, targets).items():
+                expected[d] += seconds
+    assert score.transfer_s == near(expected)
+
+
+def two_nodes(*, contention: bool = False) -> Problem:
+    """Return a diamond on two nodes of two accelerators: 0.1 s to the near one, 1 s to the far ones."""
+    edges = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")]
+    graph = pk.OpGraph.from_edges(list("abcd"), edges)
+    platform = pk.Platform(
+        tuple(pk.Device(f"gpu.{i}", "gpu", node="xyxy"[i]) for i in range(4)),
+        {"gpu": pk.Link(1.0, 1.0)},
+        (pk.DirectLink(0.1, 1e9), pk.DirectLink(1.0, 1e9, None, True)),
+    )
+    costs = pk.CostTable(
+        ("gpu",), np.full((4, 1), 2.0), np.ones((graph.num_tensors, 1)), np.zeros(4),
+        direct_links=platform.direct_link_names, direct_time_s=np.tile([0.1, 1.0], (graph.num_tensors, 1)),
+    )  # fmt: skip
+    return Problem(graph, platform, costs, pk.Makespan(contention=contention), "none")
+
+
+def test_branches_stay_on_a_node() -> None:
+    """By hand: c gets its input at 2.1 s and ends at 4.1 s, the tensor of b is there by then, and d ends at 6.1 s."""
+    problem = two_nodes()
+    result = pk.solve(problem)
+    assert result.objective == near(6.1)
+    assert str(result.status) == "optimal"
+    assert len({"xyxy"[d] for d in result.placement.device_of_op.tolist()}) == 1  # type: ignore[union-attr]
+    far = pk.evaluate(problem, pk.Placement.of(problem, [0, 0, 1, 0]))
+    assert far.objective == near(8.0)  # 2 s, 1 s over, 2 s, 1 s back, 2 s
+    assert far.score is not None
+    assert far.score.transfer_s == near(np.array([1.0, 1.0, 0.0, 0.0]))
+
+
+def test_a_sender_sends_one_at_a_time_over_whatever_link() -> None:
+    """With contention the tensor of a goes to gpu.1 first (1 s), then to gpu.2 (0.1 s)."""
+    problem = two_nodes(contention=True)
+    score = pk.evaluate(problem, pk.Placement.of(problem, [0, 1, 2, 0])).score
+    assert score is not None
+    assert score.schedule is not None
+    moves = score.schedule.is_transfer & (score.schedule.op == 0)
+    assert score.schedule.peer[moves].tolist() == [1, 2]
+    assert score.schedule.finish_s[moves] == near(np.array([3.0, 3.1]))
+
+
+def test_relaxed_answers_keep_their_order_when_devices_are_exchanged() -> None:
+    """`cpsat` knows no nodes; what it finds is put on one node, in its order, and the rest is enumerated."""
+    assert pk.solve(two_nodes(), method="cpsat").objective == near(6.1)
+
+
+def test_what_anneals_with_links_is_not_replaced() -> None:
+    """The plan of ``auto`` has the makespan's own annealing, beside what bounds the relaxation."""
+    stages = plan(two_nodes())
+    used = {stage.method for stage in stages} | {stage.beside.method for stage in stages if stage.beside}
+    assert used == {"heft", "cpsat", "bound", "local-search"}
+
+
+def test_list_schedules_are_planned_over_the_links() -> None:
+    """What `heft` plans is what the judge finds: it promises as much."""
+    problem = two_nodes()
+    result = pk.solve(problem, method="heft")
+    assert result.objective == near(6.1)
+    instance = instance_of(problem)
+    assert simulate_fifo(instance, [0, 0, 2, 2]).makespan_s == near(6.1)
