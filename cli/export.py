@@ -22,6 +22,7 @@ from placekit.cli.options import (
     ShapeOption,
 )
 from placekit.cli.platforms import PlatformChoice
+from placekit.cli.scattered import scattered_lines
 from placekit.cli.task import read_placed, read_source
 from placekit.errors import InvalidProblemError, UnknownNameError
 from placekit.exports.arguments import ARGUMENT_RUNTIMES
@@ -308,6 +309,7 @@ def _report(source: ModelSource, plan: StagePlan | TorchPlan, written: Mapping[s
     yield table
     if len(plan.stages) > _MAX_STAGES:
         yield f"and {len(plan.stages) - _MAX_STAGES} more"
+    yield from scattered_lines(len(plan.stages), len(plan.teams))
     yield ""
     between = f"{format_count(len(plan.cuts), 'tensor')}, {format_bytes(plan.cut_bytes)} per sample"
     yield fact_lines({"between": between} | {f"wrote {kind}": path for kind, path in written.items()})

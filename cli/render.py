@@ -11,6 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from placekit.cli.scattered import NUM_STAGES, scattered_lines
 from placekit.cli.units import format_bytes, format_count, format_ms, format_share, format_time
 from placekit.evaluate import DeviceLoad
 from placekit.placement import Violation
@@ -196,6 +197,10 @@ def result_lines(result: Result, *, with_memory: bool = True) -> Iterable[Render
     if "skipped" in result.info:
         facts["skipped"] = str(result.info["skipped"])
     yield fact_lines(facts)
+    num_teams = len({load.team or load.device for load in result.device_loads if load.num_ops})
+    for line in scattered_lines(int(result.info.get(NUM_STAGES, 0)), num_teams, result.objective_name):
+        yield Text("")
+        yield Text(line)
     stages = result.info.get("stages")
     if stages:
         yield Text("")

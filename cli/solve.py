@@ -131,6 +131,7 @@ def solve(
     from placekit.cli.console import print_json, show_parts
     from placekit.cli.files import OutputFiles
     from placekit.cli.progress import SolveLine
+    from placekit.cli.scattered import with_num_stages
     from placekit.solve import solve as solve_problem
     from placekit.solvers.registry import get_method
     from placekit.solvers.sequence.choice import solve_best
@@ -173,6 +174,7 @@ def solve(
             result = solve_problem(
                 task.problem, method, stop=stop, seed=seed, params=params, warm_start=start, on_progress=line
             )
+    result = with_num_stages(result, task.problem)
     written = files.write(result, task.problem, certificate=certificate)
     if as_json:
         print_json(result.to_dict() | {"files": written})

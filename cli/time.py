@@ -23,6 +23,7 @@ from placekit.cli.options import (
     ShapeOption,
 )
 from placekit.cli.platforms import PlatformChoice
+from placekit.cli.scattered import scattered_lines
 from placekit.cli.task import cost_table, read_placed, read_source
 
 if TYPE_CHECKING:
@@ -184,6 +185,7 @@ def _report(timed: PlacementTiming, checked: OutputCheck | None, files: Mapping[
     yield _stages(told["stages"])
     if len(told["stages"]) > _MAX_STAGES:
         yield f"and {len(told['stages']) - _MAX_STAGES} more"
+    yield from scattered_lines(timed.stages.num_stages, len(set(timed.team_names)))
     yield ""
     yield fact_lines(dict(_facts(timed, told, checked)) | {f"wrote {kind}": name for kind, name in files.items()})
     yield from flag_lines(timed.timings)

@@ -48,12 +48,23 @@ def test_solve_and_verify(call: Callable[..., Any], layers: Path, tmp_path: Path
     assert "any between nodes" in " ".join(shown.stdout.split())
 
 
-@pytest.mark.parametrize("objective", ["makespan", "offload-latency"])
-def test_objectives_that_know_no_links_say_so(call: Callable[..., Any], layers: Path, objective: str) -> None:
+def test_the_makespan_is_drawn_with_its_links(call: Callable[..., Any], layers: Path) -> None:
+    """Two samples' worth of layers beside each other: solved, verified, explained, and drawn with every transfer."""
+    done = call("solve", layers, "--objective", "makespan", "--time-limit", "20")
+    assert done.returncode == 0, done.stderr
+    checks = ("layers.result.json", layers, "--objective", "makespan")
+    assert call("verify", *checks).returncode == 0
+    assert call("explain", *checks).returncode == 0
+    shown = call("show", "layers.result.json", "--gantt", "layers.svg", "--trace", "layers.trace.json")
+    assert shown.returncode == 0, shown.stderr
+    assert Path("layers.svg").read_text().count("layer.") >= 6
+
+
+def test_offload_latency_knows_no_links_and_says_so(call: Callable[..., Any], layers: Path) -> None:
     """One line, with the link."""
-    done = call("solve", layers, "--objective", objective)
+    done = call("solve", layers, "--objective", "offload-latency")
     assert done.returncode == 2
-    assert f"{objective!r} knows no direct links" in " ".join(done.stderr.split())
+    assert "'offload-latency' knows no direct links" in " ".join(done.stderr.split())
 
 
 def test_a_language_model_over_both_nodes(call: Callable[..., Any], tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""Placements that come in more stages than devices: what to say of them, and how many stages there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from placekit.problem import Problem
+    from placekit.result import Result
+
+__all__ = ["NUM_STAGES", "scattered_lines", "with_num_stages"]
+
+NUM_STAGES = "num_stages"
+"""Key in `Result.info` for the stages that the placement has where it runs stage by stage."""
+
+
+def scattered_lines(num_stages: int, num_devices: int, objective: str | None = None) -> Iterator[str]:
+    """Yield one line if a placement has more stages than devices, or teams, that run them.
+
+    Parameters
+    ----------
+    num_stages, num_devices
+        How many there are.
+    objective
+        Name of the objective of the solve, if it is known.
+    """
+    if num_stages <= num_devices:
+        return
+    # the makespan has no contiguity
+    mend = "--objective throughput " * (objective == "makespan") + "--contiguity acyclic"
+    yield (
+        f"note: {num_stages} stages for {num_devices} devices: a sample is handed over {num_stages - 1} times, and "
+        f"each stage is started by itself; `placekit solve {mend}` makes one stage per device"
+    )
+
+
+def with_num_stages(result: Result, problem: Problem) -> Result:
+    """Return `result` with the number of stages of its placement in ``info``; as it is if nothing runs in stages.
+
+    A training graph does not: there every device has its turn in both passes.
+    """
+    if result.placement is None or problem.graph.is_backward.any():
+        return result
+    from placekit.cost_models.openvino.few_stages import NO_STAGE, few_stages
+
+    num_stages = int(few_stages(problem.graph, result.placement.device_of_op).max(initial=NO_STAGE)) + 1
+    return replace(result, info={**result.info, NUM_STAGES: num_stages})
