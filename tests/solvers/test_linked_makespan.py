@@ -28,7 +28,7 @@ ANY_ORDER = linked(problems(max_ops=10, objective=st.sampled_from(MAKESPANS), co
 SMALL = linked(problems(max_ops=5, max_devices=4, objective=st.just(pk.Makespan()), contiguity=FREE))
 
 
-def near(value: float) -> object:
+def near(value: object) -> object:
     """Return what is the same but for the rounding of sums."""
     return pytest.approx(value, rel=1e-9, abs=1e-12)
 
@@ -151,7 +151,7 @@ def two_nodes(*, contention: bool = False) -> Problem:
         ("gpu",), np.full((4, 1), 2.0), np.ones((graph.num_tensors, 1)), np.zeros(4),
         direct_links=platform.direct_link_names, direct_time_s=np.tile([0.1, 1.0], (graph.num_tensors, 1)),
     )  # fmt: skip
-    return Problem(graph, platform, costs, pk.Makespan(contention=contention), "none")
+    return Problem(graph, platform, costs, pk.Makespan(contention=contention), Contiguity.NONE)
 
 
 def test_branches_stay_on_a_node() -> None:
