@@ -174,8 +174,7 @@ def _measured(timings: Timings) -> Row:
 
 
 def _against(timings: Timings, result: Result, others: Sequence[str]) -> Row:
-    best = timings.best(others)
-    over = None if best is None else timings.ratio(_PLAN, best)
+    best, over = timings.best(others), timings.over_best(_PLAN, others)
     rate = timings[_PLAN].throughput
     return {
         "solved": _solved(result),

@@ -6,13 +6,14 @@ import atexit
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.cost_models.openvino.pipeline_feed import Feed
 from placekit.cost_models.openvino.pipeline_flow import Flow, FlowPlan, wire
 from placekit.cost_models.openvino.samples import InputReader, Inputs
 from placekit.cost_models.openvino.split import TensorKey
@@ -77,7 +78,9 @@ class Pipeline(ABC):
         self._may_submit = threading.Condition(self._lock)
         self._all_done = threading.Condition(self._lock)
         self._one_submit, self._one_close = threading.Lock(), threading.Lock()
-        self._pending: deque[Future[Outputs]] = deque()
+        #: who waits for the result of every sample that is in flight
+        self._pending: deque[Future[Outputs] | Feed] = deque()
+        self._feed: Feed | None = None  # what `for_each` runs
         self._error: ExecutionError | None = None
         self._is_closing = self._is_closed = False
         self._deliverer: int | None = None  # the thread that runs callbacks of a future right now
@@ -98,8 +101,9 @@ class Pipeline(ABC):
         return self._reader.read(inputs)
 
     def _output(self, key: TensorKey, sample: int) -> NDArray[Any]:
-        """Return a copy of an output."""
-        return np.array(self._tensor(key, sample).data)
+        """Return an output where it is."""
+        view: NDArray[Any] = self._tensor(key, sample).data
+        return view
 
     @abstractmethod
     def _takers(self) -> Collection[int]:
@@ -174,20 +178,30 @@ class Pipeline(ABC):
         future: Future[Outputs] = Future()
         future.set_running_or_notify_cancel()
         with self._one_submit:
-            with self._lock:
-                self._raise_if_over()
-                while not self._flow.has_work(self._source_owner):
-                    self._may_submit.wait()
-                    self._raise_if_over()
-                sample = self._flow.begun[self._wiring.source]
-            for key, tensor in zip(self.plan.input_keys, tensors, strict=True):
-                self._fill(key, sample, tensor)
-            with self._lock:  # the sample counts from here on; an interrupt before leaves only a slot half filled
-                self._raise_if_over()
-                self._flow.take(self._source_owner)
-                self._pending.append(future)
-                self._announce(self._wiring.source, sample)
+            self._enter(tensors, future)
         return future
+
+    def _enter(self, tensors: list[Any], receiver: Future[Outputs] | Feed) -> None:
+        """Put a sample in; waits while the first queue is full. Called with `_one_submit`."""
+        with self._lock:
+            self._raise_if_over()
+            while not self._flow.has_work(self._source_owner):
+                self._may_submit.wait()
+                self._raise_if_over()
+        self._fill_in(tensors, receiver)
+
+    def _fill_in(self, tensors: list[Any], receiver: Future[Outputs] | Feed) -> None:
+        """Put a sample into the slot that is free; nobody else may do so meanwhile."""
+        sample = self._flow.begun[self._wiring.source]
+        for key, tensor in zip(self.plan.input_keys, tensors, strict=True):
+            self._fill(key, sample, tensor)
+        with self._lock:  # the sample counts from here on; an interrupt before leaves only a slot half filled
+            self._raise_if_over()
+            self._flow.take(self._source_owner)
+            self._pending.append(receiver)
+            if isinstance(receiver, Feed):
+                receiver.begin_sample()
+            self._announce(self._wiring.source, sample)
 
     def __call__(self, inputs: Inputs) -> Outputs:
         """Run one sample and return its outputs; see `submit`."""
@@ -205,6 +219,56 @@ class Pipeline(ABC):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+    def for_each(self, samples: Iterable[Inputs], consume: Callable[[Outputs], object]) -> int:
+        """Run many samples and call `consume` with the outputs of each, in the same order; the fastest way.
+
+        Nothing is copied: the outputs are where the last stage wrote them, and lose their meaning when `consume`
+        returns. It is called in a thread of the pipeline, which computes nothing meanwhile, and must not submit or
+        close. `submit` waits until all is done.
+
+        Parameters
+        ----------
+        samples
+            Inputs of every sample, see `submit`. In a pipeline of threads its workers take them when they need them, so
+            that a generator runs in one of their threads, never in two at once.
+        consume
+            What is done with the outputs of a sample.
+
+        Returns
+        -------
+        int
+            Number of samples.
+
+        Raises
+        ------
+        Exception
+            Whatever `samples` or `consume` raises; what was begun before is run to its end, without `consume`.
+        PlacekitError
+            As `submit`.
+        """
+        self._refuse_own_thread("for_each")
+        feed = Feed(iter(samples), consume, self._lock)
+        with self._one_submit:
+            with self._lock:
+                self._raise_if_over()
+                self._feed = feed
+            try:
+                self._run_feed(feed)
+                feed.wait()
+            except BaseException as error:
+                feed.set_exception(error)
+                feed.wait()
+                raise
+            finally:
+                self._feed = None
+        feed.raise_error()
+        return feed.num_samples
+
+    def _run_feed(self, feed: Feed) -> None:
+        """Put all samples of `feed` in, or have others do it."""
+        while (inputs := feed.next_inputs()) is not None:
+            self._enter(self._read(inputs), feed)
 
     def close(self, *, cancel: bool = False) -> None:
         """Finish what was submitted, then end all workers. Closing again does nothing.
@@ -255,11 +319,14 @@ class Pipeline(ABC):
         """Give up on everything that is not done; the first error counts."""
         with self._lock:
             self._error = self._error or error
-            lost, self._pending = self._pending, deque()
+            lost, self._pending, feed = self._pending, deque(), self._feed
             self._may_submit.notify_all()
             self._all_done.notify_all()
-        for future in lost:
-            future.set_exception(self._error)
+        for receiver in lost:
+            if not isinstance(receiver, Feed):
+                receiver.set_exception(self._error)
+        if feed is not None:
+            feed.set_exception(self._error, are_lost=True)
 
     def _deliver(self, sample: int) -> None:
         """Give the outputs of `sample` to its future, and free their slots; one thread at a time does it."""
@@ -274,19 +341,28 @@ class Pipeline(ABC):
             self._deliverer = None
 
     def _hand_out(self, sample: int) -> None:
+        with self._lock:
+            receiver = self._pending[0] if self._pending else None
         names_and_keys = zip(self.plan.output_names, self.plan.output_keys, strict=True)
         outputs = {name: self._output(key, sample) for name, key in names_and_keys}
+        if isinstance(receiver, Feed):
+            receiver.consume(outputs)
+        else:
+            outputs = {name: np.array(value) for name, value in outputs.items()}  # the slots are written again
         with self._lock:
             if self._recorded.maxlen:
                 at = sample % self._num_times
                 self._recorded.append((self._times_s[:, at].copy(), self._members[:, at].copy()))
             if not self._pending:  # failed or cancelled meanwhile
                 return
-            future = self._pending.popleft()
+            receiver = self._pending.popleft()
             self._announce(self._wiring.sink, sample)
             if not self._pending:
                 self._all_done.notify_all()
-        future.set_result(outputs)
+            if isinstance(receiver, Feed):
+                receiver.end_sample()
+                return
+        receiver.set_result(outputs)
 
     def _is_dynamic(self, key: TensorKey) -> bool:
         return key in self._dynamic

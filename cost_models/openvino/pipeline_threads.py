@@ -12,10 +12,10 @@ from typing import Any
 
 from placekit.cost_models.openvino.compiled_plan import CompiledPlan
 from placekit.cost_models.openvino.pipeline import UNKNOWN_MEMBER, Outputs, Pipeline
+from placekit.cost_models.openvino.pipeline_feed import Feed
 from placekit.cost_models.openvino.pipeline_stage import StageRunner, check_cores, helpers_on, pin_this_thread
-from placekit.cost_models.openvino.samples import Inputs
 from placekit.cost_models.openvino.split import TensorKey
-from placekit.errors import ExecutionError
+from placekit.errors import ExecutionError, PlacekitError
 from placekit.platform import Device
 
 __all__ = ["ThreadPipeline"]
@@ -79,7 +79,7 @@ class ThreadPipeline(Pipeline):
             for owner, stage in zip(self._owners, self._runners, strict=False)  # behind the stages: source and sink
         }
         self._make_rings()
-        self._is_stopped = self._is_delivering = False
+        self._is_stopped = self._is_delivering = self._is_pulling = False
         self._wake = [[threading.Condition(self._lock) for _ in team] for team in plan.teams]
         #: samples that every member of a team has begun, and when it has ended one last
         self._num_begun = [[0] * len(team) for team in plan.teams]
@@ -131,13 +131,42 @@ class ThreadPipeline(Pipeline):
         pin_this_thread(device.cores)
         yield
 
-    def submit(self, inputs: Inputs) -> Future[Outputs]:  # noqa: D102  # said by `Pipeline`
-        future = super().submit(inputs)
+    def _enter(self, tensors: list[Any], receiver: Future[Outputs] | Feed) -> None:
+        super()._enter(tensors, receiver)
         if not self.plan.stages:  # a model without ops: nobody else is there to deliver
             with self._lock:
                 result = self._next_result()
             self._deliver_from(result)
-        return future
+
+    def _run_feed(self, feed: Feed) -> None:
+        if not self.plan.stages:
+            super()._run_feed(feed)
+            return
+        with self._lock:
+            for condition in chain.from_iterable(self._wake):
+                condition.notify()
+
+    def _may_pull(self, owner: int) -> bool:
+        """Whether a worker that has nothing to do may take the next sample of `for_each`; asked with the lock."""
+        feed = self._feed
+        return (
+            feed is not None
+            and not (feed.is_exhausted or self._is_pulling or self._flow.has_work(owner))
+            and self._flow.has_work(self._source_owner)
+        )
+
+    def _pull(self) -> None:
+        """Put the next sample in; one worker at a time does it."""
+        feed = self._feed
+        assert feed is not None
+        try:
+            inputs = feed.next_inputs()
+            if inputs is not None:
+                self._fill_in(self._read(inputs), feed)
+        except PlacekitError as error:
+            feed.set_exception(error)
+        finally:
+            self._is_pulling = False
 
     def _takers(self) -> Collection[int]:
         return set(self._owners)
@@ -204,15 +233,21 @@ class ThreadPipeline(Pipeline):
     def _next(self, owner: int, member: int) -> tuple[int, int] | None:
         """Wait for work of a member of a team; None at the end."""
         num_begun = self._num_begun[owner]
-        with self._lock:
-            while not self._is_stopped:
-                # a member that has less to do comes first
-                if num_begun[member] == min(num_begun) and (task := self._flow.take(owner)) is not None:
-                    num_begun[member] += 1
-                    self._rouse(owner)  # the sample behind may be ready, too
-                    return task
-                self._wake[owner][member].wait()
-            return None
+        while True:
+            with self._lock:
+                while not self._is_stopped:
+                    # a member that has less to do comes first
+                    if num_begun[member] == min(num_begun) and (task := self._flow.take(owner)) is not None:
+                        num_begun[member] += 1
+                        self._rouse(owner)  # the sample behind may be ready, too
+                        return task
+                    if self._may_pull(owner):
+                        break
+                    self._wake[owner][member].wait()
+                else:
+                    return None
+                self._is_pulling = True
+            self._pull()
 
     def _announce(self, node: int, sample: int) -> None:
         for owner in self._flow.finish(node, sample):
@@ -224,8 +259,8 @@ class ThreadPipeline(Pipeline):
             self._may_submit.notify()
 
     def _rouse(self, owner: int) -> None:
-        """Wake the member that has the least to do, if there is work."""
-        if self._flow.has_work(owner):
+        """Wake the member that has the least to do, if there is work, or a sample to put in."""
+        if self._flow.has_work(owner) or self._may_pull(owner):
             num_begun = self._num_begun[owner]
             self._wake[owner][num_begun.index(min(num_begun))].notify()
 

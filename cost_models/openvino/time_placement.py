@@ -73,8 +73,7 @@ class PlacementTiming:
     @property
     def over_runtime(self) -> Estimate | None:
         """How many times the placement is as good as the best of OpenVINO's own ways; None without one."""
-        best = self.best_of_runtime
-        return None if best is None else self.timings.ratio(PLACEMENT, best)
+        return self.timings.over_best(PLACEMENT, self.runtime)
 
     @property
     def verdict(self) -> Verdict | None:

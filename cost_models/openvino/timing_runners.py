@@ -6,7 +6,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -175,16 +175,15 @@ class PipelineRunner:
     def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
         """Run many, see `Runner`."""
         done_s: list[float] = []
-        begun, last = 0, None
-        while not is_enough(begun):
-            last = self._pipe.submit(self._inputs)
-            last.add_done_callback(lambda _: done_s.append(time.perf_counter()))
-            begun += 1
-        last_begun_s = time.perf_counter()
-        if last is not None:
-            last.result()  # results come in order; an error of any sample is everybody's
-            while len(done_s) < begun:  # the callback may still be on its way
-                time.sleep(0)
+        begun, last_begun_s = 0, time.perf_counter()
+
+        def samples() -> Iterator[list[Any]]:
+            nonlocal begun, last_begun_s
+            while not is_enough(begun):
+                begun, last_begun_s = begun + 1, time.perf_counter()
+                yield self._inputs
+
+        self._pipe.for_each(samples(), lambda _: done_s.append(time.perf_counter()))
         return done_s, last_begun_s
 
     def stage_times(self) -> StageTimes:

@@ -238,6 +238,28 @@ class Timings:
         ratios = np.array([mine[each] / theirs[each] for each in both])
         return Estimate.of(1 / ratios if quantity == "latency" else ratios)
 
+    def over_best(self, name: str, others: Iterable[str]) -> Estimate | None:
+        """Return how many times `name` has the throughput of the best of `others`; None without one.
+
+        The best of several medians is above what it would be measured as again: it was lucky, too. So the rounds are
+        halved, even and odd ones; which contender is the best is decided in the one half, and the ratios are those of
+        the other half, and the other way round (cross-fitting).
+        """
+        others, rounds = tuple(others), np.unique(np.concatenate([each.round for each in self.used]))
+        halves = (rounds[::2], rounds[1::2]) if len(rounds) > 1 else (rounds, rounds)
+        ratios: list[float] = []
+        for chosen, compared in (halves, halves[::-1]):
+            best = self._in_rounds(chosen).best(others)
+            if best is not None:
+                mine, theirs = (_by_round(self[each].of_rounds(compared), "throughput") for each in (name, best))
+                ratios += [mine[each] / theirs[each] for each in mine.keys() & theirs.keys()]
+        return Estimate.of(np.array(ratios)) if ratios else None
+
+    def _in_rounds(self, rounds: NDArray[np.int64]) -> Timings:
+        """Return what was measured in some rounds only, which count as quiet."""
+        series = tuple(each.of_rounds(rounds) for each in self.series)
+        return replace(self, series=series, max_foreign_load=np.inf)
+
     def best(self, names: Iterable[str], quantity: Quantity = "throughput") -> str | None:
         """Return the contender among `names` with the best median; None if none of them was measured."""
         found = {name: getattr(self[name], quantity) for name in names}

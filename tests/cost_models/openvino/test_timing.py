@@ -157,6 +157,28 @@ def test_ratios_are_taken_round_by_round() -> None:
     assert timings.best(("a", "b")) == timings.best(("a", "b"), "latency") == "a"
 
 
+def test_the_best_of_several_is_not_chosen_by_its_luck() -> None:
+    """Against four contenders that are as fast as itself, all noisy, one is as fast as the best; and no fool's best."""
+    rng = np.random.default_rng(0)
+    names, found, naive = ("b", "c", "d", "e"), [], []
+    for _ in range(200):
+        timings = Timings(tuple(series(each, rng.normal(10, 0.5, 7).tolist()) for each in ("a", *names)), 0.1, 1.0)
+        over, ratio = timings.over_best("a", names), timings.ratio("a", str(timings.best(names)))
+        assert over is not None
+        assert ratio is not None
+        found.append(over.median)
+        naive.append(ratio.median)
+    assert np.mean(found) == pytest.approx(1, abs=0.005)
+    assert np.mean(naive) < 0.99
+    rates = {"a": [10.0] * 4, "b": [5.0] * 4, "c": [8.0] * 4}
+    timings = Timings(tuple(series(name, each) for name, each in rates.items()), 0.1, 1.0)
+    assert timings.over_best("a", ("b", "c")) == Estimate(1.25, 0.0)
+    assert timings.over_best("a", ("b",)) == Estimate(2.0, 0.0)
+    assert timings.over_best("a", ()) is None
+    once = Timings((series("a", [10.0]), series("b", [5.0])), 0.1, 1.0)
+    assert once.over_best("a", ("b",)) == Estimate(2.0, 0.0)
+
+
 def test_disturbed_rounds_do_not_count_where_three_are_quiet() -> None:
     """A round in which other load disturbed anyone is left out for all."""
     disturbed = series("a", [10.0, 1.0, 10.0, 10.0], [0.0, 0.9, 0.0, 0.0])
