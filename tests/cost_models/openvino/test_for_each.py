@@ -53,11 +53,12 @@ def test_outputs_come_in_order_and_all_of_them(start: Start, queue_size: int, pl
     with start(plan, queue_size=queue_size, record=8) as pipe:
         count = pipe.for_each((filled(i) for i in range(500)), lambda outputs: found.append(float(outputs["y"][0, 0])))
         assert count == 500
-        assert found == [float(chain_value(np.float32(i))) for i in range(500)]
+        assert found == [float(chain_value(filled(i)[0])[0, 0]) for i in range(500)]
         assert pipe.num_in_flight == 0
         assert len(pipe.stage_times_s) == 8
         np.testing.assert_array_equal(pipe(filled(7))["y"], chain_value(filled(7)[0]))
-        assert pipe.for_each([], found.append) == 0
+        assert pipe.for_each([], lambda _: found.append(-1)) == 0
+        assert len(found) == 500
 
 
 @BOTH
@@ -137,7 +138,11 @@ def test_closing_from_elsewhere_ends_it(start: Start, saved: Saved, cancel: bool
             begun.set()
             yield [x]
 
-    closer = threading.Thread(target=lambda: begun.wait(10) and pipe.close(cancel=cancel))
+    def close() -> None:
+        begun.wait(10)
+        pipe.close(cancel=cancel)
+
+    closer = threading.Thread(target=close)
     closer.start()
     with pytest.raises(ExecutionError, match="closed"):
         pipe.for_each(endless(), lambda _: None)
