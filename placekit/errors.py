@@ -74,7 +74,10 @@ class ProfileError(PlacekitError, RuntimeError):
 
 
 class KernelsPendingError(PlacekitError, RuntimeError):
-    """There is no time left to wait for a kernel that another process compiles; a later call finds it on disk."""
+    """There is no time left to wait for a kernel that another process compiles, or for a module that a thread imports.
+
+    A later call finds the one on disk, and the other in memory.
+    """
 
 
 class ProgramTooLargeError(PlacekitError, RuntimeError):

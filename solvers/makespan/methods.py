@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from placekit.contiguity import Contiguity
+from placekit.loading import wait_for_module
 from placekit.method import Method, Run
 from placekit.objectives import Makespan
 from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE
-from placekit.solvers.assignment.cpsat.solve import CpsatMethod
+from placekit.solvers.assignment.cpsat.method import CpsatMethod
 from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bound import BoundMethod, recorded
@@ -49,6 +50,7 @@ class MakespanBound(BoundMethod):
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Raise every bound."""
+        wait_for_module("placekit.solvers.makespan.exact.cp_method")
         from placekit.solvers.makespan.exact.cp_method import bound_makespan
 
         return bound_makespan(run, recorded(run), self.params.mechanisms)
@@ -67,6 +69,7 @@ class MakespanCpsat(CpsatMethod):
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Refute limits below the best makespan."""
+        wait_for_module("placekit.solvers.makespan.exact.cp_method")
         from placekit.solvers.makespan.exact.cp_method import solve_makespan
 
         if open_run(run) is None:
@@ -90,6 +93,7 @@ class MakespanLocalSearch(Method):
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Search until told to stop, or until `patience` cycles in a row brought nothing."""
+        wait_for_module("placekit.solvers.makespan.search.local_search")
         from placekit.solvers.makespan.search.local_search import search_makespan
 
         _begin(run)
@@ -111,6 +115,7 @@ class MakespanLns(Method):
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Search until told to stop, or until `patience` neighbourhoods in a row brought nothing."""
+        wait_for_module("placekit.solvers.makespan.exact.lns")
         from placekit.solvers.makespan.exact.lns import search_neighbourhoods
 
         _begin(run)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from placekit.contiguity import Contiguity
+from placekit.loading import wait_for_module
 from placekit.method import Method, Run
 from placekit.objectives import OffloadLatency
 from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE
-from placekit.solvers.assignment.cpsat.solve import CpsatMethod
+from placekit.solvers.assignment.cpsat.method import CpsatMethod
 from placekit.solvers.assignment.ilp.solve import IlpMethod
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bound import BoundMethod, recorded
@@ -69,6 +70,7 @@ class OffloadLatencyIlp(IlpMethod):
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Start from the series program and a search, and solve the integer program."""
+        wait_for_module("placekit.solvers.offload_latency.ilp_method")
         from placekit.solvers.offload_latency.ilp_method import solve_offload_ilp
 
         return solve_offload_ilp(run, lambda run, model: self.solve(run, model, model.encode), self.params.mechanisms)
@@ -86,6 +88,7 @@ class OffloadLatencyCpsat(CpsatMethod):
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Start from the series program and a search, and solve the constraint program."""
+        wait_for_module("placekit.solvers.offload_latency.cp_method")
         from placekit.solvers.offload_latency.cp_method import solve_offload_program
 
         return solve_offload_program(run, self.workers, self.params.mechanisms)
@@ -105,6 +108,7 @@ class OffloadLatencyLocalSearch(Method):
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Search until told to stop, or until `patience` rounds in a row brought nothing."""
+        wait_for_module("placekit.solvers.offload_latency.search")
         from placekit.solvers.offload_latency.search import search_offload
 
         offer_single_devices(run)
@@ -128,6 +132,7 @@ class OffloadLatencyLns(Method):
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Search until told to stop, or until `patience` rounds in a row brought nothing."""
+        wait_for_module("placekit.solvers.offload_latency.lns")
         from placekit.solvers.offload_latency.lns import search_neighbourhoods
 
         offer_single_devices(run)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from placekit.errors import KernelsPendingError, SolverUnavailableError
+from placekit.loading import wait_for_module
 from placekit.method import Run
 from placekit.objectives import Makespan, Throughput
 from placekit.patience import waiting_while
@@ -55,13 +56,14 @@ def _of_makespan(run: Run[Makespan]) -> None:
 
 
 def _raise_longest_path(run: Run) -> None:
-    from placekit.solvers.makespan.bounds.windows import narrow
-    from placekit.solvers.makespan.schedule.tasks import make_tasks
-
     if run.problem.graph.num_edges > EDGES_UP_TO or run.should_stop() is not None:
         return
     try:
         with waiting_while(lambda: run.should_stop() is None):
+            wait_for_module("placekit.solvers.makespan.bounds.windows")
+            from placekit.solvers.makespan.bounds.windows import narrow
+            from placekit.solvers.makespan.schedule.tasks import make_tasks
+
             windows = narrow(make_tasks(run.problem))
     except KernelsPendingError:
         return
@@ -70,13 +72,15 @@ def _raise_longest_path(run: Run) -> None:
 
 
 def _raise_shared_work(run: Run, problem: Problem[Throughput]) -> None:
-    from placekit.solvers.throughput.bounds.machines import certified_machines
-
     if problem.num_classes * problem.platform.num_devices > CHOICES_UP_TO or run.should_stop() is not None:
         return
     try:
-        found = certified_machines(problem, time_limit_s=run.remaining_s or 0.0)
-    except SolverUnavailableError:
+        with waiting_while(lambda: run.should_stop() is None):
+            wait_for_module("placekit.solvers.throughput.bounds.machines")
+            from placekit.solvers.throughput.bounds.machines import certified_machines
+
+            found = certified_machines(problem, time_limit_s=run.remaining_s or 0.0)
+    except (KernelsPendingError, SolverUnavailableError):
         return
     if found is not None:
         # of a pipeline without transfers it is one of the makespan, too: both are at least a weighted sum of loads

@@ -291,7 +291,7 @@ class _Search:
         """Close the gap that subgraphs leave by a constraint program, if it is small enough."""
         if not self.subgraph_cost_s:
             return None
-        from placekit.solvers.assignment.cpsat.solve import ONE_WORKER_UP_TO
+        from placekit.solvers.assignment.cpsat.method import ONE_WORKER_UP_TO
         from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
         from placekit.solvers.serial_latency.levels import LevelModel, most_levels
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
 from placekit.contiguity import Contiguity
-from placekit.cores import num_usable_cpus
 from placekit.graph import topological_order
-from placekit.method import Method, Run
+from placekit.method import Run
 from placekit.objectives import Loads
+from placekit.solvers.assignment.cpsat.method import ONE_WORKER_UP_TO, CpsatMethod
 from placekit.solvers.assignment.cpsat.model import Convexity, CpsatModel, count_literals
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.infeasible import clash
@@ -21,28 +21,9 @@ from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.assignment.teams import NO_ROWS, TeamRows, rows_of
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
-from placekit.solvers.params import CpsatParams
 from placekit.stop import StopReason
 
-__all__ = ["AssignmentCpsat", "CpsatMethod", "build_model"]
-
-ONE_WORKER_UP_TO = 1000
-"""Variables up to which one worker is enough, and the answer reproducible."""
-
-
-class CpsatMethod(Method):
-    """Method ``cpsat``: what it is for every objective."""
-
-    name = "cpsat"
-    params_type = CpsatParams
-    argument = "workers"
-    params: CpsatParams
-
-    def workers(self, num_variables: int) -> int:
-        """Return the number of CP-SAT's workers for a model of so many variables."""
-        if num_variables <= ONE_WORKER_UP_TO:
-            return 1
-        return self.params.workers or max(8, num_usable_cpus())
+__all__ = ["AssignmentCpsat", "build_model"]
 
 
 class AssignmentCpsat(CpsatMethod):

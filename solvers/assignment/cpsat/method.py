@@ -1,0 +1,27 @@
+"""What method ``cpsat`` is for every objective; a module that does not need OR-Tools, which takes seconds to import."""
+
+from __future__ import annotations
+
+from placekit.cores import num_usable_cpus
+from placekit.method import Method
+from placekit.solvers.params import CpsatParams
+
+__all__ = ["ONE_WORKER_UP_TO", "CpsatMethod"]
+
+ONE_WORKER_UP_TO = 1000
+"""Variables up to which one worker is enough, and the answer reproducible."""
+
+
+class CpsatMethod(Method):
+    """Method ``cpsat``: what it is for every objective."""
+
+    name = "cpsat"
+    params_type = CpsatParams
+    argument = "workers"
+    params: CpsatParams
+
+    def workers(self, num_variables: int) -> int:
+        """Return the number of CP-SAT's workers for a model of so many variables."""
+        if num_variables <= ONE_WORKER_UP_TO:
+            return 1
+        return self.params.workers or max(8, num_usable_cpus())
