@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -213,7 +214,18 @@ def _to_device_map(placed: _Placed) -> _Written:
     mapped = device_map(placed.graph, placed.devices, placed.placement, placed.modules)
     write_json(placed.target, mapped)
     files = {"device-map": str(placed.target)}
-    return _Written(files, {"device_map": mapped}, {"device map": f"{len(mapped)} modules"})
+    facts = {"device map": ", ".join(_entries_by_device(mapped, placed.devices))}
+    if len(set(mapped.values())) > 1 and "cpu" in mapped.values():
+        facts["note"] = "accelerate keeps the modules on cpu there, and computes them on the first accelerator"
+    return _Written(files, {"device_map": mapped}, facts)
+
+
+def _entries_by_device(mapped: Mapping[str, int | str], platform: Platform) -> Iterator[str]:
+    from placekit.cli.units import format_count
+
+    cards = [device.name for device in platform.devices if not device.is_host]
+    for place, count in Counter(mapped.values()).items():
+        yield f"{format_count(count, 'module')} on {place if isinstance(place, str) else f'{place} ({cards[place]})'}"
 
 
 def _to_arguments(runtime: str, placed: _Placed) -> _Written:

@@ -78,7 +78,7 @@ def test_commands_on_the_page_about_language_models_run(
     """Every command ends well with the platform of the page, and proves what it places."""
     monkeypatch.chdir(tmp_path)
     platforms = [text for language, text in blocks("language_models.md") if language == "toml"]
-    for name, text in zip(("cluster.toml", "pc.toml"), platforms, strict=True):
+    for name, text in zip(("cluster.toml", "pc.toml", "cards.toml"), platforms, strict=True):
         Path(name).write_text(text)
     for language, text in blocks("language_models.md"):
         for command in text.splitlines() if language == "console" else ():

@@ -1,7 +1,13 @@
-"""Device maps as Hugging Face accelerate takes them: ``{module path: device}``, for `accelerate.dispatch_model`."""
+"""Device maps as Hugging Face accelerate takes them: ``{module path: device}``, for `accelerate.dispatch_model`.
+
+accelerate moves the inputs of the modules that have an entry. What their parents compute themselves, such as the sum of
+a residual connection, runs where its inputs are, and those must be on one device. ``"cpu"`` beside accelerators is
+where weights are kept: such a module is computed on the first accelerator of the map.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from placekit.errors import UnsupportedProblemError
@@ -10,6 +16,8 @@ from placekit.placement import Placement
 from placekit.platform import Platform
 
 __all__ = ["device_map"]
+
+_BLOCK = re.compile(r"(?:[^./]+\.)*?\d+(?=[./])")
 
 
 def device_map(
@@ -27,15 +35,17 @@ def device_map(
     Raises
     ------
     UnsupportedProblemError
-        A team, no op with weights, or a module whose own weights are on two devices.
+        A team, no op with weights, a module whose own weights are on two devices, or a placement that accelerate would
+        load but could not run: a block on two devices (without `module_of_op`, where only names of blocks are sure), or
+        inputs of an op on two devices outside of all modules that have an entry.
 
     Examples
     --------
-    >>> names = ("h.0.attn", "h.0.mlp", "h.1.attn", "h.1.mlp")
-    >>> graph = OpGraph.from_edges(names, list(zip(names, names[1:]))).replace(op_weight_bytes=[1.0] * 4)
+    >>> names = ("embed", "h.0.attn", "h.0.mlp", "h.1.attn", "h.1.mlp")
+    >>> graph = OpGraph.from_edges(names, list(zip(names, names[1:]))).replace(op_weight_bytes=[1.0] * 5)
     >>> platform = Platform.of(cpu=1, gpu=2, host="cpu")
-    >>> device_map(graph, platform, Placement(names, platform.device_names, [1, 1, 1, 2]))
-    {'h.0': 0, 'h.1.attn': 0, 'h.1.mlp': 1}
+    >>> device_map(graph, platform, Placement(names, platform.device_names, [1, 1, 1, 2, 2]))
+    {'embed': 0, 'h.0': 0, 'h.1': 1}
     """
     teams = [team for team in placement.teams if len(team) > 1]
     if teams:
@@ -54,7 +64,53 @@ def device_map(
     if not home:
         raise UnsupportedProblemError(f"{graph.name!r} has no op with weights: there is nothing to map")
     told = {device: cards.index(device) if device in cards else "cpu" for device in set(home.values())}
-    return {path: told[device] for path, device in _shortest(home, "").items()}
+    found = {path: told[device] for path, device in _shortest(home, "").items()}
+    if module_of_op is None:
+        _require_whole_blocks(graph, placement)
+    else:
+        _require_one_place(graph, module_of_op, found)
+    return found
+
+
+def _require_whole_blocks(graph: OpGraph, placement: Placement) -> None:
+    """Refuse a block on two devices: inside blocks, ops are not called as modules are."""
+    home: dict[str, int] = {}
+    for name, device in zip(graph.op_names, placement.device_of_op.tolist(), strict=True):
+        block = _BLOCK.match(name)
+        if block and home.setdefault(block[0], device) != device:
+            names = " and ".join(repr(placement.device_names[d]) for d in (home[block[0]], device))
+            raise UnsupportedProblemError(
+                f"a device map takes whole blocks, but {block[0]!r} is on {names}; place with --granularity layer"
+            )
+
+
+def _require_one_place(graph: OpGraph, modules: Sequence[str], entries: Mapping[str, int | str]) -> None:
+    """Refuse inputs on two devices of an op that is outside of all modules with an entry."""
+    first = next((device for device in entries.values() if device != "cpu"), "cpu")
+    inputs: list[list[int]] = [[] for _ in modules]
+    for sender, receiver in zip(graph.senders.tolist(), graph.receivers.tolist(), strict=True):
+        inputs[receiver].append(sender)
+    runs_on: list[int | str | None] = [None] * graph.num_ops  # None: wherever the inputs of the model are
+    for op in graph.order.tolist():
+        own = _entry_of(modules[op], entries)
+        places = list(dict.fromkeys(runs_on[each] for each in inputs[op] if runs_on[each] is not None))
+        if own is None and len(places) > 1:
+            raise UnsupportedProblemError(
+                f"a device map moves what enters a module, but {graph.op_names[op]!r}, which "
+                f"{modules[op] or 'the top module'!r} computes itself, takes inputs from {places[0]!r} and "
+                f"{places[1]!r}: place all of that module on one device (what lies inside is not moved), or export "
+                "--to torch-pipeline"
+            )
+        runs_on[op] = (first if own == "cpu" else own) if own is not None else next(iter(places), None)
+
+
+def _entry_of(path: str, entries: Mapping[str, int | str]) -> int | str | None:
+    """Return what the longest prefix of a module's path says; None if there is none."""
+    while path not in entries:
+        if not path:
+            return None
+        path = path.rpartition(".")[0]
+    return entries[path]
 
 
 def _shortest(home: Mapping[str, int], prefix: str) -> dict[str, int]:

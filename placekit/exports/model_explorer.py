@@ -95,7 +95,7 @@ def write_model_explorer(
     Parameters
     ----------
     source
-        The model or problem file; Model Explorer opens ONNX itself.
+        The model or problem file; Model Explorer opens ONNX, by its extension ``model-explorer-onnx``.
     graph, placement, modules
         As for `explorer_graph`.
     target

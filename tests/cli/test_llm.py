@@ -173,7 +173,7 @@ def test_bad_input(call: Callable[..., Any], cluster: Path, arguments: tuple[str
         ("vllm", "VLLM_PP_LAYER_PARTITION="),
         ("megatron", "'E"),
         ("llama.cpp", "--tensor-split"),
-        ("device-map", "modules"),
+        ("device-map", "modules on 0 ("),
     ],
 )
 def test_placements_go_to_other_runtimes(call: Callable[..., Any], cluster: Path, runtime: str, told: str) -> None:
