@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from placekit.cli.answers import keep_problem
 from placekit.cli.console import check_writable
 from placekit.errors import InvalidProblemError
 from placekit.io.atomic import encode_json, is_special, write_together
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from placekit.problem import Problem
     from placekit.result import Result
 
-__all__ = ["OutputFiles"]
+__all__ = ["OutputFiles", "result_beside"]
 
 _STEMS = (".problem", ".workload", ".placement", ".result", ".costs")
 
@@ -50,7 +51,7 @@ class OutputFiles:
         """
         placement = Path(f"{_stem(source)}.placement.json") if out is None else out
         check_writable(placement)
-        result = None if is_special(placement) else placement.with_name(f"{_stem(placement)}.result.json")
+        result = None if is_special(placement) else result_beside(placement)
         files = cls(placement, result)
         for path in (files.placement, files.result):
             if path is not None and path.exists() and source.exists() and path.samefile(source):
@@ -69,6 +70,8 @@ class OutputFiles:
         """Write the result and, if there is one, the placement; return the names of the files by kind.
 
         Both are on disk before either appears, and both say by a hash (`Placement.content_hash`) which placement it is.
+
+        The problem is kept, for what is asked of the result later.
 
         With `certificate`, the result's certificate is written if it proves the whole bound.
 
@@ -89,7 +92,14 @@ class OutputFiles:
             document = result.to_dict(with_certificate=certificate and _holds(result, problem))
             files.append((self.result, encode_json(self.result, document)))
         write_together(files)
+        if self.result is not None:
+            keep_problem(problem)
         return written
+
+
+def result_beside(placement: Path) -> Path:
+    """Return the file of the result that goes with a placement's."""
+    return placement.with_name(f"{_stem(placement)}.result.json")
 
 
 def _holds(result: Result, problem: Problem) -> bool:

@@ -104,7 +104,6 @@ def _draw_result(result: Result, path: Path) -> None:
 
 def _draw_graph(file: Path, of: Path | None, path: Path) -> None:
     """Draw what a result or placement file says, on the graph of the problem that it is of."""
-    from placekit.cli.explain import problem_file_of
     from placekit.cli.platforms import devices_named
     from placekit.cli.task import read_placed
     from placekit.io.atomic import write_text
@@ -114,7 +113,7 @@ def _draw_graph(file: Path, of: Path | None, path: Path) -> None:
     from placekit.plotting.plot_graph import draw_graph
     from placekit.plotting.save import save_figure
 
-    graph, weight = _graph_of(of or problem_file_of(file))
+    graph, weight = _graph_of(file, of)
     platform = Platform(tuple(Device(name, "device") for name in devices_named(file)))
     placement = read_placed(file, graph, platform)
     if path.suffix.lower() in (".html", ".htm"):
@@ -123,13 +122,20 @@ def _draw_graph(file: Path, of: Path | None, path: Path) -> None:
         save_figure(figure_of(draw_graph(graph, placement, weight)), path)
 
 
-def _graph_of(path: Path) -> tuple[OpGraph, NDArray[np.float64]]:
-    """Return the graph in a model, problem or workload file, and what sizes its ops: operations or seconds."""
+def _graph_of(file: Path, of: Path | None) -> tuple[OpGraph, NDArray[np.float64]]:
+    """Return the graph that `file` places, by default the one that was solved, and what sizes its ops."""
+    from placekit.cli.answers import kept_problem, problem_file_of
     from placekit.cli.task import read_source
     from placekit.io.detect import kind_of_file
     from placekit.io.problem_json import read_problem
+    from placekit.io.result_json import read_result
     from placekit.io.workload_json import read_workload
 
+    if of is None and kind_of_file(file) == "result":
+        kept = kept_problem(read_result(file).problem_hash)
+        if kept is not None:
+            return kept.graph, kept.costs.op_time_s.min(axis=1)
+    path = of or problem_file_of(file)
     kind = kind_of_file(path)
     if kind == "model":
         graph = read_source(path, None).graph

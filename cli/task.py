@@ -48,6 +48,8 @@ class TaskOptions:
         ``"peak"`` or ``"sum"``; None for what a costs file says, and else ``"peak"``.
     headroom
         Part of every device's memory that stays free: ``10%``, or a size.
+    kept
+        A problem whose costs are used in the place of measured ones, if it is of the model.
     """
 
     objective: ObjectiveChoice = field(default_factory=ObjectiveChoice)
@@ -58,6 +60,7 @@ class TaskOptions:
     memory: list[str] | None = None
     memory_model: str | None = None
     headroom: str | None = None
+    kept: Problem | None = None
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,11 @@ def _from_model(path: Path, options: TaskOptions, pins: Mapping[str, str]) -> tu
     for pattern, device in pins.items():  # what is wrong is said before minutes of measuring
         matching_ops(source.graph, pattern)
         platform.platform.index(device)
-    costs = cost_table(source, platform, options.costs)
+    kept = options.kept
+    if options.costs is None and kept is not None and kept.graph.content_hash == source.graph.content_hash:
+        costs = kept.costs.for_kinds(platform.platform.kinds)
+    else:
+        costs = cost_table(source, platform, options.costs)
     if options.memory_model is not None:
         op_memory_bytes, blocks = op_memory(source, costs.op_group, options.memory_model)
         costs = costs.replace(op_memory_bytes=op_memory_bytes, blocks=blocks)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from placekit.cli.explain import objective_of, problem_file_of
+from placekit.cli.answers import answered_problem, problem_file_of, result_file
 from placekit.cli.objectives import (
     CallsOption,
     ContentionOption,
@@ -34,7 +34,7 @@ from placekit.cli.options import (
     ShapeOption,
 )
 from placekit.cli.platforms import PlatformChoice
-from placekit.cli.task import TaskOptions, read_task
+from placekit.cli.task import TaskOptions
 
 __all__ = ["EXIT_NOT_VERIFIED", "verify"]
 
@@ -80,15 +80,13 @@ def verify(
     from placekit.io.result_json import read_result
     from placekit.verification.verify import verify as verify_result
 
+    file = result_file(file)
     result = read_result(file)
-    source = model or problem_file_of(file)
-    choice = ObjectiveChoice(
-        objective or objective_of(result, source),
-        contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams,
-    )  # fmt: skip
-    devices = PlatformChoice(device, platform, groups, precision).of_answer(file)
-    task = read_task(source, TaskOptions(choice, devices, costs, shape, pin, memory, memory_model, memory_headroom))
-    found = verify_result(result, task.problem, max_steps=steps)
+    choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams)
+    devices = PlatformChoice(device, platform, groups, precision)
+    asked = TaskOptions(choice, devices, costs, shape, pin, memory, memory_model, memory_headroom)
+    problem = answered_problem(file, result, model or problem_file_of(file), asked)
+    found = verify_result(result, problem, max_steps=steps)
     if as_json:
         print_json(found.to_dict())
     else:

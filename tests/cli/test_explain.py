@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+import placekit as pk
+from placekit.cli import answers
 
 Call = Callable[..., Any]
 
@@ -33,21 +39,74 @@ def test_explain_says_what_decides_and_what_would_change_it(call: Call, diamond_
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-def test_the_problem_of_the_same_name_is_found(call: Call, diamond_file: Path, tmp_path: Path) -> None:
-    """Beside the result, without being named; its own objective is taken; JSON has the numbers."""
-    call("solve", diamond_file)
-    done = call("explain", "diamond.result.json", "--json", "--time-limit", "0")
+def test_the_problem_that_was_solved_is_kept(call: Call, diamond_file: Path, tmp_path: Path) -> None:
+    """Neither the file nor options are said again, wherever result and problem are by then; JSON has the numbers."""
+    call("solve", diamond_file, "--contiguity", "acyclic", "--memory", "gpu=3000B", "-o", "best.json")
+    (tmp_path / "away").mkdir()
+    shutil.move(tmp_path / "best.json", tmp_path / "away")
+    shutil.move(tmp_path / "best.result.json", tmp_path / "away")
+    diamond_file.unlink()
+    for file in ("away/best.result.json", "away/best.json"):  # the placement stands for its result
+        done = call("explain", file, "--json", "--time-limit", "0")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found["objective_s"] == pytest.approx(9e-3)  # 2.5e-3 without that contiguity
+        assert found["objective_name"] == "throughput"
+        assert found["contiguity"] == "acyclic"
+    assert call("show", "away/best.result.json", "--graph", "graph.html").returncode == 0
+    assert "conv" in (tmp_path / "graph.html").read_text()
+    (tmp_path / "away" / "best.result.json").unlink()
+    done = call("explain", "away/best.json")
+    assert done.returncode == 2
+    assert "a placement does not say how good it is, and away/best.result.json is not its result" in done.stderr
+
+
+def test_costs_that_were_measured_anew_are_those_of_the_result(
+    call: Call, model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result of a profile is explained and verified by the costs that it was solved with, model named or not."""
+    assert call("solve", model_file, "--groups", "1", "-o", "r.json").returncode == 0
+    shutil.rmtree(tmp_path / "cache" / "profiles")  # as if they were noisy, and old
+    monkeypatch.setattr("placekit.cost_models.profiled.Profiled.cost_table", lambda *_, **__: pytest.fail("measured"))
+    for told in ([], [model_file, "--groups", "1"]):
+        done = call("explain", "r.json", *told, "--time-limit", "0")
+        assert done.returncode == 0, done.stderr
+    done = call("verify", "r.json", model_file, "--groups", "1")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["objective_s"] == 2.5e-3
-    assert found["objective_name"] == "throughput"
-    assert found["contiguity"] == "none"
-    assert found["num_moves_tried"] == found["num_moves"] == 8
+
+
+def test_without_the_problem_the_file_of_the_same_name_is_found(call: Call, diamond_file: Path, tmp_path: Path) -> None:
+    """The cache is gone, or there is another problem under the name that one is kept by: its file is read."""
+    call("solve", diamond_file)
+    (kept,) = (tmp_path / "cache" / "problems").iterdir()
+    for content in ("{}", diamond_file.read_text().replace("0.0025", "0.0026"), None):
+        kept.unlink() if content is None else kept.write_text(content)
+        done = call("explain", "diamond.result.json", "--json", "--time-limit", "0")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["num_moves"] == 8
     (tmp_path / "away").mkdir()
     shutil.move(tmp_path / "diamond.result.json", tmp_path / "away" / "other.result.json")
     done = call("explain", "away/other.result.json")
     assert done.returncode == 2
     assert "give it after the result" in done.stderr
+
+
+def test_only_the_latest_problems_are_kept(
+    diamond: pk.Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By number and by size; the newest one always."""
+    monkeypatch.setenv("PLACEKIT_CACHE", str(tmp_path))
+    monkeypatch.setattr(answers, "MOST_KEPT", 3)
+    problems = [diamond.pin({"conv": device}) for device in ("CPU", "GPU.0", "GPU.1")] + [diamond]
+    for age, problem in enumerate(problems):
+        answers.keep_problem(problem)
+        path = next(path for path in (tmp_path / "problems").iterdir() if problem.content_hash in path.name)
+        os.utime(path, (10**9 + age, 10**9 + age))
+    assert [answers.kept_problem(each.content_hash) == each for each in problems] == [False, True, True, True]
+    monkeypatch.setattr(answers, "MOST_BYTES", 1)
+    answers.keep_problem(problems[0])
+    assert [answers.kept_problem(each.content_hash) is not None for each in problems] == [True, False, False, False]
+    assert answers.kept_problem("../secret") is None
 
 
 def test_a_result_of_other_options_is_refused(call: Call, diamond_file: Path) -> None:

@@ -1,0 +1,154 @@
+"""What a result is an answer to: its file, and the problem, which `solve` keeps so that nothing has to be said twice.
+
+A result does not hold its problem. `keep_problem` puts it into the cache under its hash, and whoever asks about the
+result on the same machine has the very costs that it was solved with, also where a noisy profile was measured anew
+meanwhile. The cache holds the latest problems only; one that is gone is built anew, from its file and options.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placekit.cli.task import TaskOptions, read_task
+from placekit.errors import InvalidFileError, PlacekitError
+
+if TYPE_CHECKING:
+    from placekit.problem import Problem
+    from placekit.result import Result
+
+__all__ = ["answered_problem", "keep_problem", "kept_problem", "problem_file_of", "result_file"]
+
+MOST_KEPT = 64
+"""Problems in the cache; the oldest go first."""
+MOST_BYTES = 256 * 2**20
+"""Of all of them."""
+
+_HASH = re.compile(r"[0-9a-f]{8,64}")
+_LOGGER = logging.getLogger(__name__)
+
+
+def keep_problem(problem: Problem) -> None:
+    """Keep `problem` in the cache under its hash; what cannot be kept is logged, and built anew when it is wanted."""
+    from placekit.io.problem_json import write_problem
+
+    path = _path(problem.content_hash)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_problem(problem, path)
+        _drop_oldest(path.parent)
+    except (OSError, PlacekitError) as error:
+        _LOGGER.info("the problem could not be kept: %s", error)
+
+
+def kept_problem(content_hash: str | None) -> Problem | None:
+    """Return the problem of that hash; None if it is not kept (any more)."""
+    from placekit.io.problem_json import read_problem
+
+    if content_hash is None or not _HASH.fullmatch(content_hash) or not (path := _path(content_hash)).is_file():
+        return None
+    try:
+        problem = read_problem(path)
+    except PlacekitError as error:
+        _LOGGER.info("the problem that was kept cannot be read: %s", error)
+        return None
+    return problem if problem.content_hash == content_hash else None
+
+
+def _path(content_hash: str) -> Path:
+    from placekit.cost_models.cache import cache_directory
+
+    return cache_directory() / "problems" / f"{content_hash}.json"
+
+
+def _drop_oldest(folder: Path) -> None:
+    num_bytes = 0
+    stats = [(path.stat(), path) for path in folder.glob("*.json")]
+    for rank, (stat, path) in enumerate(sorted(stats, key=lambda each: -each[0].st_mtime)):
+        num_bytes += stat.st_size
+        if rank and (rank >= MOST_KEPT or num_bytes > MOST_BYTES):
+            path.unlink(missing_ok=True)
+
+
+def result_file(path: Path) -> Path:
+    """Return `path`, or for a placement the result that `solve` wrote beside it.
+
+    Raises
+    ------
+    InvalidFileError
+        A placement without its result beside it.
+    """
+    from placekit.cli.files import result_beside
+    from placekit.io.detect import kind_of_file
+    from placekit.io.placement_json import read_placement
+    from placekit.io.result_json import read_result
+
+    if kind_of_file(path) != "placement":
+        return path
+    beside = result_beside(path)
+    placement = read_result(beside).placement if beside.is_file() else None
+    if placement is None or read_placement(path).ops != placement.as_dict():
+        raise InvalidFileError(f"{path}: a placement does not say how good it is, and {beside} is not its result")
+    return beside
+
+
+def answered_problem(file: Path, result: Result, source: Path | None, asked: TaskOptions) -> Problem:
+    """Return the problem that the result in `file` is of.
+
+    That is the kept one, if neither `source` nor any option is given. Else it is read from `source` (by default the
+    file of the same name) with the options, and with the costs of the kept one if they are of that model.
+
+    Raises
+    ------
+    InvalidFileError
+        There is no file of the same name.
+    PlacekitError
+        As `read_task`.
+    """
+    kept = kept_problem(result.problem_hash)
+    if kept is not None and source is None and asked == TaskOptions():
+        return kept
+    source = source or problem_file_of(file)
+    objective = replace(asked.objective, name=asked.objective.name or _objective_of(result, source))
+    platform = asked.platform.of_answer(file)
+    return read_task(source, replace(asked, objective=objective, platform=platform, kept=kept)).problem
+
+
+def _objective_of(result: Result, source: Path) -> str | None:
+    """Return the result's objective, unless the file has one of its own, with its variant, that is the same."""
+    from placekit.io.detect import kind_of_file
+    from placekit.io.problem_json import read_problem
+
+    if kind_of_file(source) == "problem" and read_problem(source).objective.name == result.objective_name:
+        return None
+    return result.objective_name
+
+
+def problem_file_of(result: Path) -> Path:
+    """Return the file with the same name that a result can be of, from its folder or the current one.
+
+    Raises
+    ------
+    InvalidFileError
+        There is none.
+    """
+    from placekit.io.model import MODEL_SUFFIXES
+
+    stem = result.name.removesuffix(".json").removesuffix(".result")
+    names = [f"{stem}{suffix}" for suffix in (".problem.json", ".workload.json", *MODEL_SUFFIXES, ".json")]
+    candidates = [folder / name for folder in (result.parent, Path()) for name in names]
+    for path in candidates:
+        if path.is_file() and path.resolve() != result.resolve() and _is_problem(path):
+            return path
+    raise InvalidFileError(
+        f"{result}: no problem or model of the same name ({', '.join(names)}) beside it; give it after the result"
+    )
+
+
+def _is_problem(path: Path) -> bool:
+    from placekit.io.detect import kind_of_file
+
+    return kind_of_file(path) in ("model", "problem", "workload")
