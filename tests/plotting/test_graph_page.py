@@ -53,6 +53,7 @@ def test_every_op_is_on_the_page_once() -> None:
     assert [tag for tag, _ in page.tags].count("script") == 1
     assert "<script>alert(1)</script>\nOp on b" in page.texts
     assert page.texts.count("title <b>") == 2
+    assert "between devices" in page.texts
 
 
 def test_a_long_chain_fills_the_page() -> None:
