@@ -102,7 +102,7 @@ def _cuts(found: Explanation) -> list[str]:
 
 def _moves(found: Explanation) -> list[str]:
     if found.num_moves == 0:
-        return ["No op can move: all are pinned, or there is one device."]
+        return ["No op can move: all are pinned, or there is one device, or one team of all devices."]
     scored = f"{found.num_moves_tried} of {found.num_moves} moves were scored"
     if not found.moves:
         return [f"No single move keeps the placement feasible ({scored})."]

@@ -157,7 +157,8 @@ def apply_shapes(model: openvino.Model, shapes: Mapping[str, tuple[int, ...]], p
             port = by_name[name]
         else:
             of = f"input {name!r}" if name else f"single input: it has {len(ports)}"
-            raise UnknownNameError(f"{path}: the model has no {of}; inputs are {', '.join(ports)}")
+            form = f"; write {name[:-1]}[1,128]" if name[:-1] in by_name and name.endswith("=") else ""
+            raise UnknownNameError(f"{path}: the model has no {of}; inputs are {', '.join(ports)}{form}")
         wanted[port] = ov.PartialShape(list(shape))
     try:
         model.reshape(wanted)

@@ -115,6 +115,8 @@ def test_a_shape_for_no_input_names_the_inputs(dynamic_ir: Path) -> None:
     """An unknown name, and a missing one where there are several inputs, are named errors."""
     with pytest.raises(UnknownNameError, match="no input 'mask'; inputs are ids, scale"):
         read_model(dynamic_ir, {"mask": (1, 2)})
+    with pytest.raises(UnknownNameError, match=r"no input 'ids='; inputs are ids, scale; write ids\[1,128\]"):
+        read_model(dynamic_ir, parse_shape("ids=[1,128],scale[2,4]"))
     with pytest.raises(UnknownNameError, match="no single input: it has 2"):
         read_model(dynamic_ir, {"": (1, 2)})
 
