@@ -178,11 +178,12 @@ class _Placed:
 
 @dataclass(frozen=True)
 class _Written:
-    """Files by what they are, what ``--json`` prints beside them, and what people read."""
+    """Files by what they are, what ``--json`` prints beside them, what people read, and what they copy, on one line."""
 
     files: Mapping[str, str]
     told: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
+    command: str | None = None
 
 
 def _to_onnxruntime(placed: _Placed) -> _Written:
@@ -235,8 +236,8 @@ def _to_arguments(runtime: str, placed: _Placed) -> _Written:
     arguments = runtime_arguments(runtime, placed.graph, placed.devices, placed.placement)
     told = arguments.to_dict()
     write_json(placed.target, told)
-    facts = {runtime: arguments.command, "stages": ", ".join(arguments.devices) or "on the CPU"}
-    return _Written({runtime: str(placed.target)}, told, facts)
+    facts = {"stages": ", ".join(arguments.devices) or "on the CPU"}
+    return _Written({runtime: str(placed.target)}, told, facts, arguments.command)
 
 
 _WRITERS: Mapping[str, Callable[[_Placed], _Written]] = {
@@ -251,7 +252,7 @@ _WRITERS: Mapping[str, Callable[[_Placed], _Written]] = {
 
 def _export_elsewhere(to: str, asked: _Request) -> None:
     """Write what another runtime takes, and print it."""
-    from placekit.cli.console import check_writable, print_json, show_parts
+    from placekit.cli.console import check_writable, print_json, print_line, show_parts
     from placekit.cli.render import fact_lines
 
     if to not in _WRITERS:
@@ -267,6 +268,9 @@ def _export_elsewhere(to: str, asked: _Request) -> None:
         print_json({**written.told, "files": dict(written.files)})
     else:
         show_parts([fact_lines({**written.facts, **{f"wrote {kind}": path for kind, path in written.files.items()}})])
+        if written.command is not None:
+            print_line()
+            print_line(written.command)
 
 
 def _graph_of(asked: _Request) -> tuple[OpGraph, Platform, tuple[str, ...] | None, CostTable | None]:

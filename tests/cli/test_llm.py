@@ -183,6 +183,7 @@ def test_placements_go_to_other_runtimes(call: Callable[..., Any], cluster: Path
     done = call("export", "llm.problem.json", "llm.placement.json", "--to", runtime)
     assert done.returncode == 0, done.stderr
     assert told in done.stdout
+    assert max(map(len, done.stdout.splitlines()[:-1])) <= 80  # a command that is copied stays on one line, the last
     written = json.loads(Path(f"llm.{runtime}.json").read_text())
     assert "arguments" in written or "model.embed_tokens" in written
 
