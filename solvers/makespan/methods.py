@@ -47,6 +47,7 @@ class MakespanBound(BoundMethod):
 
     params_type = Without
     params: Without
+    knows_links = True  # its tasks do
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Raise every bound."""
@@ -61,6 +62,7 @@ class MakespanCpsat(CpsatMethod):
 
     params_type = MakespanCpsatParams
     params: MakespanCpsatParams
+    knows_links = True  # its tasks do
 
     def supports(self, problem: Problem[Makespan]) -> str | None:
         """Return None without contiguity."""
@@ -107,6 +109,7 @@ class MakespanLns(Method):
     params_type = MakespanLnsParams
     argument = "patience"
     params: MakespanLnsParams
+    knows_links = True  # its tasks do
 
     def supports(self, problem: Problem[Makespan]) -> str | None:
         """Return None without contiguity."""

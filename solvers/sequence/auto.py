@@ -120,8 +120,8 @@ def _any_objective(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: A
 
 def _with_links(problem: Problem, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """Return stages for direct links: those of the problem without them bound it, and moves of its own improve it."""
-    if problem.objective.name == "makespan":  # its annealing knows them
-        return tuple(stage for stage in stages if stage.method != "lns")
+    if problem.objective.name == "makespan":  # its own methods know them
+        return stages
     anneal = Stage("local-search", "anneal single moves, with the direct links as they are", 0.4)
     bounds = [stage for stage in stages if stage.method not in ("local-search", "lns")]
     return (Stage("greedy", "a start in milliseconds"), anneal, *bounds, replace(anneal, share=1.0))

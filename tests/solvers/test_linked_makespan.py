@@ -101,7 +101,7 @@ def test_enumeration_finds_the_optimum_and_the_relaxation_has_none_above(problem
 def test_no_method_promises_what_is_not_there(method: str) -> None:
     """No objective is below the optimum, no bound above it; what claims to be proven is."""
 
-    @examples(60)
+    @examples({"bound": 1000, "cpsat": 300}.get(method, 60))
     @given(problem=SMALL)
     def check(problem: Problem) -> None:
         best = best_makespan(problem)
@@ -115,7 +115,7 @@ def test_no_method_promises_what_is_not_there(method: str) -> None:
         if result.objective is not None:
             assert result.objective >= best * (1 - 1e-9)
         if str(result.status) == "optimal":
-            assert result.objective == near(best)
+            assert result.objective == pytest.approx(best, rel=result.tolerance, abs=1e-12)
         assert pk.verify(result, problem).is_consistent
 
     check()
@@ -178,16 +178,9 @@ def test_a_sender_sends_one_at_a_time_over_whatever_link() -> None:
     assert score.schedule.finish_s[moves] == near(np.array([3.0, 3.1]))
 
 
-def test_relaxed_answers_keep_their_order_when_devices_are_exchanged() -> None:
-    """`cpsat` knows no nodes; what it finds is put on one node, in its order, and the rest is enumerated."""
-    assert pk.solve(two_nodes(), method="cpsat").objective == near(6.1)
-
-
-def test_what_anneals_with_links_is_not_replaced() -> None:
-    """The plan of ``auto`` has the makespan's own annealing, beside what bounds the relaxation."""
-    stages = plan(two_nodes())
-    used = {stage.method for stage in stages} | {stage.beside.method for stage in stages if stage.beside}
-    assert used == {"heft", "cpsat", "bound", "local-search"}
+def test_the_plan_is_that_without_links() -> None:
+    """The makespan's own methods know links, so ``auto`` has them as they are."""
+    assert plan(two_nodes()) == plan(relaxation(two_nodes()))
 
 
 def test_list_schedules_are_planned_over_the_links() -> None:

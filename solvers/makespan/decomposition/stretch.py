@@ -175,6 +175,7 @@ def cut_stretch(
             class_bytes=sum_by(class_of_op, memory_bytes, num_classes),
             allowed=allowed,
             has_contention=False,
+            has_links=flat.has_links,
             **borders._asdict(),
             price_s=flat.price_s[ops],
             shares=flat.shares,

@@ -165,7 +165,8 @@ def bound_makespan(
 def _solve_segments(proof: Proof, workers: Callable[[int], int]) -> None:
     """Solve the segments between cuts, if there are any, and let the proof know what they prove."""
     run, mechanisms = proof.run, proof.mechanisms
-    if not mechanisms.series or run.should_stop() is not None:
+    # a segment is a problem for every pair of kinds at its ends, and no problem can ask for a kind on one node
+    if not mechanisms.series or run.problem.has_direct_links or run.should_stop() is not None:
         return
 
     def solve(part: Run) -> StopReason:

@@ -53,6 +53,8 @@ class SequenceProblem(NamedTuple):
         ``[C, D]`` where each class may go, and fits on its own.
     has_contention
         True if a device sends one transfer at a time.
+    has_links
+        True if devices have direct links: asked first, so that the search without them loses no time.
     release_s, after_s
         ``[V, D]`` seconds before which an op cannot start on a device, and seconds that follow its end; zeros but for a
         part of a schedule (:mod:`placekit.solvers.makespan.decomposition.stretch`).
@@ -75,6 +77,7 @@ class SequenceProblem(NamedTuple):
     class_bytes: NDArray[np.float64]
     allowed: NDArray[np.bool_]
     has_contention: bool
+    has_links: bool
     release_s: NDArray[np.float64]
     after_s: NDArray[np.float64]
     free_s: NDArray[np.float64]
@@ -148,6 +151,7 @@ def sequence_problem(problem: Problem, *, has_contention: bool) -> SequenceProbl
         class_bytes=class_bytes,
         allowed=instance.allowed[first] & (class_bytes[:, None] <= instance.limit_bytes),
         has_contention=has_contention,
+        has_links=problem.has_direct_links,
         release_s=np.zeros((problem.graph.num_ops, problem.platform.num_devices)),
         after_s=np.zeros((problem.graph.num_ops, problem.platform.num_devices)),
         free_s=np.zeros(problem.platform.num_devices),
@@ -205,7 +209,7 @@ def ready_time(
 def link(flat: SequenceProblem, t: int, a: int, b: int) -> float:
     """Return the seconds of tensor `t` from device `a` to another device `b`."""
     instance = flat.instance
-    if instance.direct_s.shape[1] > 0:
+    if flat.has_links:
         direct = instance.link[instance.group[a], instance.group[b]]
         if direct >= 0:
             return float(instance.direct_s[t, direct])

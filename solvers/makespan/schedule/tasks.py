@@ -43,7 +43,7 @@ class Tasks:
         ``[E, K, K]`` seconds from the end of the sender to the arrival of its last tensor for the receiver, by the
         kinds of their devices if these are different devices; on one device the delay is 0.
     kind, group
-        ``[D]`` kind of each device, and its group of equal devices.
+        ``[D]`` kind of each device, with direct links its kind on its node; and its group of equal devices.
     group_size
         ``[groups]`` devices of each group; more than are listed, after :func:`representatives`.
     """
@@ -100,15 +100,20 @@ def make_tasks(problem: Problem) -> Tasks:
     tensor = np.repeat(np.arange(len(instance.producer)), np.diff(instance.reader_offsets))
     keys = rank[instance.producer[tensor]] * num_ops + rank[instance.readers]
     edges, edge_of = np.unique(keys, return_inverse=True)
-    link_s = instance.transfer_s[tensor]
-    delay_s = np.zeros((len(edges), link_s.shape[1], link_s.shape[1]))
-    np.maximum.at(delay_s, edge_of, link_s[:, :, None] + link_s[:, None, :])
+    kind = instance.group if problem.has_direct_links else instance.kind
+    link_s = instance.transfer_s[tensor][:, instance.kind[np.unique(kind, return_index=True)[1]]]
+    way_s = link_s[:, :, None] + link_s[:, None, :]
+    if problem.has_direct_links:
+        is_direct = instance.link >= 0
+        way_s[:, is_direct] = instance.direct_s[tensor][:, instance.link[is_direct]]
+    delay_s = np.zeros((len(edges), *way_s.shape[1:]))
+    np.maximum.at(delay_s, edge_of, way_s)
     senders, receivers = np.divmod(edges, num_ops)
     columns: dict[tuple[int, float, bytes], int] = {}
     group = np.array(
         [
             columns.setdefault((int(k), float(instance.limit_bytes[d]), allowed[:, d].tobytes()), len(columns))
-            for d, k in enumerate(instance.kind.tolist())
+            for d, k in enumerate(kind.tolist())
         ],
         dtype=np.int64,
     )
@@ -121,7 +126,7 @@ def make_tasks(problem: Problem) -> Tasks:
         senders=senders,
         receivers=receivers,
         delay_s=delay_s,
-        kind=np.array(instance.kind),
+        kind=np.array(kind),
         group=group,
         group_size=np.bincount(group),
     )
