@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from placekit.io.schemas import FreeForm
+from placekit.io.schema_fields import FreeForm
 
 __all__ = [
     "PUBLISHED",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -23,6 +23,7 @@ from placekit.stop import relative_gap
 
 __all__ = [
     "Table",
+    "Titled",
     "across_table",
     "case_table",
     "command_table",
@@ -57,6 +58,10 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     num_text: int = 1
     best: frozenset[int] = frozenset()
+
+
+Titled = Iterator[tuple[str | None, Table]]
+"""Tables, each with its title if it needs one."""
 
 
 def overview_table(groups: Sequence[Group]) -> Table:

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.cost_models.openvino.stages import CutTensor, PlacedStage, StagePlan
 from placekit.io.file_hash import Digest
-from placekit.io.schemas import Count, DeviceModel, Name, Text
+from placekit.io.schema_fields import Count, Name, Text
+from placekit.io.schemas import DeviceModel
 from placekit.platform import Device
 
 __all__ = [

@@ -18,7 +18,7 @@ from placekit.cost_models.pytorch.stages import Key, StagePart, TorchStage
 from placekit.errors import InvalidFileError
 from placekit.io.file_hash import Digest, require_hash
 from placekit.io.reading import read_json, validated
-from placekit.io.schemas import Count, Name, Text
+from placekit.io.schema_fields import Count, Name, Text
 from placekit.platform import Device
 from placekit.pytorch.program import TorchProgram, TorchTensor
 from placekit.pytorch.source import TorchSource, read_pt2

@@ -14,8 +14,8 @@ from typing import Any
 
 from placekit.errors import InvalidFileError
 from placekit.io.atomic import write_text
+from placekit.io.platform_schema import PlatformFileModel, TomlDevice
 from placekit.io.reading import blaming, read_text, validated
-from placekit.io.schemas import PlatformFileModel, TomlDevice
 from placekit.platform import MAX_DEVICES, Device, DirectLink, Link, Platform
 
 __all__ = ["PlatformFile", "parse_memory", "read_platform", "write_platform"]

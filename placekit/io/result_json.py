@@ -8,7 +8,7 @@ from placekit.errors import InvalidFileError
 from placekit.io.atomic import write_json
 from placekit.io.detect import kind_of_document
 from placekit.io.reading import blaming, read_json, validated
-from placekit.io.schemas import ResultModel
+from placekit.io.result_schema import ResultModel
 from placekit.result import Result, Status
 from placekit.stop import StopReason
 

@@ -1,116 +1,52 @@
 """The file formats as pydantic models: what a file must look like before anything is built from it.
 
-Types are strict (``"1"`` is no number, ``1`` is no string), numbers are finite and in range, and fields that a format
-does not have are refused, but for the public workload format, which others extend. What concerns several fields at
-once (lengths, cycles, names) is checked by the readers and by the classes that they build.
+Fields that a format does not have are refused, but for the public workload format, which others extend. What concerns
+several fields at once (lengths, cycles, names) is checked by the readers and by the classes that they build.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, Field
 
 from placekit.errors import UnknownNameError
-from placekit.io.certificate_schema import CertificateModel
-from placekit.io.reading import MAX_NAME_LENGTH
-from placekit.teams import JOINT, teams_from_names
+from placekit.io.platform_schema import PlatformFileModel
+from placekit.io.result_schema import ResultModel
+from placekit.io.schema_fields import (
+    INT64,
+    MAX_DEVICES,
+    STRICT,
+    Count,
+    Finite,
+    FreeForm,
+    Label,
+    Name,
+    NonNegative,
+    Positive,
+    Text,
+)
+from placekit.io.workload_schema import WorkloadModel
 
 __all__ = [
     "SCHEMAS",
+    "CostArraysModel",
     "CostsModel",
+    "DeviceModel",
+    "LinkModel",
+    "MemoryBlocksModel",
+    "ObjectiveModel",
+    "OpsModel",
     "PlacementModel",
-    "PlatformFileModel",
     "PlatformModel",
     "ProblemModel",
-    "ResultModel",
-    "WorkloadModel",
+    "TensorsModel",
     "json_schema",
 ]
 
-MAX_DEVICES = 4096
-"""More devices of one kind than this in a file are taken for a mistake, not for a machine."""
-
-_INT64 = 2**63
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
-Text = Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=0, lt=_INT64)]
-Label = Annotated[int, Field(ge=-_INT64, lt=_INT64)]
-
-
-def _finite(value: Any) -> Any:
-    """Return free-form values, unless a number among them is none: ``1e999`` reads as infinity, which JSON lacks."""
-    stack = [value]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, float) and not math.isfinite(each):
-            raise ValueError(f"{each} is no value; numbers must be finite")
-        stack += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
-    return value
-
-
-FreeForm = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
-"""Values that a file carries along: parameters, provenance, what a method wants to say beside."""
-
-Flag = bool | Annotated[int, Field(ge=0, le=1)]
-
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
-
-
-class _Open(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore", protected_namespaces=())
-
-
-class WorkloadNode(_Open):
-    """One op of a workload file; times in milliseconds."""
-
-    id: Label
-    name: Text | None = None
-    supportedOnFpga: Flag  # noqa: N815  # the format's own words
-    cpuLatency: NonNegative  # noqa: N815
-    fpgaLatency: NonNegative  # noqa: N815
-    isBackwardNode: Flag  # noqa: N815
-    colorClass: Label | None = None  # noqa: N815
-    size: NonNegative
-
-
-class WorkloadEdge(_Open):
-    """One edge of a workload file; cost in milliseconds, size in bytes."""
-
-    sourceId: Label  # noqa: N815
-    destId: Label  # noqa: N815
-    cost: NonNegative
-    size: NonNegative | None = None
-
-
-class WorkloadModel(_Open):
-    """The workload format of Tarnawski et al. 2020."""
-
-    maxSizePerFPGA: NonNegative  # noqa: N815
-    maxFPGAs: Annotated[int, Field(ge=0, le=MAX_DEVICES)]  # noqa: N815
-    maxCPUs: Annotated[int, Field(ge=0, le=MAX_DEVICES)]  # noqa: N815
-    nodes: Annotated[list[WorkloadNode], Field(min_length=1)]
-    edges: list[WorkloadEdge]
-
-
-class SplitPart(_Open):
-    """The ops of one device in an expert split."""
-
-    nodes: list[Label]
-
-
-class SplitModel(_Open):
-    """An expert split that goes with a workload file: node ids per device."""
-
-    fpgas: list[SplitPart]
-    cpus: list[SplitPart]
+    model_config = STRICT
 
 
 class DeviceModel(_Strict):
@@ -164,7 +100,7 @@ class TensorsModel(_Strict):
     producer: list[Count]
     consumers: list[list[Count]]
     bytes: list[NonNegative]
-    shape: list[list[Annotated[int, Field(ge=-1, lt=_INT64)]]] | None = None
+    shape: list[list[Annotated[int, Field(ge=-1, lt=INT64)]]] | None = None
 
 
 class MemoryBlocksModel(_Strict):
@@ -255,171 +191,6 @@ class PlacementModel(_Strict):
     ops: dict[str, Name]
     steps: dict[str, Label] | None = None
     hash: str | None = None
-
-
-class DeviceLoadModel(_Strict):
-    """What one device does per sample, in a result file."""
-
-    device: Name
-    kind: Name
-    load_s: NonNegative
-    compute_s: NonNegative
-    transfer_s: NonNegative
-    memory_bytes: NonNegative
-    memory_limit_bytes: Positive | None
-    num_ops: Count
-    team: Name | None = None
-    activation_bytes: NonNegative | None = None
-    queue_bytes: NonNegative | None = None
-
-
-class ViolationModel(_Strict):
-    """One broken constraint, in a result file."""
-
-    constraint: str
-    message: str
-    op: str | None
-    device: str | None
-    amount: Finite
-    unit: str
-
-
-class ScheduleModel(_Strict):
-    """When what runs where, in a result file: one entry per event in every list."""
-
-    device: list[Count]
-    op: list[Count]
-    start_s: list[Finite]
-    finish_s: list[Finite]
-    is_transfer: list[bool]
-    peer: list[Annotated[int, Field(ge=-1)]]
-    peak_memory_bytes: list[NonNegative] | None = None
-    memory: list[Annotated[list[NonNegative], Field(min_length=3, max_length=3)]] | None = None
-
-    @model_validator(mode="after")
-    def _lengths_agree(self) -> Self:
-        names = ("device", "op", "start_s", "finish_s", "is_transfer", "peer")
-        lengths = {name: len(getattr(self, name)) for name in names}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"the lists of a schedule must have one length; got {lengths}")
-        return self
-
-
-def _check_teams(placement: Mapping[str, str], device_names: Sequence[str]) -> None:
-    """Refuse a device that is none, or two teams that share one.
-
-    Raises
-    ------
-    ValueError
-        With the op and the name.
-    """
-    known = set(device_names)
-    for op, name in placement.items():
-        if name not in known and not known.issuperset(name.split(JOINT)):
-            raise ValueError(f"placement of op {op!r} names device {name!r}; devices are {', '.join(device_names)}")
-    teams_from_names(placement.values(), device_names)
-
-
-class ResultModel(_Strict):
-    """A result file."""
-
-    schema_: Literal["placekit/result/1"] = Field(alias="schema")
-    model: str
-    method: str
-    objective_name: str
-    objective: NonNegative | None
-    lower_bound: Finite | None
-    bound_name: str | None
-    gap: Finite | None
-    status: str
-    stop_reason: str
-    runtime_s: NonNegative
-    tolerance: NonNegative = 1e-6  # what older files mean
-    compile_s: NonNegative = 0.0
-    evaluations: Count
-    seed: Label
-    device_loads: dict[str, NonNegative]
-    devices: list[DeviceLoadModel]
-    placement: dict[str, Name] | None
-    steps: dict[str, Label] | None = None
-    placement_hash: str | None = None
-    violations: list[ViolationModel]
-    trace: list[Annotated[list[Finite | None], Field(min_length=3, max_length=3)]]
-    info: FreeForm = {}
-    schedule: ScheduleModel | None = None
-    problem_hash: str | None = None
-    certificate: CertificateModel | None = None
-
-    @model_validator(mode="after")
-    def _names_agree(self) -> Self:
-        names = [load.device for load in self.devices]
-        if sorted(self.device_loads) != sorted(names):
-            raise ValueError(f"device_loads names {sorted(self.device_loads)}, devices {sorted(names)}")
-        _check_teams(self.placement or {}, names)
-        if self.steps is not None and self.steps.keys() != (self.placement or {}).keys():
-            raise ValueError("steps must name the ops of the placement")
-        if self.schedule is not None:
-            limits = {"device": len(names), "op": len(self.placement or ()), "peer": len(names)}
-            if any(not row[0].is_integer() or row[0] >= len(names) for row in self.schedule.memory or ()):
-                raise ValueError(f"schedule.memory names a device that is none of the {len(names)}")
-            for name, limit in limits.items():
-                largest = max(getattr(self.schedule, name), default=-1)
-                if largest >= limit:
-                    raise ValueError(f"schedule.{name} has index {largest}; there are {limit}")
-        for at, line in enumerate(self.trace):
-            if line[0] is None:
-                raise ValueError(f"trace[{at}] has no time")
-        return self
-
-
-class SpecModel(_Strict):
-    """An analytic device description of a platform file; what is left out comes from `base`."""
-
-    base: Name | None = None
-    dense_flops_per_s: Positive | None = None
-    depthwise_flops_per_s: Positive | None = None
-    other_flops_per_s: Positive | None = None
-    memory_bandwidth_bytes_per_s: Positive | None = None
-    op_overhead_s: NonNegative | None = None
-    unsupported_op_types: list[Name] | None = None
-
-
-class TomlDevice(_Strict):
-    """One ``[[device]]`` of a platform file."""
-
-    name: Name
-    kind: Name
-    host: bool = False
-    count: Annotated[int, Field(ge=1, le=MAX_DEVICES)] = 1
-    memory: str | Positive | None = None
-    openvino: str | None = None
-    cores: list[Count] = []
-    properties: dict[str, str | bool | int | float] = {}
-    spec: Name | None = None
-    node: Name | None = None
-
-
-class TomlLink(_Strict):
-    """One ``[link.KIND]`` of a platform file."""
-
-    latency_s: NonNegative = 0.0
-    bandwidth_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
-
-
-class TomlDirectLink(TomlLink):
-    """One ``[[direct_link]]`` of a platform file."""
-
-    kinds: Annotated[list[Name], Field(min_length=2, max_length=2)] | None = None
-    between_nodes: bool = False
-
-
-class PlatformFileModel(_Strict):
-    """A platform file (TOML)."""
-
-    device: Annotated[list[TomlDevice], Field(min_length=1, max_length=MAX_DEVICES)]
-    link: dict[str, TomlLink] = {}
-    direct_link: list[TomlDirectLink] = []
-    spec: dict[str, SpecModel] = {}
 
 
 SCHEMAS: dict[str, type[BaseModel]] = {

@@ -26,7 +26,7 @@ from placekit.errors import InvalidFileError, UnsupportedProblemError
 from placekit.graph import OpGraph
 from placekit.io.atomic import write_json
 from placekit.io.reading import blaming, read_json, validated
-from placekit.io.schemas import SplitModel, WorkloadModel
+from placekit.io.workload_schema import SplitModel, WorkloadModel
 from placekit.objectives.base import Objective
 from placekit.objectives.throughput import Throughput
 from placekit.platform import Device, Platform

@@ -16,7 +16,7 @@ from typing import Any, Self
 from placekit.errors import InvalidFileError, InvalidProblemError
 from placekit.io.placement_json import read_placement
 from placekit.io.reading import blaming, read_json, validated
-from placekit.io.schemas import SplitModel, WorkloadModel
+from placekit.io.workload_schema import SplitModel, WorkloadModel
 from placekit.method import Method, Run
 from placekit.params import read_params
 from placekit.placement import Placement

@@ -13,8 +13,8 @@ from strategies import NAMES, linked_platforms, platforms
 from placekit.cost_models.device_spec import DeviceSpec
 from placekit.errors import InvalidFileError, PlacekitError
 from placekit.io.detect import kind_of_file
+from placekit.io.platform_schema import SpecModel
 from placekit.io.platform_toml import PlatformFile, parse_memory, read_platform, write_platform
-from placekit.io.schemas import SpecModel
 from placekit.platform import Link, Platform
 
 EXAMPLE = """

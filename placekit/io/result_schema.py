@@ -1,0 +1,133 @@
+"""Result files as pydantic models; what concerns several of their fields is checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from placekit.io.certificate_schema import CertificateModel
+from placekit.io.schema_fields import STRICT, Count, Finite, FreeForm, Label, Name, NonNegative, Positive
+from placekit.teams import JOINT, teams_from_names
+
+__all__ = ["ResultModel"]
+
+
+class _Strict(BaseModel):
+    model_config = STRICT
+
+
+class DeviceLoadModel(_Strict):
+    """What one device does per sample, in a result file."""
+
+    device: Name
+    kind: Name
+    load_s: NonNegative
+    compute_s: NonNegative
+    transfer_s: NonNegative
+    memory_bytes: NonNegative
+    memory_limit_bytes: Positive | None
+    num_ops: Count
+    team: Name | None = None
+    activation_bytes: NonNegative | None = None
+    queue_bytes: NonNegative | None = None
+
+
+class ViolationModel(_Strict):
+    """One broken constraint, in a result file."""
+
+    constraint: str
+    message: str
+    op: str | None
+    device: str | None
+    amount: Finite
+    unit: str
+
+
+class ScheduleModel(_Strict):
+    """When what runs where, in a result file: one entry per event in every list."""
+
+    device: list[Count]
+    op: list[Count]
+    start_s: list[Finite]
+    finish_s: list[Finite]
+    is_transfer: list[bool]
+    peer: list[Annotated[int, Field(ge=-1)]]
+    peak_memory_bytes: list[NonNegative] | None = None
+    memory: list[Annotated[list[NonNegative], Field(min_length=3, max_length=3)]] | None = None
+
+    @model_validator(mode="after")
+    def _lengths_agree(self) -> Self:
+        names = ("device", "op", "start_s", "finish_s", "is_transfer", "peer")
+        lengths = {name: len(getattr(self, name)) for name in names}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"the lists of a schedule must have one length; got {lengths}")
+        return self
+
+
+def _check_teams(placement: Mapping[str, str], device_names: Sequence[str]) -> None:
+    """Refuse a device that is none, or two teams that share one.
+
+    Raises
+    ------
+    ValueError
+        With the op and the name.
+    """
+    known = set(device_names)
+    for op, name in placement.items():
+        if name not in known and not known.issuperset(name.split(JOINT)):
+            raise ValueError(f"placement of op {op!r} names device {name!r}; devices are {', '.join(device_names)}")
+    teams_from_names(placement.values(), device_names)
+
+
+class ResultModel(_Strict):
+    """A result file."""
+
+    schema_: Literal["placekit/result/1"] = Field(alias="schema")
+    model: str
+    method: str
+    objective_name: str
+    objective: NonNegative | None
+    lower_bound: Finite | None
+    bound_name: str | None
+    gap: Finite | None
+    status: str
+    stop_reason: str
+    runtime_s: NonNegative
+    tolerance: NonNegative = 1e-6  # what older files mean
+    compile_s: NonNegative = 0.0
+    evaluations: Count
+    seed: Label
+    device_loads: dict[str, NonNegative]
+    devices: list[DeviceLoadModel]
+    placement: dict[str, Name] | None
+    steps: dict[str, Label] | None = None
+    placement_hash: str | None = None
+    violations: list[ViolationModel]
+    trace: list[Annotated[list[Finite | None], Field(min_length=3, max_length=3)]]
+    info: FreeForm = {}
+    schedule: ScheduleModel | None = None
+    problem_hash: str | None = None
+    certificate: CertificateModel | None = None
+
+    @model_validator(mode="after")
+    def _names_agree(self) -> Self:
+        names = [load.device for load in self.devices]
+        if sorted(self.device_loads) != sorted(names):
+            raise ValueError(f"device_loads names {sorted(self.device_loads)}, devices {sorted(names)}")
+        _check_teams(self.placement or {}, names)
+        if self.steps is not None and self.steps.keys() != (self.placement or {}).keys():
+            raise ValueError("steps must name the ops of the placement")
+        if self.schedule is not None:
+            limits = {"device": len(names), "op": len(self.placement or ()), "peer": len(names)}
+            if any(not row[0].is_integer() or row[0] >= len(names) for row in self.schedule.memory or ()):
+                raise ValueError(f"schedule.memory names a device that is none of the {len(names)}")
+            for name, limit in limits.items():
+                largest = max(getattr(self.schedule, name), default=-1)
+                if largest >= limit:
+                    raise ValueError(f"schedule.{name} has index {largest}; there are {limit}")
+        for at, line in enumerate(self.trace):
+            if line[0] is None:
+                raise ValueError(f"trace[{at}] has no time")
+        return self

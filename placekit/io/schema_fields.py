@@ -1,0 +1,63 @@
+"""What the schemas of all files share: strict models, and types of fields whose values are in range.
+
+Types are strict (``"1"`` is no number, ``1`` is no string), numbers are finite and in range.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue
+
+from placekit.io.reading import MAX_NAME_LENGTH
+
+__all__ = [
+    "INT64",
+    "MAX_DEVICES",
+    "OPEN",
+    "STRICT",
+    "Count",
+    "Finite",
+    "Flag",
+    "FreeForm",
+    "Label",
+    "Name",
+    "NonNegative",
+    "Positive",
+    "Text",
+]  # fmt: skip
+
+MAX_DEVICES = 4096
+"""More devices of one kind than this in a file are taken for a mistake, not for a machine."""
+
+INT64 = 2**63
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
+Text = Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, lt=INT64)]
+Label = Annotated[int, Field(ge=-INT64, lt=INT64)]
+
+
+def _finite(value: Any) -> Any:
+    """Return free-form values, unless a number among them is none: ``1e999`` reads as infinity, which JSON lacks."""
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, float) and not math.isfinite(each):
+            raise ValueError(f"{each} is no value; numbers must be finite")
+        stack += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+    return value
+
+
+FreeForm = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
+"""Values that a file carries along: parameters, provenance, what a method wants to say beside."""
+
+Flag = bool | Annotated[int, Field(ge=0, le=1)]
+
+STRICT = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
+"""Of models that refuse fields they do not have."""
+OPEN = ConfigDict(strict=True, extra="ignore", protected_namespaces=())
+"""Of formats that others extend."""
