@@ -49,8 +49,6 @@ class Places(NamedTuple):
         ``[T, P]`` seconds to move the tensor in or out; 0 on hosts.
     out_offsets, out_tensors
         CSR lists of the tensors that each op produces.
-    in_count
-        ``[O]`` number of edges into each op.
     near_offsets, near_nodes
         CSR lists of the nodes next to each node.
     behind_offsets, behind_nodes, before_offsets, before_nodes
@@ -74,7 +72,6 @@ class Places(NamedTuple):
     move_s: Floats
     out_offsets: Ints
     out_tensors: Ints
-    in_count: Ints
     near_offsets: Ints
     near_nodes: Ints
     behind_offsets: Ints

@@ -103,8 +103,15 @@ class OffloadProblem:
         return 8 * np.finfo(np.float64).eps * (self.num_nodes + len(self.net_time_s) + 1) * total
 
 
-def flatten_calls(problem: Problem[OffloadLatency]) -> OffloadProblem:
+def flatten_calls(problem: Problem[OffloadLatency], *, whole_classes: bool = False) -> OffloadProblem:
     """Return the flat form of a problem whose objective is `OffloadLatency`; its contiguity is left to the judge.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    whole_classes
+        True for nodes that are classes with several calls per device, too: all of a class is in one call then.
 
     Notes
     -----
@@ -112,7 +119,7 @@ def flatten_calls(problem: Problem[OffloadLatency]) -> OffloadProblem:
     """
     objective = problem.objective
     problem = problem.replace(contiguity=Contiguity.NONE)
-    if objective.calls_per_device > 1:
+    if objective.calls_per_device > 1 and not whole_classes:
         groups = np.arange(problem.graph.num_ops)
         problem = problem.replace(colocation=None, costs=problem.costs.replace(op_group=groups))
     contraction = contract(problem)

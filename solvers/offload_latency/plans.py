@@ -147,7 +147,7 @@ def placement_at(flat: OffloadProblem, node_place: NDArray[np.int64]) -> Placeme
 def node_places(
     flat: OffloadProblem, placement: Placement, first_place: Mapping[int, int] | None = None
 ) -> NDArray[np.int64] | None:
-    """``[N]`` places of a placement; None if it makes more calls than a device may.
+    """``[N]`` places of a placement; None if it makes more calls than a device may, or splits a node.
 
     Parameters
     ----------
@@ -171,4 +171,4 @@ def node_places(
             place[device == d] += rank
     of_node = np.zeros(flat.num_nodes, dtype=np.int64)
     of_node[flat.contraction.class_of_op] = place
-    return of_node
+    return of_node if np.array_equal(flat.contraction.expand(of_node), place) else None

@@ -102,7 +102,7 @@ def serial_problem(rng: np.random.Generator) -> pk.Problem:
 
 def enumerated(problem: pk.Problem) -> float:
     """Return the optimum by the kernel, which another test compares with the judge; infinity if there is none."""
-    _, places = places_of(problem)
+    places = places_of(flatten_calls(problem, whole_classes=True))
     num_nodes, num_places = places.allowed.shape
     best = math.inf
     for choice in itertools.product(range(num_places), repeat=num_nodes):
@@ -249,13 +249,14 @@ def test_lns_keeps_what_is_fixed_and_only_improves() -> None:
 @examples(200)
 def test_kernel_matches_the_judge(data: st.DataObject, problem: pk.Problem) -> None:
     """Latency and excess of memory of any places are those of the placement."""
-    contraction, places = places_of(problem)
+    flat = flatten_calls(problem, whole_classes=True)
+    places = places_of(flat)
     num_ops = problem.graph.num_ops
     devices = data.draw(st.lists(st.integers(0, problem.platform.num_devices - 1), min_size=num_ops, max_size=num_ops))
     steps = data.draw(st.none() | st.lists(st.integers(0, 1), min_size=num_ops, max_size=num_ops))
     leader = np.unique(problem.op_class, return_index=True)[1][problem.op_class]
     placement = pk.Placement.of(problem, np.array(devices)[leader], None if steps is None else np.array(steps)[leader])
-    place = places_from(contraction, places, placement)
+    place = places_from(flat, places, placement)
     evaluation = pk.evaluate(problem, placement)
     broken = {violation.constraint for violation in evaluation.violations}
     if place is None:
