@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from placekit.cores import num_usable_cpus
 from placekit.patience import is_wanted
-from placekit.solvers.backends.arrays import Arrays, too_wide, weak_bound
+from placekit.solvers.backends.arrays import Arrays, too_wide
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.certified import MAX_INTEGERS, branch_and_bound
 from placekit.solvers.backends.highs import SOUND_OPTIONS, Highs
@@ -114,11 +114,6 @@ class Program:
         self._row_high.append(high)
         return len(self._row_low) - 1
 
-    def require_integers(self, columns: Iterable[int]) -> None:
-        """Require variables to be integer from now on."""
-        for column in columns:
-            self._is_integer[column] = True
-
     def solve(self, time_limit_s: float, should_stop: Callable[[], bool] | None = None) -> ProgramResult:
         """Solve for at most `time_limit_s`, or until `should_stop`.
 
@@ -206,11 +201,6 @@ class Program:
         entries = np.array(self._value[begin:]), np.array(self._index[begin:], dtype=np.int64)
         starts = np.array(self._starts[first:]) - begin
         return csr_array((*entries, starts), shape=(self.num_rows - first, self.num_columns))
-
-    def weak_bound(self, row_dual: NDArray[np.float64]) -> float:
-        """Return the bound that multipliers of the first rows prove, whatever they are, if all variables have boxes."""
-        y = np.append(row_dual, np.zeros(self.num_rows - len(row_dual)))
-        return weak_bound(self.arrays(), y, np.array(self._low), np.array(self._high))
 
     def proven_s(self, result: ProgramResult, unit_s: float) -> float | None:
         """Return the dual bound of a solved integer program in seconds, rounded down; None if there is none.

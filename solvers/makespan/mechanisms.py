@@ -48,8 +48,6 @@ class Mechanisms(switches.Switches):
         (:mod:`placekit.solvers.makespan.exact.series`).
     a_star
         All schedules of a few ops are searched (:mod:`placekit.solvers.makespan.exact.a_star`).
-    assignment
-        Programs say who runs where, and when (:mod:`placekit.solvers.makespan.bounds.assignment_programs`).
     case_split
         Limits are refuted case by case (:mod:`placekit.solvers.makespan.decomposition.case_split`).
     rising_limits
@@ -67,7 +65,6 @@ class Mechanisms(switches.Switches):
     shared_work: bool = True
     series: bool = True
     a_star: bool = True
-    assignment: bool = True
     case_split: bool = True
     rising_limits: bool = True
     objective: ClassVar[str] = "makespan"

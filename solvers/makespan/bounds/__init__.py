@@ -4,5 +4,4 @@
 - `between`: the work that must happen between two ops
 - `shared_work`: the linear program that shares out the work, and its prices
 - `quick`: those together, without a limit and with one
-- `assignment_programs`: who runs where, with starts, as a linear and as an integer program
 """

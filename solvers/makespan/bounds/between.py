@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from placekit.compiled import njit
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
-__all__ = ["insert_smallest", "least_between", "reachable", "useful_pairs", "waits_between"]
+__all__ = ["least_between", "reachable", "useful_pairs"]
 
 
 def reachable(tasks: Tasks) -> NDArray[np.bool_]:
@@ -69,7 +69,7 @@ def least_between(tasks: Tasks) -> NDArray[np.float64]:
     least_s = time_s.min(axis=1)
     num_ops = tasks.num_ops
     dist = _distances(num_ops, tasks.senders, tasks.receivers, least_s)
-    wait, wait_back = waits_between(tasks, dist)
+    wait, wait_back = _waits_between(tasks, dist)
     inside = behind.astype(np.float64)
     least = dist.copy()
     for y in _weights_of(tasks):
@@ -82,7 +82,7 @@ def least_between(tasks: Tasks) -> NDArray[np.float64]:
     return least
 
 
-def waits_between(tasks: Tasks, between_s: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _waits_between(tasks: Tasks, between_s: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return what an op v that is the first behind s on another device waits for, and the same read backwards.
 
     Parameters
@@ -176,8 +176,8 @@ def _spread(
             for v in range(s + 1, t):
                 if behind[s, v] and behind[v, t]:
                     count += 1
-                    insert_smallest(early, wait[s, v])
-                    insert_smallest(late, wait_back[v, t])
+                    _insert_smallest(early, wait[s, v])
+                    _insert_smallest(late, wait_back[v, t])
             idle, best = 0.0, np.inf
             for k in range(1, min(most, count) + 1):
                 if k > 1:
@@ -188,7 +188,7 @@ def _spread(
 
 
 @njit(cache=True, nogil=True)
-def insert_smallest(smallest: NDArray[np.float64], value: float) -> None:
+def _insert_smallest(smallest: NDArray[np.float64], value: float) -> None:
     """Keep the smallest values in rising order."""
     i = len(smallest) - 1
     if value >= smallest[i]:

@@ -157,7 +157,6 @@ def bound_makespan(
             if run.bound is not None and run.bound_name is not None:
                 keep(run.bound, run.bound_name)
         proof.by_a_star()
-        proof.by_assignment()
         proof.by_cases()
     return run.should_stop() or StopReason.FINISHED
 

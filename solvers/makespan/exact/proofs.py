@@ -7,9 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from placekit.method import Run
-from placekit.solvers.makespan.bounds.assignment_programs import MAX_OPS_ASSIGNED, assigned_work
 from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, first_heads_tails, look, quick_bounds
-from placekit.solvers.makespan.bounds.windows import Windows
 from placekit.solvers.makespan.decomposition.case_split import refute_by_cases
 from placekit.solvers.makespan.exact.a_star import MAX_OPS_A_STAR, ROUNDING, search_all_schedules
 from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
@@ -20,7 +18,7 @@ from placekit.solvers.params import LocalSearchParams
 
 __all__ = ["Proof"]
 
-ANNEALING, A_STAR, ASSIGNMENT = 0.15, 0.1, 0.5
+ANNEALING, A_STAR = 0.15, 0.1
 """Shares of the rest of the time."""
 DEFAULT_S = 60.0
 """Seconds that are divided where there is no time limit."""
@@ -71,11 +69,14 @@ class Proof:
 
     def by_a_star(self, share: float = A_STAR) -> None:
         """Search all schedules of a few ops."""
-        found = self._look(MAX_OPS_A_STAR) if self.mechanisms.a_star else None
+        limit_s = self.run.objective
+        is_small = self.tasks.num_ops <= MAX_OPS_A_STAR
+        if not (limit_s and is_small and self.mechanisms.a_star) or self._should_stop():
+            return
+        found = look(self.tasks, limit_s, self.heads_tails, self.mechanisms)
         if found is None:
             return
-        windows, limit_s = found
-        searches = search_all_schedules(self.tasks, windows, limit_s, self.seconds(share), self._should_stop)
+        searches = search_all_schedules(self.tasks, found.windows, limit_s, self.seconds(share), self._should_stop)
         for bound_s, device, end_s in searches:
             self.keep(min(bound_s, limit_s), "all schedules, by A*")
             if device is not None:
@@ -83,17 +84,6 @@ class Proof:
                 # in whole units of what the search may be wrong by: ops that start at once must not change places
                 start, finish = (np.rint(at_s / (ROUNDING * limit_s)) for at_s in (start_s, end_s))
                 offer_timetable(self.run, self.tasks, Timetable(device, start, finish))
-
-    def by_assignment(self) -> None:
-        """Solve the programs of who runs where."""
-        found = self._look(MAX_OPS_ASSIGNED) if self.mechanisms.assignment else None
-        if found is None:
-            return
-        windows, limit_s = found
-        known = windows, self.heads_tails.between_s, self.run.bound or 0.0, limit_s
-        # what is proven of schedules up to a makespan that is known says no more than that
-        for bound_s in assigned_work(*known, self.seconds(ASSIGNMENT), self._should_stop):
-            self.keep(min(bound_s, limit_s), "assignment with starts")
 
     def by_cases(self) -> None:
         """Refute limits case by case, until the time is up; without a time limit as long as it is easy."""
@@ -109,15 +99,3 @@ class Proof:
 
     def _should_stop(self) -> bool:
         return self.run.should_stop() is not None
-
-    def _look(self, most_ops: int) -> tuple[Windows, float] | None:
-        """Return the windows of schedules up to the best known, and its makespan, read once.
-
-        None if there is none, no time, or if there are more ops than `most_ops`. What the windows say of the makespan
-        is no bound on shorter schedules, so it is left out.
-        """
-        limit_s = self.run.objective
-        if not limit_s or self.tasks.num_ops > most_ops or self._should_stop():
-            return None
-        found = look(self.tasks, limit_s, self.heads_tails, self.mechanisms)
-        return None if found is None else (found.windows, limit_s)

@@ -27,7 +27,6 @@ DOORS: dict[str, tuple[str, str]] = {
     "shared-work": (f"{ROOM}.bounds.quick", "shared_work"),
     "series": (f"{ROOM}.exact.series", "segment_problem"),
     "a-star": (f"{ROOM}.exact.proofs", "search_all_schedules"),
-    "assignment": (f"{ROOM}.exact.proofs", "assigned_work"),
     "case-split": (f"{ROOM}.exact.proofs", "refute_by_cases"),
     "rising-limits": (f"{ROOM}.exact.cp_method", "limit_to_refute"),
 }
@@ -69,7 +68,7 @@ PROOF: How = ("bound", {}, 1.0)
 HOW: dict[str, tuple[pk.Problem, How]] = {
     **dict.fromkeys(("beam", "prices"), (products(), SEARCH)),
     **dict.fromkeys(("between", "shared-work"), (products(), PROOF)),
-    **dict.fromkeys(("assignment", "case-split"), (products(), PROOF)),
+    "case-split": (products(), PROOF),
     "series": (chain_of_blocks(), PROOF),
     "a-star": (products(), PROOF),
     "rising-limits": (products(), ("cpsat", {}, 1.0)),
