@@ -36,9 +36,6 @@ class Mechanisms(switches.Switches):
     merging
         Ops that cannot be apart under a limit are one class in the windows
         (:mod:`placekit.solvers.makespan.bounds.windows`).
-    near_cuts
-        Large segments are divided where an op separates nearly all others
-        (:mod:`placekit.solvers.makespan.decomposition.segments`).
     between
         Bounds know the work between two ops (:mod:`placekit.solvers.makespan.bounds.between`).
     shared_work
@@ -60,7 +57,6 @@ class Mechanisms(switches.Switches):
     groups: bool = True
     trades: bool = True
     merging: bool = True
-    near_cuts: bool = True
     between: bool = True
     shared_work: bool = True
     series: bool = True

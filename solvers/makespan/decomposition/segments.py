@@ -17,11 +17,6 @@ Cuts over which no edge jumps come first; a segment that is still large is also 
 Transformers and networks of Inception blocks fall into small pieces like this. Finding the cuts takes
 O(ops + edges): k is one iff every op before it has a successor at or before it, and every op after it a predecessor
 at or after it, in any topological order.
-
-An op that is an ancestor or a descendant of nearly all others is a **near cut**. The few that are neither belong to no
-segment; the inequality holds without them, and says more than the work does, because at a near cut all devices but one
-have hardly anything to do. What is still large is divided there, the most even cut first among those that leave out the
-fewest ops.
 """
 
 from __future__ import annotations
@@ -36,28 +31,20 @@ from placekit.costs import CostTable
 from placekit.graph import OpGraph
 from placekit.platform import Platform
 from placekit.problem import Problem
-from placekit.solvers.makespan.bounds.between import reachable
 from placekit.solvers.makespan.bounds.windows import HeadsTails
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
 __all__ = ["LARGE", "Case", "Segment", "cut_segments", "heads_tails_of", "segment_problem"]
 
 LARGE = 60
-"""Ops from which a segment is divided at cuts over which edges jump, and at near cuts."""
-NEARLY = 0.95
-"""Share of the ops that are before or behind a near cut, at least."""
-LEAST_OPS = 20
-"""Ops on each side of a near cut, at least."""
-MAX_OPS_NEAR = 700
-"""Ops of the graph up to which near cuts are looked for."""
-
+"""Ops from which a segment is divided at cuts over which edges jump."""
 Case = tuple[int, int | None, int | None]
 """Number of a segment, and the kinds of its first and last op; None where there is no cut."""
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """The ops between two cuts, both included, without those that a near cut leaves out.
+    """The ops between two cuts, both included.
 
     Parameters
     ----------
@@ -73,19 +60,12 @@ class Segment:
     ops: NDArray[np.int64]
 
 
-def cut_segments(tasks: Tasks, *, near: bool = True) -> list[Segment]:
-    """Return the segments of a graph in order, one if it has no cuts.
-
-    O(ops + edges); with near cuts, O(ops**2) beside the closure of the graph.
-    """
-    segments = _between(_exact_cuts(tasks), tasks.num_ops)
-    if not near or tasks.num_ops > MAX_OPS_NEAR or all(len(segment.ops) < LARGE for segment in segments):
-        return segments
-    behind = reachable(tasks)
-    return [part for segment in segments for part in _divided(segment, behind)]
+def cut_segments(tasks: Tasks) -> list[Segment]:
+    """Return the segments of a graph in order, one if it has no cuts. O(ops + edges)."""
+    return _between(_cuts(tasks), tasks.num_ops)
 
 
-def _exact_cuts(tasks: Tasks) -> list[int]:
+def _cuts(tasks: Tasks) -> list[int]:
     num_ops = tasks.num_ops
     places = np.arange(num_ops)
     next_op = np.full(num_ops, num_ops)
@@ -104,27 +84,6 @@ def _exact_cuts(tasks: Tasks) -> list[int]:
         if high - low >= LARGE:
             chosen += (low + 1 + np.flatnonzero(is_cut[low + 1 : high])).tolist()
     return sorted(set(chosen))
-
-
-def _divided(segment: Segment, behind: NDArray[np.bool_]) -> list[Segment]:
-    """Return the segment, divided at near cuts as long as it is large and has any."""
-    ops, num_ops = segment.ops, len(segment.ops)
-    if num_ops < LARGE:
-        return [segment]
-    inside = behind[np.ix_(ops, ops)]
-    num_before, num_behind = inside.sum(axis=0), inside.sum(axis=1)
-    known, smaller = num_before + num_behind + 1, np.minimum(num_before, num_behind)
-    can_cut = (known >= NEARLY * num_ops) & (smaller >= LEAST_OPS)
-    if not can_cut.any():
-        return [segment]
-    k = int(np.lexsort((smaller, known, can_cut))[-1])
-    cut = int(ops[k])
-    before, after = inside[:, k].copy(), inside[k].copy()
-    before[k] = after[k] = True
-    return [
-        *_divided(Segment(segment.first, cut, ops[before]), behind),
-        *_divided(Segment(cut, segment.last, ops[after]), behind),
-    ]
 
 
 def _between(cuts: list[int], num_ops: int) -> list[Segment]:

@@ -175,7 +175,7 @@ def _solve_segments(proof: Proof, workers: Callable[[int], int]) -> None:
         return bound_makespan(part, part.raise_bound, mechanisms, in_series=False)
 
     time_s = proof.seconds(SERIES_AGAIN_SHARE if run.parts else SERIES_SHARE)
-    found = solve_in_series(run, proof.tasks, solve, time_s, mechanisms)
+    found = solve_in_series(run, proof.tasks, solve, time_s)
     if found is not None:
         proof.heads_tails = replace(found, between_s=proof.heads_tails.between_s)
         proof.quickly()

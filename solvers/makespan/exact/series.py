@@ -12,7 +12,6 @@ from collections.abc import Callable
 import numpy as np
 
 from placekit.method import Run
-from placekit.placement import Placement
 from placekit.solvers.generic.within import Within
 from placekit.solvers.makespan.bounds.windows import HeadsTails
 from placekit.solvers.makespan.decomposition.segments import (
@@ -23,10 +22,8 @@ from placekit.solvers.makespan.decomposition.segments import (
     heads_tails_of,
     segment_problem,
 )
-from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.tasks import Tasks
-from placekit.solvers.makespan.schedule.timetable import run_times
-from placekit.solvers.makespan.search.completion import complete
+from placekit.solvers.makespan.schedule.timetable import placement_of, run_times
 from placekit.stop import StopReason
 
 __all__ = ["solve_in_series"]
@@ -37,9 +34,7 @@ FIRST_LOOK = 0.2
 """Share of its time that a large segment gets before those are known that the bound hangs on."""
 
 
-def solve_in_series(
-    run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], time_s: float, mechanisms: Mechanisms = ALL
-) -> HeadsTails | None:
+def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], time_s: float) -> HeadsTails | None:
     """Solve every segment by `solve`, raise the bound of `run`, and offer the schedule put together.
 
     Parameters
@@ -52,15 +47,13 @@ def solve_in_series(
         Works on the run of a segment.
     time_s
         Seconds for all segments together, but at least `LEAST_S` for each.
-    mechanisms
-        How large segments are divided.
 
     Returns
     -------
     HeadsTails | None
         None if the graph has no cuts, or if time ran out before every segment was looked at.
     """
-    segments = cut_segments(tasks, near=mechanisms.near_cuts)
+    segments = cut_segments(tasks)
     if len(segments) < 2:
         return None
     kinds = [np.unique(tasks.kind[np.isfinite(tasks.time_s[v])]).tolist() for v in range(tasks.num_ops)]
@@ -146,10 +139,4 @@ def _offer_chain(run: Run, tasks: Tasks, segments: list[Segment], parts: list[Ru
         assert part.evaluation is not None
         by_start = np.argsort(run_times(part.evaluation)[0] if order is None else order, kind="stable")
         sequence += segment.ops[by_start[1 if sequence else 0 :]].tolist()  # a cut is first, and ended the one before
-    device_of_op = np.empty_like(device)
-    device_of_op[tasks.op] = device
-    left_out = tasks.op[device < 0]
-    device_of_op, order = complete(run.problem, device_of_op, tasks.op[sequence], left_out)
-    step_of_op = np.empty_like(order)
-    step_of_op[order] = np.arange(len(order))
-    run.offer(Placement.of(run.problem, device_of_op, step_of_op))
+    run.offer(placement_of(run.problem, tasks, device, np.array(sequence)))

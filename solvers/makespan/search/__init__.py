@@ -4,5 +4,4 @@
 - `starts`, `beam`: where searches begin; `prices`: what an op costs on a device beside its time
 - `incumbent`: the best schedule, and cycles and sweeps of annealing over it
 - `anneal`, `proposals`, `moves`, `trial`, `walk`: one annealing, from what it proposes to how it is taken back
-- `completion`: a schedule of some of the ops, made one of all
 """

@@ -1,17 +1,15 @@
-"""Series decomposition: cuts and near cuts, the bound and the schedule put together, ops that a schedule leaves out."""
+"""Series decomposition: cuts, and the bound and the schedule put together."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from makespan_optimum import SMALL, best_makespan, known_optimum, refute
-from numpy.typing import NDArray
 from strategies import examples, problems
 
 import placekit as pk
@@ -20,11 +18,10 @@ from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.makespan.bounds.between import reachable
 from placekit.solvers.makespan.bounds.quick import first_heads_tails
 from placekit.solvers.makespan.decomposition import segments as segments_module
-from placekit.solvers.makespan.decomposition.segments import LEAST_OPS, cut_segments, heads_tails_of
+from placekit.solvers.makespan.decomposition.segments import cut_segments, heads_tails_of
 from placekit.solvers.makespan.exact import series as series_module
 from placekit.solvers.makespan.exact.series import LEAST_S, solve_in_series
-from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks
-from placekit.solvers.makespan.search.completion import complete
+from placekit.solvers.makespan.schedule.tasks import make_tasks
 from placekit.solvers.registry import get_method
 
 EPS = 1e-9
@@ -135,45 +132,10 @@ def test_heads_and_tails_are_partial_sums_of_the_segments() -> None:
     assert path == [(0, 0)] * 3
 
 
-def necked(num_before: int, num_behind: int, num_free: int, num_kinds: int = 2) -> pk.Problem:
-    """Return pairs of ops in layers, all of a layer before all of the next, a neck in the middle, and ops beside it."""
-    layers = [[f"a{i}.0", f"a{i}.1"] for i in range(num_before // 2)]
-    layers += [["neck"], *([f"b{i}.0", f"b{i}.1"] for i in range(num_behind // 2))]
-    edges = [(u, v) for first, second in itertools.pairwise(layers) for u in first for v in second]
-    free = [f"free{i}" for i in range(num_free)]
-    edges += [("a0.0", v) for v in free] + [(v, layers[-1][0]) for v in free]
-    graph = pk.OpGraph.from_edges([*itertools.chain(*layers), *free], edges, name="neck")
-    rng = np.random.default_rng(0)
-    costs = pk.CostTable(
-        ("d", "e")[:num_kinds],
-        rng.uniform(1, 2, (graph.num_ops, num_kinds)),
-        rng.uniform(0.1, 0.3, (graph.num_tensors, num_kinds)),
-        np.ones(graph.num_ops),
-    )
-    platform = pk.Platform.of(d=3) if num_kinds == 1 else pk.Platform.of(d=2, e=1)
-    return pk.Problem(graph, platform, costs, pk.Makespan())
-
-
-def test_large_segments_are_divided_at_near_cuts() -> None:
-    """A neck that two ops of 63 pass by: they belong to neither side; four of 65 are too many."""
-    problem = necked(30, 30, 2)
-    tasks = make_tasks(problem)
-    names = [problem.graph.op_names[op] for op in tasks.op.tolist()]
-    before, after = cut_segments(tasks)
-    assert [names[v] for v in (before.ops[-1], after.ops[0])] == ["neck", "neck"]
-    assert before.first is None
-    assert before.last == after.first == before.ops[-1]
-    assert after.last is None
-    assert {names[v] for v in [*before.ops, *after.ops]} == set(names) - {"free0", "free1"}
-    assert len(cut_segments(make_tasks(necked(30, 30, 4)))) == 1
-    # behind this neck is too little, so it is another op
-    assert min(len(segment.ops) for segment in cut_segments(make_tasks(necked(50, 10, 2)))) > LEAST_OPS
-
-
 @given(SMALL)
 @examples(200)
-def test_near_cuts_prove_nothing_that_is_not_true(problem: pk.Problem) -> None:
-    """Segments without the ops that pass by, each solved by enumeration: bound and heads_tails hold for the whole."""
+def test_segments_prove_nothing_that_is_not_true(problem: pk.Problem) -> None:
+    """Each solved by enumeration: bound, heads and tails hold for the whole, also where edges jump over cuts."""
     optimum = known_optimum(problem)
 
     def enumerate_all(part: Run) -> pk.StopReason:
@@ -185,85 +147,10 @@ def test_near_cuts_prove_nothing_that_is_not_true(problem: pk.Problem) -> None:
         return pk.StopReason.PROVED
 
     tasks, run = make_tasks(problem), Run(problem)
-    with (
-        mock.patch.multiple(segments_module, LARGE=3, NEARLY=0.5, LEAST_OPS=1),
-        mock.patch.object(series_module, "LARGE", 3),
-    ):
+    with mock.patch.object(segments_module, "LARGE", 3), mock.patch.object(series_module, "LARGE", 3):
         heads_tails = solve_in_series(run, tasks, enumerate_all, time_s=0.0)
     if heads_tails is not None:
         assert run.bound is None or run.bound <= optimum * (1 + EPS)
         assert run.objective is None or run.objective >= optimum * (1 - EPS)
         between_s = first_heads_tails(tasks).between_s
         assert refute(tasks, replace(heads_tails, between_s=between_s), 0.0, optimum) <= optimum * (1 + EPS)
-
-
-@pytest.mark.parametrize("num_kinds", [1, 2])
-def test_a_neck_says_more_than_work(num_kinds: int) -> None:
-    """With the neck the bound comes nearer, and its schedules together make one of all."""
-    problem = necked(32, 32, 2, num_kinds)
-    # 5 s are enough on an idle core: on a busy one it takes what it needs
-    result = pk.solve(problem, method="bound", stop=pk.MaxRuntime(40) | pk.TargetGap(0.015))
-    with mock.patch.object(segments_module, "NEARLY", 2.0):
-        without = pk.solve(problem, method="bound", stop=pk.MaxRuntime(8))
-    assert result.lower_bound is not None
-    assert without.lower_bound is not None
-    assert result.lower_bound > without.lower_bound
-    assert result.objective is not None
-    assert result.lower_bound <= result.objective
-
-
-@given(problems(max_ops=7, max_devices=3, with_memory=False, objective=st.just(pk.Makespan())), st.data())
-@examples(100)
-def test_one_op_that_is_left_out_goes_where_it_costs_least(problem: pk.Problem, data: st.DataObject) -> None:
-    """As the judge says of every device and every position."""
-    tasks = make_tasks(problem)
-    num_ops = problem.graph.num_ops
-    homes = homes_of(tasks)
-    assume(all(homes))
-    device_of_class = [data.draw(st.sampled_from(each)) for each in homes]
-    device = np.empty(num_ops, dtype=np.int64)
-    device[tasks.op] = [device_of_class[c] for c in tasks.class_of_op.tolist()]
-    at = data.draw(st.integers(0, num_ops - 1))
-    v, others = int(tasks.op[at]), np.delete(tasks.op, at)
-    found = complete(problem, device, others, np.array([v]))
-    alone = (tasks.class_of_op == tasks.class_of_op[at]).sum() == 1
-    values = []
-    for d in homes[int(tasks.class_of_op[at])] if alone else [int(device[v])]:
-        for i in range(num_ops):
-            order = np.insert(others, i, v)
-            step = np.argsort(order)
-            if (step[problem.graph.senders] < step[problem.graph.receivers]).all():
-                tried = device.copy()
-                tried[v] = d
-                values.append(objective_of(problem, tried, order))
-    assert objective_of(problem, *found) == pytest.approx(min(values))
-
-
-@given(problems(max_ops=8, with_memory=False, objective=st.just(pk.Makespan())), st.data())
-@examples(100)
-def test_ops_that_are_left_out_find_a_place(problem: pk.Problem, data: st.DataObject) -> None:
-    """Whatever is left out, the whole is a feasible schedule again."""
-    tasks = make_tasks(problem)
-    homes = homes_of(tasks)
-    assume(all(homes))
-    device = np.full(problem.graph.num_ops, -1)
-    left_out = np.array(data.draw(st.lists(st.booleans(), min_size=len(device), max_size=len(device))))
-    device[tasks.op] = np.where(left_out, -1, [homes[c][0] for c in tasks.class_of_op.tolist()])
-    found, order = complete(problem, device, tasks.op[~left_out], tasks.op[left_out])
-    step = np.argsort(order)
-    assert (step[problem.graph.senders] < step[problem.graph.receivers]).all()
-    np.testing.assert_array_equal(found[tasks.op[~left_out]], device[tasks.op[~left_out]])
-    assert np.isfinite(objective_of(problem, found, order))
-
-
-def homes_of(tasks: Tasks) -> list[list[int]]:
-    """Return the devices where each class may go."""
-    can = np.isfinite(tasks.time_s)
-    return [np.flatnonzero(can[tasks.class_of_op == c].all(axis=0)).tolist() for c in range(tasks.num_classes)]
-
-
-def objective_of(problem: pk.Problem, device: NDArray[np.int64], order: NDArray[np.int64]) -> float:
-    """Return what the judge says."""
-    evaluation = pk.evaluate(problem, pk.Placement.of(problem, device, np.argsort(order)))
-    assert evaluation.objective is not None
-    return evaluation.objective
