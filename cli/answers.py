@@ -114,7 +114,7 @@ def answered_problem(file: Path, result: Result, source: Path | None, asked: Tas
     source = source or problem_file_of(file)
     objective = replace(asked.objective, name=asked.objective.name or _objective_of(result, source))
     platform = asked.platform.of_answer(file)
-    return read_task(source, replace(asked, objective=objective, platform=platform, kept=kept)).problem
+    return read_task(source, replace(asked, objective=objective, platform=platform), kept).problem
 
 
 def _objective_of(result: Result, source: Path) -> str | None:

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from placekit.cli.choices import with_choices
 from placekit.cli.options import (
     BurstOption,
     CostsOption,
-    DevicesOption,
     ExecutorOption,
-    GroupsOption,
     JsonOption,
     ModelArgument,
-    PlatformOption,
-    PrecisionOption,
     RoundsOption,
     SeedOption,
     ShapeOption,
@@ -35,14 +32,13 @@ if TYPE_CHECKING:
 __all__ = ["calibrate"]
 
 
+@with_choices
 def calibrate(
     model: ModelArgument,
     costs: CostsOption = None,
     executor: ExecutorOption = "threads",
-    device: DevicesOption = None,
-    platform: PlatformOption = None,
-    groups: GroupsOption = None,
-    precision: PrecisionOption = None,
+    *,
+    devices: PlatformChoice,
     shape: ShapeOption = None,
     rounds: RoundsOption = 7,
     burst: BurstOption = 0.6,
@@ -78,7 +74,7 @@ def calibrate(
         seed=seed,
     )
     source = read_source(model, shape)
-    chosen = PlatformChoice(device, platform, groups, precision).resolve(source)
+    chosen = devices.resolve(source)
     problem = source.problem(chosen.platform, cost_table(source, chosen, costs))
     with StepBar() as bar:
         measured = measure_splits(

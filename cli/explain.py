@@ -8,63 +8,23 @@ from typing import Annotated
 import typer
 
 from placekit.cli.answers import answered_problem, result_file
-from placekit.cli.objectives import (
-    CallsOption,
-    ContentionOption,
-    ContiguityOption,
-    ObjectiveChoice,
-    ObjectiveOption,
-    OrderOption,
-    OverlapOption,
-    ScheduleOption,
-    SubgraphCostOption,
-    TeamsOption,
-)
-from placekit.cli.options import (
-    CostsOption,
-    DevicesOption,
-    GroupsOption,
-    JsonOption,
-    MemoryHeadroomOption,
-    MemoryModelOption,
-    MemoryOption,
-    PinOption,
-    PlatformOption,
-    PrecisionOption,
-    ShapeOption,
-)
-from placekit.cli.platforms import PlatformChoice
+from placekit.cli.choices import with_choices
+from placekit.cli.options import JsonOption
 from placekit.cli.task import TaskOptions
 from placekit.cli.train_plan import explain_training
 
 __all__ = ["explain"]
 
 
+@with_choices
 def explain(
     file: Annotated[Path, typer.Argument(help="Result or training plan, as `solve` wrote it.", show_default=False)],
     model: Annotated[
         Path | None,
         typer.Argument(help="The model, problem or workload that it is of; needed only where it was not solved here."),
     ] = None,
-    objective: ObjectiveOption = None,
-    contiguity: ContiguityOption = None,
-    overlap: OverlapOption = None,
-    schedule: ScheduleOption = None,
-    subgraph_cost: SubgraphCostOption = None,
-    calls: CallsOption = None,
-    order: OrderOption = None,
-    contention: ContentionOption = None,
-    teams: TeamsOption = None,
-    costs: CostsOption = None,
-    device: DevicesOption = None,
-    platform: PlatformOption = None,
-    groups: GroupsOption = None,
-    precision: PrecisionOption = None,
-    shape: ShapeOption = None,
-    memory: MemoryOption = None,
-    memory_model: MemoryModelOption = None,
-    memory_headroom: MemoryHeadroomOption = None,
-    pin: PinOption = None,
+    *,
+    asked: TaskOptions,
     time_limit: Annotated[
         float, typer.Option(metavar="SECONDS", help="For each question that needs a solve; 0: ask none.")
     ] = 2.0,
@@ -87,9 +47,6 @@ def explain(
         return
     file = result_file(file)
     result = read_result(file)
-    choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams)
-    devices = PlatformChoice(device, platform, groups, precision)
-    asked = TaskOptions(choice, devices, costs, shape, pin, memory, memory_model, memory_headroom)
     problem = answered_problem(file, result, model, asked)
     with StepBar() as bar:
         found = explain_answer(problem, result, time_limit_s=time_limit, on_step=bar)

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from placekit.cli.choices import with_choices
 from placekit.cli.facts import model_facts
 from placekit.cli.options import (
     DefaultDeviceOption,
-    DevicesOption,
-    GroupsOption,
     JsonOption,
     ModelArgument,
-    PlatformOption,
-    PrecisionOption,
     ShapeOption,
 )
 from placekit.cli.platforms import PlatformChoice
@@ -46,14 +43,13 @@ _TORCH = "torch-pipeline"
 _KINDS = {".json": "affinities", ".py": "loader", ".xml": "model", ".bin": "weights"}
 
 
+@with_choices
 def export(
     model: ModelArgument,
     placement: Annotated[Path, typer.Argument(help="Placement or result (.json) of this model.", show_default=False)],
     default_device: DefaultDeviceOption = None,
-    device: DevicesOption = None,
-    platform: PlatformOption = None,
-    groups: GroupsOption = None,
-    precision: PrecisionOption = None,
+    *,
+    choice: PlatformChoice,
     shape: ShapeOption = None,
     queue_size: Annotated[
         int | None, typer.Option(metavar="N", help="Bundle: samples that fit between a stage and the next (2).")
@@ -89,7 +85,6 @@ def export(
     if to != "openvino":
         if hetero or queue_size is not None:
             raise InvalidProblemError(f"--hetero and --queue-size go with --to openvino, not with --to {to}")
-        choice = PlatformChoice(device, platform, groups, precision)
         asked = _Request(model, placement, choice, shape, default_device, output, as_json)
         if to == _TORCH:
             _export_to_torch(asked)
@@ -101,7 +96,7 @@ def export(
     target = output or Path(f"{model.stem}.hetero.json" if hetero else f"{model.stem}.bundle")
     _refuse_overwriting(target, (model, placement))
     source = read_source(model, shape)
-    devices = PlatformChoice(device, platform, groups, precision).of_answer(placement).resolve(source).platform
+    devices = choice.of_answer(placement).resolve(source).platform
     placed = read_placed(placement, source.graph, devices, default_device)
     plan = plan_stages(source, placed, devices)
     if hetero:

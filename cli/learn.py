@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from placekit.cli.choices import with_choices
 from placekit.cli.learn_policy import (
     ExecutorChoice,
     GenerateOption,
@@ -21,12 +22,8 @@ from placekit.cli.learn_policy import (
 from placekit.cli.objectives import ContiguityOption, ObjectiveChoice, ObjectiveOption
 from placekit.cli.options import (
     CostsOption,
-    DevicesOption,
-    GroupsOption,
     JsonOption,
     ParamOption,
-    PlatformOption,
-    PrecisionOption,
     SeedOption,
     ShapeOption,
     output_option,
@@ -52,6 +49,7 @@ __all__ = ["learn"]
 _MAX_ERROR = 200
 
 
+@with_choices
 def learn(
     model: Annotated[
         Path | None, typer.Argument(help="Model (.xml, .onnx, .pt2), problem or workload (.json).", show_default=False)
@@ -63,10 +61,8 @@ def learn(
     objective: ObjectiveOption = None,
     contiguity: ContiguityOption = None,
     costs: CostsOption = None,
-    device: DevicesOption = None,
-    platform: PlatformOption = None,
-    groups: GroupsOption = None,
-    precision: PrecisionOption = None,
+    *,
+    devices: PlatformChoice,
     shape: ShapeOption = None,
     episodes: Annotated[int | None, typer.Option(metavar="N", help="Stop after so many updates.")] = None,
     time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after this time.")] = None,
@@ -142,7 +138,7 @@ def learn(
                 params=dict(parse_params(param)),
                 steps=episodes,
                 seed=seed,
-                device=device or "cpu",
+                device=devices.devices or "cpu",
                 resume=resume,
                 checkpoint_every_s=checkpoint_interval,
                 log_dir=log_dir,
@@ -168,9 +164,7 @@ def learn(
     check_writable(kept)
     task = read_task(
         model,
-        TaskOptions(
-            ObjectiveChoice(objective, contiguity), PlatformChoice(device, platform, groups, precision), costs, shape
-        ),
+        TaskOptions(ObjectiveChoice(objective, contiguity), devices, costs, shape),
     )
     start = read_placed(warm_start, task.problem.graph, task.problem.platform) if warm_start else None
     with LearnLine(time_limit) as line:

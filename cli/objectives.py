@@ -14,55 +14,19 @@ if TYPE_CHECKING:
     from placekit.objectives import Objective
     from placekit.platform import Platform
 
-__all__ = [
-    "CallsOption",
-    "ContentionOption",
-    "ContiguityOption",
-    "ObjectiveChoice",
-    "ObjectiveOption",
-    "OrderOption",
-    "OverlapOption",
-    "ScheduleOption",
-    "SubgraphCostOption",
-    "TeamsOption",
-]
+__all__ = ["ContiguityOption", "ObjectiveChoice", "ObjectiveOption"]
 
 ObjectiveOption = Annotated[
     str | None,
     typer.Option(
+        "--objective",
         metavar="NAME",
         help="throughput, offload-latency, makespan, serial-latency, for solve training-plan; default: as the file "
         "says, throughput for a model.",
     ),
 ]
 ContiguityOption = Annotated[
-    str | None, typer.Option(metavar="RULE", help="none, convex or acyclic; default: the objective's.")
-]
-OverlapOption = Annotated[
-    bool | None, typer.Option("--overlap/--no-overlap", help="Devices compute and transfer at the same time.")
-]
-ScheduleOption = Annotated[
-    str | None,
-    typer.Option(metavar="1f1b|gpipe", help="Schedule of a training pipeline; training-plan: also interleaved."),
-]
-SubgraphCostOption = Annotated[
-    float | None, typer.Option(metavar="SECONDS", help="serial-latency: fixed cost of a subgraph.")
-]
-CallsOption = Annotated[
-    int | None, typer.Option(metavar="N", help="offload-latency: calls per accelerator and sample (1).")
-]
-OrderOption = Annotated[
-    str | None, typer.Option(metavar="fifo|upward-rank", help="makespan: which ready op a device starts (fifo).")
-]
-ContentionOption = Annotated[
-    bool | None, typer.Option("--contention/--no-contention", help="makespan: one transfer at a time per sender.")
-]
-TeamsOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="off|equal|any",
-        help="throughput: devices that share the samples of the same ops; a model: equal, a file: as it says.",
-    ),
+    str | None, typer.Option("--contiguity", metavar="RULE", help="none, convex or acyclic; default: the objective's.")
 ]
 
 
@@ -80,15 +44,42 @@ class ObjectiveChoice:
         The variants.
     """
 
-    name: str | None = None
-    contiguity: str | None = None
-    overlap: bool | None = None
-    schedule: str | None = None
-    subgraph_cost_s: float | None = None
-    calls_per_device: int | None = None
-    order: str | None = None
-    contention: bool | None = None
-    teams: str | None = None
+    name: ObjectiveOption = None
+    contiguity: ContiguityOption = None
+    overlap: Annotated[
+        bool | None, typer.Option("--overlap/--no-overlap", help="Devices compute and transfer at the same time.")
+    ] = None
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            "--schedule",
+            metavar="1f1b|gpipe",
+            help="Schedule of a training pipeline; training-plan: also interleaved.",
+        ),
+    ] = None
+    subgraph_cost_s: Annotated[
+        float | None,
+        typer.Option("--subgraph-cost", metavar="SECONDS", help="serial-latency: fixed cost of a subgraph."),
+    ] = None
+    calls_per_device: Annotated[
+        int | None,
+        typer.Option("--calls", metavar="N", help="offload-latency: calls per accelerator and sample (1)."),
+    ] = None
+    order: Annotated[
+        str | None,
+        typer.Option("--order", metavar="fifo|upward-rank", help="makespan: which ready op a device starts (fifo)."),
+    ] = None
+    contention: Annotated[
+        bool | None, typer.Option("--contention/--no-contention", help="makespan: one transfer at a time per sender.")
+    ] = None
+    teams: Annotated[
+        str | None,
+        typer.Option(
+            "--teams",
+            metavar="off|equal|any",
+            help="throughput: devices that share the samples of the same ops; a model: equal, a file: as it says.",
+        ),
+    ] = None
 
     def objective(self, default: Objective | None = None) -> Objective | None:
         """Return the chosen objective; where nothing was said, `default` and its variant.

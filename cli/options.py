@@ -16,9 +16,7 @@ __all__ = [
     "BurstOption",
     "CostsOption",
     "DefaultDeviceOption",
-    "DevicesOption",
     "ExecutorOption",
-    "GroupsOption",
     "JsonOption",
     "MemoryHeadroomOption",
     "MemoryLimitOption",
@@ -27,8 +25,6 @@ __all__ = [
     "ModelArgument",
     "ParamOption",
     "PinOption",
-    "PlatformOption",
-    "PrecisionOption",
     "RoundsOption",
     "SeedOption",
     "ShapeOption",
@@ -43,25 +39,6 @@ ModelArgument = Annotated[
 DefaultDeviceOption = Annotated[
     str | None,
     typer.Option("--default-device", metavar="NAME", help="Device of the ops that the placement file leaves out."),
-]
-DevicesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--device", "-d", metavar="CPU,GPU", help="Devices by OpenVINO's names; of torch for a .pt2: cpu,cuda:0."
-    ),
-]
-PlatformOption = Annotated[
-    Path | None, typer.Option("--platform", metavar="FILE", help="Platform file (TOML): devices, memory, links.")
-]
-GroupsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--groups", metavar="N|auto", help="Split the CPU's cores into N groups, each a device; auto: solve chooses."
-    ),
-]
-PrecisionOption = Annotated[
-    str | None,
-    typer.Option("--precision", metavar="f32|bf16|f16", help="Precision of the CPU, or of each core group: f32,bf16."),
 ]
 ShapeOption = Annotated[
     str | None, typer.Option("--shape", metavar="IDS[1,128]", help="Shapes of dynamic inputs: ids[1,128],mask[1,128].")

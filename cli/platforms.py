@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from placekit.cli.options import parse_pairs
 from placekit.cli.units import format_bytes
@@ -35,10 +37,29 @@ class PlatformChoice:
         Precision of the CPU, or one per core group, separated by commas; f32 if None.
     """
 
-    devices: str | None = None
-    file: Path | None = None
-    groups: str | None = None
-    precision: str | None = None
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            "--device", "-d", metavar="CPU,GPU", help="Devices by OpenVINO's names; of torch for a .pt2: cpu,cuda:0."
+        ),
+    ] = None
+    file: Annotated[
+        Path | None, typer.Option("--platform", metavar="FILE", help="Platform file (TOML): devices, memory, links.")
+    ] = None
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            "--groups",
+            metavar="N|auto",
+            help="Split the CPU's cores into N groups, each a device; auto: solve chooses.",
+        ),
+    ] = None
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            "--precision", metavar="f32|bf16|f16", help="Precision of the CPU, or of each core group: f32,bf16."
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         given = [

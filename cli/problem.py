@@ -7,42 +7,18 @@ from typing import Annotated
 
 import typer
 
-from placekit.cli.objectives import ContiguityOption, ObjectiveChoice, ObjectiveOption, TeamsOption
-from placekit.cli.options import (
-    CostsOption,
-    DevicesOption,
-    GroupsOption,
-    JsonOption,
-    MemoryHeadroomOption,
-    MemoryModelOption,
-    MemoryOption,
-    PinOption,
-    PlatformOption,
-    PrecisionOption,
-    ShapeOption,
-    output_option,
-)
-from placekit.cli.platforms import PlatformChoice
+from placekit.cli.choices import with_choices
+from placekit.cli.options import JsonOption, output_option
 from placekit.cli.task import TaskOptions, read_task
 
 __all__ = ["problem"]
 
 
+@with_choices
 def problem(
     model: Annotated[Path, typer.Argument(help="Model (.xml, .onnx, .pt2) or workload (.json).", show_default=False)],
-    objective: ObjectiveOption = None,
-    contiguity: ContiguityOption = None,
-    teams: TeamsOption = None,
-    costs: CostsOption = None,
-    device: DevicesOption = None,
-    platform: PlatformOption = None,
-    groups: GroupsOption = None,
-    precision: PrecisionOption = None,
-    shape: ShapeOption = None,
-    memory: MemoryOption = None,
-    memory_model: MemoryModelOption = None,
-    memory_headroom: MemoryHeadroomOption = None,
-    pin: PinOption = None,
+    *,
+    asked: TaskOptions,
     output: Annotated[
         Path | None,
         output_option("Problem file (default STEM.problem.json); - for stdout."),
@@ -59,9 +35,7 @@ def problem(
 
     target = output or Path(f"{model.stem}.problem.json")
     check_writable(target)
-    choice = ObjectiveChoice(objective, contiguity, teams=teams)
-    devices = PlatformChoice(device, platform, groups, precision)
-    task = read_task(model, TaskOptions(choice, devices, costs, shape, pin, memory, memory_model, memory_headroom))
+    task = read_task(model, asked)
     write_problem(task.problem, target)
     if as_json:
         print_json(task.facts | {"files": {"problem": str(target)}})

@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from placekit.cli.choices import with_choices
 from placekit.cli.options import (
-    DevicesOption,
-    GroupsOption,
     JsonOption,
     ModelArgument,
-    PlatformOption,
-    PrecisionOption,
     SeedOption,
     ShapeOption,
     output_option,
@@ -33,12 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["profile"]
 
 
+@with_choices
 def profile(
     model: ModelArgument,
-    device: DevicesOption = None,
-    platform: PlatformOption = None,
-    groups: GroupsOption = None,
-    precision: PrecisionOption = None,
+    *,
+    choice: PlatformChoice,
     shape: ShapeOption = None,
     repetitions: Annotated[int, typer.Option(metavar="N", help="Least number of measured inferences.")] = 15,
     cache: Annotated[
@@ -64,7 +60,7 @@ def profile(
     target = output or Path(f"{model.stem}.costs.json")
     check_writable(target)
     source = read_source(model, shape)
-    devices = PlatformChoice(device, platform, groups, precision).resolve(source).platform
+    devices = choice.resolve(source).platform
     measure = Profiled(
         repetitions=repetitions,
         on_noise="refuse" if refuse_noise else "flag",

@@ -7,37 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placekit.cli.objectives import (
-    CallsOption,
-    ContentionOption,
-    ContiguityOption,
-    ObjectiveChoice,
-    ObjectiveOption,
-    OrderOption,
-    OverlapOption,
-    ScheduleOption,
-    SubgraphCostOption,
-    TeamsOption,
-)
-from placekit.cli.options import (
-    CostsOption,
-    DevicesOption,
-    GroupsOption,
-    JsonOption,
-    MemoryHeadroomOption,
-    MemoryLimitOption,
-    MemoryModelOption,
-    MemoryOption,
-    ParamOption,
-    PinOption,
-    PlatformOption,
-    PrecisionOption,
-    SeedOption,
-    ShapeOption,
-    output_option,
-    parse_params,
-)
-from placekit.cli.platforms import PlatformChoice
+from placekit.cli.choices import with_choices
+from placekit.cli.options import JsonOption, MemoryLimitOption, ParamOption, SeedOption, output_option, parse_params
 from placekit.cli.task import TaskOptions, read_placed, read_task, read_tasks
 from placekit.cli.train_plan import TRAINING_PLAN, TrainingOptions, is_training_problem, one_size, solve_training
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
@@ -60,6 +31,7 @@ EXIT_NO_ANSWER = 4
 """Stopped without a feasible placement, and without a proof that there is none."""
 
 
+@with_choices
 def solve(
     model: Annotated[
         Path, typer.Argument(help="Model (.xml, .onnx, .pt2), problem or workload (.json).", show_default=False)
@@ -70,25 +42,8 @@ def solve(
             "--method", "-m", metavar="NAME", help=f"One of {', '.join(METHODS)}; or single:DEVICE, random:N."
         ),
     ] = "auto",
-    objective: ObjectiveOption = None,
-    contiguity: ContiguityOption = None,
-    overlap: OverlapOption = None,
-    schedule: ScheduleOption = None,
-    subgraph_cost: SubgraphCostOption = None,
-    calls: CallsOption = None,
-    order: OrderOption = None,
-    contention: ContentionOption = None,
-    teams: TeamsOption = None,
-    costs: CostsOption = None,
-    device: DevicesOption = None,
-    platform: PlatformOption = None,
-    groups: GroupsOption = None,
-    precision: PrecisionOption = None,
-    shape: ShapeOption = None,
-    memory: MemoryOption = None,
-    memory_model: MemoryModelOption = None,
-    memory_headroom: MemoryHeadroomOption = None,
-    pin: PinOption = None,
+    *,
+    asked: TaskOptions,
     devices: Annotated[int | None, typer.Option(metavar="N", help="training-plan: number of devices.")] = None,
     bandwidth: Annotated[str | None, typer.Option(metavar="25GiB", help="training-plan: bytes per second.")] = None,
     microbatches: Annotated[
@@ -136,14 +91,15 @@ def solve(
     from placekit.solvers.registry import get_method
     from placekit.solvers.sequence.choice import solve_best
 
+    objective = asked.objective.name
     if objective == TRAINING_PLAN or is_training_problem(model):
         if objective not in (None, TRAINING_PLAN):
             raise InvalidProblemError(
                 f"{model} is a training problem; its objective is {TRAINING_PLAN}, not {objective}"
             )
         options = TrainingOptions(
-            devices, one_size("--memory", memory), bandwidth, microbatches, accelerator, data_parallel, tensor_parallel,
-            recomputation, powers_of_two, schedule,
+            devices, one_size("--memory", asked.memory), bandwidth, microbatches, accelerator, data_parallel,
+            tensor_parallel, recomputation, powers_of_two, asked.objective.schedule,
         )  # fmt: skip
         solve_training(
             model, options, method=method, stop=stop_of(time_limit, gap, memory_limit), seed=seed,
@@ -154,10 +110,7 @@ def solve(
     _refuse_unserved(method, objective or "throughput", model)
     stop = stop_of(time_limit, gap, memory_limit)
     files = OutputFiles.of(model, output)
-    choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams)
-    platforms = PlatformChoice(device, platform, groups, precision)
-    asked = TaskOptions(choice, platforms, costs, shape, pin, memory, memory_model, memory_headroom)
-    if platforms.is_open:
+    if asked.platform.is_open:
         if warm_start is not None:
             raise InvalidProblemError("--warm-start and --groups auto: a start is for one way of cutting the cores")
         tasks = read_tasks(model, asked)

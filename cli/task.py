@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 from placekit.cli.facts import cost_facts, model_facts, problem_facts
 from placekit.cli.objectives import ObjectiveChoice
-from placekit.cli.options import parse_pairs
+from placekit.cli.options import (
+    CostsOption,
+    MemoryHeadroomOption,
+    MemoryModelOption,
+    MemoryOption,
+    PinOption,
+    ShapeOption,
+    parse_pairs,
+)
 from placekit.cli.platforms import PlatformChoice, leave_free, limit_memory
 from placekit.cli.units import format_count
 from placekit.errors import InvalidFileError, InvalidProblemError
@@ -48,19 +56,16 @@ class TaskOptions:
         ``"peak"`` or ``"sum"``; None for what a costs file says, and else ``"peak"``.
     headroom
         Part of every device's memory that stays free: ``10%``, or a size.
-    kept
-        A problem whose costs are used in the place of measured ones, if it is of the model.
     """
 
     objective: ObjectiveChoice = field(default_factory=ObjectiveChoice)
+    costs: CostsOption = None
     platform: PlatformChoice = field(default_factory=PlatformChoice)
-    costs: str | None = None
-    shape: str | None = None
-    pins: list[str] | None = None
-    memory: list[str] | None = None
-    memory_model: str | None = None
-    headroom: str | None = None
-    kept: Problem | None = None
+    shape: ShapeOption = None
+    memory: MemoryOption = None
+    memory_model: MemoryModelOption = None
+    headroom: MemoryHeadroomOption = None
+    pins: PinOption = None
 
 
 @dataclass(frozen=True)
@@ -110,8 +115,13 @@ def cost_table(source: ModelSource, platform: PlatformFile, costs: str | None) -
         return model.cost_table(source, platform.platform, progress=bar)
 
 
-def read_task(path: Path, options: TaskOptions) -> Task:
+def read_task(path: Path, options: TaskOptions, kept: Problem | None = None) -> Task:
     """Read the problem in `path`: a model, a workload or a problem file.
+
+    Parameters
+    ----------
+    kept
+        A problem whose costs are used in the place of measured ones, if it is of the model.
 
     Raises
     ------
@@ -123,7 +133,7 @@ def read_task(path: Path, options: TaskOptions) -> Task:
     kind = kind_of_file(path)
     pins = parse_pairs("--pin", options.pins, PIN_FORM)
     if kind == "model":
-        problem, facts = _from_model(path, options, pins)
+        problem, facts = _from_model(path, options, pins, kept)
     elif kind in ("workload", "problem"):
         _refuse_model_options(path, kind, options)
         problem, facts = _from_problem_file(path, kind, options.objective)
@@ -157,7 +167,9 @@ def read_tasks(path: Path, options: TaskOptions) -> dict[str, Task]:
     return tasks
 
 
-def _from_model(path: Path, options: TaskOptions, pins: Mapping[str, str]) -> tuple[Problem, dict[str, str]]:
+def _from_model(
+    path: Path, options: TaskOptions, pins: Mapping[str, str], kept: Problem | None
+) -> tuple[Problem, dict[str, str]]:
     from placekit.cost_models.memory_model import check_memory_model, op_memory
     from placekit.io.openvino_graph import STATEFUL
 
@@ -175,7 +187,6 @@ def _from_model(path: Path, options: TaskOptions, pins: Mapping[str, str]) -> tu
     for pattern, device in pins.items():  # what is wrong is said before minutes of measuring
         matching_ops(source.graph, pattern)
         platform.platform.index(device)
-    kept = options.kept
     if options.costs is None and kept is not None and kept.graph.content_hash == source.graph.content_hash:
         costs = kept.costs.for_kinds(platform.platform.kinds)
     else:

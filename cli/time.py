@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from placekit.cli.choices import with_choices
 from placekit.cli.options import (
     BurstOption,
     CostsOption,
     DefaultDeviceOption,
-    DevicesOption,
     ExecutorOption,
-    GroupsOption,
     JsonOption,
     ModelArgument,
-    PlatformOption,
-    PrecisionOption,
     RoundsOption,
     SeedOption,
     ShapeOption,
@@ -46,16 +43,15 @@ _WORTH_CALIBRATING = 0.1
 """Relative error of the predicted throughput from which a calibration is suggested."""
 
 
+@with_choices
 def time(
     model: ModelArgument,
     placement: Annotated[Path, typer.Argument(help="Placement or result (.json) of this model.", show_default=False)],
     executor: ExecutorOption = "threads",
     costs: CostsOption = None,
     default_device: DefaultDeviceOption = None,
-    device: DevicesOption = None,
-    platform: PlatformOption = None,
-    groups: GroupsOption = None,
-    precision: PrecisionOption = None,
+    *,
+    devices: PlatformChoice,
     shape: ShapeOption = None,
     queue_size: Annotated[int, typer.Option(metavar="N", help="Samples that fit between a stage and the next.")] = 2,
     rounds: RoundsOption = 9,
@@ -103,7 +99,7 @@ def time(
     source = read_source(model, shape)
     if isinstance(source, TorchSource):
         require_torch_executor(how)
-    chosen = PlatformChoice(device, platform, groups, precision).of_answer(placement).resolve(source)
+    chosen = devices.of_answer(placement).resolve(source)
     placed = read_placed(placement, source.graph, chosen.platform, default_device)
     problem = source.problem(chosen.platform, cost_table(source, chosen, costs))
     checked = _checked(source, placed, chosen.platform, how, seed) if check else None  # refuses what does not run

@@ -8,32 +8,8 @@ from typing import Annotated
 import typer
 
 from placekit.cli.answers import answered_problem, problem_file_of, result_file
-from placekit.cli.objectives import (
-    CallsOption,
-    ContentionOption,
-    ContiguityOption,
-    ObjectiveChoice,
-    ObjectiveOption,
-    OrderOption,
-    OverlapOption,
-    ScheduleOption,
-    SubgraphCostOption,
-    TeamsOption,
-)
-from placekit.cli.options import (
-    CostsOption,
-    DevicesOption,
-    GroupsOption,
-    JsonOption,
-    MemoryHeadroomOption,
-    MemoryModelOption,
-    MemoryOption,
-    PinOption,
-    PlatformOption,
-    PrecisionOption,
-    ShapeOption,
-)
-from placekit.cli.platforms import PlatformChoice
+from placekit.cli.choices import with_choices
+from placekit.cli.options import JsonOption
 from placekit.cli.task import TaskOptions
 
 __all__ = ["EXIT_NOT_VERIFIED", "verify"]
@@ -42,31 +18,15 @@ EXIT_NOT_VERIFIED = 5
 """A check failed: the result is wrong, or is of another problem."""
 
 
+@with_choices
 def verify(
     file: Annotated[Path, typer.Argument(help="Result file, as `solve` wrote it.", show_default=False)],
     model: Annotated[
         Path | None,
         typer.Argument(help="The problem, workload or model that it is of; by default the one with the same name."),
     ] = None,
-    objective: ObjectiveOption = None,
-    contiguity: ContiguityOption = None,
-    overlap: OverlapOption = None,
-    schedule: ScheduleOption = None,
-    subgraph_cost: SubgraphCostOption = None,
-    calls: CallsOption = None,
-    order: OrderOption = None,
-    contention: ContentionOption = None,
-    teams: TeamsOption = None,
-    costs: CostsOption = None,
-    device: DevicesOption = None,
-    platform: PlatformOption = None,
-    groups: GroupsOption = None,
-    precision: PrecisionOption = None,
-    shape: ShapeOption = None,
-    memory: MemoryOption = None,
-    memory_model: MemoryModelOption = None,
-    memory_headroom: MemoryHeadroomOption = None,
-    pin: PinOption = None,
+    *,
+    asked: TaskOptions,
     steps: Annotated[
         int, typer.Option(metavar="N", min=0, help="Steps of enumeration at most, where there is no certificate.")
     ] = 1_000_000,
@@ -82,9 +42,6 @@ def verify(
 
     file = result_file(file)
     result = read_result(file)
-    choice = ObjectiveChoice(objective, contiguity, overlap, schedule, subgraph_cost, calls, order, contention, teams)
-    devices = PlatformChoice(device, platform, groups, precision)
-    asked = TaskOptions(choice, devices, costs, shape, pin, memory, memory_model, memory_headroom)
     problem = answered_problem(file, result, model or problem_file_of(file), asked)
     found = verify_result(result, problem, max_steps=steps)
     if as_json:

@@ -144,6 +144,7 @@ SOLVER_ROOMS = {
     "training_plan": 3,
     "sequence": 4,
     "registry": 4,
+    "method_table": 3,
 }
 """Height of the rooms of `solvers`; a room imports from itself and from lower ones."""
 
