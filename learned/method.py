@@ -24,9 +24,10 @@ from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, problem_digest,
 from placekit.learned.cloning import clone
 from placekit.learned.environment import Environment
 from placekit.learned.journal import Journal
+from placekit.learned.reinforce import reinforce
 from placekit.learned.rewards import RewardStopped
 from placekit.learned.threads import one_thread
-from placekit.learned.training import Learner, Metrics, Training, TrainingParams, reinforce
+from placekit.learned.training import Learner, Metrics, Training, TrainingParams
 from placekit.learned.uncertainty import op_uncertainty
 from placekit.method import Method, Run
 from placekit.problem import Problem

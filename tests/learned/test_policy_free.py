@@ -14,7 +14,8 @@ from placekit.errors import InvalidProblemError
 from placekit.learned.environment import Environment
 from placekit.learned.hsdag.learner import HsdagLearner
 from placekit.learned.hsdag.params import HsdagParams
-from placekit.learned.training import Training, reinforce
+from placekit.learned.reinforce import reinforce
+from placekit.learned.training import Training
 
 
 @pytest.mark.parametrize("objective", [pk.SerialLatency(), pk.Makespan()], ids=lambda objective: objective.name)

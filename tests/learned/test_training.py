@@ -17,7 +17,8 @@ from placekit.learned.advantages import MovingBaseline, batch_advantages
 from placekit.learned.environment import Environment
 from placekit.learned.journal import Journal
 from placekit.learned.ppo import PpoParams, ppo
-from placekit.learned.training import Metrics, Rollout, Training, TrainingParams, reinforce
+from placekit.learned.reinforce import reinforce
+from placekit.learned.training import Metrics, Rollout, Training, TrainingParams
 from placekit.stop import StopReason
 
 
