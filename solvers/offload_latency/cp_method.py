@@ -12,6 +12,7 @@ from placekit.placement import Placement
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
+from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.offload_latency.cp_model import OffloadModel, count_literals
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.free_followers import free_followers, memory_is_moot
@@ -40,26 +41,21 @@ def solve_offload_program(
         return stopped
     flat = flatten_calls(run.problem)
     follows = free_followers(flat) if mechanisms.followers else {}
-    while True:
-        ceiling_s = run.objective
-        longest = longest_latency(run.problem) if ceiling_s is None else ceiling_s
+    # without the memory of nodes that follow it is a relaxation: where that may count, all nodes on their own come next
+    ways = [follows, {}] if follows and not memory_is_moot(flat) else [follows]
+
+    def solve(ceiling_s: float | None) -> StopReason:
+        longest_s = longest_latency(run.problem) if ceiling_s is None else ceiling_s
         step = Building("constraint program", count_literals(run.problem, flat), CPSAT, lambda: time_left(run))
-        model = OffloadModel(
-            run.problem,
-            flat,
-            longest,
-            run.bound or 0.0,
-            follows=follows,
-            has_order=mechanisms.implied_order,
-            step=step,
-        )
+        low_s, has_order = run.bound or 0.0, mechanisms.implied_order
+        model = OffloadModel(run.problem, flat, longest_s, low_s, follows=ways[0], has_order=has_order, step=step)
         reason = _solve(run, model, workers)
-        if reason is StopReason.FINISHED and follows and not memory_is_moot(flat):
-            follows = {}  # the relaxation is solved, and its placements need too much memory: all nodes on their own
-            continue
-        improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
-        if reason is not StopReason.FINISHED or not improved:
-            return reason
+        if reason is StopReason.FINISHED and len(ways) > 1:
+            ways.pop(0)
+            return solve(run.objective)
+        return reason
+
+    return rescaled(run, solve)
 
 
 def _solve(run: Run[OffloadLatency], model: OffloadModel, workers: Callable[[int], int]) -> StopReason:

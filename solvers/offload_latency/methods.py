@@ -10,9 +10,12 @@ from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.assignment.cpsat.method import CpsatMethod
 from placekit.solvers.assignment.ilp.solve import IlpMethod
+from placekit.solvers.backends.building import PULP, Building, time_left
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bound import BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op
+from placekit.solvers.generic.rescaled import rescaled
+from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.mechanisms import OffloadCpsatParams, OffloadDpParams, OffloadIlpParams
 from placekit.solvers.params import LnsParams, LocalSearchParams
 from placekit.stop import StopReason
@@ -70,10 +73,21 @@ class OffloadLatencyIlp(IlpMethod):
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Start from the series program and a search, and solve the integer program."""
-        wait_for_module("placekit.solvers.offload_latency.ilp_method")
-        from placekit.solvers.offload_latency.ilp_method import solve_offload_ilp
+        wait_for_module("placekit.solvers.offload_latency.ilp_model")
+        from placekit.solvers.offload_latency.ilp_model import OffloadIlp, count_coefficients
+        from placekit.solvers.offload_latency.opening import longest_latency, search_before
 
-        return solve_offload_ilp(run, lambda run, model: self.solve(run, model, model.encode), self.params.mechanisms)
+        if (stopped := search_before(run)) is not None:
+            return stopped
+        flat = flatten_calls(run.problem)
+
+        def solve(ceiling_s: float | None) -> StopReason:
+            step = Building("integer program", count_coefficients(run.problem, flat), PULP, lambda: time_left(run))
+            longest_s = longest_latency(run.problem) if ceiling_s is None else ceiling_s
+            model = OffloadIlp(run.problem, flat, longest_s, step, self.params.mechanisms)
+            return self.solve(run, model, model.encode)
+
+        return rescaled(run, solve)
 
 
 class OffloadLatencyCpsat(CpsatMethod):

@@ -21,6 +21,7 @@ from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.assignment.teams import NO_ROWS, TeamRows, rows_of
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
+from placekit.solvers.generic.rescaled import rescaled
 from placekit.stop import StopReason
 
 __all__ = ["AssignmentCpsat", "build_model"]
@@ -35,24 +36,17 @@ class AssignmentCpsat(CpsatMethod):
         """Find placements to set the unit by; none but the single devices unless an objective knows better."""
 
     def run(self, run: Run) -> StopReason:
-        """Build the model, start it from the best placement known, and solve it.
-
-        Its unit of time is set by that placement's objective. If the optimum turns out to be far below, so that the
-        rounding hides the last part of the gap, it is built and solved again from the new one.
-        """
+        """Build the model, its unit set by the best objective known, start it from that placement, and solve it."""
         contraction = open_run(run)
         if contraction is None:
             return StopReason.PROVED
         self.start(run, contraction)
-        reason = run.should_stop()
-        while reason is None:
-            ceiling_s = run.objective
+
+        def solve(ceiling_s: float | None) -> StopReason:
             model = build_model(contraction, ceiling_s, lambda: time_left(run), rows_of(run, contraction.class_of_op))
-            reason = self._solve(run, contraction, model)
-            improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
-            if reason is StopReason.FINISHED and improved:
-                reason = run.should_stop()
-        return reason
+            return self._solve(run, contraction, model)
+
+        return rescaled(run, solve)
 
     def _solve(self, run: Run, contraction: Contraction, model: CpsatModel) -> StopReason:
         num_variables = len(model.proto.proto.variables)

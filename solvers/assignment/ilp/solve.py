@@ -24,6 +24,7 @@ from placekit.solvers.assignment.teams import rows_of
 from placekit.solvers.backends.building import PULP, Building, time_left
 from placekit.solvers.backends.program import ABSOLUTE_SLACK, RELATIVE_SLACK, ROUNDING
 from placekit.solvers.backends.pulp_highs import solve_with_highs
+from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.params import IlpParams
 from placekit.stop import StopReason
 
@@ -190,25 +191,18 @@ class AssignmentIlp(IlpMethod):
         """Find placements to scale the program by; none but the single devices unless an objective knows better."""
 
     def run(self, run: Run) -> StopReason:
-        """Build the program, start it from the best placement known, and solve it.
-
-        The program is scaled by that placement's objective. If the optimum turns out to be far below, so that the
-        solver's tolerances hide the last part of the gap, it is built and solved again from the new one.
-        """
+        """Build the program, scaled by the objective of the best placement known, start it from that, and solve it."""
         contraction = open_run(run)
         if contraction is None:
             return StopReason.PROVED
         self.start(run, contraction)
-        reason = run.should_stop()
-        while reason is None:
-            ceiling_s = run.objective
+
+        def solve(ceiling_s: float | None) -> StopReason:
             step = Building("integer program", count_coefficients(contraction), PULP, lambda: time_left(run))
             model = IlpModel(contraction, ceiling_s, step, rows_of(run, contraction.class_of_op))
-            reason = self.solve(run, model, partial(_encode, model))
-            improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
-            if reason is StopReason.FINISHED and improved:
-                reason = run.should_stop()
-        return reason
+            return self.solve(run, model, partial(_encode, model))
+
+        return rescaled(run, solve)
 
 
 def _encode(model: IlpModel, placement: Placement) -> Values:

@@ -1,0 +1,30 @@
+"""Programs that are scaled by the best objective known, and built again if the optimum is far below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from placekit.method import Run
+from placekit.stop import StopReason
+
+__all__ = ["rescaled"]
+
+
+def rescaled(run: Run, solve: Callable[[float | None], StopReason]) -> StopReason:
+    """Solve a program; again if its optimum is so far below the scale that this hides a part of the gap.
+
+    Parameters
+    ----------
+    run
+        The run.
+    solve
+        Builds the program for an objective in seconds, None while there is none, and solves it.
+    """
+    reason = run.should_stop()
+    while reason is None:
+        ceiling_s = run.objective
+        reason = solve(ceiling_s)
+        is_far = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
+        if reason is StopReason.FINISHED and is_far:
+            reason = run.should_stop()
+    return reason
