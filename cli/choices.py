@@ -18,7 +18,9 @@ __all__ = ["with_choices"]
 def with_choices(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command for typer that has the options of its parameters' fields in the place of the parameters."""
     signature = inspect.signature(command, eval_str=True)
-    choices = {each.name: each.annotation for each in signature.parameters.values() if is_dataclass(each.annotation)}
+    choices: dict[str, Any] = {
+        each.name: each.annotation for each in signature.parameters.values() if is_dataclass(each.annotation)
+    }
     parameters = [
         inner
         for outer in signature.parameters.values()
@@ -35,19 +37,17 @@ def with_choices(command: Callable[..., None]) -> Callable[..., None]:
     return expanded
 
 
-def _options(choice: type, outer: inspect.Parameter) -> Iterator[inspect.Parameter]:
+def _options(choice: Any, outer: inspect.Parameter) -> Iterator[inspect.Parameter]:
     """Yield a parameter for the option of each field of a choice, in the place of the one for the choice."""
     for field, kind in get_type_hints(choice, include_extras=True).items():
         inner = outer.replace(name=f"{outer.name}_{field}", annotation=kind, default=None)
-        yield from _options(kind, inner) if is_dataclass(kind) else (inner,)  # type: ignore[arg-type]  # a class
+        yield from _options(kind, inner) if is_dataclass(kind) else (inner,)
 
 
-def _gathered(choice: type, name: str, given: dict[str, Any]) -> Any:
+def _gathered(choice: Any, name: str, given: dict[str, Any]) -> Any:
     """Return the choice that the options of its fields make; they are taken out of `given`."""
     values = {
-        field: _gathered(kind, f"{name}_{field}", given)  # type: ignore[arg-type]  # as above
-        if is_dataclass(kind)
-        else given.pop(f"{name}_{field}")
+        field: _gathered(kind, f"{name}_{field}", given) if is_dataclass(kind) else given.pop(f"{name}_{field}")
         for field, kind in get_type_hints(choice, include_extras=True).items()
     }
     return choice(**values)

@@ -162,10 +162,7 @@ def learn(
     begin = PRETRAINED if policy == Path("pretrained") else policy
     kept = policy_out or resume or files.policy_for(model)
     check_writable(kept)
-    task = read_task(
-        model,
-        TaskOptions(ObjectiveChoice(objective, contiguity), devices, costs, shape),
-    )
+    task = read_task(model, TaskOptions(ObjectiveChoice(objective, contiguity), costs, devices, shape))
     start = read_placed(warm_start, task.problem.graph, task.problem.platform) if warm_start else None
     with LearnLine(time_limit) as line:
         measured = _measured(model, shape, task.problem, evaluations, line) if is_measured else None

@@ -235,10 +235,10 @@ def test_rows_may_join_a_program_at_any_time(seed: int, num_columns: int, num_ro
     assert outcome.bound is not None
     assert outcome.row_dual is not None
     assert again.bound == pytest.approx(outcome.bound, abs=1e-6)
-    arrays = whole.arrays()
-    assert weak_bound(arrays, outcome.row_dual, low, high) == pytest.approx(outcome.bound, abs=1e-6)
+    arrays, box = whole.arrays(), (low, high.astype(np.float64))
+    assert weak_bound(arrays, outcome.row_dual, *box) == pytest.approx(outcome.bound, abs=1e-6)
     for multipliers in (outcome.row_dual, *rng.normal(size=(5, num_rows))):
-        assert weak_bound(arrays, multipliers, low, high) <= outcome.bound + 1e-9
+        assert weak_bound(arrays, multipliers, *box) <= outcome.bound + 1e-9
 
 
 def test_interrupted_program_keeps_what_it_proved(workloads: Path) -> None:
