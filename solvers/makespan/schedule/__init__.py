@@ -3,5 +3,4 @@
 - `tasks`: a problem as proofs see it, edges with the delay of every pair of devices
 - `timetable`: where and when every op runs, from the judge and to it
 - `sequence`: placement and order as one topological sequence, decoded in linear time
-- `partial_schedule`: schedules made from their beginning, one decision after the other
 """

@@ -12,7 +12,6 @@ from placekit.objectives import Makespan
 from placekit.solvers.makespan.lists.schedulers import Heft, MEtf
 from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, sequence_problem
-from placekit.solvers.makespan.search.beam import BEAM_S, MAX_OPS_BEAM, Beam
 from placekit.solvers.makespan.search.incumbent import HOT, STRETCH_STEPS, STRETCHES, Best, cycle, sweep
 from placekit.solvers.makespan.search.prices import Prices, price
 from placekit.solvers.makespan.search.proposals import GROUP, TRADE
@@ -44,8 +43,7 @@ WHOLE_UP_TO = 2_000
 def search_makespan(run: Run[Makespan], params: LocalSearchParams, mechanisms: Mechanisms = ALL) -> StopReason:
     """Search from what `run` holds, and offer what is found; return why it ended.
 
-    1. Start from what is known (warm start, single devices, `heft`, `m-etf`), and where devices are unequal from a beam
-       search (:mod:`placekit.solvers.makespan.search.beam`).
+    1. Start from what is known: warm start, single devices, `heft`, `m-etf`.
     2. A cycle anneals (:mod:`placekit.solvers.makespan.search.anneal`) from the best schedule at a random temperature;
        if that is not mild, with probability `fresh` from a list schedule with noise. Cycles grow longer, up to `steps`
        proposals per op (mild ones up to `MILD_STEPS`), or to an eighth of the time. Every other one, and every one of
@@ -87,12 +85,6 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams, mechanisms: M
         best.consider(*listed)
     best.offer()
     prices = price(flat, best.value_s) if mechanisms.prices else None
-    has_time = run.remaining_s is None or run.remaining_s >= BEAM_S
-    if mechanisms.beam and prices is not None and flat.instance.num_ops <= MAX_OPS_BEAM and has_time:
-        found = Beam(flat, prices).start(best.value_s, run.rng)
-        if found is not None:
-            best.consider(*found)
-            best.offer()
     longest_s = math.inf if run.remaining_s is None else run.remaining_s / NUM_CYCLES
     stale, number, num_ops, proposal_s = 0, 0, flat.instance.num_ops, 0.0
     while (reason := run.should_stop()) is None:

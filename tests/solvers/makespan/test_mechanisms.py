@@ -21,7 +21,6 @@ from placekit.solvers.registry import get_method
 
 ROOM = "placekit.solvers.makespan"
 DOORS: dict[str, tuple[str, str]] = {
-    "beam": (f"{ROOM}.search.beam.Beam", "start"),
     "prices": (f"{ROOM}.search.local_search", "price"),
     "between": (f"{ROOM}.bounds.quick", "least_between"),
     "shared-work": (f"{ROOM}.bounds.quick", "shared_work"),
@@ -36,11 +35,7 @@ DOORS: dict[str, tuple[str, str]] = {
 def watched(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
     """Return a list that grows whenever a mechanism is used."""
     place, attribute = DOORS[name]
-    try:
-        owner: Any = import_module(place)
-    except ModuleNotFoundError:
-        module, _, cls = place.rpartition(".")
-        owner = getattr(import_module(module), cls)
+    owner: Any = import_module(place)
     door: Callable[..., Any] = getattr(owner, attribute)
     seen: list[str] = []
 
@@ -66,7 +61,7 @@ How = tuple[str, dict[str, Any], float]
 SEARCH: How = ("local-search", {"max_cycles": 8, "steps": 40}, 60.0)
 PROOF: How = ("bound", {}, 1.0)
 HOW: dict[str, tuple[pk.Problem, How]] = {
-    **dict.fromkeys(("beam", "prices"), (products(), SEARCH)),
+    "prices": (products(), SEARCH),
     **dict.fromkeys(("between", "shared-work"), (products(), PROOF)),
     "case-split": (products(), PROOF),
     "series": (chain_of_blocks(), PROOF),
@@ -102,8 +97,8 @@ def test_the_optimum_is_the_same_without(problem: pk.Problem, names: set[str]) -
 
 def test_auto_passes_on_what_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every stage of the makespan, and what works beside it, leaves it out."""
-    seen = [watched(monkeypatch, name) for name in ("beam", "case-split", "between")]
-    off = {"without": "beam, case-split, between"}
+    seen = [watched(monkeypatch, name) for name in ("prices", "case-split", "between")]
+    off = {"without": "prices, case-split, between"}
     result = pk.solve(products(), "auto", params=off, stop=pk.MaxRuntime(2.0))
     assert result.placement is not None
     assert not any(seen)
@@ -112,8 +107,8 @@ def test_auto_passes_on_what_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("method", ["auto", "local-search", "lns", "cpsat", "bound"])
 def test_unknown_mechanisms_are_refused(method: str) -> None:
     """The message lists those that there are, before anything runs."""
-    with pytest.raises(InvalidProblemError, match="no mechanism 'kicks' of the makespan; there are beam, prices"):
-        get_method(method, {"without": "beam,kicks"})
+    with pytest.raises(InvalidProblemError, match="no mechanism 'kicks' of the makespan; there are prices, stretches"):
+        get_method(method, {"without": "prices,kicks"})
 
 
 def test_names_are_those_of_the_fields() -> None:
@@ -128,4 +123,4 @@ def test_auto_refuses_it_for_other_objectives() -> None:
     """Mechanisms are those of the makespan."""
     problem = products().replace(objective=pk.Throughput())
     with pytest.raises(pk.errors.UnsupportedProblemError, match="switched off for makespan, not for throughput"):
-        pk.solve(problem, "auto", params={"without": "beam"})
+        pk.solve(problem, "auto", params={"without": "prices"})
