@@ -26,10 +26,6 @@ class Mechanisms(switches.Switches):
     stretches
         Stretches of the best schedule are annealed one after the other
         (:mod:`placekit.solvers.makespan.decomposition.stretch`).
-    groups
-        Annealing moves connected ops together.
-    trades
-        It lets one op change places with several.
     merging
         Ops that cannot be apart under a limit are one class in the windows
         (:mod:`placekit.solvers.makespan.bounds.windows`).
@@ -50,8 +46,6 @@ class Mechanisms(switches.Switches):
 
     prices: bool = True
     stretches: bool = True
-    groups: bool = True
-    trades: bool = True
     merging: bool = True
     between: bool = True
     shared_work: bool = True

@@ -178,7 +178,6 @@ def cut_stretch(
             has_links=flat.has_links,
             **borders._asdict(),
             price_s=flat.price_s[ops],
-            shares=flat.shares,
         ),
     )
 

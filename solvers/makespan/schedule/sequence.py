@@ -63,9 +63,6 @@ class SequenceProblem(NamedTuple):
     price_s
         ``[V, D]`` what each op costs on each device beside its time; see
         :mod:`placekit.solvers.makespan.search.prices`.
-    shares
-        ``[5, 7]`` share of every action of annealing by what it is about; see
-        :mod:`placekit.solvers.makespan.search.proposals`.
     """
 
     instance: MakespanInstance
@@ -83,7 +80,6 @@ class SequenceProblem(NamedTuple):
     free_s: NDArray[np.float64]
     then_s: NDArray[np.float64]
     price_s: NDArray[np.float64]
-    shares: NDArray[np.float64]
 
 
 class Timeline(NamedTuple):
@@ -119,15 +115,6 @@ class Timeline(NamedTuple):
     now_last: NDArray[np.int64]
 
 
-SHARES = (
-    # send, group, pull, push, shift, trade, exchange
-    (0.40, 0.05, 0.00, 0.00, 0.00, 0.17, 0.38),  # SAME_DEVICE
-    (0.75, 0.05, 0.00, 0.00, 0.00, 0.06, 0.14),  # TRANSFER
-    (0.20, 0.03, 0.15, 0.10, 0.00, 0.16, 0.36),  # MACHINE
-    (0.40, 0.05, 0.00, 0.00, 0.00, 0.17, 0.38),  # NOTHING
-    (0.30, 0.02, 0.00, 0.00, 0.10, 0.17, 0.41),  # ANYWHERE
-)
-"""Share of each action by what the proposal is about."""
 STRIDE = 32
 """Positions between two snapshots of the devices: what a partial evaluation repeats at most."""
 
@@ -157,7 +144,6 @@ def sequence_problem(problem: Problem, *, has_contention: bool) -> SequenceProbl
         free_s=np.zeros(problem.platform.num_devices),
         then_s=np.zeros(problem.platform.num_devices),
         price_s=np.zeros((problem.graph.num_ops, problem.platform.num_devices)),
-        shares=np.array(SHARES),
     )
 
 

@@ -14,7 +14,6 @@ from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, sequence_problem
 from placekit.solvers.makespan.search.incumbent import HOT, STRETCH_STEPS, STRETCHES, Best, cycle, sweep
 from placekit.solvers.makespan.search.prices import Prices, price
-from placekit.solvers.makespan.search.proposals import GROUP, TRADE
 from placekit.solvers.makespan.search.starts import Start, known_starts, list_schedule, redispatch
 from placekit.solvers.makespan.search.walk import load
 from placekit.stop import StopReason
@@ -67,10 +66,6 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams, mechanisms: M
     costs O(ops * (steps * stretch + (ops + edges) / stretch)). Memory O(ops + edges + (ops + tensors) * devices).
     """
     flat = sequence_problem(run.problem, has_contention=run.problem.objective.contention)
-    for action, is_on in ((GROUP, mechanisms.groups), (TRADE, mechanisms.trades)):
-        if not is_on:
-            flat.shares[:, action] = 0.0
-    flat.shares[:] /= flat.shares.sum(axis=1, keepdims=True)
     if not flat.allowed.any(axis=1).all():
         return StopReason.FINISHED
     for scheduler in (Heft(), MEtf()):  # no search ends worse than they do

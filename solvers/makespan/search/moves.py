@@ -9,7 +9,7 @@ from placekit.compiled import kernel
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, ready_time
 from placekit.solvers.makespan.search.walk import NUM_CHANGED, SEGMENT_END, SEGMENT_START, STAMP, Walk, place, undo
 
-__all__ = ["exchange", "move_class", "move_group", "place_in_time", "pull", "push", "shift", "window"]
+__all__ = ["exchange", "move_class", "place_in_time", "pull", "push", "shift", "window"]
 
 
 @kernel
@@ -40,57 +40,19 @@ def move_class(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
 
 
 @kernel
-def exchange(flat: SequenceProblem, walk: Walk, v: int, d: int, num_back: int) -> int:
-    """Move the class of op `v` to device `d`, and those of some ops there to where it was.
+def exchange(flat: SequenceProblem, walk: Walk, v: int, w: int) -> int:
+    """Let the classes of two ops change places, which both must be allowed to; return the first position touched.
 
-    These are the first `num_back` of `walk.kept`; all must be allowed there. Returns the first position touched, or -1
-    (nothing changed).
+    Returns -1, and changes nothing, if they are on one device or a device has no room.
     """
-    source, first = walk.device[v], len(walk.sequence)
-    if source == d:
+    classes, a, b = flat.instance.class_of_op, walk.device[v], walk.device[w]
+    if a == b:
         return -1
-    for k in range(num_back):
-        if walk.device[walk.kept[k]] == d:  # its class has not gone with another op
-            first = min(first, _log_and_place(flat, walk, flat.instance.class_of_op[walk.kept[k]], source))
-    first = min(first, _log_and_place(flat, walk, flat.instance.class_of_op[v], d))
+    first = min(_log_and_place(flat, walk, classes[w], a), _log_and_place(flat, walk, classes[v], b))
     limit_bytes = flat.instance.limit_bytes
-    if walk.used_bytes[source] > limit_bytes[source] or walk.used_bytes[d] > limit_bytes[d]:
+    if walk.used_bytes[a] > limit_bytes[a] or walk.used_bytes[b] > limit_bytes[b]:
         undo(flat, walk)
         return -1
-    return first
-
-
-@kernel
-def move_group(flat: SequenceProblem, walk: Walk, v: int, d: int, size: int) -> int:
-    """Move op `v` and up to `size` ops connected with it on its device to `d`; return the first position, or -1."""
-    source = walk.device[v]
-    walk.counters[STAMP] += 1
-    stamp = walk.counters[STAMP]
-    queue = walk.kept
-    queue[0] = v
-    walk.mark[v] = stamp
-    count, at, first = 1, 0, -1
-    while at < count:
-        x = queue[at]
-        at += 1
-        if walk.device[x] == source:
-            moved = move_class(flat, walk, flat.instance.class_of_op[x], d)
-            if moved >= 0:
-                first = moved if first < 0 else min(first, moved)
-        for j in range(flat.instance.in_offsets[x], flat.instance.in_offsets[x + 1]):
-            u = flat.instance.producer[flat.instance.in_tensors[j]]
-            if count < size and walk.mark[u] != stamp and walk.device[u] == source:
-                walk.mark[u] = stamp
-                queue[count] = u
-                count += 1
-        for j in range(flat.instance.out_offsets[x], flat.instance.out_offsets[x + 1]):
-            t = flat.instance.out_tensors[j]
-            for i in range(flat.instance.reader_offsets[t], flat.instance.reader_offsets[t + 1]):
-                w = flat.instance.readers[i]
-                if count < size and walk.mark[w] != stamp and walk.device[w] == source:
-                    walk.mark[w] = stamp
-                    queue[count] = w
-                    count += 1
     return first
 
 

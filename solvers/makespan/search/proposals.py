@@ -2,12 +2,11 @@
 
 Along an arc of the critical path the two ops are brought together if a transfer lies between them, and reordered or
 separated if only the device makes one wait for the other; elsewhere classes move to the device of a neighbour or a
-random one, move in connected groups, and ops shift inside their windows.
+random one, and ops shift inside their windows.
 
 Where work binds, every device is critical, and hardly anything can be sent without something coming back. Two classes
 change places if they run at about the same time; of a few that could, those that leave the devices most nearly as busy
-as they were. A large op has no match on the other device as a rule: it changes places with several that run there at
-about the same time.
+as they were.
 """
 
 from __future__ import annotations
@@ -21,14 +20,13 @@ from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 from placekit.solvers.makespan.search.moves import (
     exchange,
     move_class,
-    move_group,
     place_in_time,
     pull,
     push,
     shift,
     window,
 )
-from placekit.solvers.makespan.search.walk import NOTHING, PATH_LENGTH, STAMP, TRANSFER, Walk
+from placekit.solvers.makespan.search.walk import NOTHING, PATH_LENGTH, TRANSFER, Walk
 
 __all__ = ["propose"]
 
@@ -36,25 +34,23 @@ CRITICAL_SHARE = 0.6
 """Share of the proposals that are about an arc of the critical path."""
 NEIGHBOUR_SHARE = 0.6
 """Share of the moves whose target is the device of a producer or reader."""
-LARGEST_GROUP = 5
-"""Groups are of at most ``2 ** LARGEST_GROUP`` ops."""
-SEND, GROUP, PULL, PUSH, SHIFT, TRADE, EXCHANGE = range(7)
-"""Actions: send a class, or a connected group, to a device; move an op forward or backward; swap one class for several,
-or for one."""
+SEND, PULL, PUSH, SHIFT, EXCHANGE = range(5)
+"""Actions: send a class to a device; move an op forward or backward, or anywhere; let two classes change places."""
 ANYWHERE = NOTHING + 1
 """What a proposal is about if not an arc of the critical path, of which `NOTHING` is the last kind."""
+SHARES = (
+    # send, pull, push, shift, exchange
+    (0.51, 0.00, 0.00, 0.00, 0.49),  # SAME_DEVICE
+    (0.84, 0.00, 0.00, 0.00, 0.16),  # TRANSFER
+    (0.25, 0.19, 0.12, 0.00, 0.44),  # MACHINE
+    (0.51, 0.00, 0.00, 0.00, 0.49),  # NOTHING
+    (0.37, 0.00, 0.00, 0.12, 0.51),  # ANYWHERE
+)
+"""Share of each action by what the proposal is about."""
 NEARBY = 16
 """Positions within which two classes change places."""
 PARTNERS = 4
 """Ops that are looked at before one is chosen to change places."""
-LARGEST_OF = 6
-"""Ops of which the largest changes places with several."""
-NEARER = 8
-"""Positions within which they are."""
-SEVERAL = 4
-"""How many they are at most."""
-UNEVEN = 0.3
-"""What may be left over, in units of the time of the one that they are exchanged for."""
 
 
 @kernel
@@ -109,44 +105,7 @@ def _exchange(flat: SequenceProblem, walk: Walk, v: int) -> int:
         cost_s = longer_s + flat.price_s[v, b] - flat.price_s[v, a] + flat.price_s[w, a] - flat.price_s[w, b]
         if cost_s < least_s:
             least_s, partner = cost_s, w
-    walk.kept[0] = partner
-    return exchange(flat, walk, v, walk.device[partner], 1)
-
-
-@kernel
-def _trade(flat: SequenceProblem, walk: Walk, v: int) -> int:
-    """Let the largest of a few ops near op `v` change places with several on a random device.
-
-    Of random ops there those are taken that lower the cost: what the device gains that gains more, and the prices.
-    """
-    for _ in range(LARGEST_OF - 1):
-        w = _near(walk, v, NEARBY)
-        if flat.time_s[w, walk.device[w]] > flat.time_s[v, walk.device[v]]:
-            v = w
-    classes, a, b = flat.instance.class_of_op, walk.device[v], _below(len(walk.used_bytes))
-    if a == b or not flat.allowed[classes[v], b]:
-        return -1
-    walk.counters[STAMP] += 1
-    stamp = walk.counters[STAMP]
-    gain_a_s, gain_b_s = -flat.time_s[v, a], flat.time_s[v, b]
-    dearer_s, num_back = flat.price_s[v, b] - flat.price_s[v, a], 0
-    for _ in range(2 * NEARER):
-        w = _near(walk, v, NEARER)
-        if walk.device[w] != b or walk.mark[w] == stamp or not flat.allowed[classes[w], a]:
-            continue
-        more_s = flat.price_s[w, a] - flat.price_s[w, b]
-        if max(gain_a_s + flat.time_s[w, a], gain_b_s - flat.time_s[w, b]) + more_s >= max(gain_a_s, gain_b_s):
-            continue
-        gain_a_s, gain_b_s = gain_a_s + flat.time_s[w, a], gain_b_s - flat.time_s[w, b]
-        dearer_s += more_s
-        walk.mark[w] = stamp
-        walk.kept[num_back] = w
-        num_back += 1
-        if num_back == SEVERAL:
-            break
-    if max(gain_a_s, gain_b_s) + dearer_s > UNEVEN * flat.time_s[v, a]:
-        return -1
-    return exchange(flat, walk, v, b, num_back)
+    return exchange(flat, walk, v, partner)
 
 
 @kernel
@@ -165,11 +124,11 @@ def _choose(walk: Walk) -> tuple[int, int, int]:
 
 
 @kernel
-def _draw(flat: SequenceProblem, why: int) -> int:
+def _draw(why: int) -> int:
     """Return a random action."""
     left = np.random.random()  # noqa: NPY002
     for action in range(EXCHANGE):
-        left -= flat.shares[why, action]
+        left -= SHARES[why][action]
         if left < 0.0:
             return action
     return EXCHANGE
@@ -179,7 +138,7 @@ def _draw(flat: SequenceProblem, why: int) -> int:
 def propose(flat: SequenceProblem, walk: Walk) -> int:
     """Change something at random; return the first position touched, or -1 (something may be logged all the same)."""
     v, u, why = _choose(walk)
-    action = _draw(flat, why)
+    action = _draw(why)
     if action == PULL:
         while np.random.random() < 0.3 and walk.timeline.before[u] >= 0:  # noqa: NPY002
             u = walk.timeline.before[u]
@@ -193,11 +152,7 @@ def propose(flat: SequenceProblem, walk: Walk) -> int:
         v, u = u, v
     if action == EXCHANGE:
         return _exchange(flat, walk, v)
-    if action == TRADE:
-        return _trade(flat, walk, v)
     target = walk.device[u] if why == TRANSFER else _target(flat, walk, v)
-    if action == GROUP:
-        return move_group(flat, walk, v, target, 2 << _below(LARGEST_GROUP))
     first = move_class(flat, walk, flat.instance.class_of_op[v], target)
     if first >= 0 and np.random.random() < 0.5:  # noqa: NPY002
         shifted = place_in_time(flat, walk, v)
