@@ -19,6 +19,7 @@ ROOMS = ("core", "cost_models", "solvers", "learned", "benchmarks", "cli")
 UPWARD = {
     # the registry is found through its name, on use
     ("placekit/solve.py", "placekit.solvers.registry"),
+    ("placekit/solve.py", "placekit.solvers.generic.relaxed_links"),
     # the lazy public names, and the same names for type checkers
     ("placekit/__init__.py", "placekit.cost_models.analytic"),
     ("placekit/__init__.py", "placekit.cost_models.openvino.devices"),
