@@ -1,6 +1,8 @@
 """``python -m placekit.benchmarks.fuzz --minutes 10 --seed 0``: solve random problems by every method, and check.
 
-Every finding is made smaller and written as a problem file into the folder; the exit status is 1 if there is any.
+Every finding is made smaller and written as a problem file into the folder; the exit status is 1 if there is any. With
+``--ops 5:60`` problems are too large to enumerate: results are checked by `placekit.verify`, and it is counted which
+bounds it could check, and which it has to trust.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from time import perf_counter
 
 import numpy as np
 
-from placekit.benchmarks.fuzz.checks import Finding, check
+from placekit.benchmarks.fuzz.checks import Asked, Finding, Told, check, check_verified
 from placekit.benchmarks.fuzz.minimise import minimise
 from placekit.benchmarks.fuzz.optimum import enumerated_optimum
 from placekit.benchmarks.fuzz.problems import OBJECTIVE_NAMES, random_problem
@@ -61,21 +63,30 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cases", type=int, default=None, help="number of problems at most")
     parser.add_argument("--objective", choices=OBJECTIVE_NAMES, default=None, help="one objective only")
     parser.add_argument("--methods", default=None, help="these methods only, with commas between")
+    parser.add_argument("--ops", type=_sizes, default=None, metavar="MIN:MAX", help="larger problems, not enumerated")
+    parser.add_argument("--time-limit", type=float, default=SOLVE_S, help=f"seconds of a solve (default: {SOLVE_S:g})")
     parser.add_argument("-o", "--out", type=Path, default=Path("fuzz"), help="folder of findings (default: fuzz)")
     options = parser.parse_args(arguments)
     ends_s = perf_counter() + 60 * options.minutes
     solves: Counter[str] = Counter()
+    told: Told = Counter()
     num_findings, case = 0, options.first
     last = None if options.cases is None else options.first + options.cases
     while perf_counter() < ends_s and (last is None or case < last):
-        problem = random_problem(options.seed, case, options.objective)
-        optimum_s = enumerated_optimum(problem)
+        problem = random_problem(options.seed, case, options.objective, options.ops)
+        optimum_s = enumerated_optimum(problem) if options.ops is None else None
         for method, params in _methods(options.seed, case, options.methods):
-            found = check(problem, optimum_s, method, params, options.seed, SOLVE_S)
+            asked = Asked(method, params, options.seed, options.time_limit)
+            found = check_verified(problem, asked, told) if options.ops else check(problem, optimum_s, asked)
             solves[method] += 1
             if found is not None:
                 num_findings += 1
-                _report(options.out, options.seed, case, method, params, problem, found)
+                print(f"seed {options.seed}, problem {case}, {method}: {found.what}: {found.detail}", flush=True)
+                small = _smaller(problem, asked, found, is_enumerated=options.ops is None)
+                path = options.out / f"{method.replace('+', '_')}-{options.seed}-{case}.json"
+                options.out.mkdir(parents=True, exist_ok=True)
+                write_problem(small, path)
+                print(f"  {path}: {small!r}", flush=True)
             if perf_counter() >= ends_s:
                 break
         case += 1
@@ -84,7 +95,14 @@ def main(arguments: list[str] | None = None) -> int:
         f"{num_findings} findings"
     )
     print(", ".join(f"{method} {count}" for method, count in sorted(solves.items())))
+    for (objective, name, outcome), count in sorted(told.items(), key=lambda item: (item[0][0], -item[1])):
+        print(f"{objective:<16} {count:>5}  {outcome:<8} {name}")
     return 1 if num_findings else 0
+
+
+def _sizes(text: str) -> tuple[int, int]:
+    fewest, most = map(int, text.split(":"))
+    return fewest, most
 
 
 def _methods(seed: int, case: int, only: str | None) -> list[tuple[str, dict[str, object]]]:
@@ -98,27 +116,14 @@ def _methods(seed: int, case: int, only: str | None) -> list[tuple[str, dict[str
     return found
 
 
-def _report(
-    folder: Path,
-    seed: int,
-    case: int,
-    method: str,
-    params: dict[str, object],
-    problem: Problem,
-    found: Finding,
-) -> None:
-    print(f"seed {seed}, problem {case}, {method}: {found.what}: {found.detail}", flush=True)
+def _smaller(problem: Problem, asked: Asked, found: Finding, *, is_enumerated: bool) -> Problem:
     ends_s = perf_counter() + MINIMISE_S
 
     def still_fails(smaller: Problem) -> bool:
-        again = check(smaller, enumerated_optimum(smaller), method, params, seed, SOLVE_S)
+        again = check(smaller, enumerated_optimum(smaller), asked) if is_enumerated else check_verified(smaller, asked)
         return again is not None and again.what == found.what
 
-    small = minimise(problem, still_fails, lambda: perf_counter() < ends_s)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{method.replace('+', '_')}-{seed}-{case}.json"
-    write_problem(small, path)
-    print(f"  {path}: {small!r}", flush=True)
+    return minimise(problem, still_fails, lambda: perf_counter() < ends_s)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,8 +13,9 @@ from placekit.problem import Problem
 from placekit.result import Result, Status
 from placekit.solve import solve
 from placekit.stop import MaxRuntime
+from placekit.verification.verify import Outcome, verify
 
-__all__ = ["ALWAYS_PROVES", "Finding", "check", "check_result"]
+__all__ = ["ALWAYS_PROVES", "Asked", "Finding", "Told", "check", "check_result", "check_verified"]
 
 JUDGE_ROUNDING = 1e-12
 """Relative; two placements of one value may differ by as much when the judge adds up."""
@@ -37,15 +39,56 @@ class Finding:
     detail: str
 
 
-def check(
-    problem: Problem, optimum_s: float | None, method: str, params: Mapping[str, object], seed: int, time_s: float
-) -> Finding | None:
-    """Solve `problem` by `method` and return what is wrong with the result; None if nothing is.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How problems are solved.
+
+    Parameters
+    ----------
+    method, params, seed
+        The method, its parameters, and its seed.
+    time_s
+        Its time limit.
+    """
+
+    method: str
+    params: Mapping[str, object]
+    seed: int
+    time_s: float
+
+
+Told = Counter[tuple[str, str, str]]
+"""How often bounds were checked or trusted, by objective, name of the bound, and outcome."""
+
+
+def check(problem: Problem, optimum_s: float | None, asked: Asked) -> Finding | None:
+    """Solve `problem` and return what is wrong with the result; None if nothing is.
 
     A method that does not work on the problem is none of our business: it must say so by its own error.
     """
+    result = _solved(problem, asked)
+    if result is None or isinstance(result, Finding):
+        return result
+    return check_result(problem, optimum_s, result, must_prove=asked.method in ALWAYS_PROVES)
+
+
+def check_verified(problem: Problem, asked: Asked, told: Told | None = None) -> Finding | None:
+    """As `check` for a problem too large to enumerate: what `verify` finds wrong; `told` counts what it said."""
+    result = _solved(problem, asked)
+    if result is None or isinstance(result, Finding):
+        return result
+    checks = verify(result, problem).checks
+    for each in checks:
+        if told is not None and each.subject in ("bound", "infeasible"):
+            told[problem.objective.name, result.bound_name or each.subject, str(each.outcome)] += 1
+    failed = [each for each in checks if each.outcome is Outcome.FAILED]
+    return Finding(f"verify refuses the {failed[0].subject}", failed[0].detail) if failed else None
+
+
+def _solved(problem: Problem, asked: Asked) -> Result | Finding | None:
+    """Return the result, or what is wrong with the method; None if the method does not work on the problem."""
     try:
-        result = solve(problem, method, stop=MaxRuntime(time_s), seed=seed, params=dict(params))
+        return solve(problem, asked.method, stop=MaxRuntime(asked.time_s), seed=asked.seed, params=dict(asked.params))
     except (UnsupportedProblemError, SolverUnavailableError):
         return None
     except JudgeDisagreementError as error:
@@ -55,7 +98,6 @@ def check(
     except Exception as error:  # any other exception is a finding
         last = traceback.extract_tb(error.__traceback__)[-1]
         return Finding(f"exception {type(error).__name__}", f"{error} at {last.filename}:{last.lineno}")
-    return check_result(problem, optimum_s, result, must_prove=method in ALWAYS_PROVES)
 
 
 def check_result(problem: Problem, optimum_s: float | None, result: Result, *, must_prove: bool) -> Finding | None:

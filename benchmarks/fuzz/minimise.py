@@ -72,12 +72,17 @@ def _steps(problem: Problem) -> Iterator[Callable[[], Problem]]:
     if not costs.supported.all():
         yield partial(_with_costs, problem, supported=None)
     if any(device.memory_bytes is not None for device in platform.devices):
-        free = Platform(tuple(device.replace(memory_bytes=None) for device in platform.devices))
-        yield partial(problem.replace, platform=free)
+        free = tuple(device.replace(memory_bytes=None) for device in platform.devices)
+        yield partial(problem.replace, platform=platform.replace(devices=free))
+    if problem.has_direct_links:
+        yield partial(_with_links, problem, np.zeros(0, dtype=np.int64))
+        every = np.arange(len(platform.direct_links))
+        yield from (partial(_with_links, problem, every[every != at]) for at in every.tolist())
+        yield partial(_on_one_node, problem)
     yield from (partial(_unpinned, problem, op) for op in np.flatnonzero(problem.pinned >= 0).tolist())
     if problem.objective != type(problem.objective)():
         yield partial(problem.replace, objective=type(problem.objective)())
-    for name in ("op_time_s", "transfer_time_s", "op_memory_bytes"):
+    for name in ("op_time_s", "transfer_time_s", "direct_time_s", "op_memory_bytes"):
         values = getattr(costs, name)
         for at in map(tuple, np.argwhere(values != 0).tolist()):
             for rounder in (0.0, _round(float(values[at]))):
@@ -118,7 +123,24 @@ def _without_device(problem: Problem, device: int) -> Problem:
     if not devices or (problem.pinned == device).any():
         raise ValueError("needed")
     pinned = np.where(problem.pinned > device, problem.pinned - 1, problem.pinned)
-    return problem.replace(platform=Platform(devices), pinned=pinned)
+    kinds = {device.kind for device in devices}
+    links = [link for link in problem.platform.direct_links if kinds.issuperset(link.kinds or ())]
+    return problem.replace(platform=Platform(devices, direct_links=tuple(links)), pinned=pinned)
+
+
+def _with_links(problem: Problem, kept: NDArray[np.int64]) -> Problem:
+    platform = problem.platform
+    links = tuple(platform.direct_links[at] for at in kept.tolist())
+    devices = platform.devices if links else tuple(device.replace(node=None) for device in platform.devices)
+    return problem.replace(platform=platform.replace(devices=devices, direct_links=links))
+
+
+def _on_one_node(problem: Problem) -> Problem:
+    platform = problem.platform
+    if len({device.node for device in platform.devices}) == 1:
+        raise ValueError("they are")
+    devices = tuple(device.replace(node=platform.devices[0].node) for device in platform.devices)
+    return problem.replace(platform=platform.replace(devices=devices))
 
 
 def _without_readers(problem: Problem, keep: NDArray[np.bool_], keep_op: NDArray[np.bool_] | None = None) -> Problem:

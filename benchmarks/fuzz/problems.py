@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.benchmarks.fuzz.links import with_links
 from placekit.contiguity import Contiguity
 from placekit.cost_models.memory_model import op_memory
 from placekit.costs import CostTable
@@ -40,19 +41,24 @@ OBJECTIVE_NAMES = ("throughput", "serial-latency", "offload-latency", "makespan"
 Times = NDArray[np.float64]
 
 
-def random_problem(seed: int, case: int, objective_name: str | None = None) -> Problem:
+def random_problem(
+    seed: int, case: int, objective_name: str | None = None, sizes: tuple[int, int] | None = None
+) -> Problem:
     """Return problem number `case` of `seed`; of the named objective, or of any.
+
+    With `sizes` it has so many ops, at least and at most, and is not small enough to enumerate.
 
     Shapes, costs and constraints are drawn apart: chains, trees, meshes, training graphs, parts without edges, several
     tensors between the same ops; times that tie, vanish, or span up to twenty orders of magnitude; limits that just
     hold or just do not, by either memory model; pins, which may contradict each other, colocation, fused groups, ops
-    that a kind cannot run, equal and unequal devices, and teams of them.
+    that a kind cannot run, equal and unequal devices, teams of them, and direct links between them.
     """
     rng = np.random.default_rng([seed, case])
     name = objective_name or str(rng.choice(OBJECTIVE_NAMES))
-    num_ops = int(rng.integers(1, (MAX_OPS_ORDERED if name == "makespan" else MAX_OPS) + 1))
+    fewest, most = sizes or (1, MAX_OPS_ORDERED if name == "makespan" else MAX_OPS)
+    num_ops = int(rng.integers(fewest, most + 1))
     num_devices = int(rng.integers(1, 5))
-    while num_devices**num_ops > MAX_PLACEMENTS[name]:
+    while sizes is None and num_devices**num_ops > MAX_PLACEMENTS[name]:
         num_ops, num_devices = (num_ops - 1, num_devices) if rng.random() < 0.5 else (num_ops, num_devices - 1)
     trains = rng.random() < (0.25 if name == "throughput" else 0.1)
     graph = _training_graph(rng, num_ops) if trains and rng.random() < 0.5 else _graph(rng, num_ops, trains=trains)
@@ -95,7 +101,10 @@ def random_problem(seed: int, case: int, objective_name: str | None = None) -> P
         problem = problem.replace(colocation=rng.integers(0, max(1, num_ops - 1), num_ops))
     if graph.name == TRAINING and rng.random() < 0.6:  # an op and its gradient share a device
         problem = problem.replace(colocation=np.minimum(np.arange(num_ops), np.arange(num_ops)[::-1]))
-    return _with_memory_model(rng, problem) if rng.random() < 0.25 else problem
+    if rng.random() < 0.25:
+        problem = _with_memory_model(rng, problem)
+    knows_links = problem.objective.direct_ends > 0 and problem.objective.team_rule == "off"
+    return with_links(rng, problem, draw) if knows_links and rng.random() < 0.25 else problem
 
 
 def _graph(rng: np.random.Generator, num_ops: int, *, trains: bool) -> OpGraph:

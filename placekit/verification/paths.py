@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from placekit.objectives import OffloadLatency
+from placekit.objectives import Makespan, OffloadLatency
 from placekit.verification.exact import ExactProblem
+from placekit.verification.heads import heads_and_tails
 
 __all__ = ["earliest_ends", "latest_tails", "least_start", "longest_path"]
 
@@ -56,6 +57,9 @@ def _makespan_ends(exact: ExactProblem, along: _Edges | None) -> list[dict[int, 
 
 def least_start(exact: ExactProblem) -> list[int]:
     """``[num_ops]`` ticks before which no op starts in a makespan schedule."""
+    found = heads_and_tails(exact)
+    if found is not None:
+        return [min(row.values()) for row in found[0]]
     return [
         min(end - (exact.time[op][k] or 0) for k, end in row.items())
         for op, row in enumerate(_makespan_ends(exact, None))
@@ -64,6 +68,9 @@ def least_start(exact: ExactProblem) -> list[int]:
 
 def latest_tails(exact: ExactProblem) -> list[int]:
     """``[num_ops]`` ticks that a makespan schedule goes on for after each op, at least."""
+    found = heads_and_tails(exact)
+    if found is not None:
+        return [min(row.values()) for row in found[1]]
     moves = _moves(exact, None)
     following: list[list[int]] = [[] for _ in range(exact.num_ops)]
     for source, reader in moves:
@@ -128,5 +135,16 @@ def _offload_ends(exact: ExactProblem, along: _Edges | None) -> list[int]:
 
 
 def longest_path(exact: ExactProblem) -> int:
-    """Return the ticks of the longest path: no makespan or offload latency is below."""
-    return max(earliest_ends(exact))
+    """Return the ticks of the longest path: no makespan or offload latency is below.
+
+    Of a makespan, with the ops that run on one device because it is too late for another, if that is not too much to
+    look at (:mod:`placekit.verification.heads`).
+    """
+    found = heads_and_tails(exact) if isinstance(exact.problem.objective, Makespan) else None
+    if found is None:
+        return max(earliest_ends(exact))
+    heads, tails = found
+    return max(
+        min(head + exact.ticks(op, d) + after[d] for d, head in before.items())
+        for op, (before, after) in enumerate(zip(heads, tails, strict=True))
+    )

@@ -11,7 +11,7 @@ from oracle import brute_force, team_brute_force
 
 import placekit as pk
 from placekit.benchmarks.fuzz.__main__ import main
-from placekit.benchmarks.fuzz.checks import check_result
+from placekit.benchmarks.fuzz.checks import Asked, check_result, check_verified
 from placekit.benchmarks.fuzz.minimise import minimise
 from placekit.benchmarks.fuzz.optimum import enumerated_optimum
 from placekit.benchmarks.fuzz.problems import OBJECTIVE_NAMES, random_problem
@@ -43,6 +43,12 @@ def test_every_kind_of_problem_is_drawn() -> None:
     assert len(in_blocks) > 20
     assert any(problem.has_tight_blocks for problem in in_blocks)
     assert any(problem.graph.op_weight_bytes.any() and problem.costs.blocks is None for problem in drawn)  # sums
+    linked = [problem for problem in drawn if problem.has_direct_links]
+    assert {problem.objective.name for problem in linked} == {
+        problem.objective.name for problem in drawn if problem.objective.direct_ends
+    }
+    assert any(len({device.node for device in problem.platform.devices}) > 1 for problem in linked)
+    assert any((problem.platform.kind_of_device == 0).sum() > 1 for problem in linked)
     training = [problem for problem in drawn if problem.graph.is_backward.any()]
     assert {problem.objective.name for problem in training} == set(OBJECTIVE_NAMES)
     assert any(problem.objective.team_rule != "off" for problem in training)
@@ -110,6 +116,36 @@ def test_a_finding_is_made_smaller() -> None:
     assert small.graph.op_names == ("o1",)
     assert small.platform.num_devices == 1
     assert not small.costs.op_time_s.any()
+
+
+def test_links_that_do_not_matter_are_left_out() -> None:
+    """A finding keeps the link that it is about, on one node if nodes do not matter."""
+    drawn = (random_problem(0, case) for case in range(2000))
+    problem = next(each for each in drawn if len(each.platform.direct_links) > 1 and each.platform.devices[0].node)
+    kept = problem.platform.direct_link_names[0]
+    small = minimise(problem, lambda smaller: kept in smaller.platform.direct_link_names, lambda: True)
+    assert small.platform.direct_link_names == (kept,)
+    assert len({device.node for device in small.platform.devices}) == 1
+    assert not small.costs.direct_time_s.any()
+
+
+def test_larger_problems_are_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With sizes: bounds are counted as checked or trusted, by objective and name."""
+    arguments = ["--ops", "9:14", "--cases", "3", "--objective", "serial-latency", "--methods", "mincut"]
+    assert main([*arguments, "-o", str(tmp_path)]) == 0
+    counted = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("serial-latency")]
+    assert sum(int(line[1]) for line in counted) == 3
+    assert {line[2] for line in counted} <= {"checked", "trusted"}
+
+
+def test_a_refused_result_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound that a placement contradicts, of a problem that nobody enumerated."""
+    problem = chain()
+    wrong = replace(pk.solve(problem, "dp"), lower_bound=3.6, certificate=None)
+    monkeypatch.setattr("placekit.benchmarks.fuzz.checks.solve", lambda *_, **__: wrong)
+    found = check_verified(problem, Asked("dp", {}, 0, 1.0))
+    assert found is not None
+    assert found.what == "verify refuses the bound"
 
 
 def test_every_method_is_fuzzed() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mutants import ODD_VALUES, mangle, mutate, places
 
+from placekit.benchmarks.fuzz.mutations import ODD_VALUES, mangle, mutate, places
 from placekit.benchmarks.plan import make_plan
 from placekit.benchmarks.report.write import write_report
 from placekit.benchmarks.runner import run_jobs

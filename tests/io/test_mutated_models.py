@@ -8,27 +8,13 @@ from pathlib import Path
 import numpy as np
 import openvino as ov
 import pytest
-from mutants import mangle
 from openvino import opset13 as opset
 
+from placekit.benchmarks.fuzz.mutations import damaged
 from placekit.cost_models.cache import ProfileCache
 from placekit.errors import PlacekitError
 from placekit.io.model import read_model
 from placekit.io.platform_toml import read_platform
-
-WORDS = [b"0", b"-1", b"9" * 20, b"nan", b"", b"\x00", b"\xff\xfe", b"<", b">", b"\x1b[2J", b"Result", b"x" * 5000]
-
-
-def damaged(content: bytes, rng: random.Random) -> bytes:
-    """Return the bytes with one change: a bit, a cut, a word, or what `mangle` does."""
-    at, change = rng.randrange(len(content)), rng.randrange(4)
-    if change == 0:
-        return content[:at] + bytes([content[at] ^ (1 << rng.randrange(8))]) + content[at + 1 :]
-    if change == 1:
-        return content[:at] + content[at + rng.randrange(1, 60) :]
-    if change == 2:
-        return content[:at] + rng.choice(WORDS) + content[at + rng.randrange(8) :]
-    return mangle(content, rng)
 
 
 def write_ir(path: Path) -> None:

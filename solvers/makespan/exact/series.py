@@ -7,7 +7,8 @@ method of a plan goes on with those that are still open: the run of the whole ke
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from placekit.solvers.makespan.decomposition.segments import (
 from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import placement_of, run_times
 from placekit.stop import StopReason
+from placekit.verification.certificates import Series
 
 __all__ = ["solve_in_series"]
 
@@ -104,6 +106,7 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
         run.raise_bound(
             min(bound_s * (1 - 1e-12), np.inf if run.objective is None else run.objective * (1 + 1e-12)),
             "segments in series",
+            partial(_certificate, tasks, segments, {case: runs[case] for case in cases}),
         )
         chain = [(i, a, b) for i, (a, b) in enumerate(path)]
         _offer_chain(run, tasks, segments, [runs[case] for case in chain])
@@ -116,6 +119,20 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
         work_on(case, left_s / 2)
         if (least_s[case], runs[case].objective) == before:
             settled.add(case)
+
+
+def _certificate(tasks: Tasks, segments: list[Segment], runs: Mapping[Case, Run]) -> Series:
+    """Return the cuts, and what is proven of the segments by now."""
+    ends = [segments[0].first, *(segment.last for segment in segments)]
+    cuts = [cut for cut in ends if cut is not None]
+    shift = 0 if segments[0].first is None else 1
+    some = {int(kind): d for d, kind in enumerate(tasks.kind.tolist())}
+    cases = [
+        (i + shift, None if a is None else some[a], None if b is None else some[b], part.bound)
+        for (i, a, b), part in runs.items()
+        if part.bound is not None
+    ]
+    return Series(tuple(tasks.op[cuts].tolist()), tuple(cases))
 
 
 def _is_settled(part: Run) -> bool:
