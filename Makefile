@@ -74,8 +74,11 @@ docs: venv  ## the documentation as a site, build/site/index.html; broken links 
 tables: venv  ## print the tables of the pages anew, from the rows in benchmarks/rows/
 	$(BIN)/python docs/tables.py
 
-fuzz: venv  ## solve random problems by every method for MINUTES=10 from SEED=0, against enumeration; findings go to fuzz/
-	$(BIN)/python -m placekit.benchmarks.fuzz --minutes $(MINUTES) --seed $(SEED)
+fuzz: venv  ## MINUTES=10 from SEED=0: random problems by every method, against enumeration; then broken files through commands
+	@status=0; \
+	$(BIN)/python -m placekit.benchmarks.fuzz --minutes $(MINUTES) --seed $(SEED) || status=1; \
+	$(BIN)/python -m placekit.benchmarks.fuzz.commands --minutes $(MINUTES) --seed $(SEED) || status=1; \
+	exit $$status
 
 kernels: venv  ## list the kernels that auto needs, so that they are compiled side by side: placekit/kernels.json
 	$(BIN)/python tests/list_kernels.py

@@ -17,9 +17,10 @@ from fractions import Fraction
 
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
 from placekit.verification.exact import ExactProblem, fits
+from placekit.verification.heads import around
 from placekit.verification.judge import broken_constraints, not_contiguous, objective
 from placekit.verification.partial import least_latency, least_makespan, work_from
-from placekit.verification.paths import latest_tails
+from placekit.verification.sequences import sequences
 
 __all__ = ["MAX_STEPS", "Exhausted", "enumerate_all"]
 
@@ -107,9 +108,8 @@ class _Search:
         self.transfer = exact.transfer
         if exact.has_links:  # at least so much, in half ticks; the judge looks at what is left
             self.transfer = [[ticks // 2 for ticks in row] for row in exact.without_links.transfer]
-        self.tails = latest_tails(exact.without_links) if isinstance(variant, Makespan) else []
-        if exact.has_links:
-            self.tails = [ticks // 2 for ticks in self.tails]
+        nothing: tuple[list[dict[int, int]], list[dict[int, int]]] = [], []
+        self.heads, self.tails = around(exact) if isinstance(variant, Makespan) else nothing
         self.rest_from: list[int] | None = None
         if isinstance(variant, OffloadLatency) and all(len(ops) == 1 for ops in exact.groups):
             self.rest_from = work_from(exact)
@@ -172,7 +172,7 @@ class _Search:
             latency = least_latency(exact, self.device, self.rest_from)
             return latency is None or (self.most is not None and latency >= self.most)
         if isinstance(variant, Makespan) and self.most is not None:
-            return least_makespan(exact, self.device, self.tails) >= self.most
+            return least_makespan(exact, self.device, self.heads, self.tails) >= self.most
         return False
 
     def _is_too_much(self, at: int) -> bool:
@@ -211,7 +211,9 @@ class _Search:
         """Yield the steps with which a placement has to be looked at."""
         variant = self.exact.problem.objective
         if isinstance(variant, Makespan) and self.below is not None:
-            yield from self.orders(device)
+            assert self.most is not None  # it is `below` in ticks
+            waits = variant.contention
+            yield from sequences(self.exact, device, self.most, self.tails, self.spend, has_contention=waits)
         elif isinstance(variant, OffloadLatency) and variant.calls_per_device > 1:
             in_calls = [op for op, d in enumerate(device) if not self.exact.is_host[d]]
             for calls in itertools.product(range(variant.calls_per_device), repeat=len(in_calls)):
@@ -222,40 +224,6 @@ class _Search:
                 yield step
         else:
             yield None
-
-    def orders(self, device: list[int]) -> Iterator[list[int]]:
-        """Yield orders of all ops, as steps, in which no op starts too late for the value, by appending op after op.
-
-        Start times ignore contention, so they are never too large.
-        """
-        exact, most = self.exact, self.most
-        assert most is not None
-        tails = self.tails
-        end: dict[int, int] = {}
-        free = [0] * exact.num_devices
-
-        def extend() -> Iterator[list[int]]:
-            if len(end) == exact.num_ops:
-                turn = {op: place for place, op in enumerate(end)}
-                yield [turn[op] for op in range(exact.num_ops)]
-                return
-            for op in range(exact.num_ops):
-                if op in end or any(exact.producer[t] not in end for t in exact.inputs[op]):
-                    continue
-                self.spend(1)
-                d = device[op]
-                start = free[d]
-                for t in exact.inputs[op]:
-                    source = exact.producer[t]
-                    start = max(start, end[source] + exact.move(t, device[source], d))
-                before, free[d] = free[d], start + exact.ticks(op, d)
-                if free[d] + tails[op] < most:
-                    end[op] = free[d]
-                    yield from extend()
-                    del end[op]
-                free[d] = before
-
-        return extend()
 
 
 def _sum(a: int, b: int) -> int:

@@ -22,36 +22,49 @@ from functools import lru_cache
 
 from placekit.verification.exact import ExactProblem
 
-__all__ = ["heads_and_tails"]
+__all__ = ["around", "path_ends"]
 
 MAX_LOOKS = 6_000_000
-"""Pairs of devices at edges between ancestors, of all ops together: some seconds."""
+"""Pairs of devices at edges between ancestors, of all ops together: some seconds. Beyond that, plain paths."""
 
 _Heads = list[dict[int, int]]
+_Costs = dict[tuple[int, int], list[list[int]]]
 
 
 @lru_cache(maxsize=2)
-def heads_and_tails(exact: ExactProblem) -> tuple[_Heads, _Heads] | None:
-    """``[num_ops]`` by device: ticks before which an op does not start there, and ticks that follow it there.
-
-    None if there is too much to look at. Devices that are alike are left out but for two; none is missing where an op
-    has no other.
-    """
+def around(exact: ExactProblem) -> tuple[_Heads, _Heads]:
+    """``[num_ops]`` by device that may hold the op: ticks before it starts there, and ticks that follow its end."""
     places = _representatives(exact)
-    if exact.num_ops * len(exact.edges) * len(places) ** 3 > MAX_LOOKS:
-        return None
-    cost: dict[tuple[int, int], list[list[int]]] = {}
+    is_small = exact.num_ops * len(exact.edges) * len(places) ** 3 <= MAX_LOOKS
+    costs = _costs(exact)
+    backwards = {(v, u): known for (u, v), known in costs.items()}
+    work = _heads if is_small else _plain_heads
+    heads, tails = work(exact, places, exact.in_order, costs), work(exact, places, exact.in_order[::-1], backwards)
+    twin = {d: next(each for each in places if exact.alike[each] == alike) for d, alike in enumerate(exact.alike)}
+    for row in (*heads, *tails):
+        row |= {d: row[twin[d]] for d in twin if d not in row and twin[d] in row}
+    return heads, tails
+
+
+def path_ends(exact: ExactProblem, along: set[tuple[int, int]]) -> list[int]:
+    """``[num_ops]`` ticks before which no op ends, by plain paths along some edges."""
+    costs = {edge: known for edge, known in _costs(exact).items() if edge in along}
+    heads = _plain_heads(exact, _representatives(exact), exact.in_order, costs)
+    return [min(head + exact.ticks(op, d) for d, head in row.items()) for op, row in enumerate(heads)]
+
+
+def _costs(exact: ExactProblem) -> _Costs:
+    """Return the ticks of every edge, by the kinds of its two devices if these are two."""
     num_kinds = max(exact.kind) + 1
+    found: _Costs = {}
     for t, u in enumerate(exact.producer):
         over = exact.transfer[t]
         for v in set(exact.readers[t]):
-            known = cost.setdefault((u, v), [[0] * num_kinds for _ in range(num_kinds)])
+            known = found.setdefault((u, v), [[0] * num_kinds for _ in range(num_kinds)])
             for a in range(num_kinds):
                 for b in range(num_kinds):
                     known[a][b] = max(known[a][b], over[a] + over[b])
-    backwards = {(v, u): known for (u, v), known in cost.items()}
-    order = exact.in_order
-    return _heads(exact, places, order, cost), _heads(exact, places, order[::-1], backwards)
+    return found
 
 
 def _representatives(exact: ExactProblem) -> list[int]:
@@ -64,15 +77,36 @@ def _representatives(exact: ExactProblem) -> list[int]:
     return found
 
 
-def _heads(
-    exact: ExactProblem, places: list[int], order: list[int], cost: dict[tuple[int, int], list[list[int]]]
-) -> _Heads:
-    """Return the heads of a graph whose edges have costs by the kinds of the two devices, if these are two."""
-    kind = exact.kind
-    homes = [[d for d in places if d in exact.allowed[exact.group_of[op]]] for op in range(exact.num_ops)]
-    before: list[list[int]] = [[] for _ in order]
-    for u, v in cost:
+def _homes(exact: ExactProblem, places: list[int]) -> list[list[int]]:
+    return [[d for d in places if d in exact.allowed[exact.group_of[op]]] for op in range(exact.num_ops)]
+
+
+def _before(exact: ExactProblem, costs: _Costs) -> list[list[int]]:
+    before: list[list[int]] = [[] for _ in range(exact.num_ops)]
+    for u, v in costs:
         before[v].append(u)
+    return before
+
+
+def _plain_heads(exact: ExactProblem, places: list[int], order: list[int], costs: _Costs) -> _Heads:
+    """Return heads from what leads to an op directly, each where it is soonest done."""
+    kind, homes, before = exact.kind, _homes(exact, places), _before(exact, costs)
+    heads: _Heads = [{} for _ in order]
+    for v in order:
+        for d in homes[v]:
+            heads[v][d] = 0
+            for u in before[v]:
+                over = costs[u, v]
+                ways = [
+                    head + exact.ticks(u, g) + (0 if g == d else over[kind[g]][kind[d]]) for g, head in heads[u].items()
+                ]
+                heads[v][d] = max(heads[v][d], min(ways))
+    return heads
+
+
+def _heads(exact: ExactProblem, places: list[int], order: list[int], costs: _Costs) -> _Heads:
+    """Return the heads of the module docstring."""
+    kind, homes, before = exact.kind, _homes(exact, places), _before(exact, costs)
     rank = {op: at for at, op in enumerate(order)}
     ancestors: list[set[int]] = [set() for _ in order]
     heads: _Heads = [{} for _ in order]
@@ -84,7 +118,7 @@ def _heads(
             until: dict[int, dict[int, int]] = {u: dict.fromkeys(homes[u], 0) for u in nearest}
             for w in (v, *nearest):
                 for u in before[w]:
-                    over = cost[u, w]
+                    over = costs[u, w]
                     for g in homes[u]:
                         if w == v:
                             least = 0 if g == d else over[kind[g]][kind[d]]

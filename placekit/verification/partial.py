@@ -19,7 +19,9 @@ from placekit.verification.exact import ExactProblem, topological_positions
 __all__ = ["least_latency", "least_makespan", "work_from"]
 
 
-def least_makespan(exact: ExactProblem, device: list[int], tails: list[int]) -> int:
+def least_makespan(
+    exact: ExactProblem, device: list[int], heads: list[dict[int, int]], tails: list[dict[int, int]]
+) -> int:
     """Return ticks that no makespan is below.
 
     Parameters
@@ -28,8 +30,8 @@ def least_makespan(exact: ExactProblem, device: list[int], tails: list[int]) -> 
         The problem.
     device
         ``[num_ops]`` device of every op; -1 for those that are not placed.
-    tails
-        ``[num_ops]`` ticks that follow each op, at least.
+    heads, tails
+        ``[num_ops]`` by device: ticks before each op, and after it, at least (`placekit.verification.heads.around`).
     """
     start: list[int] = [0] * exact.num_ops
     most = 0
@@ -40,14 +42,14 @@ def least_makespan(exact: ExactProblem, device: list[int], tails: list[int]) -> 
         d = device[op]
         if d < 0:
             continue
-        begin = 0
+        begin = heads[op][d]
         for t in exact.inputs[op]:
             source = exact.producer[t]
             own = device[source]
             if own >= 0:
                 begin = max(begin, start[source] + exact.ticks(source, own) + exact.move(t, own, d))
         start[op] = begin
-        takes, tail = exact.ticks(op, d), tails[op]
+        takes, tail = exact.ticks(op, d), tails[op][d]
         most = max(most, begin + takes + tail)
         first[d] = min(first.get(d, begin), begin)
         last[d] = min(last.get(d, tail), tail)

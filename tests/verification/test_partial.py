@@ -9,9 +9,9 @@ import placekit as pk
 from placekit.benchmarks.fuzz.problems import random_problem
 from placekit.verification.exact import ExactProblem
 from placekit.verification.exhaustive import enumerate_all
+from placekit.verification.heads import around
 from placekit.verification.judge import broken_constraints, not_contiguous, objective
 from placekit.verification.partial import least_latency, least_makespan, work_from
-from placekit.verification.paths import latest_tails
 from placekit.verification.verify import verify
 
 
@@ -44,7 +44,7 @@ def test_a_part_is_never_above_the_whole(name: str, count: int) -> None:
                 least = least_latency(exact, some, rest)
                 assert (least is None) <= (whole is None), case
             elif name == "makespan":
-                least = least_makespan(exact, some, latest_tails(exact))
+                least = least_makespan(exact, some, *around(exact))
             else:
                 continue
             if whole is not None and least is not None:
