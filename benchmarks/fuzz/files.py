@@ -53,6 +53,7 @@ name = "random:20"
 warm_start = "single"
 seeds = [0, 1]
 """
+SMALL = ("--param", "hidden=8", "--param", "samples=4", "--bound", "0")
 ON = ("--platform", "platform.toml", "--costs", "analytic")
 
 
@@ -143,14 +144,14 @@ KINDS: Mapping[str, Kind] = {
     "suite": Kind(("suite.toml",), (("bench", "suite.toml", "--dry-run", "-o", "other"),)),
     "rows": Kind(
         ("results/rows.jsonl",),
-        (("report", "results", "-o", "report.html"), ("report", "results", "--table", "gaps")),
+        (("report", "results", "-o", "report.html"), ("report", "results", "-o", "report.html", "--json")),
     ),
     "policy": Kind(
         ("policy.pt",),
         (
             ("solve", "problem.json", "-m", "policy:policy.pt", "--time-limit", "2"),
-            ("learn", "problem.json", "--policy", "policy.pt", "--episodes", "0", "--bound", "0", "-o", "again.json"),
-            ("learn", "problem.json", "--resume", "policy.pt", "--episodes", "1", "--bound", "0", "-o", "again.json"),
+            ("learn", "problem.json", "--policy", "policy.pt", "--episodes", "0", *SMALL, "-o", "again.json"),
+            ("learn", "problem.json", "--resume", "policy.pt", "--episodes", "2", *SMALL, "-o", "again.json"),
         ),
     ),
     "bundle": Kind(("made.bundle/manifest.json",), (("load", "made.bundle"),)),
@@ -175,8 +176,7 @@ def make_files(folder: Path, command: Callable[[tuple[str, ...]], None]) -> None
     command(
         ("export", "program.pt2", "program.placement.json", *ON[:2], "--to", "torch-pipeline", "-o", "made.pipeline")
     )
-    small = ("--param", "hidden=8", "--param", "samples=4", "--bound", "0")
-    command(("learn", "problem.json", "--episodes", "1", *small, "--policy-out", "policy.pt", "-o", "learned.json"))
+    command(("learn", "problem.json", "--episodes", "1", *SMALL, "--policy-out", "policy.pt", "-o", "learned.json"))
     command(("bench", "suite.toml", "-o", "results"))
 
 
