@@ -21,9 +21,11 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter, sleep
+from typing import IO, NoReturn
 
 from placekit.benchmarks.fuzz.files import KINDS, make_files, mend_digest
 from placekit.benchmarks.fuzz.mutations import broken
@@ -66,23 +68,24 @@ def run_apart(work: Callable[[], None], folder: Path, most_s: float = MOST_S) ->
         child = os.fork()
         if child == 0:
             _work(work, folder, printed.fileno(), errors.fileno())
-        ended, status, usage = 0, 0, None
-        while not ended:
+        while True:
             ended, status, usage = os.wait4(child, os.WNOHANG)
             if not ended and perf_counter() - begin > most_s:
                 os.kill(child, signal.SIGKILL)
                 ended, status, usage = os.wait4(child, 0)
-            elif not ended:
-                sleep(0.01)
-        texts = []
-        for file in (printed, errors):
-            file.seek(0)
-            texts.append(file.read().decode(errors="backslashreplace"))
-    peak = 0.0 if usage is None else 1024.0 * usage.ru_maxrss
-    return Ended(os.waitstatus_to_exitcode(status), *texts, perf_counter() - begin, peak)
+            if ended:
+                break
+            sleep(0.01)
+        took_s, code = perf_counter() - begin, os.waitstatus_to_exitcode(status)
+        return Ended(code, _text_of(printed), _text_of(errors), took_s, 1024.0 * usage.ru_maxrss)
 
 
-def _work(work: Callable[[], None], folder: Path, printed: int, errors: int) -> None:
+def _text_of(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="backslashreplace")
+
+
+def _work(work: Callable[[], None], folder: Path, printed: int, errors: int) -> NoReturn:
     """Be the child: never return."""
     code = 70
     try:
@@ -185,7 +188,7 @@ def _make_valid(folder: Path, kinds: list[str]) -> None:
     """Write the valid files, and see that every use of them ends well."""
 
     def command(arguments: tuple[str, ...]) -> None:
-        ended = run_apart(lambda: _placekit(arguments), folder, 300.0)
+        ended = run_apart(partial(_placekit, arguments), folder, 300.0)
         if ended.code:
             raise PlacekitError(f"placekit {' '.join(arguments)}: {ended.errors}")
 
@@ -194,7 +197,7 @@ def _make_valid(folder: Path, kinds: list[str]) -> None:
         for use in KINDS[name].uses:
             copy = folder.with_name("copy")
             shutil.copytree(folder, copy)
-            ended = run_apart(lambda use=use: _placekit(use), copy, 300.0)  # type: ignore[misc]
+            ended = run_apart(partial(_placekit, use), copy, 300.0)
             shutil.rmtree(copy)
             if ended.code:
                 raise PlacekitError(f"placekit {' '.join(use)}: {ended.errors}")
@@ -214,7 +217,7 @@ def _one(name: str, seed: int, case: int, valid: Path, folder: Path) -> tuple[En
         mend_digest(document, path.read_bytes())
         sibling.write_text(json.dumps(document))
     try:
-        ended = run_apart(lambda: _placekit(use), folder)
+        ended = run_apart(partial(_placekit, use), folder)
         found = wrong(ended, folder)
     finally:
         shutil.rmtree(folder)

@@ -150,7 +150,8 @@ def _part(exact: ExactProblem, ops: list[int], kind_of: dict[int, int]) -> Exact
     problem, place = exact.problem, {op: at for at, op in enumerate(ops)}
     inside = [[place[op] for op in readers if op in place] for readers in exact.readers]
     tensors = [t for t, u in enumerate(exact.producer) if u in place and inside[t]]
-    graph, costs = problem.graph, problem.costs
+    graph, costs, variant = problem.graph, problem.costs, problem.objective
+    assert isinstance(variant, Makespan)  # `series_value` looked
     part = Problem(
         OpGraph(
             name=graph.name,
@@ -170,7 +171,7 @@ def _part(exact: ExactProblem, ops: list[int], kind_of: dict[int, int]) -> Exact
             costs.supported[ops],
             costs.op_group[ops],
         ),
-        replace(problem.objective, contention=False),
+        replace(variant, contention=False),
         "none",
         problem.colocation[ops],
         problem.pinned[ops],

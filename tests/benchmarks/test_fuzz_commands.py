@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,9 +35,9 @@ ORDERLY = Ended(2, "", "error: x.json: no\n", 0.1, 1e8)
         ({"peak_bytes": 5e9}, "took 5.0 GB"),
     ],
 )
-def test_what_is_wrong_is_named(change: dict[str, object], says: str | None, tmp_path: Path) -> None:
+def test_what_is_wrong_is_named(change: dict[str, Any], says: str | None, tmp_path: Path) -> None:
     """Exit codes, messages, what is printed, time and memory."""
-    found = wrong(replace(ORDERLY, **change), tmp_path)  # type: ignore[arg-type]
+    found = wrong(replace(ORDERLY, **change), tmp_path)
     assert (found or "").startswith(says or "") or (says or "") in (found or "")
     assert (found is None) == (says is None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,10 +96,10 @@ def test_changed_numbers_are_refused(result: Result, problem: Problem) -> None:
         ((4,), ((0, None, 0, 1.0), (0, None, 0, 2.0)), "segment 0"),
     ],
 )
-def test_what_is_no_series_is_refused(cuts: tuple[int, ...], cases: tuple[object, ...], says: str) -> None:
+def test_what_is_no_series_is_refused(cuts: tuple[int, ...], cases: Any, says: str) -> None:
     """Cuts that do not follow each other, cases that are not there or are there twice."""
     with pytest.raises(pk.PlacekitError, match=says):
-        proven(ExactProblem.of(diamonds(2)), Series(cuts, cases))  # type: ignore[arg-type]
+        proven(ExactProblem.of(diamonds(2)), Series(cuts, cases))
 
 
 def test_only_a_makespan_has_segments(problem: Problem) -> None:
