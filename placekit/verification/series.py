@@ -75,11 +75,13 @@ def series_value(exact: ExactProblem, certificate: Series, max_steps: int) -> Bo
     segments = list(_segments(exact, certificate.cuts))
     claimed: dict[tuple[int, _Kind, _Kind], Fraction] = {}
     for at, first, last, seconds in certificate.cases:
-        known = [None if d is None or not 0 <= d < exact.num_devices else exact.kind[d] for d in (first, last)]
-        case = at, known[0], known[1]
-        if not 0 <= at < len(segments) or not math.isfinite(seconds) or case in claimed:
+        is_known = all(d is None or 0 <= d < exact.num_devices for d in (first, last))
+        if not is_known or not 0 <= at < len(segments) or not math.isfinite(seconds):
             raise InvalidCertificateError(f"certificate: segment {at} on devices {first}, {last} has no {seconds} s")
-        claimed[case] = Fraction(seconds) * (1 - ROUNDING)
+        a, b = (None if d is None else exact.kind[d] for d in (first, last))
+        if (at, a, b) in claimed:
+            raise InvalidCertificateError(f"certificate: segment {at} on devices {first}, {last} is there twice")
+        claimed[at, a, b] = Fraction(seconds) * (1 - ROUNDING)
     ahead: dict[_Kind, Bound] = {None: Fraction(0)}  # least end of the cut before, by the kind of its device
     cuts: list[int | None] = [None, *certificate.cuts, None]
     for at, ops in enumerate(segments):
