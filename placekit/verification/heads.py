@@ -12,7 +12,7 @@ Let :math:`R'_u` be the same minimum over devices other than d. If v starts at :
 Ancestors that must share the device of v have an infinite :math:`R'`. **Tails** are heads of the reversed graph, as a
 schedule read backwards is one of it (Papadimitriou and Yannakakis 1990, for ops that run once).
 
-Of devices that are alike two are enough: the one of v, and another.
+Of devices that are alike two are enough, the one of v and another: moving to a third is no shorter than to one of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_LOOKS = 6_000_000
 """Pairs of devices at edges between ancestors, of all ops together: some seconds. Beyond that, plain paths."""
 
 _Heads = list[dict[int, int]]
-_Costs = dict[tuple[int, int], list[list[int]]]
+_Costs = dict[tuple[int, int], dict[tuple[int, int], int]]
 
 
 @lru_cache(maxsize=2)
@@ -36,7 +36,7 @@ def around(exact: ExactProblem) -> tuple[_Heads, _Heads]:
     """``[num_ops]`` by device that may hold the op: ticks before it starts there, and ticks that follow its end."""
     places = _representatives(exact)
     is_small = exact.num_ops * len(exact.edges) * len(places) ** 3 <= MAX_LOOKS
-    costs = _costs(exact)
+    costs = _costs(exact, places)
     backwards = {(v, u): known for (u, v), known in costs.items()}
     work = _heads if is_small else _plain_heads
     heads, tails = work(exact, places, exact.in_order, costs), work(exact, places, exact.in_order[::-1], backwards)
@@ -48,22 +48,20 @@ def around(exact: ExactProblem) -> tuple[_Heads, _Heads]:
 
 def path_ends(exact: ExactProblem, along: set[tuple[int, int]]) -> list[int]:
     """``[num_ops]`` ticks before which no op ends, by plain paths along some edges."""
-    costs = {edge: known for edge, known in _costs(exact).items() if edge in along}
-    heads = _plain_heads(exact, _representatives(exact), exact.in_order, costs)
+    places = _representatives(exact)
+    costs = {edge: known for edge, known in _costs(exact, places).items() if edge in along}
+    heads = _plain_heads(exact, places, exact.in_order, costs)
     return [min(head + exact.ticks(op, d) for d, head in row.items()) for op, row in enumerate(heads)]
 
 
-def _costs(exact: ExactProblem) -> _Costs:
-    """Return the ticks of every edge, by the kinds of its two devices if these are two."""
-    num_kinds = max(exact.kind) + 1
+def _costs(exact: ExactProblem, places: list[int]) -> _Costs:
+    """Return the ticks of every edge, by its two devices."""
     found: _Costs = {}
     for t, u in enumerate(exact.producer):
-        over = exact.transfer[t]
         for v in set(exact.readers[t]):
-            known = found.setdefault((u, v), [[0] * num_kinds for _ in range(num_kinds)])
-            for a in range(num_kinds):
-                for b in range(num_kinds):
-                    known[a][b] = max(known[a][b], over[a] + over[b])
+            known = found.setdefault((u, v), {(g, d): 0 for g in places for d in places})
+            for g, d in known:
+                known[g, d] = max(known[g, d], exact.move(t, g, d))
     return found
 
 
@@ -90,23 +88,21 @@ def _before(exact: ExactProblem, costs: _Costs) -> list[list[int]]:
 
 def _plain_heads(exact: ExactProblem, places: list[int], order: list[int], costs: _Costs) -> _Heads:
     """Return heads from what leads to an op directly, each where it is soonest done."""
-    kind, homes, before = exact.kind, _homes(exact, places), _before(exact, costs)
+    homes, before = _homes(exact, places), _before(exact, costs)
     heads: _Heads = [{} for _ in order]
     for v in order:
         for d in homes[v]:
             heads[v][d] = 0
             for u in before[v]:
                 over = costs[u, v]
-                ways = [
-                    head + exact.ticks(u, g) + (0 if g == d else over[kind[g]][kind[d]]) for g, head in heads[u].items()
-                ]
-                heads[v][d] = max(heads[v][d], min(ways))
+                soonest = min(head + exact.ticks(u, g) + over[g, d] for g, head in heads[u].items())
+                heads[v][d] = max(heads[v][d], soonest)
     return heads
 
 
 def _heads(exact: ExactProblem, places: list[int], order: list[int], costs: _Costs) -> _Heads:
     """Return the heads of the module docstring."""
-    kind, homes, before = exact.kind, _homes(exact, places), _before(exact, costs)
+    homes, before = _homes(exact, places), _before(exact, costs)
     rank = {op: at for at, op in enumerate(order)}
     ancestors: list[set[int]] = [set() for _ in order]
     heads: _Heads = [{} for _ in order]
@@ -120,13 +116,9 @@ def _heads(exact: ExactProblem, places: list[int], order: list[int], costs: _Cos
                 for u in before[w]:
                     over = costs[u, w]
                     for g in homes[u]:
-                        if w == v:
-                            least = 0 if g == d else over[kind[g]][kind[d]]
-                        else:
-                            least = min(
-                                (0 if g == f else over[kind[g]][kind[f]]) + exact.ticks(w, f) + rest
-                                for f, rest in until[w].items()
-                            )
+                        least = over[g, d]
+                        if w != v:
+                            least = min(over[g, f] + exact.ticks(w, f) + rest for f, rest in until[w].items())
                         until[u][g] = max(until[u][g], least)
             ways = {u: {g: heads[u][g] + exact.ticks(u, g) + until[u][g] for g in homes[u]} for u in nearest}
             soonest = max((min(row.values()) for row in ways.values()), default=0)

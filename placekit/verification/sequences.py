@@ -63,13 +63,9 @@ def sequences(
         least_tail[d] = tails[op][d] if known is None else min(known, tails[op][d])
 
     def begin(op: int) -> int:
-        d, start = device[op], free[device[op]]
-        for t in exact.inputs[op]:
-            source = exact.producer[t]
-            own = device[source]
-            ways = 0 if own == d else exact.transfer[t][exact.kind[own]] + exact.transfer[t][exact.kind[d]]
-            start = max(start, end[source] + ways)
-        return start
+        d = device[op]
+        ways = (end[u] + exact.move(t, device[u], d) for t, u in ((t, exact.producer[t]) for t in exact.inputs[op]))
+        return max([free[d], *ways])
 
     def extend(ready: list[int]) -> Iterator[list[int]]:
         if not ready:
