@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +195,6 @@ def _small() -> Problem:
 
 def _write_models(folder: Path) -> None:
     """Write one small network as IR, as ONNX, and as a program of PyTorch."""
-    import onnx
     import openvino as ov
     import torch
     from openvino import opset13 as opset
@@ -207,6 +207,7 @@ def _write_models(folder: Path) -> None:
         value = opset.relu(value, name=f"act{layer}")
     ov.save_model(ov.Model([opset.result(value, name="out")], [data], "small"), folder / "model.xml", False)
 
+    onnx: Any = import_module("onnx")
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     nodes = [
         helper.make_node("MatMul", ["in", "w"], ["m"], name="mm"),

@@ -34,7 +34,7 @@ def with_links(
     if has_nodes:
         num_nodes = int(rng.integers(2, 4))
         devices = tuple(device.replace(node=f"n{rng.integers(0, num_nodes)}") for device in devices)
-    links = []
+    links: list[DirectLink] = []
     for between in (False, True)[: 1 + has_nodes]:
         pairs = list(itertools.combinations_with_replacement(kinds, 2))
         links += [DirectLink(0.0, 1.0, pair, between) for pair in pairs if rng.random() < 0.4]

@@ -26,6 +26,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from placekit.contiguity import Contiguity
 from placekit.costs import CostTable
 from placekit.errors import InvalidCertificateError
 from placekit.graph import OpGraph
@@ -90,7 +91,9 @@ def series_value(exact: ExactProblem, certificate: Series, max_steps: int) -> Bo
         for b in _kinds(exact, last):
             ways: list[Bound] = []
             for a, before in ahead.items():
-                part = _part(exact, ops, {op: k for op, k in ((first, a), (last, b)) if op is not None})
+                part = _part(
+                    exact, ops, {op: k for op, k in ((first, a), (last, b)) if op is not None and k is not None}
+                )
                 least, steps = _least(part, claimed.get((at, a, b), Fraction(0)), max_steps)
                 max_steps -= steps
                 done = 0 if first is None or a is None else exact.seconds(exact.time[first][a] or 0)
@@ -174,7 +177,7 @@ def _part(exact: ExactProblem, ops: list[int], kind_of: dict[int, int]) -> Exact
             costs.op_group[ops],
         ),
         replace(variant, contention=False),
-        "none",
+        Contiguity.NONE,
         problem.colocation[ops],
         problem.pinned[ops],
     )

@@ -122,7 +122,8 @@ def test_a_segment_that_is_too_large_is_trusted(result: Result, problem: Problem
 def test_the_form_of_a_series_is_checked(result: Result) -> None:
     """Columns of one length, at least one cut."""
     assert result.certificate is not None
-    adapter, valid = TypeAdapter(CertificateModel), {"schema": "placekit/certificate/1", **result.certificate.to_dict()}
+    adapter: TypeAdapter[Any] = TypeAdapter(CertificateModel)
+    valid = {"schema": "placekit/certificate/1", **result.certificate.to_dict()}
     read = adapter.validate_python(json.loads(json.dumps(valid))).model_dump(by_alias=True)
     assert certificate_from_dict(read) == result.certificate
     for change in ({"cuts": []}, {"seconds": [1.0]}, {"first": ["a"]}, {"extra": 1}):
