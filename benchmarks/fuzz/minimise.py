@@ -76,8 +76,8 @@ def _steps(problem: Problem) -> Iterator[Callable[[], Problem]]:
         yield partial(problem.replace, platform=platform.replace(devices=free))
     if problem.has_direct_links:
         yield partial(_with_links, problem, np.zeros(0, dtype=np.int64))
-        every = np.arange(len(platform.direct_links))
-        yield from (partial(_with_links, problem, every[every != at]) for at in every.tolist())
+        links = np.arange(len(platform.direct_links))
+        yield from (partial(_with_links, problem, links[links != at]) for at in links.tolist())
         yield partial(_on_one_node, problem)
     yield from (partial(_unpinned, problem, op) for op in np.flatnonzero(problem.pinned >= 0).tolist())
     if problem.objective != type(problem.objective)():

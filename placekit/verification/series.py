@@ -132,7 +132,9 @@ def _reached(op: int, following: list[list[int]]) -> set[int]:
 
 def _kinds(exact: ExactProblem, cut: int | None) -> list[_Kind]:
     """Return the kinds of the devices that a cut may run on."""
-    return [None] if cut is None else sorted({exact.kind[d] for d in exact.allowed[exact.group_of[cut]]})
+    if cut is None:
+        return [None]
+    return [*sorted({exact.kind[d] for d in exact.allowed[exact.group_of[cut]]})]
 
 
 def _least(part: ExactProblem, claimed: Fraction, max_steps: int) -> tuple[Bound, int]:

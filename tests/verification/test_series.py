@@ -126,6 +126,7 @@ def test_the_form_of_a_series_is_checked(result: Result) -> None:
     valid = {"schema": "placekit/certificate/1", **result.certificate.to_dict()}
     read = adapter.validate_python(json.loads(json.dumps(valid))).model_dump(by_alias=True)
     assert certificate_from_dict(read) == result.certificate
-    for change in ({"cuts": []}, {"seconds": [1.0]}, {"first": ["a"]}, {"extra": 1}):
+    changes: list[dict[str, Any]] = [{"cuts": []}, {"seconds": [1.0]}, {"first": ["a"]}, {"extra": 1}]
+    for change in changes:
         with pytest.raises(ValidationError):
             adapter.validate_python({**valid, **change})
