@@ -141,7 +141,7 @@ def test_larger_problems_are_verified(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_refused_result_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bound that a placement contradicts, of a problem that nobody enumerated."""
     problem = chain()
-    wrong = replace(pk.solve(problem, "dp"), lower_bound=3.6, certificate=None)
+    wrong = replace(pk.solve(problem, "single"), lower_bound=3.6, certificate=None)
     monkeypatch.setattr("placekit.benchmarks.fuzz.checks.solve", lambda *_, **__: wrong)
     found = check_verified(problem, Asked("dp", {}, 0, 1.0))
     assert found is not None
