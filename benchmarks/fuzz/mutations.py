@@ -134,6 +134,8 @@ def _other_member(content: bytes, rng: random.Random) -> bytes:
     """Break one member of an archive, or leave it out; the sums of the archive are right again."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(out, "w") as written:
+        if not archive.namelist():
+            return damaged(content, rng)
         chosen = rng.choice(archive.namelist())
         is_left_out = rng.random() < 0.1
         for name in archive.namelist():

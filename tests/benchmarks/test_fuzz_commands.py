@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import signal
 import sys
 import time
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +68,14 @@ def test_work_is_done_apart(tmp_path: Path) -> None:
 
 def test_files_are_broken_again_by_their_seed() -> None:
     """And mostly they are other files."""
-    content = {"x.json": b'{"a": [1, 2, {"b": "c"}]}', "x.toml": b'[[device]]\nname = "CPU"\n', "x.bin": bytes(50)}
+    empty = io.BytesIO()
+    zipfile.ZipFile(empty, "w").close()
+    content = {
+        "x.pt": empty.getvalue(),
+        "x.json": b'{"a": [1, 2, {"b": "c"}]}',
+        "x.toml": b'[[device]]\nname = "CPU"\n',
+        "x.bin": bytes(50),
+    }
     for name, valid in content.items():
         made = [broken(name, valid, random.Random(seed)) for seed in range(50)]
         assert made == [broken(name, valid, random.Random(seed)) for seed in range(50)]
