@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit import compile_clock, method
+from placekit import compile_clock
 from placekit.graph import OpGraph
 from placekit.method import Run
 from placekit.patience import MODE
@@ -46,7 +46,7 @@ def test_limits_count_compiling_unless_kernels_are_compiled_inline(mode: str, mo
     costs = pk.CostTable(("cpu",), np.ones((1, 1)), np.zeros((0, 1)), np.zeros(1))
     problem = pk.Problem(graph, Platform.of(cpu=1, host="cpu"), costs)
     spent_s = 0.0
-    monkeypatch.setattr(method, "compiling_s", lambda: spent_s)
+    monkeypatch.setattr("placekit.run.compiling_s", lambda: spent_s)
     monkeypatch.setenv(MODE, mode)
     run = Run(problem, pk.MaxRuntime(0.05))
     time.sleep(0.06)

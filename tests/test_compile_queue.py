@@ -98,4 +98,4 @@ def test_a_solve_ends_in_time_without_its_kernels(tmp_path: Path) -> None:
     )
     lines = _run(tmp_path, code).splitlines()
     assert lines[0] == "3.0 time True"
-    assert "is still being compiled" in lines[1]
+    assert "is still being" in lines[1]  # compiled, or imported where even that takes longer
