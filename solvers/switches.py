@@ -50,7 +50,7 @@ class Without(Generic[_Switches]):
     Parameters
     ----------
     without
-        Mechanisms that are switched off, by name and with commas: see `Switches.names`.
+        Mechanisms that are switched off, by name and with commas: see `Mechanisms`.
     """
 
     without: str = ""

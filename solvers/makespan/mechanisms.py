@@ -62,12 +62,6 @@ ALL = Mechanisms()
 
 @dataclass(frozen=True)
 class Without(switches.Without[Mechanisms]):
-    """The parameter of all methods of the makespan.
-
-    Parameters
-    ----------
-    without
-        Mechanisms that are switched off, by name and with commas: see `Mechanisms`.
-    """
+    """The parameter of all methods of the makespan."""
 
     table = Mechanisms

@@ -60,13 +60,7 @@ ALL = Mechanisms()
 
 @dataclass(frozen=True)
 class Without(switches.Without[Mechanisms]):
-    """The parameter of the methods for the offload latency.
-
-    Parameters
-    ----------
-    without
-        Mechanisms that are switched off, by name and with commas: see `Mechanisms`.
-    """
+    """The parameter of the methods for the offload latency."""
 
     table = Mechanisms
 

@@ -54,12 +54,6 @@ ALL = Mechanisms()
 
 @dataclass(frozen=True)
 class Without(switches.Without[Mechanisms]):
-    """The parameter of ``mincut``.
-
-    Parameters
-    ----------
-    without
-        Mechanisms that are switched off, by name and with commas: see `Mechanisms`.
-    """
+    """The parameter of ``mincut``."""
 
     table = Mechanisms

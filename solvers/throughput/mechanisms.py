@@ -47,13 +47,7 @@ ALL = Mechanisms()
 
 @dataclass(frozen=True)
 class Without(switches.Without[Mechanisms]):
-    """The parameter of ``bound`` for the throughput.
-
-    Parameters
-    ----------
-    without
-        Mechanisms that are switched off, by name and with commas: see `Mechanisms`.
-    """
+    """The parameter of ``bound`` for the throughput."""
 
     table = Mechanisms
 

@@ -39,12 +39,6 @@ ALL = Mechanisms()
 
 @dataclass(frozen=True)
 class Without(switches.Without[Mechanisms]):
-    """The parameter of ``dp`` for training plans.
-
-    Parameters
-    ----------
-    without
-        Mechanisms that are switched off, by name and with commas: see `Mechanisms`.
-    """
+    """The parameter of ``dp`` for training plans."""
 
     table = Mechanisms
