@@ -186,21 +186,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _make_valid(folder: Path, kinds: list[str]) -> None:
     """Write the valid files, and see that every use of them ends well."""
-
-    def command(arguments: tuple[str, ...]) -> None:
-        ended = run_apart(partial(_placekit, arguments), folder, 300.0)
-        if ended.code:
-            raise PlacekitError(f"placekit {' '.join(arguments)}: {ended.errors}")
-
-    make_files(folder, command)
+    make_files(folder, partial(_well, folder))
     for name in kinds:
         for use in KINDS[name].uses:
             copy = folder.with_name("copy")
             shutil.copytree(folder, copy)
-            ended = run_apart(partial(_placekit, use), copy, 300.0)
+            _well(copy, use)
             shutil.rmtree(copy)
-            if ended.code:
-                raise PlacekitError(f"placekit {' '.join(use)}: {ended.errors}")
+
+
+def _well(folder: Path, arguments: tuple[str, ...]) -> None:
+    """Run a command on valid files, which has to end well."""
+    ended = run_apart(partial(_placekit, arguments), folder, 300.0)
+    if ended.code:
+        raise PlacekitError(f"placekit {' '.join(arguments)}: {ended.errors}")
 
 
 def _one(name: str, seed: int, case: int, valid: Path, folder: Path) -> tuple[Ended, str | None]:

@@ -19,7 +19,7 @@ from placekit.io.workload_json import write_workload
 from placekit.platform import Device, Platform
 from placekit.problem import Problem
 
-__all__ = ["KINDS", "Kind", "make_files", "mend_digest"]
+__all__ = ["KINDS", "SUITE", "Kind", "make_files", "mend_digest"]
 
 PLATFORM = """
 [[device]]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from placekit.benchmarks.fuzz.files import SUITE
 from placekit.benchmarks.fuzz.mutations import ODD_VALUES, mangle, mutate, places
 from placekit.benchmarks.plan import make_plan
 from placekit.benchmarks.report.write import write_report
@@ -20,23 +21,6 @@ from placekit.benchmarks.store import Store
 from placekit.benchmarks.suite import read_suite
 from placekit.errors import InvalidFileError, PlacekitError
 from placekit.io.platform_toml import _quoted, _value
-
-SUITE = """
-name = "small"
-time_limit_s = 2.0
-[[model]]
-family = "chains"
-params = { num_ops = 30, num_devices = 2 }
-[[objective]]
-name = "throughput"
-params = { overlap = true }
-[[method]]
-name = "single"
-[[method]]
-name = "random:20"
-warm_start = "single"
-seeds = [0, 1]
-"""
 
 
 @pytest.fixture(scope="module")
