@@ -167,6 +167,8 @@ class LearnedMethod(Method):
             apply_weights(learner, read_checkpoint(session.policy), self.name, run.problem)
         if start is not None:
             learner.prefer(start.device_of_op)
+        if session.policy is not None:
+            offer_decoded(run, environment, learner)  # training never ends above what the policy says as it is
         training = Training.begin(learner, environment, self.params, run.seed)
         if start is not None:
             training.wanted = start.device_of_op[None]

@@ -212,6 +212,16 @@ def test_the_policy_is_trained_on_by_policy_gradient(toy: pk.Problem) -> None:
     assert result.objective == pytest.approx(optimum)
 
 
+def test_training_on_never_ends_above_the_policy_as_it_is() -> None:
+    """A step size that spoils the weights costs nothing."""
+    problem = draw_problem("test", 77, 3, max_ops=60, objective="throughput")
+    as_it_is = pk.solve(problem, "imitation:pretrained", params={"updates": 0}, seed=1)
+    spoilt = pk.solve(problem, "imitation:pretrained", params={"updates": 2, "learning_rate": 3.0}, seed=1)
+    assert as_it_is.objective is not None
+    assert spoilt.objective is not None
+    assert spoilt.objective <= as_it_is.objective
+
+
 def test_a_blind_policy_asks_no_network(toy: pk.Problem) -> None:
     """The control gives the same answer whatever the weights are."""
     params = {"blind": True, "updates": 0}
