@@ -222,11 +222,12 @@ def _is_meant(entry: MethodEntry, spec: ProblemSpec, facts: Mapping[str, Any]) -
     )
 
 
-def _files(suite: Suite, spec: ProblemSpec, entry: MethodEntry) -> dict[str, Path]:
-    where = f"suite {suite.name!r}"
-    return {
-        name: inside(suite.folder, text.replace("{model}", spec.model), where) for name, text in entry.files.items()
-    }
+def _files(suite: Suite, spec: ProblemSpec, entry: MethodEntry, seed: int) -> dict[str, Path]:
+    def named(text: str) -> Path:
+        name = text.replace("{model}", spec.model).replace("{seed}", str(seed))
+        return inside(suite.folder, name, f"suite {suite.name!r}")
+
+    return {name: named(text) for name, text in entry.files.items()}
 
 
 def _why_not(suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: AnyProblem) -> str | None:
@@ -237,10 +238,12 @@ def _why_not(suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: AnyPr
         return told and f"{entry.name} on {spec.model}: {told}"
     if entry.name in PLAN_METHODS and entry.name not in METHODS:
         return f"{entry.name} on {spec.model}: it plans training only"
-    for path in _files(suite, spec, entry).values():
-        if not path.is_file():
-            return f"{entry.name} on {spec.model}: there is no file {path}"
-    files = {name: str(path) for name, path in _files(suite, spec, entry).items()}
+    files: dict[str, str] = {}
+    for seed in entry.seeds or suite.content.seeds:
+        for name, path in _files(suite, spec, entry, seed).items():
+            if not path.is_file():
+                return f"{entry.name} on {spec.model}: there is no file {path}"
+            files[name] = str(path)
     for name, params in ((entry.name, dict(entry.params) | files), (entry.warm_start, {})):
         if name is None:
             continue
@@ -257,14 +260,14 @@ def _why_not(suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: AnyPr
 def _jobs(
     suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: AnyProblem, facts: Mapping[str, Any]
 ) -> Iterator[Job]:
-    files = _files(suite, spec, entry)
-    content, hashes = suite.content, {name: file_hash(path) for name, path in files.items()}
+    content = suite.content
     for seed in entry.seeds or content.seeds:
+        files = _files(suite, spec, entry, seed)
         case = Case(
             problem=facts["problem_address"],
             method=entry.name,
             params=dict(entry.params),
-            file_hashes=hashes,
+            file_hashes={name: file_hash(path) for name, path in files.items()},
             warm_start=entry.warm_start,
             seed=seed,
             time_limit_s=content.time_limit_s if entry.time_limit_s is None else entry.time_limit_s,

@@ -156,6 +156,8 @@ class ObjectiveEntry(_Strict):
 
 _WRITTEN = frozenset({"mps"})
 """Parameters of methods that are files to write."""
+_READ = frozenset({"policy"})
+"""Parameters of methods that are files to read."""
 
 
 class MethodEntry(_Strict):
@@ -170,8 +172,8 @@ class MethodEntry(_Strict):
     params
         Parameters by name.
     files
-        Parameters that are files, relative to the folder of models; ``{model}`` stands for the name of the model.
-        Models for which a file is not there are left out.
+        Parameters that are files, relative to the folder of models; ``{model}`` stands for the name of the model,
+        ``{seed}`` for the seed. Models for which a file is not there are left out.
     warm_start
         A method that runs before, with the same seed and limits; its answer is where this one starts.
     seeds, time_limit_s, gap, max_evaluations
@@ -195,9 +197,11 @@ class MethodEntry(_Strict):
     models: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] | None = None
 
     @model_validator(mode="after")
-    def _writes_nothing(self) -> Self:
+    def _says_its_files(self) -> Self:
         for name in _WRITTEN.intersection(self.params) | _WRITTEN.intersection(self.files):
             raise ValueError(f"method {self.name!r}: {name} names a file to write; a suite writes its results only")
+        for name in _READ.intersection(self.params):
+            raise ValueError(f"method {self.name!r}: {name} names a file to read; it belongs under files")
         return self
 
 

@@ -139,6 +139,7 @@ def learn(
                 steps=episodes,
                 seed=seed,
                 device=devices.devices or "cpu",
+                policy=policy,
                 resume=resume,
                 checkpoint_every_s=checkpoint_interval,
                 log_dir=log_dir,

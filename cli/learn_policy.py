@@ -91,6 +91,7 @@ def train(
     steps: int | None,
     seed: int,
     device: str,
+    policy: Path | None,
     resume: Path | None,
     checkpoint_every_s: float,
     log_dir: Path | None,
@@ -106,6 +107,7 @@ def train(
     from placekit.learned.imitation.train import ImitationParams, steps_done
     from placekit.learned.imitation.train import train as train_policy
     from placekit.learned.journal import Journal
+    from placekit.learned.policy import PRETRAINED
     from placekit.params import read_params
     from placekit.stop import StopReason
 
@@ -135,6 +137,7 @@ def train(
             chosen,
             seed=seed,
             device=device,
+            policy=PRETRAINED if policy == Path("pretrained") else policy,
             resume=resume,
             checkpoint_every_s=checkpoint_every_s,
             should_stop=should_stop,

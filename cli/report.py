@@ -30,8 +30,8 @@ def report(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Print a table in Markdown: gaps, instances, spread, warm, growth, cost, cold, plans, outputs, timing "
-            "or prediction.",
+            help="Print a table in Markdown: gaps, instances, spread, excess, against, warm, growth, cost, cold, "
+            "plans, outputs, timing or prediction.",
         ),
     ] = None,
     objective: Annotated[

@@ -108,12 +108,18 @@ class LearnedMethod(Method):
 
     @classmethod
     def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
-        """Make the method; ``gdp:PATH`` begins with a trained policy, ``gdp:pretrained`` with that of placekit."""
+        """Make the method; ``gdp:PATH`` begins with a trained policy, ``gdp:pretrained`` with that of placekit.
+
+        The parameter ``policy`` is a path, too: suites name files by parameters.
+        """
         from placekit.learned.policy import PRETRAINED  # which imports this module
 
-        method = super().from_params(None, params)
-        if argument is not None:
-            path = PRETRAINED if argument == "pretrained" else Path(argument)
+        named = params.get("policy")
+        if named is not None and (argument is not None or not isinstance(named, str)):
+            raise InvalidProblemError(f"method {cls.name!r}: policy is {named!r}; it must be one path, given once")
+        method = super().from_params(None, {name: value for name, value in params.items() if name != "policy"})
+        if argument is not None or named is not None:
+            path = PRETRAINED if argument == "pretrained" else Path(str(argument or named))
             method.session = replace(method.session, policy=path)
         return method
 

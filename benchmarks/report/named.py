@@ -6,6 +6,7 @@ are shown.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, median
 from types import MappingProxyType
@@ -13,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from placekit.benchmarks.report.formats import NOTHING, count, percent, seconds
+from placekit.benchmarks.report.formats import NOTHING, count, interval_percent, percent, seconds
 from placekit.benchmarks.report.groups import Group, labels_of, objectives_of
 from placekit.benchmarks.report.named_measured import outputs, prediction, timing
 from placekit.benchmarks.report.plot_growth import QUANTITIES, growth_of
 from placekit.benchmarks.report.sources import Source
 from placekit.benchmarks.report.tables import CLOSE, Table, Titled, warm_start_table
-from placekit.benchmarks.statistics import bootstrap_interval, time_to_gap_s
+from placekit.benchmarks.statistics import Interval, bootstrap_interval, paired_interval, time_to_gap_s
 from placekit.benchmarks.store import Row
 from placekit.benchmarks.suite_schema import TRAINING_PLAN
 from placekit.errors import InvalidFileError
@@ -28,6 +29,9 @@ from placekit.solvers.registry import METHODS
 from placekit.stop import StopReason, relative_gap
 
 __all__ = ["TABLES", "growth_rows", "named_tables"]
+
+_EQUAL = 1e-9
+"""Logarithms of ratios up to this are none."""
 
 
 def named_tables(name: str, source: Source) -> list[tuple[str | None, Table]]:
@@ -160,6 +164,40 @@ def _list_schedule_s(group: Group) -> float | None:
     return listed[0] if listed and listed[0] < float("inf") else None
 
 
+def against(source: Source) -> Titled:
+    """Every method against the first of those that are shown, seed by seed.
+
+    The geometric mean of the ratios of their objectives, with its interval over problems and seeds: above zero where
+    the first method is better. A seed that the first method lacks meets its first run.
+    """
+    for objective, groups in objectives_of(source.groups).items():
+        labels = _shown(source, groups)
+        first = next((label for label in source.methods if label in labels), labels[0])
+        lines = []
+        for label in (each for each in labels if each != first):
+            ratios = {
+                group.address: found
+                for group in groups
+                if (found := _ratio_logs(group.rows.get(label, ()), group.rows.get(first, ())))
+            }
+            pairs = [each for found in ratios.values() for each in found]
+            if pairs:
+                mean = paired_interval(ratios)
+                ends = (None if end is None else math.expm1(end) for end in (mean.low, mean.high))
+                shown = interval_percent(Interval(math.expm1(mean.value), *ends))
+                above, below = (sum(sign * each > _EQUAL for each in pairs) for sign in (1, -1))
+                lines.append((label, *map(str, (len(ratios), len(pairs), above, below)), shown))
+        heads = ("method", "problems", "pairs", "above", "below", f"objective over that of {first}, minus 1")
+        yield objective, Table(heads, tuple(lines))
+
+
+def _ratio_logs(rows: Sequence[Row], others: Sequence[Row]) -> list[float]:
+    """Return the logarithms of the ratios of two methods' objectives, seed by seed, where both have a placement."""
+    of_seed = {row["seed"]: row["objective_s"] for row in others}
+    pairs = [(row["objective_s"], of_seed.get(row["seed"], next(iter(of_seed.values())))) for row in rows if of_seed]
+    return [math.log(mine / other) for mine, other in pairs if mine and other]
+
+
 def warm(source: Source) -> Titled:
     """Warm against cold starts: ratio of the times until close to the best known, and of where runs end."""
     table = warm_start_table(source.groups)
@@ -276,6 +314,7 @@ TABLES: Mapping[str, Callable[[Source], Titled]] = MappingProxyType(
         "instances": instances,
         "spread": spread,
         "excess": excess,
+        "against": against,
         "warm": warm,
         "growth": growth,
         "cost": cost,

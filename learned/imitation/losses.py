@@ -14,8 +14,9 @@ other device that has a reader. Then
 * makespan: the p-norm of the loads of compute and of the longest path at expected times and transfers (a path that is
   longest at the present scores; its gradient is that of the longest path wherever there is only one).
 
-The loss of a problem is ``w * cross-entropy + 2 log(relaxed objective / objective of the label)``, and for makespan the
-squared error of the starts. Labels that are proven weigh most: `w` is ``1 / (1 + 4 gap)``, times a factor by objective.
+The loss of a problem is ``w * cross-entropy + 2 log(relaxed objective / objective of the label)``, and for makespan
+four times the squared error of the starts. Labels that are proven weigh most: `w` is ``1 / (1 + 4 gap)``, times a
+factor by objective. Either side can be left out: what the relaxed objective teaches needs no label.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _LEAST = 1e-6
 _SERIAL, _MAKESPAN, _THROUGHPUT = range(len(OBJECTIVES))
 _IMITATION = (1.0, 1.0, 0.5)
 """Weight of the cross-entropy by objective: without contiguity a balanced load has many equally good placements."""
-_OF_OBJECTIVE, _OF_START = 2.0, 4.0
+_OF_START = 4.0
 _DOUBT = 4.0
 
 
@@ -110,8 +111,18 @@ def _trace(batch: Batch, time: Tensor, transfer: Tensor) -> tuple[Tensor, Tensor
     return torch.tensor(ops, dtype=torch.int64, device=device), torch.tensor(edges, dtype=torch.int64, device=device)
 
 
-def imitation_loss(batch: Batch, scores: Scores, targets: Targets) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the loss of a batch, and its parts ``[G]`` by name."""
+def imitation_loss(
+    batch: Batch, scores: Scores, targets: Targets, imitation: float = 1.0, relaxed: float = 2.0
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the loss of a batch, and its parts ``[G]`` by name.
+
+    Parameters
+    ----------
+    batch, scores, targets
+        ``G`` problems, what the network says of them, and their labels.
+    imitation, relaxed
+        Weights of what is imitated, devices and starts, and of the relaxed objective.
+    """
     num_graphs = len(batch.objective)
     graph = batch.graph_of_op
     per_graph = sum_rows(torch.ones_like(scores.start), graph, num_graphs)
@@ -122,5 +133,5 @@ def imitation_loss(batch: Batch, scores: Scores, targets: Targets) -> tuple[Tens
     has_start = ~targets.start.isnan()
     error = torch.where(has_start, scores.start - targets.start.nan_to_num(), torch.zeros_like(scores.start)) ** 2
     start = sum_rows(error, graph, num_graphs) / per_graph
-    loss = (weight * surprise + _OF_OBJECTIVE * promised + _OF_START * start).mean()
+    loss = (imitation * (weight * surprise + _OF_START * start) + relaxed * promised).mean()
     return loss, {"surprise": surprise.detach(), "promised": promised.detach(), "start": start.detach()}

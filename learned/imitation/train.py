@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -46,6 +47,8 @@ __all__ = ["METHOD", "ImitationParams", "steps_done", "train"]
 METHOD = "imitation"
 _ASIDE = 16
 _WARM_UP = 50
+_PROVEN = 1e-6
+"""Gaps up to this are none."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,13 @@ class ImitationParams:
         Steps in all.
     max_grad_norm
         Gradients are scaled down to this norm.
+    labels
+        Problems of the data set that are read, the first ones; 0 for all.
+    most_gap
+        Labels with a larger gap to their bound are left out; 0 for proven ones only.
+    imitation, relaxed
+        Weights of the two parts of the loss: of surprise and starts, and of the relaxed objective. 0 for a part that is
+        left out; without imitation labels only set the scale.
     """
 
     hidden: int = 32
@@ -75,6 +85,10 @@ class ImitationParams:
     learning_rate: float = 2e-3
     steps: int = 2000
     max_grad_norm: float = 1.0
+    labels: int = 0
+    most_gap: float = math.inf
+    imitation: float = 1.0
+    relaxed: float = 2.0
 
     def __post_init__(self) -> None:
         for name in ("hidden", "least_rounds", "states", "steps"):
@@ -85,6 +99,13 @@ class ImitationParams:
         for name in ("learning_rate", "max_grad_norm"):
             if not getattr(self, name) > 0:
                 raise InvalidProblemError(f"training: {name} is {getattr(self, name)}; it must be > 0")
+        for name in ("labels", "most_gap", "imitation", "relaxed"):
+            if not getattr(self, name) >= 0:
+                raise InvalidProblemError(f"training: {name} is {getattr(self, name)}; it must be >= 0")
+        if not 0 < self.imitation + self.relaxed < math.inf:
+            raise InvalidProblemError(
+                f"training: imitation + relaxed is {self.imitation + self.relaxed}; it must be finite and > 0"
+            )
 
     def rate(self, step: int) -> float:
         """Return the step size at a step."""
@@ -111,7 +132,8 @@ class _Training:
         for group in self.optimiser.param_groups:
             group["lr"] = params.rate(self.step)
         rounds = int(self.rng.integers(params.least_rounds, params.most_rounds + 1))
-        loss, parts = imitation_loss(batch, self.network(batch, rounds), targets)
+        scores = self.network(batch, rounds)
+        loss, parts = imitation_loss(batch, scores, targets, params.imitation, params.relaxed)
         self.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), params.max_grad_norm)
@@ -119,6 +141,22 @@ class _Training:
             self.optimiser.step()
         self.step += 1
         return {"loss": float(loss.detach())} | {name: float(values.mean()) for name, values in parts.items()}
+
+    def begin_with(self, checkpoint: Checkpoint) -> None:
+        """Take the weights of a policy; steps and step sizes are those of a new training.
+
+        Raises
+        ------
+        InvalidProblemError
+            A policy of another method or width.
+        """
+        if checkpoint.method != METHOD:
+            raise InvalidProblemError(f"the policy is of method {checkpoint.method!r}, not of {METHOD!r}")
+        try:
+            self.network.load_state_dict(dict(checkpoint.transferable))
+        except RuntimeError as error:
+            first = (str(error).splitlines() or [""])[0]
+            raise InvalidProblemError(f"the policy's weights do not fit: {first}") from None
 
     def checkpoint(self) -> Checkpoint:
         """Return everything as a policy that can be trained on."""
@@ -194,6 +232,7 @@ def train(
     *,
     seed: int = 0,
     device: str = "cpu",
+    policy: Path | None = None,
     resume: Path | None = None,
     checkpoint_every_s: float = 60.0,
     measure_every: int = 100,
@@ -214,6 +253,8 @@ def train(
         Seed of weights, order and rounds.
     device
         Device of torch: ``"cpu"``, ``"cuda"``.
+    policy
+        Policy whose weights to begin with; new ones if None.
     resume
         File of an earlier training to go on from.
     measure_every
@@ -228,22 +269,26 @@ def train(
     InvalidFileError
         No data set, or a damaged one.
     InvalidProblemError
-        A device that torch does not have, or a file that cannot be resumed.
+        A device that torch does not have, or a file that cannot be begun with or resumed.
     """
     params = params or ImitationParams()
     training = _Training(params, seed, _device(device))
+    if policy is not None:
+        training.begin_with(read_checkpoint(policy))
     if resume is not None:
         training.restore(read_checkpoint(resume))
     examples: list[Example] = []
     aside: list[tuple[LabelledProblem, Example]] = []
-    for number, labelled in enumerate(read_dataset(dataset)):
-        example = example_of(labelled)
-        if number % _ASIDE:
-            examples.append(example)
-        else:
-            aside.append((labelled, example))
+    for number, labelled in enumerate(islice(read_dataset(dataset), params.labels or None)):
+        if number % _ASIDE == 0:
+            aside.append((labelled, example_of(labelled)))
+        elif labelled.gap <= params.most_gap + _PROVEN:
+            examples.append(example_of(labelled))
     if not examples:
-        raise InvalidProblemError(f"data set {dataset} has {len(aside)} problems; training needs at least 2")
+        raise InvalidProblemError(
+            f"data set {dataset} has {len(aside)} problems to measure on and none to learn from; training needs at "
+            "least 2 problems, and one of them within most_gap"
+        )
     saved = perf_counter()
     reason: StopReason | None = None
     for batch in _batches(examples, training):

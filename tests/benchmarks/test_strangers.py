@@ -91,6 +91,7 @@ def test_mutated_suites_are_planned_or_refused_by_name(tmp_path: Path, count: in
         ("num_devices = 2", "num_devices = 1000000000", "num_devices is 1000000000"),
         ('name = "single"', 'name = "ilp"\nparams = { mps = "/tmp/x" }', "names a file to write"),
         ('name = "single"', 'name = "policy:/etc/passwd"', "leads out of"),
+        ('name = "single"', 'name = "gdp"\nparams = { policy = "/tmp/x" }', "names a file to read"),
         ('name = "single"', 'name = "ilp"\nfiles = { expert = "../x" }', "leads out of"),
         ("time_limit_s = 2.0", "time_limit_s = inf", "time_limit_s"),
         ("time_limit_s = 2.0", "time_limit_s = " + "9" * 5000, "not TOML|range"),

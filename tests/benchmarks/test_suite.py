@@ -214,6 +214,16 @@ def test_files_of_the_folder(tmp_path: Path, diamond: Problem) -> None:
     assert "no file" in plan.left_out[0]
     write_placement(Placement.of(diamond, [0, 1, 0, 0]), tmp_path / "d1.placement", problem=diamond)
     assert plan_of(text, tmp_path).jobs[0].case.address != plan.jobs[0].case.address
+    text = text.replace("{model}", "{model}-{seed}") + "seeds = [3, 4]\n"
+    for seed, devices in ((3, [0, 0, 0, 0]), (4, [1, 1, 1, 1])):
+        assert not plan_of(text, tmp_path).jobs  # one of them is not there
+        write_placement(Placement.of(diamond, devices), tmp_path / f"d2-{seed}.placement", problem=diamond)
+    jobs = plan_of(text, tmp_path).jobs
+    assert [(job.case.seed, Path(job.files["path"]).name) for job in jobs] == [
+        (3, "d2-3.placement"),
+        (4, "d2-4.placement"),
+    ]
+    assert jobs[0].case.file_hashes != jobs[1].case.file_hashes
 
 
 def test_best_single_device_is_the_best_feasible_one(diamond: Problem) -> None:

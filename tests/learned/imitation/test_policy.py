@@ -148,6 +148,11 @@ def test_training_learns_resumes_and_writes_a_policy(tmp_path: Path) -> None:
     assert all(torch.equal(value, weights[name]) for name, value in checkpoint.transferable.items())
     train(tmp_path / "data", again, replace(params, steps=31), seed=3, resume=policy)
     assert steps_done(again) == 31
+    train(tmp_path / "data", again, replace(params, steps=1, learning_rate=1e-30), seed=4, policy=policy)
+    begun = read_checkpoint(again).transferable
+    assert all(torch.equal(value, begun[name]) for name, value in checkpoint.transferable.items())
+    with pytest.raises(InvalidProblemError, match="weights do not fit"):
+        train(tmp_path / "data", again, replace(params, hidden=16), policy=policy)
     with pytest.raises(InvalidProblemError, match="cannot go on"):
         train(tmp_path / "data", again, replace(params, hidden=16), resume=policy)
 

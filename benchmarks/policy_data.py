@@ -1,0 +1,83 @@
+"""What data and loss bring a policy: ``python -m placekit.benchmarks.policy_data DATASET -o POLICIES``.
+
+Trains one policy for each of `VARIANTS` and seed, from new weights and with the same steps, to
+``POLICIES/VARIANT-SEED.pt``. One that is whole is left as it is, one that was killed goes on. How good they are is told
+by the suite ``policy-parts``, which is given the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from types import MappingProxyType
+
+from placekit.errors import PlacekitError
+from placekit.learned.imitation.train import ImitationParams, steps_done, train
+
+__all__ = ["VARIANTS", "main", "train_policies"]
+
+STEPS = 500
+VARIANTS: Mapping[str, ImitationParams] = MappingProxyType(
+    {
+        "labels-500": ImitationParams(steps=STEPS, labels=500),
+        "labels-1500": ImitationParams(steps=STEPS, labels=1500),
+        "labels-3000": ImitationParams(steps=STEPS, labels=3000),
+        "labels-all": ImitationParams(steps=STEPS),
+        "proven": ImitationParams(steps=STEPS, most_gap=0.0),
+        "imitation": ImitationParams(steps=STEPS, relaxed=0.0),
+        "relaxed": ImitationParams(steps=STEPS, imitation=0.0),
+    }
+)
+"""Sizes of the data; of all labels the proven ones; either part of the loss alone."""
+
+
+def train_policies(dataset: Path, folder: Path, names: Sequence[str], seeds: Sequence[int], steps: int = STEPS) -> None:
+    """Train what is missing.
+
+    Parameters
+    ----------
+    dataset
+        Folder of the data set.
+    folder
+        Where the policies go.
+    names, seeds
+        Of `VARIANTS`, and each with these seeds.
+    steps
+        Steps of every training.
+
+    Raises
+    ------
+    PlacekitError
+        A data set that cannot be read, or a policy that cannot be trained on.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        for seed in seeds:
+            path = folder / f"{name}-{seed}.pt"
+            begun, done = perf_counter(), steps_done(path) if path.exists() else 0
+            if done < steps:
+                params, resume = replace(VARIANTS[name], steps=steps), path if done else None
+                train(dataset, path, params, seed=seed, resume=resume, measure_every=2 * steps)  # the suite measures
+            print(f"{path}: {steps_done(path)} steps, {perf_counter() - begun:.0f} s", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train as the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dataset", type=Path, help="folder of labelled problems: `placekit learn --generate`")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="POLICIES", help="folder of the policies")
+    parser.add_argument("--variant", choices=VARIANTS, action="append", help="only this one; repeatable")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of the trainings")
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps of every training")
+    options = parser.parse_args(arguments)
+    try:
+        train_policies(options.dataset, options.output, options.variant or list(VARIANTS), options.seeds, options.steps)
+    except PlacekitError as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+if __name__ == "__main__":
+    main()

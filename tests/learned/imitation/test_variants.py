@@ -1,0 +1,115 @@
+"""Trainings of other data and losses: which labels count, what a part of the loss needs, policies of both in suites."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import placekit as pk
+from placekit.benchmarks.labelling import Labelling, generate_dataset
+from placekit.benchmarks.policy_data import main, train_policies
+from placekit.errors import InvalidProblemError
+from placekit.learned.checkpoint import read_checkpoint
+from placekit.learned.imitation.dataset import LabelledProblem, read_dataset, shard_path, write_manifest, write_shard
+from placekit.learned.imitation.train import ImitationParams, steps_done, train
+
+SMALL = ImitationParams(hidden=8, steps=4, states=600, least_rounds=2, most_rounds=3)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a data set of a dozen problems; labels have no bound."""
+    folder = tmp_path_factory.mktemp("labelled")
+    generate_dataset(Labelling(max_ops=40, method="greedy", label_s=20.0, per_shard=12, seed=9), folder, 12)
+    return folder
+
+
+def weights_of(data: Path, folder: Path, params: ImitationParams) -> Mapping[str, Tensor]:
+    """Return the weights after a training."""
+    train(data, folder / "policy.pt", params)
+    return read_checkpoint(folder / "policy.pt").transferable
+
+
+def are_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
+    """Return whether two networks are the same, up to rounding."""
+    return all(torch.allclose(value, second[name], atol=1e-5) for name, value in first.items())
+
+
+def other_data(folder: Path, labelled: list[LabelledProblem]) -> Path:
+    """Return a data set of these problems."""
+    write_manifest(folder, {})
+    write_shard(shard_path(folder, 0), labelled)
+    return folder
+
+
+def test_the_first_labels_are_a_data_set_of_their_own(data: Path, tmp_path: Path) -> None:
+    """So many labels of a large data set, or all of a small one: the same policy."""
+    few = other_data(tmp_path / "few", list(read_dataset(data))[:7])
+    assert are_equal(weights_of(data, tmp_path, replace(SMALL, labels=7)), weights_of(few, tmp_path, SMALL))
+    assert not are_equal(weights_of(data, tmp_path, SMALL), weights_of(few, tmp_path, SMALL))
+
+
+def test_only_labels_within_a_gap_are_learned_from(data: Path, tmp_path: Path) -> None:
+    """Proven ones alone; none of them is an error with the bound."""
+    with pytest.raises(InvalidProblemError, match="2 problems, and one of them within most_gap"):
+        train(data, tmp_path / "policy.pt", replace(SMALL, most_gap=0.0))
+    labelled = [
+        replace(each, bound_s=each.objective_s if at < 7 else None) for at, each in enumerate(read_dataset(data))
+    ]
+    proven = weights_of(other_data(tmp_path / "proven", labelled), tmp_path, replace(SMALL, most_gap=0.0))
+    assert are_equal(proven, weights_of(other_data(tmp_path / "few", labelled[:7]), tmp_path, SMALL))
+
+
+def test_the_relaxed_objective_needs_no_label(data: Path, tmp_path: Path) -> None:
+    """Labels of single devices teach it the same as those of a better method; imitation learns another policy."""
+    worse = []
+    for each in read_dataset(data):
+        found = pk.solve(each.problem, "single")
+        assert found.placement is not None
+        assert found.objective is not None
+        worse.append(
+            replace(each, device_of_op=found.placement.device_of_op, step_of_op=None, objective_s=found.objective)
+        )
+    others = other_data(tmp_path / "worse", worse)
+    for changes, is_same in (({"imitation": 0.0}, True), ({"relaxed": 0.0}, False)):
+        params = replace(SMALL, **changes)
+        assert are_equal(weights_of(data, tmp_path, params), weights_of(others, tmp_path, params)) == is_same
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"labels": -1}, "labels is -1; it must be >= 0"),
+        ({"most_gap": math.nan}, "most_gap is nan; it must be >= 0"),
+        ({"imitation": 0.0, "relaxed": 0.0}, "imitation \\+ relaxed is 0.0; it must be finite and > 0"),
+    ],
+)
+def test_wrong_parameters_are_refused(changes: dict[str, float], message: str) -> None:
+    """With value and bound."""
+    with pytest.raises(InvalidProblemError, match=message):
+        replace(SMALL, **changes)  # type: ignore[arg-type]  # one name each
+
+
+def test_policies_of_variants_are_trained_once(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is whole is left alone, what lacks steps goes on; a method takes the file as a parameter."""
+    train_policies(data, tmp_path, ["labels-500"], [0, 1], 1)
+    first = (tmp_path / "labels-500-0.pt").read_bytes()
+    main([str(data), "-o", str(tmp_path), "--variant", "labels-500", "--steps", "1"])
+    assert (tmp_path / "labels-500-0.pt").read_bytes() == first
+    train_policies(data, tmp_path, ["labels-500"], [0], 2)
+    assert steps_done(tmp_path / "labels-500-0.pt") == 2
+    assert capsys.readouterr().out.count("labels-500-0.pt: 1 steps") == 2
+    with pytest.raises(SystemExit, match="error: "):
+        main([str(tmp_path / "none"), "-o", str(tmp_path), "--variant", "relaxed", "--steps", "1"])
+    problem = next(iter(read_dataset(data))).problem
+    named = {"policy": str(tmp_path / "labels-500-1.pt"), "updates": 0}
+    found = pk.solve(problem, "imitation", params=named).placement
+    assert found == pk.solve(problem, f"imitation:{named['policy']}", params={"updates": 0}).placement
+    with pytest.raises(InvalidProblemError, match="it must be one path, given once"):
+        pk.solve(problem, "imitation:pretrained", params=named)
