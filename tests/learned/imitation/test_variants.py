@@ -68,15 +68,14 @@ def test_only_labels_within_a_gap_are_learned_from(data: Path, tmp_path: Path) -
 
 def test_the_relaxed_objective_needs_no_label(data: Path, tmp_path: Path) -> None:
     """Labels of single devices teach it the same as those of a better method; imitation learns another policy."""
-    worse = []
+    better, worse = [], []
     for each in read_dataset(data):
         found = pk.solve(each.problem, "single")
-        assert found.placement is not None
-        assert found.objective is not None
-        worse.append(
-            replace(each, device_of_op=found.placement.device_of_op, step_of_op=None, objective_s=found.objective)
-        )
-    others = other_data(tmp_path / "worse", worse)
+        if found.placement is not None and found.objective is not None:  # there may be too little memory
+            devices = found.placement.device_of_op
+            worse.append(replace(each, device_of_op=devices, step_of_op=None, objective_s=found.objective))
+            better.append(each)
+    data, others = other_data(tmp_path / "better", better), other_data(tmp_path / "worse", worse)
     for changes, is_same in (({"imitation": 0.0}, True), ({"relaxed": 0.0}, False)):
         params = replace(SMALL, **changes)
         assert are_equal(weights_of(data, tmp_path, params), weights_of(others, tmp_path, params)) == is_same
