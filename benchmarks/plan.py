@@ -240,10 +240,10 @@ def _why_not(suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: AnyPr
         return f"{entry.name} on {spec.model}: it plans training only"
     files: dict[str, str] = {}
     for seed in entry.seeds or suite.content.seeds:
-        for name, path in _files(suite, spec, entry, seed).items():
+        for param, path in _files(suite, spec, entry, seed).items():
             if not path.is_file():
                 return f"{entry.name} on {spec.model}: there is no file {path}"
-            files[name] = str(path)
+            files[param] = str(path)
     for name, params in ((entry.name, dict(entry.params) | files), (entry.warm_start, {})):
         if name is None:
             continue
