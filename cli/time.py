@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from placekit.cost_models.openvino.output_check import OutputCheck
+    from placekit.cost_models.openvino.tensor_checks import OutputCheck
     from placekit.cost_models.openvino.time_placement import PlacementTiming
     from placekit.cost_models.openvino.timing_contenders import Executor
     from placekit.cost_models.openvino.timing_series import Timings

@@ -27,7 +27,7 @@ from placekit.learned.journal import Journal
 from placekit.learned.reinforce import reinforce
 from placekit.learned.rewards import RewardStopped
 from placekit.learned.threads import one_thread
-from placekit.learned.training import Learner, Metrics, Training, TrainingParams
+from placekit.learned.training import Learner, Loop, Metrics, Training, TrainingParams
 from placekit.learned.uncertainty import op_uncertainty
 from placekit.method import Method, Run
 from placekit.problem import Problem
@@ -100,7 +100,7 @@ class LearnedMethod(Method):
     """True if a policy is for any number of devices."""
     max_sampled_ops: ClassVar[int | None] = None
     """Ops up to which samples of a trained policy have a chance against what it decodes; None for any number."""
-    loop: ClassVar[Callable[..., StopReason]] = staticmethod(reinforce)
+    loop: ClassVar[Loop] = staticmethod(reinforce)
 
     def __init__(self, params: TrainingParams | None = None, session: Session | None = None) -> None:
         self.params = params or self.params_type()

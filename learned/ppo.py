@@ -55,14 +55,7 @@ def ppo(
 ) -> StopReason:
     """Train a `ReplayingLearner` with `PpoParams` by the clipped surrogate until told to stop.
 
-    Parameters
-    ----------
-    training
-        What to train, from where it stands.
-    should_stop
-        Asked before every update, which is one batch of samples and all its steps.
-    on_update
-        Called after every update.
+    A :class:`~placekit.learned.training.Loop`; an update is one batch of samples and all its steps.
 
     References
     ----------

@@ -19,20 +19,11 @@ def reinforce(
 ) -> StopReason:
     r"""Train by REINFORCE with an entropy bonus until told to stop.
 
-    Every update takes one step of Adam along
+    A :class:`~placekit.learned.training.Loop`. Every update takes one step of Adam along
 
     .. math:: \nabla \frac{1}{B} \sum_i A_i \log \pi(a_i) + \beta \frac{1}{n} \sum_i H_i
 
     over the ``n`` decisions :math:`a_i` of ``B`` placements, with the learner's advantages :math:`A_i`.
-
-    Parameters
-    ----------
-    training
-        What to train, from where it stands.
-    should_stop
-        Asked before every update.
-    on_update
-        Called after every update.
 
     References
     ----------

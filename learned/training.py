@@ -17,6 +17,7 @@ The tags are those of CleanRL.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -34,6 +35,7 @@ from placekit.stop import StopReason
 
 __all__ = [
     "Learner",
+    "Loop",
     "Metrics",
     "Rollout",
     "Training",
@@ -337,6 +339,26 @@ class Training:
             raise ValueError("a placement on devices that are none")
         found: NDArray[np.int64] = values.numpy()
         return found
+
+
+class Loop(Protocol):
+    """Trains until told to stop, one update after the other."""
+
+    def __call__(
+        self, training: Training, should_stop: Callable[[], StopReason | None], on_update: Callable[[Metrics], None]
+    ) -> StopReason:
+        """Train, and return why it ended.
+
+        Parameters
+        ----------
+        training
+            What to train, from where it stands.
+        should_stop
+            Asked before every update.
+        on_update
+            Called after every update.
+        """
+        ...
 
 
 def _count(value: object, name: str) -> int:

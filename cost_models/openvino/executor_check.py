@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from placekit.cost_models.openvino.compiled_plan import CompiledPlan
 from placekit.cost_models.openvino.hetero import HeteroExecutor
-from placekit.cost_models.openvino.output_check import OutputCheck, check_outputs, check_placement
+from placekit.cost_models.openvino.output_check import check_outputs, check_placement
 from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
+from placekit.cost_models.openvino.tensor_checks import OutputCheck
 from placekit.cost_models.openvino.timing_contenders import Executor
 
 __all__ = ["require_equal_outputs"]

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.cost_models.openvino.pipeline_feed import Feed
+from placekit.cost_models.openvino.pipeline_feed import Feed, Receiver, Single
 from placekit.cost_models.openvino.pipeline_flow import Flow, FlowPlan, wire
 from placekit.cost_models.openvino.samples import InputReader, Inputs
 from placekit.cost_models.openvino.split import TensorKey
@@ -79,7 +79,7 @@ class Pipeline(ABC):
         self._all_done = threading.Condition(self._lock)
         self._one_submit, self._one_close = threading.Lock(), threading.Lock()
         #: who waits for the result of every sample that is in flight
-        self._pending: deque[Future[Outputs] | Feed] = deque()
+        self._pending: deque[Receiver] = deque()
         self._feed: Feed | None = None  # what `for_each` runs
         self._error: ExecutionError | None = None
         self._is_closing = self._is_closed = False
@@ -175,13 +175,12 @@ class Pipeline(ABC):
         """
         tensors = self._read(inputs)
         self._refuse_own_thread("submit")
-        future: Future[Outputs] = Future()
-        future.set_running_or_notify_cancel()
+        receiver = Single()
         with self._one_submit:
-            self._enter(tensors, future)
-        return future
+            self._enter(tensors, receiver)
+        return receiver.future
 
-    def _enter(self, tensors: list[Any], receiver: Future[Outputs] | Feed) -> None:
+    def _enter(self, tensors: list[Any], receiver: Receiver) -> None:
         """Put a sample in; waits while the first queue is full. Called with `_one_submit`."""
         with self._lock:
             self._raise_if_over()
@@ -190,7 +189,7 @@ class Pipeline(ABC):
                 self._raise_if_over()
         self._fill_in(tensors, receiver)
 
-    def _fill_in(self, tensors: list[Any], receiver: Future[Outputs] | Feed) -> None:
+    def _fill_in(self, tensors: list[Any], receiver: Receiver) -> None:
         """Put a sample into the slot that is free; nobody else may do so meanwhile."""
         sample = self._flow.begun[self._wiring.source]
         for key, tensor in zip(self.plan.input_keys, tensors, strict=True):
@@ -199,8 +198,7 @@ class Pipeline(ABC):
             self._raise_if_over()
             self._flow.take(self._source_owner)
             self._pending.append(receiver)
-            if isinstance(receiver, Feed):
-                receiver.begin_sample()
+            receiver.begin_sample()
             self._announce(self._wiring.source, sample)
 
     def __call__(self, inputs: Inputs) -> Outputs:
@@ -322,11 +320,8 @@ class Pipeline(ABC):
             lost, self._pending, feed = self._pending, deque(), self._feed
             self._may_submit.notify_all()
             self._all_done.notify_all()
-        for receiver in lost:
-            if not isinstance(receiver, Feed):
-                receiver.set_exception(self._error)
-        if feed is not None:
-            feed.set_exception(self._error, are_lost=True)
+        for receiver in dict.fromkeys([*lost, *([] if feed is None else [feed])]):
+            receiver.lose(self._error)
 
     def _deliver(self, sample: int) -> None:
         """Give the outputs of `sample` to its future, and free their slots; one thread at a time does it."""
@@ -345,10 +340,8 @@ class Pipeline(ABC):
             receiver = self._pending[0] if self._pending else None
         names_and_keys = zip(self.plan.output_names, self.plan.output_keys, strict=True)
         outputs = {name: self._output(key, sample) for name, key in names_and_keys}
-        if isinstance(receiver, Feed):
+        if receiver is not None:
             receiver.consume(outputs)
-        else:
-            outputs = {name: np.array(value) for name, value in outputs.items()}  # the slots are written again
         with self._lock:
             if self._recorded.maxlen:
                 at = sample % self._num_times
@@ -359,10 +352,8 @@ class Pipeline(ABC):
             self._announce(self._wiring.sink, sample)
             if not self._pending:
                 self._all_done.notify_all()
-            if isinstance(receiver, Feed):
-                receiver.end_sample()
-                return
-        receiver.set_result(outputs)
+            receiver.end_sample()
+        receiver.deliver()
 
     def _is_dynamic(self, key: TensorKey) -> bool:
         return key in self._dynamic

@@ -1,14 +1,63 @@
-"""Samples that a pipeline takes by itself, one after another, and what is done with their outputs."""
+"""Who takes the outputs of samples: a future, of one; or a feed, of all that a pipeline takes by itself."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+import numpy as np
 
 from placekit.cost_models.openvino.samples import Inputs
 
-__all__ = ["Feed"]
+__all__ = ["Feed", "Receiver", "Single"]
+
+
+class Receiver(Protocol):
+    """Takes the outputs of samples, which lie where the last stage wrote them until `consume` has returned."""
+
+    def begin_sample(self) -> None:
+        """Count a sample that is in flight now; called with the lock."""
+
+    def consume(self, outputs: dict[str, Any]) -> None:
+        """Take the outputs of the next sample."""
+
+    def end_sample(self) -> None:
+        """Count a sample that is through; called with the lock."""
+
+    def deliver(self) -> None:
+        """Let go of whoever waits for this sample alone; called without the lock, as callbacks may run."""
+
+    def lose(self, error: BaseException) -> None:
+        """Raise `error` where results are waited for: none comes any more."""
+
+
+class Single:
+    """Waits for the outputs of one sample, which are copied, with a future."""
+
+    def __init__(self) -> None:
+        self.future: Future[dict[str, Any]] = Future()
+        self.future.set_running_or_notify_cancel()
+        self._outputs: dict[str, Any] = {}
+
+    def begin_sample(self) -> None:
+        """There is one."""
+
+    def consume(self, outputs: dict[str, Any]) -> None:
+        """Copy the outputs: the slots are written again."""
+        self._outputs = {name: np.array(value) for name, value in outputs.items()}
+
+    def end_sample(self) -> None:
+        """There is one."""
+
+    def deliver(self) -> None:
+        """Let the future have the outputs."""
+        self.future.set_result(self._outputs)
+
+    def lose(self, error: BaseException) -> None:
+        """Let the future raise `error`."""
+        self.future.set_exception(error)
 
 
 class Feed:
@@ -70,22 +119,21 @@ class Feed:
         if not self._num_in_flight:
             self._ended.notify_all()
 
-    def set_exception(self, error: BaseException, *, are_lost: bool = False) -> None:
-        """Take no more samples, and raise `error` where the results are waited for; the first one counts.
+    def deliver(self) -> None:
+        """Nobody waits for one sample alone."""
 
-        Parameters
-        ----------
-        error
-            What went wrong.
-        are_lost
-            True if the samples that are in flight will never be through.
-        """
+    def set_exception(self, error: BaseException) -> None:
+        """Take no more samples, and raise `error` where the results are waited for; the first one counts."""
         with self._ended:
             self._error = self._error or error
             self.is_exhausted = True
-            if are_lost:
-                self._num_in_flight = 0
             self._ended.notify_all()
+
+    def lose(self, error: BaseException) -> None:
+        """Do the same, and wait for no sample that is in flight."""
+        with self._ended:
+            self._num_in_flight = 0
+        self.set_exception(error)
 
     def wait(self) -> None:
         """Wait until no sample comes any more and none is in flight."""

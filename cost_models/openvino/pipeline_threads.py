@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import chain
 from typing import Any
 
 from placekit.cost_models.openvino.compiled_plan import CompiledPlan
-from placekit.cost_models.openvino.pipeline import UNKNOWN_MEMBER, Outputs, Pipeline
-from placekit.cost_models.openvino.pipeline_feed import Feed
+from placekit.cost_models.openvino.pipeline import UNKNOWN_MEMBER, Pipeline
+from placekit.cost_models.openvino.pipeline_feed import Feed, Receiver
 from placekit.cost_models.openvino.pipeline_stage import StageRunner, check_cores, helpers_on, pin_this_thread
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.errors import ExecutionError, PlacekitError
@@ -131,7 +130,7 @@ class ThreadPipeline(Pipeline):
         pin_this_thread(device.cores)
         yield
 
-    def _enter(self, tensors: list[Any], receiver: Future[Outputs] | Feed) -> None:
+    def _enter(self, tensors: list[Any], receiver: Receiver) -> None:
         super()._enter(tensors, receiver)
         if not self.plan.stages:  # a model without ops: nobody else is there to deliver
             with self._lock:

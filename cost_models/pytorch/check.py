@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from placekit.cost_models.openvino.output_check import TOLERANCES, OutputCheck, TensorCheck
+from placekit.cost_models.openvino.tensor_checks import TOLERANCES, OutputCheck, TensorCheck
 from placekit.cost_models.openvino.tensor_errors import relative_errors
 from placekit.cost_models.openvino.timing_contenders import Executor
 from placekit.cost_models.pytorch.devices import computing_with

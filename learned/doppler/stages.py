@@ -108,14 +108,7 @@ def three_stages(
 ) -> StopReason:
     """Train a `StagedLearner` with `StageParams` until told to stop.
 
-    Parameters
-    ----------
-    training
-        What to train, from where it stands.
-    should_stop
-        Asked before every update.
-    on_update
-        Called after every update, of any stage.
+    A :class:`~placekit.learned.training.Loop`, of updates of any stage.
 
     References
     ----------

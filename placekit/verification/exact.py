@@ -8,18 +8,20 @@ positions) is worked out here again, in plain Python.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING
 
+from placekit.verification.graphs import components, strong_components, topological_positions
+
 if TYPE_CHECKING:
     from placekit.platform import Platform
     from placekit.problem import Problem
 
-__all__ = ["ExactProblem", "components", "fits", "topological_positions"]
+__all__ = ["ExactProblem", "fits"]
 
 
 def fits(used: int, limit: int | None) -> bool:
@@ -39,75 +41,6 @@ def _whole(values: Iterable[float]) -> tuple[list[int], int]:
     ratios = [float(value).as_integer_ratio() for value in values]
     shift = max((bottom.bit_length() - 1 for _, bottom in ratios), default=0)
     return [top << (shift - bottom.bit_length() + 1) for top, bottom in ratios], shift
-
-
-def components(num_nodes: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
-    """``[num_nodes]`` number of the component of every node, by first appearance, of the undirected `pairs`."""
-    parent = list(range(num_nodes))
-
-    def root(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    for a, b in pairs:
-        parent[root(a)] = root(b)
-    number: dict[int, int] = {}
-    return [number.setdefault(root(node), len(number)) for node in range(num_nodes)]
-
-
-def topological_positions(num_nodes: int, following: list[list[int]]) -> list[int | None]:
-    """``[num_nodes]`` positions by Kahn's algorithm, sources by index; None for nodes on or behind a cycle."""
-    waiting = [0] * num_nodes
-    for targets in following:
-        for target in targets:
-            waiting[target] += 1
-    queue = [node for node in range(num_nodes) if not waiting[node]]
-    for node in queue:
-        for target in following[node]:
-            waiting[target] -= 1
-            if not waiting[target]:
-                queue.append(target)
-    position: list[int | None] = [None] * num_nodes
-    for place, node in enumerate(queue):
-        position[node] = place
-    return position
-
-
-def _strong_components(num_nodes: int, following: list[list[int]]) -> Iterator[list[int]]:
-    """Yield the strongly connected components (Kosaraju: depth first forwards, then backwards in falling order)."""
-    left, seen = [], [False] * num_nodes
-    for start in range(num_nodes):
-        if seen[start]:
-            continue
-        seen[start] = True
-        stack = [(start, iter(following[start]))]
-        while stack:
-            node, targets = stack[-1]
-            target = next((t for t in targets if not seen[t]), None)
-            if target is None:
-                left.append(node)
-                stack.pop()
-            else:
-                seen[target] = True
-                stack.append((target, iter(following[target])))
-    before: list[list[int]] = [[] for _ in range(num_nodes)]
-    for node, targets_of in enumerate(following):
-        for target in targets_of:
-            before[target].append(node)
-    taken = [False] * num_nodes
-    for start in reversed(left):
-        if taken[start]:
-            continue
-        taken[start] = True
-        found = [start]
-        for node in found:
-            for source in before[node]:
-                if not taken[source]:
-                    taken[source] = True
-                    found.append(source)
-        yield found
 
 
 def _links(platform: Platform) -> list[list[int | None]]:
@@ -362,7 +295,7 @@ class ExactProblem:
         for u, v in self.order_edges:
             if self.class_of[u] != self.class_of[v]:
                 following[self.class_of[u]].append(self.class_of[v])
-        pairs = [(c[0], other) for c in _strong_components(num_classes, following) for other in c]
+        pairs = [(c[0], other) for c in strong_components(num_classes, following) for other in c]
         joined = components(num_classes, pairs)
         first: dict[int, int] = {}
         return [first.setdefault(joined[c], len(first)) for c in self.class_of]

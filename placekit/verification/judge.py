@@ -12,7 +12,8 @@ from itertools import pairwise
 
 from placekit.errors import UnsupportedProblemError
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
-from placekit.verification.exact import ExactProblem, fits, topological_positions
+from placekit.verification.exact import ExactProblem, fits
+from placekit.verification.graphs import topological_positions
 from placekit.verification.timeline import makespan
 
 __all__ = ["CONSTRAINTS", "broken_constraints", "not_contiguous", "objective"]

@@ -14,7 +14,8 @@ ended, and none joins it later, because calls that wait for each other cannot be
 
 from __future__ import annotations
 
-from placekit.verification.exact import ExactProblem, topological_positions
+from placekit.verification.exact import ExactProblem
+from placekit.verification.graphs import topological_positions
 
 __all__ = ["least_latency", "least_makespan", "work_from"]
 

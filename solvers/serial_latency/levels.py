@@ -32,8 +32,9 @@ from placekit.contiguity import Contiguity
 from placekit.graph import topological_order
 from placekit.objectives import SerialLatency
 from placekit.objectives.serial_latency import subgraph_levels
+from placekit.solvers.assignment.cpsat.convexity import Convexity
 from placekit.solvers.assignment.cpsat.membership import Values
-from placekit.solvers.assignment.cpsat.model import Convexity, CpsatModel
+from placekit.solvers.assignment.cpsat.model import CpsatModel
 from placekit.solvers.assignment.flat import flatten
 
 __all__ = ["LevelModel", "most_levels"]

@@ -331,7 +331,7 @@ class _Search:
             if outcome is Outcome.INFEASIBLE and run.placement is None:
                 return run.prove_infeasible(clash())
             reason = run.should_stop()
-            has_covers = sum(model.forbid_together(device) for device in refused) > 0
+            has_covers = sum(model.memory.forbid_together(device) for device in refused) > 0
             improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
             if reason is not None or not (has_covers or improved):
                 return reason or StopReason.FINISHED

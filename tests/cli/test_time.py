@@ -113,9 +113,9 @@ def test_placement_that_computes_something_else_is_an_error(
     call: Call, model_file: Path, placement_file: Path, platform_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is timed that is wrong: the error names the tensor."""
-    from placekit.cost_models.openvino import output_check
+    from placekit.cost_models.openvino import tensor_checks
 
-    monkeypatch.setattr(output_check, "TOLERANCES", {"f32": -1.0})
+    monkeypatch.setattr(tensor_checks, "TOLERANCES", {"f32": -1.0})
     arguments = ("--platform", platform_file, "--costs", "analytic")
     done = call("time", model_file, placement_file, *arguments)
     assert done.returncode == 2

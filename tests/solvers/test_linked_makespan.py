@@ -9,6 +9,7 @@ import oracle
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from linked_problems import check_enumeration, check_promises, near, on_two_nodes
 from makespan_optimum import best_makespan
 from strategies import MAKESPANS, examples, linked, problems
 
@@ -26,11 +27,6 @@ from placekit.verification.judge import objective as second_judge
 FREE = st.just(Contiguity.NONE)
 ANY_ORDER = linked(problems(max_ops=10, objective=st.sampled_from(MAKESPANS), contiguity=FREE))
 SMALL = linked(problems(max_ops=5, max_devices=4, objective=st.just(pk.Makespan()), contiguity=FREE))
-
-
-def near(value: object) -> object:
-    """Return what is the same but for the rounding of sums."""
-    return pytest.approx(value, rel=1e-9, abs=1e-12)
 
 
 def supported_devices(data: st.DataObject, problem: Problem) -> tuple[int, ...]:
@@ -87,10 +83,7 @@ def test_the_best_order_is_the_best_of_all_orders(data: st.DataObject, problem: 
 def test_enumeration_finds_the_optimum_and_the_relaxation_has_none_above(problem: Problem) -> None:
     """Against all placements in all orders."""
     best, least = best_makespan(problem), best_makespan(relaxation(problem))
-    result = pk.solve(problem, method="enumerate")
-    assert result.objective == (None if best is None else near(best))
-    assert str(result.status) == ("infeasible" if best is None else "optimal")
-    assert pk.verify(result, problem).is_consistent
+    check_enumeration(problem, best)
     assert (least is None) == (best is None)
     assert (least or 0) <= (best or 0) * (1 + 1e-12)
 
@@ -104,19 +97,7 @@ def test_no_method_promises_what_is_not_there(method: str) -> None:
     @examples({"bound": 1000, "cpsat": 300}.get(method, 60))
     @given(problem=SMALL)
     def check(problem: Problem) -> None:
-        best = best_makespan(problem)
-        result = pk.solve(problem, method=method, stop=pk.MaxRuntime(5))
-        if best is None:
-            assert result.placement is None
-            return
-        assert str(result.status) != "infeasible"
-        if result.lower_bound is not None:
-            assert result.lower_bound <= best * (1 + 1e-9)
-        if result.objective is not None:
-            assert result.objective >= best * (1 - 1e-9)
-        if str(result.status) == "optimal":
-            assert result.objective == pytest.approx(best, rel=result.tolerance, abs=1e-12)
-        assert pk.verify(result, problem).is_consistent
+        check_promises(problem, method, best_makespan(problem))
 
     check()
 
@@ -139,19 +120,9 @@ def test_prices_of_moves_are_what_the_schedule_says(problem: Problem) -> None:
 
 
 def two_nodes(*, contention: bool = False) -> Problem:
-    """Return a diamond on two nodes of two accelerators: 0.1 s to the near one, 1 s to the far ones."""
+    """Return a diamond on two nodes."""
     edges = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")]
-    graph = pk.OpGraph.from_edges(list("abcd"), edges)
-    platform = pk.Platform(
-        tuple(pk.Device(f"gpu.{i}", "gpu", node="xyxy"[i]) for i in range(4)),
-        {"gpu": pk.Link(1.0, 1.0)},
-        (pk.DirectLink(0.1, 1e9), pk.DirectLink(1.0, 1e9, None, True)),
-    )
-    costs = pk.CostTable(
-        ("gpu",), np.full((4, 1), 2.0), np.ones((graph.num_tensors, 1)), np.zeros(4),
-        direct_links=platform.direct_link_names, direct_time_s=np.tile([0.1, 1.0], (graph.num_tensors, 1)),
-    )  # fmt: skip
-    return Problem(graph, platform, costs, pk.Makespan(contention=contention), Contiguity.NONE)
+    return on_two_nodes(edges, pk.Makespan(contention=contention), contiguity=Contiguity.NONE)
 
 
 def test_branches_stay_on_a_node() -> None:

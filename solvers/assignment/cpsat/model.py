@@ -25,43 +25,23 @@ loads are no larger than its true ones.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
 from placekit.coarsen import Contraction
+from placekit.solvers.assignment.cpsat.convexity import Convexity
 from placekit.solvers.assignment.cpsat.membership import ByDevice, BySlot, Membership, Values, interchangeable
+from placekit.solvers.assignment.cpsat.memory import MemoryRows
 from placekit.solvers.assignment.flat import FlatProblem
 from placekit.solvers.assignment.ilp.slots import slot_chain
-from placekit.solvers.assignment.memory_rows import Shared, excesses, memory_row, opening_positions
 from placekit.solvers.assignment.teams import NO_ROWS, TeamRows
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.cpsat import WatchedCpModel
-from placekit.solvers.backends.scale import TimeScale, scale_bytes
+from placekit.solvers.backends.scale import TimeScale
 
-__all__ = ["Convexity", "CpsatModel", "count_literals"]
-
-
-@dataclass(frozen=True, slots=True)
-class Convexity:
-    """Order edges between original ops, whose classes need not be convex themselves.
-
-    Parameters
-    ----------
-    class_of_op
-        ``[num_ops]`` class of every op.
-    senders, receivers
-        ``[num_edges]`` ops.
-    order
-        A topological order of the ops.
-    """
-
-    class_of_op: NDArray[np.int64]
-    senders: NDArray[np.int64]
-    receivers: NDArray[np.int64]
-    order: NDArray[np.int64]
+__all__ = ["CpsatModel", "count_literals"]
 
 
 class CpsatModel:
@@ -92,6 +72,8 @@ class CpsatModel:
     ----------
     proto : cp_model.CpModel
         The model.
+    memory : MemoryRows
+        Its memory limits, which may grow.
     scale : TimeScale
         Its unit of time.
     """
@@ -123,38 +105,21 @@ class CpsatModel:
         self.most = int(np.floor(ceiling_s * (1 + 1e-12) / self.scale.unit_s)) + 1
         self.kind_of_slot = flat.kind[self.membership.device_of_slot]
         self.cut: dict[tuple[int, int], cp_model.IntVar] = {}
-        self.gone: dict[tuple[int, int], cp_model.IntVar] = {}
         self.slot_used: dict[int, cp_model.IntVar] = {}
         self.level: list[cp_model.IntVar] = []
         self.loads: list[tuple[int, list[cp_model.IntVar], list[int]]] = []
-        self.covers: set[tuple[int, ...]] = set()
         self.convexity = convexity
         self._time = self.scale.floor(flat.time_s, self.most + 1)
         self._net_time = self.scale.floor(flat.net_time_s, self.most + 1)
         self.held: dict[int, cp_model.IntVar] = {}
-        self._constrain_memory()
+        self.memory = MemoryRows(self.proto, flat, self.membership, with_blocks)
         self._constrain_teams(teams)
-        self.with_blocks = with_blocks
-        self.shared: dict[tuple[int, str, tuple[int, ...], tuple[int, ...]], cp_model.IntVar] = {}
-        self._shared_of: dict[int, tuple[int, Shared]] = {}
-        for position in () if with_blocks is None else opening_positions(with_blocks):
-            self._limit_at(with_blocks, position)  # type: ignore[arg-type]  # no positions without
         self._constrain_cuts()
-        if convexity is not None:
-            self._constrain_convexity(convexity)
+        self.gone = {} if convexity is None else convexity.constrain(self.proto, self.membership)
         if is_total:
             self._minimise_total(slot_cost_s)
         else:
             self._minimise_largest_load()
-
-    def _constrain_memory(self) -> None:
-        for s, device in enumerate(self.membership.device_of_slot):
-            limit = float(self.flat.limit_bytes[device])
-            classes = [c for c in range(self.num_classes) if (c, s) in self.membership.x and self.flat.memory_bytes[c]]
-            if np.isfinite(limit) and self.flat.memory_bytes[classes].sum() > limit:
-                sizes, most = scale_bytes(self.flat.memory_bytes[classes], limit)
-                x = [self.membership.x[c, s] for c in classes]
-                self.proto.add(cp_model.LinearExpr.weighted_sum(x, sizes.tolist()) <= most)
 
     def _constrain_teams(self, teams: TeamRows) -> None:
         """At most so many devices in the slots that hold classes, and as many members with pins as a slot has room."""
@@ -175,92 +140,6 @@ class CpsatModel:
         for takes, most in zip(takes_of_kind, teams.most.tolist(), strict=True):
             self.proto.add(cp_model.LinearExpr.weighted_sum(list(self.held.values()), takes) <= most)
 
-    def forbid_together(self, device: NDArray[np.int64]) -> bool:
-        """Close the sets of classes that overfill a device by less than the rounding of the sizes.
-
-        Returns
-        -------
-        bool
-            True if there was such a set: a cover inequality was added, and the model is to be solved again.
-        """
-        before = len(self.covers)
-        for d in range(len(self.flat.kind)):
-            together = np.flatnonzero((device == d) & (self.flat.memory_bytes > 0))
-            cover = (int(self.flat.kind[d]), *together.tolist())
-            if self.flat.memory_bytes[together].sum() <= self.flat.limit_bytes[d] or cover in self.covers:
-                continue
-            self.covers.add(cover)
-            for s in np.flatnonzero(self.kind_of_slot == self.flat.kind[d]).tolist():
-                if all((c, s) in self.membership.x for c in together.tolist()):
-                    self.proto.add_bool_or(*(~self.membership.x[c, s] for c in together.tolist()))
-        if self.with_blocks is not None:
-            self._forbid_excesses(self.with_blocks, device)
-        return len(self.covers) > before
-
-    def _forbid_excesses(self, contraction: Contraction, device: NDArray[np.int64]) -> None:
-        """Add rows where memory that ops share does not fit; forbid the very answer where they are there already."""
-        x = self.membership.x
-        for excess in excesses(contraction, contraction.expand(device)):
-            if self._limit_at(contraction, excess.position):
-                continue
-            kind, inside = int(self.flat.kind[excess.device]), excess.classes.tolist()
-            key = (-2, kind, *np.flatnonzero(excess.classes).tolist())
-            if key in self.covers:
-                continue
-            self.covers.add(key)
-            for s in np.flatnonzero(self.kind_of_slot == kind).tolist():
-                if all((c, s) in x for c in range(self.num_classes) if inside[c]):
-                    literals = [~x[c, s] if inside[c] else x[c, s] for c in range(self.num_classes) if (c, s) in x]
-                    self.proto.add_bool_or(*literals)
-
-    def _limit_at(self, contraction: Contraction, position: int) -> bool:
-        """Add the rows of a position (:mod:`placekit.solvers.assignment.memory_rows`); False if they were there."""
-        key = (-1, position)
-        if key in self.covers:
-            return False
-        self.covers.add(key)
-        row = memory_row(contraction, position)
-        for s, device in enumerate(self.membership.device_of_slot):
-            limit = float(self.flat.limit_bytes[device])
-            if not np.isfinite(limit) or row.most_bytes <= limit:
-                continue
-            classes = [c for c in range(self.num_classes) if (c, s) in self.membership.x and row.class_bytes[c]]
-            variables = [self.membership.x[c, s] for c in classes]
-            sizes = row.class_bytes[classes].tolist()
-            for shared in row.shared:
-                if any((c, s) in self.membership.x for c in shared.first):
-                    variables.append(self._shared_at(shared, s))
-                    sizes.append(shared.num_bytes)
-            whole, most = scale_bytes(np.array(sizes, dtype=np.float64), limit)
-            self.proto.add(cp_model.LinearExpr.weighted_sum(variables, whole.tolist()) <= most)
-        return True
-
-    def _shared_at(self, shared: Shared, s: int) -> cp_model.IntVar:
-        """Return the variable that is true where the shared bytes count in slot `s`."""
-        key = (s, shared.rule, shared.first, shared.last)
-        if key in self.shared:
-            return self.shared[key]
-        variable = self.shared[key] = self.proto.new_bool_var(f"shared_{len(self.shared)}")
-        self._shared_of[variable.index] = s, shared
-        x = self.membership.x
-        if shared.rule == "split":
-            first, *others = [x.get((c, s)) for c in shared.first]
-            for other in others:
-                for here, there in ((first, other), (other, first)):
-                    if here is not None:
-                        self.proto.add_bool_or(~here, variable, *([] if there is None else [there]))
-            return variable
-        for a in shared.first:
-            if (a, s) not in x:
-                continue
-            if shared.rule == "any" or a in shared.last:
-                self.proto.add_implication(x[a, s], variable)
-                continue
-            for b in shared.last:
-                if b not in shared.first and (b, s) in x:
-                    self.proto.add_bool_or(~x[a, s], ~x[b, s], variable)
-        return variable
-
     def _constrain_cuts(self) -> None:
         flat, x = self.flat, self.membership.x
         for n in range(len(flat.net_time_s)):
@@ -278,23 +157,6 @@ class CpsatModel:
                         self.proto.add_bool_or(~here, q, *([] if there is None else [there]))
                     if there is not None:
                         self.proto.add_bool_or(~there, q, *([] if here is None else [here]))
-
-    def _constrain_convexity(self, convexity: Convexity) -> None:
-        x, class_of_op = self.membership.x, convexity.class_of_op
-        edges = list(zip(convexity.senders.tolist(), convexity.receivers.tolist(), strict=True))
-        for s in range(self.num_slots):
-            f = {v: self.proto.new_bool_var(f"f_{v}_{s}") for v in np.unique(convexity.receivers).tolist()}
-            for v, variable in f.items():
-                self.gone[v, s] = variable
-                inside = x.get((int(class_of_op[v]), s))
-                if inside is not None:
-                    self.proto.add_bool_or(~inside, ~variable)
-            for u, v in edges:
-                source, target = x.get((int(class_of_op[u]), s)), x.get((int(class_of_op[v]), s))
-                if source is not None and source is not target:
-                    self.proto.add_bool_or(~source, f[v], *([] if target is None else [target]))
-                if u in f:
-                    self.proto.add_implication(f[u], f[v])
 
     def _work(self, s: int, p: int) -> list[tuple[cp_model.IntVar, int]]:
         times = self._time[:, self.kind_of_slot[s], p].tolist()
@@ -343,10 +205,9 @@ class CpsatModel:
         for (n, s), variable in self.cut.items():
             inside = slot[self.flat.net_pins[self.flat.net_offsets[n] : self.flat.net_offsets[n + 1]]] == s
             values[variable.index] = int(inside.any() and not inside.all())
-        for index, (s, shared) in self._shared_of.items():
-            values[index] = int(shared.counts(slot == s))
+        values |= self.memory.encode(slot)
         if self.convexity is not None:
-            values |= self._encode_convexity(self.convexity, slot)
+            values |= self.convexity.encode(self.gone, slot)
         for s, variable in (*self.slot_used.items(), *self.held.items()):
             values[variable.index] = int((slot == s).any())
         for p, level in enumerate(self.level):
@@ -355,20 +216,6 @@ class CpsatModel:
                 for of_pass, variables, factors in self.loads
                 if of_pass == p
             )
-        return values
-
-    def _encode_convexity(self, convexity: Convexity, slot: NDArray[np.int64]) -> Values:
-        rank = np.empty(len(convexity.order), dtype=np.int64)
-        rank[convexity.order] = np.arange(len(rank))
-        along = np.argsort(rank[convexity.senders], kind="stable")
-        edges = list(zip(convexity.senders[along].tolist(), convexity.receivers[along].tolist(), strict=True))
-        values: Values = {}
-        for s in range(self.num_slots):
-            inside = (slot[convexity.class_of_op] == s).tolist()
-            gone = [False] * len(inside)
-            for u, v in edges:
-                gone[v] = gone[v] or gone[u] or (inside[u] and not inside[v])
-            values |= {variable.index: int(gone[v]) for (v, at), variable in self.gone.items() if at == s}
         return values
 
     def read(self, solution: cp_model.CpSolverSolutionCallback) -> NDArray[np.int64]:

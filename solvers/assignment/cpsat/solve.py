@@ -13,8 +13,9 @@ from placekit.contiguity import Contiguity
 from placekit.graph import topological_order
 from placekit.method import Run
 from placekit.objectives import Loads
+from placekit.solvers.assignment.cpsat.convexity import Convexity
 from placekit.solvers.assignment.cpsat.method import ONE_WORKER_UP_TO, CpsatMethod
-from placekit.solvers.assignment.cpsat.model import Convexity, CpsatModel, count_literals
+from placekit.solvers.assignment.cpsat.model import CpsatModel, count_literals
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
@@ -82,7 +83,7 @@ class AssignmentCpsat(CpsatMethod):
                 return reason
             if outcome in (Outcome.FEASIBLE, Outcome.UNKNOWN):
                 return StopReason.TIME  # CP-SAT gives up early where the rest of its time is too short for a next step
-            again = [model.forbid_together(device) for device in refused]
+            again = [model.memory.forbid_together(device) for device in refused]
             refused.clear()
             if not any(again):
                 return StopReason.FINISHED

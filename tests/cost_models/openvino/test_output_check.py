@@ -14,15 +14,9 @@ from pipelines import alternating_plan, chain, corrupt_stage, placed_plan, rando
 
 from placekit.cost_models.openvino import output_check
 from placekit.cost_models.openvino.compiled_plan import compile_plan
-from placekit.cost_models.openvino.output_check import (
-    TOLERANCES,
-    OutputCheck,
-    TensorCheck,
-    check_outputs,
-    check_placement,
-    in_f32,
-)
+from placekit.cost_models.openvino.output_check import check_outputs, check_placement, in_f32
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
+from placekit.cost_models.openvino.tensor_checks import TOLERANCES, OutputCheck, TensorCheck
 from placekit.cost_models.openvino.tensor_errors import relative_errors
 from placekit.errors import DeviceUnavailableError, OutputMismatchError, UnsupportedProblemError
 from placekit.io.model import ModelSource

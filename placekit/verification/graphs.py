@@ -1,0 +1,76 @@
+"""Graphs in plain Python, for the verifier: components, positions, and what lies on cycles together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+__all__ = ["components", "strong_components", "topological_positions"]
+
+
+def components(num_nodes: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
+    """``[num_nodes]`` number of the component of every node, by first appearance, of the undirected `pairs`."""
+    parent = list(range(num_nodes))
+
+    def root(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    for a, b in pairs:
+        parent[root(a)] = root(b)
+    number: dict[int, int] = {}
+    return [number.setdefault(root(node), len(number)) for node in range(num_nodes)]
+
+
+def topological_positions(num_nodes: int, following: list[list[int]]) -> list[int | None]:
+    """``[num_nodes]`` positions by Kahn's algorithm, sources by index; None for nodes on or behind a cycle."""
+    waiting = [0] * num_nodes
+    for targets in following:
+        for target in targets:
+            waiting[target] += 1
+    queue = [node for node in range(num_nodes) if not waiting[node]]
+    for node in queue:
+        for target in following[node]:
+            waiting[target] -= 1
+            if not waiting[target]:
+                queue.append(target)
+    position: list[int | None] = [None] * num_nodes
+    for place, node in enumerate(queue):
+        position[node] = place
+    return position
+
+
+def strong_components(num_nodes: int, following: list[list[int]]) -> Iterator[list[int]]:
+    """Yield the strongly connected components (Kosaraju: depth first forwards, then backwards in falling order)."""
+    left, seen = [], [False] * num_nodes
+    for start in range(num_nodes):
+        if seen[start]:
+            continue
+        seen[start] = True
+        stack = [(start, iter(following[start]))]
+        while stack:
+            node, targets = stack[-1]
+            target = next((t for t in targets if not seen[t]), None)
+            if target is None:
+                left.append(node)
+                stack.pop()
+            else:
+                seen[target] = True
+                stack.append((target, iter(following[target])))
+    before: list[list[int]] = [[] for _ in range(num_nodes)]
+    for node, targets_of in enumerate(following):
+        for target in targets_of:
+            before[target].append(node)
+    taken = [False] * num_nodes
+    for start in reversed(left):
+        if taken[start]:
+            continue
+        taken[start] = True
+        found = [start]
+        for node in found:
+            for source in before[node]:
+                if not taken[source]:
+                    taken[source] = True
+                    found.append(source)
+        yield found

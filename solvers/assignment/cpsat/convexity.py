@@ -1,0 +1,71 @@
+"""Parts without gaps in the constraint program: an op between two of a part is in it, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.sat.python import cp_model
+
+from placekit.solvers.assignment.cpsat.membership import Membership, Values
+
+__all__ = ["Convexity", "Gone"]
+
+Gone = dict[tuple[int, int], cp_model.IntVar]
+"""``f`` of :mod:`placekit.solvers.assignment.cpsat.model` by op and slot: a path has left the slot before the op."""
+
+
+@dataclass(frozen=True, slots=True)
+class Convexity:
+    """Order edges between original ops, whose classes need not be convex themselves.
+
+    Parameters
+    ----------
+    class_of_op
+        ``[num_ops]`` class of every op.
+    senders, receivers
+        ``[num_edges]`` ops.
+    order
+        A topological order of the ops.
+    """
+
+    class_of_op: NDArray[np.int64]
+    senders: NDArray[np.int64]
+    receivers: NDArray[np.int64]
+    order: NDArray[np.int64]
+
+    def constrain(self, proto: cp_model.CpModel, membership: Membership) -> Gone:
+        """Add the rows of every slot, and return their variables."""
+        x, class_of_op = membership.x, self.class_of_op
+        edges = list(zip(self.senders.tolist(), self.receivers.tolist(), strict=True))
+        gone: Gone = {}
+        for s in range(len(membership.device_of_slot)):
+            f = {v: proto.new_bool_var(f"f_{v}_{s}") for v in np.unique(self.receivers).tolist()}
+            for v, variable in f.items():
+                gone[v, s] = variable
+                inside = x.get((int(class_of_op[v]), s))
+                if inside is not None:
+                    proto.add_bool_or(~inside, ~variable)
+            for u, v in edges:
+                source, target = x.get((int(class_of_op[u]), s)), x.get((int(class_of_op[v]), s))
+                if source is not None and source is not target:
+                    proto.add_bool_or(~source, f[v], *([] if target is None else [target]))
+                if u in f:
+                    proto.add_implication(f[u], f[v])
+        return gone
+
+    def encode(self, gone: Gone, slot: NDArray[np.int64]) -> Values:
+        """Return a value for every variable of `gone` for ``[C]`` slots."""
+        rank = np.empty(len(self.order), dtype=np.int64)
+        rank[self.order] = np.arange(len(rank))
+        along = np.argsort(rank[self.senders], kind="stable")
+        edges = list(zip(self.senders[along].tolist(), self.receivers[along].tolist(), strict=True))
+        values: Values = {}
+        for s in sorted({at for _, at in gone}):
+            inside = (slot[self.class_of_op] == s).tolist()
+            is_gone = [False] * len(inside)
+            for u, v in edges:
+                is_gone[v] = is_gone[v] or is_gone[u] or (inside[u] and not inside[v])
+            values |= {variable.index: int(is_gone[v]) for (v, at), variable in gone.items() if at == s}
+        return values
