@@ -26,19 +26,30 @@ MOST_KEPT = 64
 """Problems in the cache; the oldest go first."""
 MOST_BYTES = 256 * 2**20
 """Of all of them."""
+KEPT_UP_TO = 20_000
+"""Ops of a problem that is kept: writing a larger one takes seconds, and it has a file of its own, for nobody measures
+so many."""
 
 _HASH = re.compile(r"[0-9a-f]{8,64}")
 _LOGGER = logging.getLogger(__name__)
 
 
 def keep_problem(problem: Problem) -> None:
-    """Keep `problem` in the cache under its hash; what cannot be kept is logged, and built anew when it is wanted."""
+    """Keep `problem` in the cache under its hash, and as the latest if it is there already.
+
+    One of more than `KEPT_UP_TO` ops is not kept. What cannot be kept is logged, and built anew when it is wanted.
+    """
     from placekit.io.problem_json import write_problem
 
+    if problem.graph.num_ops > KEPT_UP_TO:
+        return
     path = _path(problem.content_hash)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_problem(problem, path)
+        if path.is_file():
+            path.touch()
+        else:
+            write_problem(problem, path)
         _drop_oldest(path.parent)
     except (OSError, PlacekitError) as error:
         _LOGGER.info("the problem could not be kept: %s", error)
@@ -54,8 +65,11 @@ def kept_problem(content_hash: str | None) -> Problem | None:
         problem = read_problem(path)
     except PlacekitError as error:
         _LOGGER.info("the problem that was kept cannot be read: %s", error)
-        return None
-    return problem if problem.content_hash == content_hash else None
+    else:
+        if problem.content_hash == content_hash:
+            return problem
+    path.unlink(missing_ok=True)  # one that is there is not written again
+    return None
 
 
 def _path(content_hash: str) -> Path:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NUM_STAGES", "scattered_lines", "with_num_stages"]
 
+STAGES_UP_TO = 20_000
+"""Ops up to which stages are counted: of ten times as many it takes seconds, in which the answer is waited for."""
 NUM_STAGES = "num_stages"
 """Key in `Result.info` for the stages that the placement has where it runs stage by stage."""
 
@@ -39,9 +41,10 @@ def scattered_lines(num_stages: int, num_devices: int, objective: str | None = N
 def with_num_stages(result: Result, problem: Problem) -> Result:
     """Return `result` with the number of stages of its placement in ``info``; as it is if nothing runs in stages.
 
-    A training graph does not: there every device has its turn in both passes.
+    A training graph does not: there every device has its turn in both passes. Neither do graphs of more than
+    `STAGES_UP_TO` ops.
     """
-    if result.placement is None or problem.graph.is_backward.any():
+    if result.placement is None or problem.graph.is_backward.any() or problem.graph.num_ops > STAGES_UP_TO:
         return result
     from placekit.cost_models.openvino.few_stages import NO_STAGE, few_stages
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import ItemsView, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -265,7 +266,7 @@ class Placement(Mapping[str, str]):
             return None
         return dict(zip(self.op_names, self.step_of_op.tolist(), strict=True))
 
-    @property
+    @cached_property
     def content_hash(self) -> str:
         """Hexadecimal digest of which op is on which device, in which step; a result and its placement both say it."""
         told = json.dumps([self.as_dict(), self.steps_as_dict()], sort_keys=True)

@@ -17,8 +17,10 @@ from placekit.stop import StopReason, relative_gap
 from placekit.teams import teams_from_names
 from placekit.verification.certificates import Certificate, certificate_from_dict
 
-__all__ = ["OPTIMALITY_TOLERANCE", "SOLVER_TOLERANCE", "BaseResult", "Incumbent", "Result", "Status"]
+__all__ = ["MOST_EVENTS", "OPTIMALITY_TOLERANCE", "SOLVER_TOLERANCE", "BaseResult", "Incumbent", "Result", "Status"]
 
+MOST_EVENTS = 100_000
+"""Events of a schedule that a result file has: more take seconds to write, and nobody sees them in a picture."""
 OPTIMALITY_TOLERANCE = 1e-9
 """An objective within this relative gap of a bound is called optimal, if the bound lost nothing but the rounding of
 sums."""
@@ -189,7 +191,10 @@ class Result(BaseResult):
         self._check(self.placement, "placement")
 
     def to_dict(self, *, with_certificate: bool = False) -> dict[str, Any]:
-        """Return the result as JSON values; times in seconds. The certificate is left out unless it is asked for."""
+        """Return the result as JSON values; times in seconds. The certificate is left out unless it is asked for.
+
+        So is a schedule of more than `MOST_EVENTS`, which :func:`placekit.evaluate` makes again from the placement.
+        """
         document = {
             "schema": "placekit/result/1",
             "objective_name": self.objective_name,
@@ -199,7 +204,7 @@ class Result(BaseResult):
             "placement": None if self.placement is None else self.placement.as_dict(),
             "steps": None if self.placement is None else self.placement.steps_as_dict(),
             "placement_hash": None if self.placement is None else self.placement.content_hash,
-            "schedule": None if self.schedule is None else self.schedule.to_dict(),
+            "schedule": None if self.schedule is None or len(self.schedule) > MOST_EVENTS else self.schedule.to_dict(),
             "problem_hash": self.problem_hash,
         }
         if with_certificate and self.certificate is not None:

@@ -56,7 +56,11 @@ def trace_to_dict(result: Result) -> dict[str, Any]:
     """
     schedule, placement = result.schedule, result.placement
     if schedule is None or placement is None:
-        why = f"status {result.status}" if placement is None else f"objective {result.objective_name!r}, without clock"
+        why = (
+            f"status {result.status}"
+            if placement is None
+            else f"objective {result.objective_name!r}, without clock or with too many events"
+        )
         raise InvalidProblemError(f"result of {result.problem_name!r} has {why}: no schedule to trace")
     parts = _slices_of(schedule)
     events = [*_metadata(placement, parts), *_events(placement, schedule, parts), *_counters(schedule)]

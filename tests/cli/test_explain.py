@@ -80,7 +80,7 @@ def test_without_the_problem_the_file_of_the_same_name_is_found(call: Call, diam
     call("solve", diamond_file)
     (kept,) = (tmp_path / "cache" / "problems").iterdir()
     for content in ("{}", diamond_file.read_text().replace("0.0025", "0.0026"), None):
-        kept.unlink() if content is None else kept.write_text(content)
+        kept.unlink(missing_ok=True) if content is None else kept.write_text(content)
         done = call("explain", "diamond.result.json", "--json", "--time-limit", "0")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["num_moves"] == 8
@@ -118,3 +118,25 @@ def test_a_result_of_other_options_is_refused(call: Call, diamond_file: Path) ->
     done = call("explain", "diamond.result.json", diamond_file, "--subgraph-cost", "0.01", "--time-limit", "0")
     assert done.returncode == 0, done.stderr
     assert "is the busiest device" in done.stdout
+
+
+def test_a_kept_problem_is_not_written_again_and_a_large_one_never(
+    diamond: pk.Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there becomes the latest; what is damaged goes when it is asked for, and then is written."""
+    monkeypatch.setenv("PLACEKIT_CACHE", str(tmp_path))
+    answers.keep_problem(diamond)
+    (path,) = (tmp_path / "problems").iterdir()
+    os.utime(path, (10**9, 10**9))
+    file = path.stat().st_ino
+    answers.keep_problem(diamond)
+    assert path.stat().st_ino == file  # a write puts another file there
+    assert path.stat().st_mtime > 10**9
+    path.write_text("{}")
+    assert answers.kept_problem(diamond.content_hash) is None
+    answers.keep_problem(diamond)
+    assert answers.kept_problem(diamond.content_hash) == diamond
+    monkeypatch.setattr(answers, "KEPT_UP_TO", diamond.graph.num_ops - 1)
+    larger = diamond.pin({"conv": "CPU"})
+    answers.keep_problem(larger)
+    assert answers.kept_problem(larger.content_hash) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,6 +102,24 @@ def test_rendered_json_reads_back() -> None:
     text = render_json(value)
     assert json.loads(text) == value
     assert '\n {"d": [1, 2.5, null]},' in text.replace("  {", " {")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[1, 2.5], [], [None, True]],
+        [[1], 2, [3]],
+        [[[1], [2]], [[3]]],
+        [[[1, [2]]], 3],
+        [["], ["], [1]],
+        [{"a": "], ["}, [1]],
+        [[{}], [1]],
+    ],
+)
+def test_every_row_is_a_line_of_its_own(rows: list[Any]) -> None:
+    """Rows of numbers are encoded in one go, and look as if they were encoded one by one, as all others are."""
+    one_by_one = ",".join(f"\n  {json.dumps(row)}" for row in rows)
+    assert render_json({"rows": rows}) == f'{{\n "rows": [{one_by_one}\n ]\n}}\n'
 
 
 def test_what_is_no_regular_file_is_written_into(tmp_path: Path) -> None:

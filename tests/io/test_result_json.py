@@ -48,8 +48,10 @@ def judged(problem: Problem, placement: Placement) -> Result:
     )
 
 
-def test_steps_and_schedule_come_back_exactly(tmp_path: Path, diamond: Problem) -> None:
-    """The order of a device's work and the events of a schedule survive the file."""
+def test_steps_and_schedule_come_back_exactly(
+    tmp_path: Path, diamond: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order of a device's work and the events of a schedule survive the file, unless there are too many."""
     schedule = Schedule(
         device=np.array([0, 0, 1]),
         op=np.array([0, 0, 1]),
@@ -69,6 +71,10 @@ def test_steps_and_schedule_come_back_exactly(tmp_path: Path, diamond: Problem) 
     assert again.schedule is not None
     assert again.schedule.to_dict() == schedule.to_dict()
     assert len(again.schedule) == 3
+    monkeypatch.setattr("placekit.result.MOST_EVENTS", 2)
+    write_result(result, path)
+    assert read_result(path).schedule is None
+    assert read_result(path).placement == placement
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,9 @@ def test_file_is_json_with_the_objective(result: pk.Result, tmp_path: Path) -> N
 
 def test_result_without_schedule_is_refused(diamond: pk.Problem) -> None:
     """No clock, no trace; no placement, no trace."""
-    with pytest.raises(InvalidProblemError, match="'throughput', without clock: no schedule to trace"):
+    with pytest.raises(
+        InvalidProblemError, match="'throughput', without clock or with too many events: no schedule to trace"
+    ):
         trace_to_dict(pk.solve(diamond, method="single"))
     supported = np.zeros((4, 2), dtype=bool)
     impossible = pk.solve(diamond.replace(costs=diamond.costs.replace(supported=supported)), method="single")
