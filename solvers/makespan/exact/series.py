@@ -58,12 +58,15 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
     segments = cut_segments(tasks)
     if len(segments) < 2:
         return None
-    kinds = [np.unique(tasks.kind[np.isfinite(tasks.time_s[v])]).tolist() for v in range(tasks.num_ops)]
+
+    def kinds_at(cut: int | None) -> list[int | None]:
+        return [None] if cut is None else np.unique(tasks.kind[np.isfinite(tasks.time_s[cut])]).tolist()
+
     cases = [
         (i, a, b)
         for i, segment in enumerate(segments)
-        for a in ([None] if segment.first is None else kinds[segment.first])
-        for b in ([None] if segment.last is None else kinds[segment.last])
+        for a in kinds_at(segment.first)
+        for b in kinds_at(segment.last)
     ]
     runs = run.parts
     least_s: dict[Case, float] = {}
@@ -92,10 +95,11 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
         case: 0.0 if case in runs and _is_settled(runs[case]) else float(len(segments[case[0]].ops)) ** 2
         for case in cases
     }
-    for at, case in enumerate(cases):
+    left = sum(work.values())
+    for case in cases:
         if run.should_stop() is not None:
             return None
-        share = work[case] / (sum(work[each] for each in cases[at:]) or 1.0)
+        share, left = work[case] / (left or 1.0), left - work[case]  # whole numbers: exact
         # what the first look leaves open may turn out not to matter
         work_on(case, (until_s - run.elapsed_s) * share * (FIRST_LOOK if len(segments[case[0]].ops) >= LARGE else 1.0))
     settled: set[Case] = set()
