@@ -92,7 +92,7 @@ def solve(
     """
     start = warm_start.placement if isinstance(warm_start, Result) else warm_start
     run = Run(problem, stop, seed, start, on_progress)  # its clock runs while packages of the method are imported
-    solver = _by_name(method, params) if isinstance(method, str) else method
+    solver = _by_name(method, params, problem.objective.name) if isinstance(method, str) else method
     why_not = solver.supports(problem)
     if why_not is not None:
         raise UnsupportedProblemError(f"method {solver.name!r} cannot solve {problem!r}: {why_not}")
@@ -142,10 +142,10 @@ def _leader(problem: Problem) -> NDArray[np.int64]:
     return leader
 
 
-def _by_name(method: str, params: Mapping[str, Any] | None) -> Method:
+def _by_name(method: str, params: Mapping[str, Any] | None, objective: str) -> Method:
     from placekit.solvers.registry import get_method  # the one upward step
 
-    return get_method(method, params)
+    return get_method(method, params, objective)
 
 
 def _work(method: Method, run: Run) -> StopReason:

@@ -84,11 +84,13 @@ def register_method(
         METHODS.replace(name, replace(entry, target={**entry.target, objective: method}))
 
 
-def get_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
+def get_method(name: str, params: Mapping[str, Any] | None = None, objective: str | None = None) -> Method:
     """Return the method called `name` (``"ilp"``, ``"single:GPU"``, ``"hsdag+lns"``), made from `params`.
 
     Plus signs put methods in a row, see :mod:`placekit.solvers.sequence.composed`; parameters name their method then
     (``"lns.patience"``).
+
+    With the name of an `objective`, the class that serves it is made first: what others need is not imported.
 
     Raises
     ------
@@ -113,7 +115,7 @@ def get_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
         programs = " or ".join(map(repr, entry.programs))
         raise SolverUnavailableError(f"method {base!r} needs the program {programs} on the PATH")
     if isinstance(entry.target, Mapping):
-        return _ByObjective(base, entry.target, argument or None, params or {})
+        return _ByObjective(base, entry.target, argument or None, params or {}, objective)
     return _class_of(entry.target, entry.plugin).from_params(argument or None, params or {})
 
 
@@ -172,19 +174,26 @@ class _ByObjective(Method):
         Class by objective.
     argument, params
         What it is made from. One of the classes must take them: which one is needed is known with the problem.
+    first
+        The objective whose class is asked first whether it does; None for any.
     """
 
     knows_links = knows_blocks = True  # the class that serves the problem is asked
 
     def __init__(
-        self, name: str, targets: Mapping[str, Target], argument: str | None, params: Mapping[str, Any]
+        self,
+        name: str,
+        targets: Mapping[str, Target],
+        argument: str | None,
+        params: Mapping[str, Any],
+        first: str | None = None,
     ) -> None:
         self.name = name
         self._targets = targets
         self._given = argument, params
         self._made: dict[str, Method] = {}
         errors: list[InvalidProblemError] = []
-        for key in targets:
+        for key in sorted(targets, key=lambda objective: objective != first):
             try:
                 self._make(key)
             except InvalidProblemError as error:

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from placekit.contiguity import Contiguity
@@ -65,8 +65,8 @@ def run_stages(run: Run, stages: Iterable[Stage]) -> StopReason:
     """Let each stage work on `run` until the solve is to stop; ``run.info["stages"]`` tells what each one brought.
 
     A stage whose packages are not installed, or whose program is too large for the time or the memory that is left, is
-    passed over, which the account says. One whose kernels are still being compiled has its turn again after the next
-    one.
+    passed over, which the account says. One whose program was too large for its share of the time has its turn again
+    when the others have left time, and one whose kernels are still being compiled after the next one.
     """
     account: list[dict[str, Any]] = []
     run.info["stages"] = account
@@ -90,6 +90,8 @@ def run_stages(run: Run, stages: Iterable[Stage]) -> StopReason:
             continue
         except ProgramTooLargeError as error:
             line["skipped"] = str(error)
+            if stage.share < 1.0 and not error.lacks_memory:
+                todo.append((replace(stage, share=1.0), True))
         except KernelsPendingError as error:
             line["skipped"] = str(error)
             todo.insert(
@@ -114,8 +116,9 @@ def _patience(run: Run, *, is_last: bool) -> Callable[[], bool]:
 
 
 def _run_stage(run: Run, stage: Stage, line: dict[str, Any]) -> None:
-    method = get_method(stage.method, stage.params)
-    other = None if stage.beside is None else get_method(stage.beside.method, stage.beside.params)
+    objective = run.problem.objective.name
+    method = get_method(stage.method, stage.params, objective)
+    other = None if stage.beside is None else get_method(stage.beside.method, stage.beside.params, objective)
     with run.limited_to(None if run.remaining_s is None else stage.share * run.remaining_s):
         if stage.contiguity is not None and stage.contiguity is not run.problem.contiguity:
             _run_narrower(run, method, stage.contiguity)

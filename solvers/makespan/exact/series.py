@@ -8,10 +8,12 @@ method of a plan goes on with those that are still open: the run of the whole ke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
 
+from placekit.errors import ProgramTooLargeError
 from placekit.method import Run
 from placekit.solvers.generic.within import Within
 from placekit.solvers.makespan.bounds.windows import HeadsTails
@@ -63,10 +65,7 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
         return [None] if cut is None else np.unique(tasks.kind[np.isfinite(tasks.time_s[cut])]).tolist()
 
     cases = [
-        (i, a, b)
-        for i, segment in enumerate(segments)
-        for a in kinds_at(segment.first)
-        for b in kinds_at(segment.last)
+        (i, a, b) for i, segment in enumerate(segments) for a in kinds_at(segment.first) for b in kinds_at(segment.last)
     ]
     runs = run.parts
     least_s: dict[Case, float] = {}
@@ -79,7 +78,8 @@ def solve_in_series(run: Run, tasks: Tasks, solve: Callable[[Run], StopReason], 
         inner, start_s = runs[case], run.elapsed_s
         with inner.limited_to(max(seconds, LEAST_S)):
             if not _is_settled(inner):
-                solve(inner)
+                with suppress(ProgramTooLargeError):  # for the time of one segment: the others go on
+                    solve(inner)
         worked_s[case] += run.elapsed_s - start_s
         if inner.infeasible_because is not None:
             least_s[case] = np.inf

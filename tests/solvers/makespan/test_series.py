@@ -13,12 +13,13 @@ from makespan_optimum import SMALL, best_makespan, known_optimum, refute
 from strategies import examples, problems
 
 import placekit as pk
+from placekit.errors import ProgramTooLargeError
 from placekit.method import Run
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.makespan.bounds.between import reachable
 from placekit.solvers.makespan.bounds.quick import first_heads_tails
 from placekit.solvers.makespan.decomposition import segments as segments_module
-from placekit.solvers.makespan.decomposition.segments import cut_segments, heads_tails_of
+from placekit.solvers.makespan.decomposition.segments import cut_segments, heads_tails_of, segment_problem
 from placekit.solvers.makespan.exact import series as series_module
 from placekit.solvers.makespan.exact.series import LEAST_S, solve_in_series
 from placekit.solvers.makespan.schedule.tasks import make_tasks
@@ -154,3 +155,39 @@ def test_segments_prove_nothing_that_is_not_true(problem: pk.Problem) -> None:
         assert run.objective is None or run.objective >= optimum * (1 - EPS)
         between_s = first_heads_tails(tasks).between_s
         assert refute(tasks, replace(heads_tails, between_s=between_s), 0.0, optimum) <= optimum * (1 + EPS)
+
+
+@examples(60)
+@given(problems(objective=st.just(pk.Makespan())))
+def test_a_segment_has_the_tensors_that_are_made_and_read_in_it(problem: pk.Problem) -> None:
+    """As a plain walk over all tensors says, multi-edges included."""
+    tasks, graph = make_tasks(problem), problem.graph
+    for segment in cut_segments(tasks):
+        ops = tasks.op[segment.ops].tolist()
+        part = segment_problem(problem, tasks, segment, None, None)
+        expected = []
+        for tensor in range(graph.num_tensors):
+            readers = [ops.index(op) for op in graph.consumers_of(tensor).tolist() if op in ops]
+            if graph.tensor_producer[tensor] in ops and readers:
+                producer = ops.index(int(graph.tensor_producer[tensor]))
+                expected.append((producer, readers, problem.costs.transfer_time_s[tensor].tolist()))
+        assert expected == [
+            (int(producer), part.graph.consumers_of(t).tolist(), part.costs.transfer_time_s[t].tolist())
+            for t, producer in enumerate(part.graph.tensor_producer)
+        ]
+
+
+def test_a_program_too_large_for_its_segment_leaves_the_others_their_time() -> None:
+    """What one segment has no time for is no reason to end: its bound is what it has, and all are worked on."""
+    problem = chain_of_forks(4)
+    run, met = Run(problem, pk.MaxRuntime(30)), []
+
+    def solve(part: Run) -> pk.StopReason:
+        met.append(part.problem.name)
+        if len(met) == 2:
+            raise ProgramTooLargeError("not built in the time left", lacks_memory=False)
+        return get_method("cpsat").run(part)
+
+    assert solve_in_series(run, make_tasks(problem), solve, 10.0) is not None
+    assert len(set(met)) == 4
+    assert run.bound is not None

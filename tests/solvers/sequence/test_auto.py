@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.errors import SolverUnavailableError
+from placekit.errors import ProgramTooLargeError, SolverUnavailableError
 from placekit.method import Run
 from placekit.objectives import OBJECTIVES
 from placekit.solvers.registry import METHODS, get_method
@@ -104,16 +106,53 @@ def test_the_account_tells_what_each_stage_brought(workloads: Path) -> None:
 def test_a_stage_without_its_package_is_passed_over(diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     """The account says what is missing, and the next stage goes on."""
 
-    def without_lns(name: str, params: dict[str, object]) -> object:
+    def without_lns(name: str, params: dict[str, object], objective: str) -> object:
         if name == "lns":
             raise SolverUnavailableError("method 'lns' needs the package 'ortools'")
-        return get_method(name, params)
+        return get_method(name, params, objective)
 
     monkeypatch.setattr(stages_module, "get_method", without_lns)
     run = Run(diamond.replace(contiguity="none"), pk.MaxRuntime(10))
     run_stages(run, [Stage("lns", "missing"), Stage("ilp", "there")])
     assert [("skipped" in line, line["method"]) for line in run.info["stages"]] == [(True, "lns"), (False, "ilp")]
     assert run.objective is not None
+
+
+@pytest.mark.parametrize(
+    ("lacks_memory", "share", "expected_s"), [(False, 0.25, [25, 100]), (True, 0.25, [25]), (False, 1.0, [100])]
+)
+def test_a_program_too_large_for_its_share_is_tried_again_with_all_that_is_left(
+    diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch, lacks_memory: bool, share: float, expected_s: list[float]
+) -> None:
+    """Once, and after the others; not one that lacks memory, and not one that had all the time."""
+    seen: list[float] = []
+
+    class TooLarge:
+        name = "too-large"
+        knows_links = knows_blocks = True
+
+        def run(self, run: Run) -> pk.StopReason:
+            assert run.remaining_s is not None
+            seen.append(run.remaining_s)
+            raise ProgramTooLargeError("takes 30 s to build", lacks_memory=lacks_memory)
+
+    monkeypatch.setattr(
+        stages_module, "get_method", lambda *given: TooLarge() if given[0] == "large" else get_method(*given)
+    )
+    run = Run(diamond, pk.MaxRuntime(100))
+    run_stages(run, [Stage("large", "a program", share), Stage("greedy", "a start")])
+    assert seen == pytest.approx(expected_s, rel=0.1)
+    assert [line["method"] for line in run.info["stages"]] == ["large", "greedy", "large"][: 1 + len(expected_s)]
+    assert run.objective is not None
+
+
+def test_only_the_class_of_the_objective_is_imported() -> None:
+    """Makespan's program needs no package of the others', which take a second of a short limit."""
+    code = (
+        "import sys; from placekit.solvers.registry import get_method; get_method('cpsat', {}, 'makespan');"
+        "print([name for name in ('placekit.solvers.throughput.programs', 'highspy') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_stages_share_the_time(diamond: pk.Problem) -> None:
@@ -144,8 +183,8 @@ def test_what_is_found_beside_counts(diamond: pk.Problem, monkeypatch: pytest.Mo
         def run(self, run: Run) -> pk.StopReason:  # noqa: ARG002
             raise RuntimeError("beside")
 
-    def method_of(name: str, params: dict[str, object]) -> object:
-        return {"idle": Idle, "breaks": Breaks}.get(name, lambda: get_method(name, params))()
+    def method_of(name: str, params: dict[str, object], objective: str) -> object:
+        return {"idle": Idle, "breaks": Breaks}.get(name, lambda: get_method(name, params, objective))()
 
     monkeypatch.setattr(stages_module, "get_method", method_of)
     problem = diamond.replace(objective=pk.Makespan(), contiguity="none")
