@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -87,6 +88,7 @@ def solve(
     from placekit.cli.files import OutputFiles
     from placekit.cli.progress import SolveLine
     from placekit.cli.scattered import with_num_stages
+    from placekit.io.model import MODEL_SUFFIXES
     from placekit.solve import solve as solve_problem
     from placekit.solvers.registry import get_method
     from placekit.solvers.sequence.choice import solve_best
@@ -119,7 +121,11 @@ def solve(
             chosen, result = solve_best(problems, method, stop=stop, seed=seed, params=params, on_progress=line)
         task = tasks[chosen]
     else:
+        begin_s = perf_counter()
         task = read_task(model, asked)
+        if model.suffix.lower() not in MODEL_SUFFIXES:
+            # both are part of the limit: reading the file, and writing the answer, which takes about as long
+            stop = stop_of(max(time_limit - 2 * (perf_counter() - begin_s), 0.0), gap, memory_limit)
         start = read_placed(warm_start, task.problem.graph, task.problem.platform) if warm_start else None
         if start is not None:
             start.require_teams(task.problem)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import placekit as pk
+from placekit.benchmarks.families import generate
 
 HANG_S = 60.0
 
@@ -68,3 +69,55 @@ def test_a_second_signal_ends_the_process(hard: Path, tmp_path: Path) -> None:
     _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 130, err
     assert "Traceback" not in err
+
+
+@pytest.fixture(scope="module")
+def huge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file with a makespan of 100,000 ops."""
+    path = tmp_path_factory.mktemp("huge") / "problem.json"
+    problem = generate("layered", 100_000, seed=1, num_devices=4, objective=pk.Makespan())
+    pk.write_problem(problem, path, arrays="npz")
+    return path
+
+
+def _solve_huge(path: Path, folder: Path, limit_s: float) -> subprocess.Popen[bytes]:
+    command = [
+        sys.executable,
+        "-m",
+        "placekit",
+        "solve",
+        path,
+        "--time-limit",
+        str(limit_s),
+        "-o",
+        folder / "huge.json",
+    ]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("after_s", [10.0, 14.0, 25.0])
+def test_a_signal_ends_a_huge_solve_within_two_seconds(
+    after_s: float, number: signal.Signals, huge: Path, tmp_path: Path
+) -> None:
+    """In whatever stage it is, with placement and result on disk. Of a machine that does nothing else."""
+    process = _solve_huge(huge, tmp_path, 60.0)
+    time.sleep(after_s)
+    process.send_signal(number)
+    begin = time.perf_counter()
+    assert process.wait(timeout=HANG_S) == 0
+    took_s = time.perf_counter() - begin
+    result = pk.Result.from_dict(json.loads((tmp_path / "huge.result.json").read_text()))
+    assert result.stop_reason is pk.StopReason.USER
+    assert result.placement is not None
+    assert result.lower_bound is not None
+    assert took_s <= 2.0
+
+
+@pytest.mark.slow
+def test_the_command_ends_within_its_limit_on_a_huge_problem(huge: Path, tmp_path: Path) -> None:
+    """Reading and writing included: 10 % and a second more than the limit at most."""
+    begin = time.perf_counter()
+    assert _solve_huge(huge, tmp_path, 30.0).wait(timeout=2 * HANG_S) == 0
+    assert time.perf_counter() - begin <= 1.1 * 30.0 + 1.0

@@ -271,3 +271,25 @@ def test_pins_that_override_each_other_are_told(call: Call, diamond_file: Path) 
     assert "1 op, to a team that has the device" in " ".join(done.stdout.split())
     done = call("solve", diamond_file, "--pin", "conv=CPU", "-o", "-")
     assert "standard output" in done.stderr
+
+
+def test_reading_a_problem_file_is_part_of_the_limit_and_so_is_writing(
+    call: Call, diamond_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What reading took is not there for solving, and once more as much is left for the answer; an answer there is."""
+    limits_s: list[float] = []
+
+    def read_slowly(path: Path) -> Problem:
+        time.sleep(0.3)
+        return read_problem(path)
+
+    def solve_within(problem: Problem, method: str, **given: Any) -> Any:
+        limits_s.append(given["stop"].time_limit_s)
+        return solve(problem, method, **given)
+
+    monkeypatch.setattr("placekit.io.problem_json.read_problem", read_slowly)
+    monkeypatch.setattr("placekit.solve.solve", solve_within)
+    for limit in ("100", "0.5"):
+        assert call("solve", diamond_file, "--time-limit", limit).returncode == 0
+    assert 50 < limits_s[0] <= 100 - 2 * 0.3
+    assert limits_s[1] == 0
