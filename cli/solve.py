@@ -108,7 +108,7 @@ def solve(
             params=parse_params(param), time_limit_s=time_limit, output=output, as_json=as_json,
         )  # fmt: skip
     params = parse_params(param) | ({"mps": str(mps)} if mps else {})
-    get_method(method, params)  # a misspelt method should not wait for a profile
+    get_method(method, params, objective)  # a misspelt method should not wait for a profile
     _refuse_unserved(method, objective or "throughput", model)
     stop = stop_of(time_limit, gap, memory_limit)
     files = OutputFiles.of(model, output)
