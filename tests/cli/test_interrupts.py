@@ -81,18 +81,8 @@ def huge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _solve_huge(path: Path, folder: Path, limit_s: float) -> subprocess.Popen[bytes]:
-    command = [
-        sys.executable,
-        "-m",
-        "placekit",
-        "solve",
-        path,
-        "--time-limit",
-        str(limit_s),
-        "-o",
-        folder / "huge.json",
-    ]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "placekit", "solve", str(path), "--time-limit", str(limit_s)]
+    return subprocess.Popen([*command, "-o", str(folder / "huge.json")], stdout=subprocess.DEVNULL)
 
 
 @pytest.mark.slow
