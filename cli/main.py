@@ -41,8 +41,8 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 """Ctrl-C where there is no answer to return: the shell's convention, 128 + SIGINT."""
 
-NATIVE = ("highs", "cp-sat")
-"""Beginnings of the names of threads that a native solver runs in."""
+NATIVE = ("highs", "cp-sat", "quick bounds")
+"""Beginnings of the names of threads in which a native solver or a long kernel runs, which nobody waits for."""
 
 app = typer.Typer(
     name="placekit",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 
 import numpy as np
 
 from placekit.method import Run
+from placekit.solvers.backends.beside import run_beside
 from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, first_heads_tails, look, quick_bounds
 from placekit.solvers.makespan.decomposition.case_split import refute_by_cases
 from placekit.solvers.makespan.exact.a_star import MAX_OPS_A_STAR, ROUNDING, search_all_schedules
@@ -61,10 +63,23 @@ class Proof:
             search_makespan(self.run, LocalSearchParams(patience=patience, steps=steps), self.mechanisms)
 
     def quickly(self) -> None:
-        """Raise the bound by what takes no search."""
+        """Raise the bound by what takes no search; of large graphs in a thread, so that a signal need not wait."""
         if self._should_stop():
             return
-        for bound_s, name in quick_bounds(self.tasks, self.heads_tails, self.run.objective, self.mechanisms):
+        found = Future[list[tuple[float, str]]]()
+        objective_s = self.run.objective
+
+        def look() -> None:
+            try:
+                found.set_result(list(quick_bounds(self.tasks, self.heads_tails, objective_s, self.mechanisms)))
+            except BaseException as error:  # for whoever asked
+                found.set_exception(error)
+
+        if self.tasks.num_ops <= MAX_OPS_REFUTE:
+            look()
+        elif not run_beside(look, self._should_stop, "quick bounds"):
+            return
+        for bound_s, name in found.result():
             self.keep(bound_s, name)
 
     def by_a_star(self, share: float = A_STAR) -> None:

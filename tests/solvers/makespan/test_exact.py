@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -12,12 +15,14 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
+from placekit.errors import KernelsPendingError
 from placekit.method import Run
 from placekit.result import SOLVER_TOLERANCE
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.makespan.bounds.quick import first_heads_tails
 from placekit.solvers.makespan.bounds.windows import narrow
 from placekit.solvers.makespan.decomposition.neighbourhood import critical_ops, cut_out, put_back
+from placekit.solvers.makespan.exact import proofs
 from placekit.solvers.makespan.exact.cp_method import limit_to_refute
 from placekit.solvers.makespan.exact.cp_model import MakespanModel
 from placekit.solvers.makespan.schedule.sequence import sequence_problem
@@ -268,3 +273,34 @@ def test_steps_can_beat_every_order_of_a_device_that_never_idles() -> None:
     assert (result.objective, result.status) == (12.0, pk.Status.OPTIMAL)
     assert result.placement is not None
     assert pk.evaluate(problem, pk.Placement.of(problem, result.placement.device_of_op)).objective == 21.0
+
+
+def test_quick_bounds_of_a_large_graph_are_left_when_the_answer_is_wanted(
+    diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that listens to nobody is not waited for; one that ends raises the bound, and what fails is told."""
+    monkeypatch.setattr(proofs, "MAX_OPS_REFUTE", 0)  # any graph is large
+    problem = diamond.replace(objective=pk.Makespan(), contiguity="none")
+    run, is_left = Run(problem), threading.Event()
+    proofs.Proof(run).quickly()
+    assert run.bound_name == "critical path with transfers"
+
+    def deaf(*_: object) -> Iterator[tuple[float, str]]:
+        run.interrupted.set()  # Ctrl-C in the middle of it
+        is_left.wait()
+        yield 1e-9, "too late"
+
+    monkeypatch.setattr(proofs, "quick_bounds", deaf)
+    run = Run(problem)
+    try:
+        proofs.Proof(run).quickly()
+    finally:
+        is_left.set()
+    assert run.bound is None
+
+    def fails(*_: object) -> Iterator[tuple[float, str]]:
+        raise KernelsPendingError("kernel 'x' is still being compiled")
+
+    monkeypatch.setattr(proofs, "quick_bounds", fails)
+    with pytest.raises(KernelsPendingError):
+        proofs.Proof(Run(problem)).quickly()
