@@ -19,12 +19,12 @@ from placekit.learned.imitation.train import ImitationParams, steps_done, train
 
 __all__ = ["VARIANTS", "main", "train_policies"]
 
-STEPS = 500
+STEPS = 300
 VARIANTS: Mapping[str, ImitationParams] = MappingProxyType(
     {
+        "labels-250": ImitationParams(steps=STEPS, labels=250),
         "labels-500": ImitationParams(steps=STEPS, labels=500),
-        "labels-1500": ImitationParams(steps=STEPS, labels=1500),
-        "labels-3000": ImitationParams(steps=STEPS, labels=3000),
+        "labels-1000": ImitationParams(steps=STEPS, labels=1000),
         "labels-all": ImitationParams(steps=STEPS),
         "proven": ImitationParams(steps=STEPS, most_gap=0.0),
         "imitation": ImitationParams(steps=STEPS, relaxed=0.0),
