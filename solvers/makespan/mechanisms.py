@@ -26,9 +26,6 @@ class Mechanisms(switches.Switches):
     stretches
         Stretches of the best schedule are annealed one after the other
         (:mod:`placekit.solvers.makespan.decomposition.stretch`).
-    merging
-        Ops that cannot be apart under a limit are one class in the windows
-        (:mod:`placekit.solvers.makespan.bounds.windows`).
     between
         Bounds know the work between two ops (:mod:`placekit.solvers.makespan.bounds.between`).
     shared_work
@@ -46,7 +43,6 @@ class Mechanisms(switches.Switches):
 
     prices: bool = True
     stretches: bool = True
-    merging: bool = True
     between: bool = True
     shared_work: bool = True
     series: bool = True

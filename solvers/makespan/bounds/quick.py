@@ -88,7 +88,7 @@ def look(tasks: Tasks, limit_s: float, heads_tails: HeadsTails, mechanisms: Mech
     """
     most_s, looks_left = limit_s * (1 + SLACK), MAX_LOOKS
     while True:
-        windows = narrow(tasks, limit_s, heads_tails, merges=mechanisms.merging)
+        windows = narrow(tasks, limit_s, heads_tails)
         if windows is None:
             return None
         shares = shared_work(windows, limit_s) if mechanisms.shared_work else None

@@ -1,4 +1,4 @@
-r"""Earliest starts and latest ends of every op, and what cannot be apart, if the makespan is at most a given T.
+r"""Earliest starts and latest ends of every op, and where it can be, if the makespan is at most a given T.
 
 **Head** :math:`r_{vd}`: no schedule starts op v on device d earlier. Ops are taken in topological order. For one
 (v, d), going back from v, let :math:`B(u, g)` be the least time from the end of an ancestor u on device g to the start
@@ -19,9 +19,8 @@ because the one-machine makespan of more jobs is no smaller. Ancestors in the cl
 This is the bound of Papadimitriou and Yannakakis for unlimited duplication, made for ops that run once, on devices that
 differ. **Tails** are the heads of the reversed graph: a schedule read backwards is a schedule of it.
 
-**Propagation** with a limit T. An op cannot be on d if head + time + tail exceeds T, and an ancestor u of v must share
-its device if :math:`R_u + p_{vd} + tail_{vd} > T` on every d where v can be: their classes become one. A class is
-one machine's work: if its preemptive one-machine bound (heads, times, tails) exceeds T on d, d is closed for it.
+**Propagation** with a limit T. An op cannot be on d if head + time + tail exceeds T. A class is one machine's work: if
+its preemptive one-machine bound (heads, times, tails) exceeds T on d, d is closed for it.
 All of this holds in every schedule of makespan at most T, so repeating it is right; a class without device is a proof
 that there is none.
 
@@ -47,7 +46,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.compiled import njit
-from placekit.graph import number_by_first
 from placekit.solvers.makespan.schedule.tasks import Tasks, chosen_devices, representatives
 
 __all__ = ["MAX_ANCESTORS", "HeadsTails", "Windows", "narrow"]
@@ -89,7 +87,7 @@ class Windows:
     ----------
     tasks
         The tasks on representative devices (:func:`~placekit.solvers.makespan.schedule.tasks.representatives`), devices
-        closed and classes merged as the limit demands.
+        closed as the limit demands.
     head_s, tail_s
         ``[V, D]`` least seconds before the start, and after the end, of each op on each representative device;
         infinity where it cannot be.
@@ -115,9 +113,7 @@ class Windows:
         return time_s, head_s, tail_s
 
 
-def narrow(
-    tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None = None, *, merges: bool = True
-) -> Windows | None:
+def narrow(tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None = None) -> Windows | None:
     """Propagate a limit on the makespan until nothing changes.
 
     Parameters
@@ -128,8 +124,6 @@ def narrow(
         Makespan T; infinity for the windows of all schedules.
     heads_tails
         Least times before and after some ops that are known from elsewhere.
-    merges
-        True to let ops that cannot be apart be one class.
 
     Returns
     -------
@@ -148,69 +142,37 @@ def narrow(
     along = _Lists.of(tasks.senders, tasks.receivers, delay, tasks.num_ops)
     last = tasks.num_ops - 1  # read backwards, op i becomes op last - i, and receivers send
     against = _Lists.of(last - tasks.receivers, last - tasks.senders, delay.transpose(0, 2, 1), tasks.num_ops)
-    tail = np.zeros_like(tasks.time_s)
     most = min(MAX_ANCESTORS, max(1, MAX_LOOKS // max(1, tasks.num_ops * tasks.num_devices**3)))
     for _ in range(MAX_ROUNDS):
-        parent = np.arange(tasks.num_classes)
         time_s, label = tasks.time_s, tasks.class_of_op
-        head = _heads(along, between, time_s, label, before, tail, most_s, parent, most)
-        tail = _heads(
-            against,
-            np.ascontiguousarray(between[::-1, ::-1].T),
-            *_turned(time_s, label, after, head),
-            most_s,
-            parent,
-            most,
-        )
-        tail = np.ascontiguousarray(tail[::-1])
-        is_open = np.isfinite(time_s) & (head + time_s + tail <= most_s)
-        roots = np.array([_find(parent, c) for c in range(len(parent))], dtype=np.int64)[label]
-        if not merges:
-            roots = label
+        head = _heads(along, between, time_s, label, before, most)
+        turned = np.ascontiguousarray(between[::-1, ::-1].T), time_s[::-1].copy(), label[::-1].copy()
+        tail = np.ascontiguousarray(_heads(against, *turned, after[::-1].copy(), most)[::-1])
         if np.isfinite(limit_s):
-            tasks, changed = _merge(tasks, roots, is_open, head, tail, most_s)
-        else:
-            changed = False
+            tasks = _close(tasks, np.isfinite(time_s) & (head + time_s + tail <= most_s), head, tail, most_s)
         is_open = np.isfinite(tasks.time_s)
         if not is_open.any(axis=1).all():
             return None
         head, tail = np.where(is_open, head, np.inf), np.where(is_open, tail, np.inf)
-        if not changed:
+        if (is_open == np.isfinite(time_s)).all():
             break
     return Windows(tasks, head, tail)
 
 
-def _turned(
-    time_s: NDArray[np.float64], label: NDArray[np.int64], after: NDArray[np.float64], head: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the arrays with their rows in reversed order."""
-    return time_s[::-1].copy(), label[::-1].copy(), after[::-1].copy(), head[::-1].copy()
-
-
-def _merge(
-    tasks: Tasks,
-    class_of_op: NDArray[np.int64],
-    is_open: NDArray[np.bool_],
-    head: NDArray[np.float64],
-    tail: NDArray[np.float64],
-    most_s: float,
-) -> tuple[Tasks, bool]:
-    """Return the tasks with larger classes, closed where an op of the class is, or all of them together, do not fit."""
-    class_of_op = number_by_first(class_of_op)
-    num_classes = int(class_of_op.max()) + 1
-    class_open = np.ones((num_classes, tasks.num_devices), dtype=bool)
-    np.logical_and.at(class_open, class_of_op, is_open)
-    class_bytes = np.bincount(class_of_op, weights=tasks.memory_bytes, minlength=num_classes)
-    class_open &= class_bytes[:, None] <= tasks.limit_bytes
-    by_class = np.argsort(class_of_op, kind="stable")
-    offsets = np.searchsorted(class_of_op[by_class], np.arange(num_classes + 1))
+def _close(
+    tasks: Tasks, is_open: NDArray[np.bool_], head: NDArray[np.float64], tail: NDArray[np.float64], most_s: float
+) -> Tasks:
+    """Return the tasks with devices closed where an op of a class is late, or all of them together, or do not fit."""
+    class_bytes = np.bincount(tasks.class_of_op, weights=tasks.memory_bytes, minlength=tasks.num_classes)
+    class_open = class_bytes[:, None] <= tasks.limit_bytes
+    np.logical_and.at(class_open, tasks.class_of_op, is_open)
+    by_class = np.argsort(tasks.class_of_op, kind="stable")
+    offsets = np.searchsorted(tasks.class_of_op[by_class], np.arange(tasks.num_classes + 1))
     for c in np.flatnonzero(np.diff(offsets) > 1).tolist():
         ops = by_class[offsets[c] : offsets[c + 1]]
         for d in np.flatnonzero(class_open[c]).tolist():
             class_open[c, d] = _one_machine(head[ops, d], tasks.time_s[ops, d], tail[ops, d]) <= most_s
-    time_s = np.where(class_open[class_of_op], tasks.time_s, np.inf)
-    changed = num_classes < tasks.num_classes or bool((np.isinf(time_s) != np.isinf(tasks.time_s)).any())
-    return replace(tasks, class_of_op=class_of_op, time_s=time_s), changed
+    return replace(tasks, time_s=np.where(class_open[tasks.class_of_op], tasks.time_s, np.inf))
 
 
 class _Lists(NamedTuple):
@@ -236,14 +198,6 @@ class _Lists(NamedTuple):
             receivers[by_sender],
             np.ascontiguousarray(delay_s[by_sender]),
         )
-
-
-@njit(cache=True, nogil=True)
-def _find(parent: NDArray[np.int64], c: int) -> int:
-    while parent[c] != c:
-        parent[c] = parent[parent[c]]
-        c = parent[c]
-    return c
 
 
 @njit(cache=True, nogil=True)
@@ -286,12 +240,9 @@ def _heads(
     time_s: NDArray[np.float64],
     label: NDArray[np.int64],
     given_s: NDArray[np.float64],
-    tail_s: NDArray[np.float64],
-    most_s: float,
-    parent: NDArray[np.int64],
     max_ancestors: int,
 ) -> NDArray[np.float64]:
-    """Return the heads of the module docstring, and join in `parent` the classes that cannot be apart."""
+    """Return the heads of the module docstring."""
     num_ops, num_devices = time_s.shape
     head = np.full((num_ops, num_devices), np.inf)
     end = np.full(num_ops, np.inf)
@@ -299,7 +250,6 @@ def _heads(
     stamp = np.full(num_ops, -1)
     ancestors = np.empty(num_ops, dtype=np.int64)
     remote = np.empty(num_ops)
-    num_far = np.zeros(num_ops, dtype=np.int64)
     for v in range(num_ops):
         # ancestors, nearest first; then in falling topological order
         count, at = 0, -1
@@ -318,8 +268,6 @@ def _heads(
         for s in range(v if len(between_s) else 0):
             if between_s[s, v] > 0.0:
                 known = max(known, end[s] + between_s[s, v])
-        num_far[:count] = 0
-        num_open = 0
         for d in range(num_devices):
             if not np.isfinite(time_s[v, d]):
                 continue
@@ -383,15 +331,4 @@ def _heads(
             split = serial_high if low == 0 else min(serial_low, serial_high)
             head[v, d] = max(path, split, given_s[v, d], known)
             end[v] = min(end[v], head[v, d] + time_s[v, d])
-            rest = time_s[v, d] + tail_s[v, d]
-            if head[v, d] + rest <= most_s:
-                num_open += 1
-                for i in range(count):
-                    if remote[i] + rest > most_s:
-                        num_far[i] += 1
-        if num_open > 0 and most_s < np.inf:
-            for i in range(count):
-                if num_far[i] == num_open:
-                    a, b = _find(parent, label[near[i]]), _find(parent, label[v])
-                    parent[max(a, b)] = min(a, b)
     return head

@@ -3,7 +3,7 @@ r"""Limits refuted case by case: a class runs on one device or another, and neit
 Windows (:mod:`placekit.solvers.makespan.bounds.windows`) and shares
 (:mod:`placekit.solvers.makespan.bounds.shared_work`) know nothing of
 where the first op runs, so every device may think that it has it. Once that is fixed, the others must wait for its
-tensor; heads and tails grow, classes merge, devices close, and the linear program has less to share out. A limit is
+tensor; heads and tails grow, devices close, and the linear program has less to share out. A limit is
 refuted if it is refuted in all cases, which may need cases of their own.
 
 Which class makes the cases is a matter of speed alone: strong branching among the classes that have helped most so far,

@@ -122,7 +122,7 @@ def limit_to_refute(run: Run) -> float:
 def _windows(proof: Proof, limit_s: float) -> Windows | None:
     """Return the windows of schedules up to a limit, without devices that are too dear; None if there are none."""
     if proof.tasks.num_ops > MAX_OPS_REFUTE:
-        return narrow(proof.tasks, limit_s, proof.heads_tails, merges=proof.mechanisms.merging)
+        return narrow(proof.tasks, limit_s, proof.heads_tails)
     found = look(proof.tasks, limit_s, proof.heads_tails, proof.mechanisms)
     return None if found is None else found.windows
 

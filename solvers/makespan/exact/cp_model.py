@@ -17,7 +17,7 @@ Variables: a start :math:`s_v` per op, a Boolean :math:`x_{cd}` per class and de
    \text{memory:}\quad & \textstyle\sum_c b_c x_{cd} \le B_d
 
 Heads r and tails q are those of :mod:`placekit.solvers.makespan.bounds.windows` under the best makespan known, whose
-closed devices and merged classes are built in: they hold in every schedule that is as good.
+closed devices are built in: they hold in every schedule that is as good.
 
 **Rounding.** Let S be a schedule of makespan at most the best known, and :math:`\tilde s_v = \lfloor s_v / u \rfloor`,
 :math:`\tilde T = \lfloor T / u \rfloor`, all constants rounded down. Every constraint says that a sum of a time and

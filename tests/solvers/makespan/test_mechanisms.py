@@ -116,7 +116,7 @@ def test_names_are_those_of_the_fields() -> None:
     assert Mechanisms.without("") == ALL
     alone = [Mechanisms.without(name) for name in Mechanisms.names()]
     assert all(one != other for one, other in itertools.pairwise(alone))
-    assert set(Mechanisms.names()) == {*DOORS, "stretches", "merging"}
+    assert set(Mechanisms.names()) == {*DOORS, "stretches"}
 
 
 def test_auto_refuses_it_for_other_objectives() -> None:
