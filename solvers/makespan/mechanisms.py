@@ -1,7 +1,7 @@
 """What the searches and the bounds of the makespan can do without: each mechanism, by its name, can be switched off.
 
-``--param without=prices,case-split`` of ``auto``, ``local-search``, ``lns``, ``cpsat`` and ``bound``; in a suite
-``params = { without = "prices,case-split" }``. The suite ``ablation-makespan`` measures what each of them brings.
+``--param without=series,case-split`` of ``auto``, ``local-search``, ``lns``, ``cpsat`` and ``bound``; in a suite
+``params = { without = "series,case-split" }``. The suite ``ablation-makespan`` measures what each of them brings.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ class Mechanisms(switches.Switches):
 
     Parameters
     ----------
-    prices
-        Annealing pays for ops on the wrong device; dear proposals are not tried
-        (:mod:`placekit.solvers.makespan.search.prices`).
     stretches
         Stretches of the best schedule are annealed one after the other
         (:mod:`placekit.solvers.makespan.decomposition.stretch`).
@@ -41,7 +38,6 @@ class Mechanisms(switches.Switches):
         The constraint program refutes limits far below the best makespan first; without it, it is asked for the best.
     """
 
-    prices: bool = True
     stretches: bool = True
     between: bool = True
     shared_work: bool = True

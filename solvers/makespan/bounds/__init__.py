@@ -2,6 +2,6 @@
 
 - `windows`: heads and tails of every op under a limit; all other bounds use them
 - `between`: the work that must happen between two ops
-- `shared_work`: the linear program that shares out the work, and its prices
+- `shared_work`: the linear program that shares out the work
 - `quick`: those together, without a limit and with one
 """

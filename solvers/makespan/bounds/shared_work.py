@@ -12,14 +12,14 @@ heads and tails of J
 The linear program asks for the least T with such shares :math:`x \ge 0`, :math:`\sum_g x_{cg} = 1`, with the k that is
 right for a given limit on T. If it needs more than the limit, no schedule keeps it.
 
-Its multipliers :math:`y_i \ge 0` of the rows are **prices**: scaled to :math:`\sum_i y_i k_i = 1`, an op costs
-:math:`\pi_{vg} = p_{vg} \sum_{i \ni v} y_i` on g, and by weak duality, whatever they are,
+With any multipliers :math:`y_i \ge 0` of the rows, scaled to :math:`\sum_i y_i k_i = 1`, an op costs
+:math:`\pi_{vg} = p_{vg} \sum_{i \ni v} y_i` on g, and by weak duality
 
 .. math:: T \;\ge\; \sum_c \min_g \sum_{v \in c} \pi_{vg} + \sum_i y_i \bigl( r_{(1)} + \ldots + q_{(k_i)} \bigr),
 
-which is how the bound is evaluated, so the solver need not be trusted. With the devices of a placement in place of the
-minima the right-hand side is still no more than its makespan, if that is the limit: what it pays above the cheapest is
-time lost on the wrong devices. Annealing needs to know, since most such moves leave the makespan as it is.
+which is how the bound is evaluated, so the solver need not be trusted. With another group in place of a minimum the
+right-hand side is still no more than the makespan of a schedule that uses it: what it pays above the cheapest, the
+surcharge, closes the group for the class if the limit does not bear it.
 
 References
 ----------
@@ -31,7 +31,6 @@ minimize the makespan", EJOR 29, 1987, for heads and tails on several machines.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -53,25 +52,18 @@ ROUNDING = 1e-11
 """Relative; taken off the bound, a sum of at most some millions of products."""
 
 
-@dataclass(frozen=True, eq=False)
-class Shares:
-    """The solution of the module docstring's program.
+class Shares(NamedTuple):
+    """What the module docstring's program says.
 
     Parameters
     ----------
     bound_s
         If it exceeds the limit, no schedule keeps the limit.
-    share
-        ``[C, G]`` x.
-    price_s
-        ``[V, G]`` prices in seconds of makespan; infinity where an op cannot be.
     surcharge_s
         ``[C, G]`` what `bound_s` rises by if the class goes to the group; infinity where it cannot be.
     """
 
     bound_s: float
-    share: NDArray[np.float64]
-    price_s: NDArray[np.float64]
     surcharge_s: NDArray[np.float64]
 
 
@@ -81,6 +73,22 @@ def shared_work(windows: Windows, limit_s: float) -> Shares | None:
     return share_out(*windows.by_group(), tasks.class_of_op, tasks.group_size, limit_s)
 
 
+def shared_work_of_all(windows: Windows, low_s: float, unit_s: float) -> float | None:
+    r"""Return a bound on the makespan in seconds from the windows of all schedules; None if nothing is known.
+
+    A row of the module docstring holds with the smallest head and the smallest tail of J for every device of the group
+    as well, as long as no makespan is less than both, which the known bound `low_s` tells. It says then of every device
+    by itself that its ops of J are between them. With any multipliers the bound is
+
+    .. math:: \sum_i y_i n_i \bigl( \min_J r + \min_J q \bigr) + \sum_c \min_g \sum_{v \in c} \pi_{vg} ,
+
+    whatever the limit, so `unit_s`, about a makespan, is a unit of time only.
+    """
+    tasks = windows.tasks
+    found = share_out(*windows.by_group(), tasks.class_of_op, tasks.group_size, unit_s, low_s=low_s)
+    return None if found is None else found.bound_s
+
+
 def share_out(
     time_s: NDArray[np.float64],
     head_s: NDArray[np.float64],
@@ -88,6 +96,8 @@ def share_out(
     class_of_op: NDArray[np.int64],
     size: NDArray[np.int64],
     limit_s: float,
+    *,
+    low_s: float | None = None,
 ) -> Shares | None:
     """Solve the program of the module docstring.
 
@@ -103,6 +113,8 @@ def share_out(
         ``[G]`` devices of each group.
     limit_s
         The limit; finite.
+    low_s
+        Take the rows of :func:`shared_work_of_all`, with this bound.
 
     Returns
     -------
@@ -114,51 +126,8 @@ def share_out(
     A linear program of classes * groups variables and at most ``groups * MAX_THRESHOLDS**2`` rows: some hundredths of
     a second for 250 ops.
     """
-    found = _priced(time_s, head_s, tail_s, class_of_op, size, limit_s)
-    if found is None:
-        return None
-    by_class = np.stack([np.bincount(class_of_op, weights=price) for price in found.price.T], axis=1)
-    surcharge = by_class - by_class.min(axis=1, keepdims=True)
-    return Shares(found.bound * limit_s, found.share, found.price * limit_s, surcharge * limit_s)
-
-
-def shared_work_of_all(windows: Windows, low_s: float, unit_s: float) -> float | None:
-    r"""Return a bound on the makespan in seconds from the windows of all schedules; None if nothing is known.
-
-    A row of the module docstring holds with the smallest head and the smallest tail of J for every device of the group
-    as well, as long as no makespan is less than both, which the known bound `low_s` tells. It says then of every device
-    by itself that its ops of J are between them. With any multipliers the bound is
-
-    .. math:: \sum_i y_i n_i \bigl( \min_J r + \min_J q \bigr) + \sum_c \min_g \sum_{v \in c} \pi_{vg} ,
-
-    whatever the limit, so `unit_s`, about a makespan, is a unit of time only.
-    """
-    tasks = windows.tasks
-    found = _priced(*windows.by_group(), tasks.class_of_op, tasks.group_size, unit_s, low_s=low_s)
-    return None if found is None else found.bound * unit_s
-
-
-class _Priced(NamedTuple):
-    """Bound, shares and prices of the program, in units of the limit."""
-
-    bound: float
-    share: NDArray[np.float64]
-    price: NDArray[np.float64]
-
-
-def _priced(
-    time_s: NDArray[np.float64],
-    head_s: NDArray[np.float64],
-    tail_s: NDArray[np.float64],
-    class_of_op: NDArray[np.int64],
-    size: NDArray[np.int64],
-    limit_s: float,
-    *,
-    low_s: float | None = None,
-) -> _Priced | None:
     num_ops, num_groups = time_s.shape
-    num_classes = int(class_of_op.max()) + 1
-    can = np.ones((num_classes, num_groups), dtype=bool)
+    can = np.ones((int(class_of_op.max()) + 1, num_groups), dtype=bool)
     np.logical_and.at(can, class_of_op, np.isfinite(time_s))
     if not can.any(axis=1).all() or not limit_s > 0:
         return None
@@ -170,19 +139,18 @@ def _priced(
         on = np.flatnonzero(can[class_of_op, g])
         time, head, tail = (np.minimum(times[on, g], LONGEST * limit_s) / limit_s for times in (time_s, head_s, tail_s))
         rows.append(_Rows.of(on, time, head, tail, int(size[g]), num_thresholds, low))
-    solved = _solve(rows, class_of_op, can)
-    if solved is None:
+    multipliers = _multipliers(rows, class_of_op, can)
+    if multipliers is None:
         return None
-    share, multipliers = solved
     scale = max(sum(float(y @ part.devices) for y, part in zip(multipliers, rows, strict=True)), 1e-300)
-    multipliers = [y / scale for y in multipliers]
-    price, bound = np.full((num_ops, num_groups), np.inf), 0.0
+    bound, by_class = 0.0, np.full(can.shape, np.inf)
     for g, (y, part) in enumerate(zip(multipliers, rows, strict=True)):
-        price[part.ops, g] = part.time * (y @ part.is_in)
-        bound += float(y @ part.idle)
-    by_class = np.stack([np.bincount(class_of_op, weights=price[:, g]) for g in range(num_groups)], axis=1)
-    bound += float(by_class.min(axis=1).sum())
-    return _Priced(bound * (1 - ROUNDING), share, price)
+        price = np.full(num_ops, np.inf)
+        price[part.ops] = part.time * (y / scale @ part.is_in)
+        by_class[:, g] = np.bincount(class_of_op, weights=price)
+        bound += float(y / scale @ part.idle)
+    least = by_class.min(axis=1, keepdims=True)
+    return Shares((bound + float(least.sum())) * (1 - ROUNDING) * limit_s, (by_class - least) * limit_s)
 
 
 class _Rows(NamedTuple):
@@ -238,10 +206,10 @@ class _Rows(NamedTuple):
         return cls(ops, time, is_in, best + 1.0, chosen)
 
 
-def _solve(
+def _multipliers(
     rows: Sequence[_Rows], class_of_op: NDArray[np.int64], can: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]] | None:
-    """Return the shares ``[C, G]``, and the multipliers of the rows of each group; None if HiGHS finds nothing."""
+) -> list[NDArray[np.float64]] | None:
+    """Return the multipliers of the rows of each group; None if HiGHS finds nothing."""
     from scipy.optimize import linprog
     from scipy.sparse import block_diag, coo_array, csr_array, hstack
 
@@ -266,8 +234,8 @@ def _solve(
     )
     if found.status != 0:
         return None
-    multipliers = np.split(np.maximum(-found.ineqlin.marginals, 0.0), np.cumsum([len(part.idle) for part in rows])[:-1])
-    return found.x[:num_shares].reshape(num_groups, num_classes).T, multipliers
+    multipliers: NDArray[np.float64] = np.maximum(-found.ineqlin.marginals, 0.0)
+    return np.split(multipliers, np.cumsum([len(part.idle) for part in rows])[:-1])
 
 
 def _thresholds(values: NDArray[np.float64], at_most: int) -> NDArray[np.float64]:

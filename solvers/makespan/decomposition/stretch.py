@@ -177,7 +177,6 @@ def cut_stretch(
             has_contention=False,
             has_links=flat.has_links,
             **borders._asdict(),
-            price_s=flat.price_s[ops],
         ),
     )
 

@@ -60,9 +60,6 @@ class SequenceProblem(NamedTuple):
         part of a schedule (:mod:`placekit.solvers.makespan.decomposition.stretch`).
     free_s, then_s
         ``[D]`` the same of devices: busy until, and what follows their last op.
-    price_s
-        ``[V, D]`` what each op costs on each device beside its time; see
-        :mod:`placekit.solvers.makespan.search.prices`.
     """
 
     instance: MakespanInstance
@@ -79,7 +76,6 @@ class SequenceProblem(NamedTuple):
     after_s: NDArray[np.float64]
     free_s: NDArray[np.float64]
     then_s: NDArray[np.float64]
-    price_s: NDArray[np.float64]
 
 
 class Timeline(NamedTuple):
@@ -143,7 +139,6 @@ def sequence_problem(problem: Problem, *, has_contention: bool) -> SequenceProbl
         after_s=np.zeros((problem.graph.num_ops, problem.platform.num_devices)),
         free_s=np.zeros(problem.platform.num_devices),
         then_s=np.zeros(problem.platform.num_devices),
-        price_s=np.zeros((problem.graph.num_ops, problem.platform.num_devices)),
     )
 
 

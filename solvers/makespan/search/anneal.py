@@ -1,7 +1,7 @@
 r"""Simulated annealing of placement and order together, guided by the critical path.
 
 Every proposal is judged by the exact makespan. The threshold that it must meet is drawn before it is tried, so most
-trials end early (:mod:`placekit.solvers.makespan.search.trial`), or do not begin, where the new devices are too dear.
+trials end early (:mod:`placekit.solvers.makespan.search.trial`).
 
 The makespan alone is flat nearly everywhere. A proposal that lets the ops end later on average pays
 :math:`w` times that delay beside its makespan; one that lets them end earlier gains nothing for it, so that the
@@ -20,14 +20,11 @@ from numpy.typing import NDArray
 from placekit.compiled import kernel
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 from placekit.solvers.makespan.search.proposals import propose
-from placekit.solvers.makespan.search.trial import dearer, keeps, restore
+from placekit.solvers.makespan.search.trial import keeps, restore
 from placekit.solvers.makespan.search.walk import Walk, forget, settle, touched, trace, undo
 
 __all__ = ["anneal"]
 
-UNLIKELY = 2.5
-"""A proposal that must shorten the makespan by more than so many temperatures, to make up for dearer devices, is not
-tried: nearly a half of the proposals where devices are priced, and one of ten thousand of these would be kept."""
 SORT_EVERY = 64
 """Accepted proposals between two sortings of the sequence by start time, which changes no schedule."""
 
@@ -107,10 +104,7 @@ def anneal(
             undo(flat, walk)
             continue
         slack = -temperature * math.log(max(np.random.random(), 1e-300))  # noqa: NPY002
-        limit_s = value + slack - dearer(flat, walk)
-        if limit_s < value - UNLIKELY * temperature:
-            undo(flat, walk)
-            continue
+        limit_s = value + slack
         end = touched(flat, walk, first)
         is_kept, tried = keeps(flat, walk, first, end, limit_s, value, weight)
         if not is_kept:

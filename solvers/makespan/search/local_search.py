@@ -11,10 +11,9 @@ from placekit.method import Run
 from placekit.objectives import Makespan
 from placekit.solvers.makespan.lists.schedulers import Heft, MEtf
 from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
-from placekit.solvers.makespan.schedule.sequence import SequenceProblem, sequence_problem
+from placekit.solvers.makespan.schedule.sequence import sequence_problem
 from placekit.solvers.makespan.search.incumbent import HOT, STRETCH_STEPS, STRETCHES, Best, cycle, sweep
-from placekit.solvers.makespan.search.prices import Prices, price
-from placekit.solvers.makespan.search.starts import Start, known_starts, list_schedule, redispatch
+from placekit.solvers.makespan.search.starts import known_starts, list_schedule, redispatch
 from placekit.solvers.makespan.search.walk import load
 from placekit.stop import StopReason
 
@@ -31,8 +30,6 @@ MILD, MILD_STEPS = 0.005, 5_000
 """Temperatures below are mild: a cycle keeps most of what it starts from. Its proposals per op at most."""
 WARM = 0.3
 """Other cycles begin at this share of the mean op time at least: of few ops, none is as short as a percent of all."""
-PRICING = (1.0, 3.0, 3.0)
-"""Weights of the prices, from which one is drawn for every cycle where devices are unequal."""
 NOISE = 0.3
 """Largest noise of the list schedules from which fresh cycles start."""
 WHOLE_UP_TO = 2_000
@@ -79,7 +76,6 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams, mechanisms: M
             return StopReason.FINISHED
         best.consider(*listed)
     best.offer()
-    prices = price(flat, best.value_s) if mechanisms.prices else None
     longest_s = math.inf if run.remaining_s is None else run.remaining_s / NUM_CYCLES
     stale, number, num_ops, proposal_s = 0, 0, flat.instance.num_ops, 0.0
     while (reason := run.should_stop()) is None:
@@ -92,12 +88,9 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams, mechanisms: M
         if proposal_s and run.remaining_s is not None:  # a walk that is cut off before it is cold has hardly begun
             cycle_s = min(longest_s, 0.95 * run.remaining_s)
             steps = min(steps, max(int(cycle_s / (proposal_s * num_ops)), FIRST_STEPS))
-        priced = flat
-        if prices is not None:
-            priced = flat._replace(price_s=prices.price_s * float(run.rng.choice(PRICING)))
         can_sweep = mechanisms.stretches and not flat.has_contention and num_ops > STRETCHES[0]
         if can_sweep and (num_ops > WHOLE_UP_TO or number % 2 == 1):
-            sweep(best, priced, min(steps, STRETCH_STEPS))
+            sweep(best, flat, min(steps, STRETCH_STEPS))
         else:
             start, hot = None, float(run.rng.choice(HOT))
             if hot < MILD:
@@ -105,19 +98,11 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams, mechanisms: M
             else:
                 hot = max(hot, WARM * flat.time_s.shape[1] / num_ops)
                 if number and run.rng.random() < params.fresh:
-                    start = _fresh_start(flat, prices, run.rng)
+                    start = list_schedule(flat, NOISE * run.rng.random(), run.rng)
             load(flat, best.walk, *(start or (best.device, best.sequence)))
             since_s = run.elapsed_s
-            cycle(best, priced, hot, steps * num_ops)
+            cycle(best, flat, hot, steps * num_ops)
             proposal_s = (run.elapsed_s - since_s) / (steps * num_ops)
         number += 1
         stale = 0 if best.value_s < before * (1 - 1e-9) else stale + 1
     return reason
-
-
-def _fresh_start(flat: SequenceProblem, prices: Prices | None, rng: np.random.Generator) -> Start | None:
-    """Return a list schedule with noise, half of them by the shares of the linear program; None if none was found."""
-    noise, listed = NOISE * rng.random(), None
-    if prices is not None and rng.random() < 0.5:
-        listed = list_schedule(flat, noise, rng, prices.allowed)
-    return listed or list_schedule(flat, noise, rng)

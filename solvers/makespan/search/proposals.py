@@ -102,9 +102,8 @@ def _exchange(flat: SequenceProblem, walk: Walk, v: int) -> int:
         if a == b or not flat.allowed[classes[v], b] or not flat.allowed[classes[w], a]:
             continue
         longer_s = max(flat.time_s[w, a] - flat.time_s[v, a], flat.time_s[v, b] - flat.time_s[w, b])
-        cost_s = longer_s + flat.price_s[v, b] - flat.price_s[v, a] + flat.price_s[w, a] - flat.price_s[w, b]
-        if cost_s < least_s:
-            least_s, partner = cost_s, w
+        if longer_s < least_s:
+            least_s, partner = longer_s, w
     return exchange(flat, walk, v, partner)
 
 

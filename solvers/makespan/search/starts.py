@@ -54,9 +54,7 @@ def redispatch(flat: SequenceProblem, device: NDArray[np.int64]) -> Iterator[Sta
     yield device, np.argsort(by_rank.step_of_op)
 
 
-def list_schedule(
-    flat: SequenceProblem, noise: float, rng: np.random.Generator, allowed: NDArray[np.bool_] | None = None
-) -> Start | None:
+def list_schedule(flat: SequenceProblem, noise: float, rng: np.random.Generator) -> Start | None:
     """Return a schedule as `heft` makes it, with noise; None if no placement within the memory limits was found.
 
     Parameters
@@ -67,29 +65,26 @@ def list_schedule(
         Relative spread of the ranks, and of what is added to the times of ops; 0 for none.
     rng
         Where chance comes from.
-    allowed
-        ``[C, D]`` where the classes may go; everywhere that they can if None.
     """
     instance = flat.instance
-    can = flat.allowed if allowed is None else allowed
     rank_s = mean_upward_rank(instance) * (1 + noise * rng.standard_normal(instance.num_ops))
     noise_s = noise * rng.random(instance.op_time_s.shape) * instance.op_time_s
-    inside = frozen(instance._replace(allowed=can[instance.class_of_op]))
+    inside = frozen(instance._replace(allowed=flat.allowed[instance.class_of_op]))
     wanted: NDArray[np.int64] | None = np.full(instance.num_ops, -1)
     for _ in range(1 + PACKINGS):
         if wanted is not None:
             device, start_s, finish_s, fits = schedule_by_priority(inside, rank_s, noise_s, wanted, False, True)
             if fits:
                 return device, np.lexsort((instance.rank, finish_s, start_s))
-        wanted = _packed(flat, can, rng)
+        wanted = _packed(flat, rng)
     return None
 
 
-def _packed(flat: SequenceProblem, can: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64] | None:
+def _packed(flat: SequenceProblem, rng: np.random.Generator) -> NDArray[np.int64] | None:
     """``[V]`` random devices with room, for the largest classes first; None if one found none."""
     room, device = flat.instance.limit_bytes.copy(), np.zeros(len(flat.class_bytes), dtype=np.int64)
     for c in np.argsort(-flat.class_bytes, kind="stable").tolist():
-        open_devices = np.flatnonzero(can[c] & (flat.class_bytes[c] <= room))
+        open_devices = np.flatnonzero(flat.allowed[c] & (flat.class_bytes[c] <= room))
         if not len(open_devices):
             return None
         device[c] = rng.choice(open_devices)

@@ -31,7 +31,7 @@ from placekit.solvers.makespan.schedule.sequence import (
 )
 from placekit.solvers.makespan.search.walk import NUM_CHANGED, Walk
 
-__all__ = ["dearer", "keeps", "restore"]
+__all__ = ["keeps", "restore"]
 
 
 @kernel
@@ -110,18 +110,6 @@ def leaves(flat: SequenceProblem, walk: Walk, first: int, end: int, free_s: NDAr
     for d in range(len(free_s)):
         longest = max(longest, free_s[d] + walk.then_s[d])
     return longest
-
-
-@kernel
-def dearer(flat: SequenceProblem, walk: Walk) -> float:
-    """Return what the proposal adds to the prices. No proposal moves a class twice."""
-    total = 0.0
-    for k in range(walk.counters[NUM_CHANGED]):
-        c = walk.changed[k]
-        for i in range(flat.class_offsets[c], flat.class_offsets[c + 1]):
-            v = flat.class_ops[i]
-            total += flat.price_s[v, walk.device[v]] - flat.price_s[v, walk.changed_from[k]]
-    return total
 
 
 @kernel

@@ -1,8 +1,6 @@
-"""Work shared out, prices and proofs by cases: never above any schedule, and what they say on small graphs by hand."""
+"""Work shared out, and proofs by cases: never above any schedule, and what they say on small graphs by hand."""
 
 from __future__ import annotations
-
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,10 +17,7 @@ from placekit.solvers.makespan.bounds.shared_work import share_out, shared_work
 from placekit.solvers.makespan.bounds.windows import narrow
 from placekit.solvers.makespan.decomposition import case_split as cases
 from placekit.solvers.makespan.decomposition.case_split import refute_by_cases
-from placekit.solvers.makespan.schedule.sequence import sequence_problem
 from placekit.solvers.makespan.schedule.tasks import make_tasks
-from placekit.solvers.makespan.search import prices
-from placekit.solvers.makespan.search.prices import price
 
 EPS = 1e-9
 
@@ -55,7 +50,7 @@ def test_no_limit_above_the_optimum_is_refuted(problem: pk.Problem) -> None:
 @given(SMALL, st.integers(0, 2**32 - 1))
 @examples(100)
 def test_what_is_closed_for_a_limit_no_schedule_within_it_uses(problem: pk.Problem, seed: int) -> None:
-    """Windows and prices leave open what any schedule found by search does, with its makespan as the limit."""
+    """Windows and surcharges leave open what any schedule found by search does, with its makespan as the limit."""
     result = pk.solve(problem, "random", seed=seed, stop=pk.MaxIterations(20))
     assume(result.placement is not None)
     assert result.placement is not None
@@ -71,27 +66,6 @@ def test_what_is_closed_for_a_limit_no_schedule_within_it_uses(problem: pk.Probl
         assert np.isfinite(inner.time_s[v, inner.group == group]).any()
 
 
-@given(SMALL, st.integers(0, 2**32 - 1))
-@examples(100)
-def test_prices_of_any_placement_bound_its_makespan(problem: pk.Problem, seed: int) -> None:
-    """Weak duality, for the prices as the annealing sees them, however far from binding they are."""
-    flat = sequence_problem(problem, has_contention=False)
-    result = pk.solve(problem, "random", seed=seed, stop=pk.MaxIterations(20))
-    assume(result.placement is not None)
-    assert result.placement is not None
-    assert result.objective is not None
-    assume(result.objective > 0)
-    with mock.patch.object(prices, "BINDING", 0.0):
-        found = price(flat, result.objective)
-    if found is None:
-        return
-    device = result.placement.device_of_op
-    paid = found.price_s[np.arange(len(device)), device].sum()
-    assert paid <= result.objective * (1 + EPS)
-    assert found.allowed.any(axis=1).all()
-    assert not (found.allowed & ~flat.allowed).any()
-
-
 def test_work_is_shared_out_where_it_is_cheap() -> None:
     """Two ops that are ten times as fast on one of two devices, and one that is divided: 1.5 s."""
     time_s = np.array([[1.0, 10.0], [10.0, 1.0], [1.0, 1.0]])
@@ -99,8 +73,7 @@ def test_work_is_shared_out_where_it_is_cheap() -> None:
     shares = share_out(time_s, nothing, nothing, np.arange(3), one_each, 5.0)
     assert shares is not None
     assert shares.bound_s == pytest.approx(1.5)
-    assert shares.share == pytest.approx(np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]))
-    assert shares.price_s == pytest.approx(time_s / 2)
+    assert shares.surcharge_s == pytest.approx(np.array([[0.0, 4.5], [4.5, 0.0], [0.0, 0.0]]))
 
 
 def test_what_comes_before_and_after_counts_on_every_device() -> None:
@@ -148,18 +121,6 @@ def test_proof_by_cases_stops_when_told(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(cases, "FIRST_NODES", 10**6)
     list(refute_by_cases(tasks, first_heads_tails(tasks), 0.015, 1.0, np.random.default_rng(0), stop))
     assert asked < 20
-
-
-def test_prices_are_for_unequal_devices_where_work_binds() -> None:
-    """Equal devices cost the same; and where the makespan is far above the work, the work is not the reason."""
-    for is_equal in (True, False):
-        problem = generate("layered", 60, num_devices=3, equal=is_equal, objective=pk.Makespan())
-        flat, best = sequence_problem(problem, has_contention=False), pk.solve(problem, "heft").objective
-        assert best is not None
-        found = price(flat, best)
-        assert (found is None) == is_equal
-        assert found is None or (found.price_s > 0).any()
-        assert price(flat, 10 * best) is None
 
 
 def test_bounds_hold_where_times_differ_by_hundreds_of_digits() -> None:

@@ -124,7 +124,7 @@ def test_moves_keep_every_constraint_and_can_be_taken_back(problem: pk.Problem, 
         if first >= 0:
             assert is_feasible(problem, tuple(walk.device.tolist()))
             moved = walk.changed[: walk.counters[walks.NUM_CHANGED]]
-            assert len(set(moved.tolist())) == len(moved)  # what prices count on
+            assert len(set(moved.tolist())) == len(moved)
             place = walk.position
             np.testing.assert_array_equal(walk.sequence[place], np.arange(len(place)))
             assert (place[problem.graph.senders] < place[problem.graph.receivers]).all()
