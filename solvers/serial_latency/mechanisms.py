@@ -25,8 +25,6 @@ class Mechanisms(switches.Switches):
         Cuts with a price on bytes (:mod:`placekit.solvers.serial_latency.memory`).
     paths
         Cuts with a price on changes along paths (:mod:`placekit.solvers.serial_latency.paths`).
-    net_prices
-        Cuts with a price on every split net.
     pieces
         Moves of whole pieces (:mod:`placekit.solvers.serial_latency.subgraphs`).
     descent
@@ -40,7 +38,6 @@ class Mechanisms(switches.Switches):
     direction: bool = True
     memory_prices: bool = True
     paths: bool = True
-    net_prices: bool = True
     pieces: bool = True
     descent: bool = True
     decomposition: bool = True

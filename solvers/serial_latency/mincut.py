@@ -29,7 +29,7 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, contract
+from placekit.coarsen import Contraction
 from placekit.contiguity import Contiguity
 from placekit.cores import num_usable_cpus
 from placekit.method import Method, Run
@@ -49,7 +49,7 @@ from placekit.solvers.serial_latency.labels import Labels, labels_of
 from placekit.solvers.serial_latency.mechanisms import Mechanisms, Without
 from placekit.solvers.serial_latency.memory import priced_cuts
 from placekit.solvers.serial_latency.paths import price_paths
-from placekit.solvers.serial_latency.subgraphs import PRICE_SHARES, PieceSearch, priced_problem
+from placekit.solvers.serial_latency.subgraphs import PieceSearch
 from placekit.stop import StopReason
 from placekit.verification.certificates import CertificateSource
 
@@ -247,17 +247,11 @@ class _Search:
         return None
 
     def save_subgraphs(self) -> StopReason | None:
-        """Cut with a price per split net, then move pieces of the best placements."""
+        """Move pieces of the best placements."""
         if not self.subgraph_cost_s:
             return None
         if self.run.placement is not None:
             self._consider(self.contraction.restrict(self.run.placement.device_of_op))
-        for share in PRICE_SHARES if self.mechanisms.net_prices else ():
-            if self._is_told_to_stop:
-                return None
-            priced = labels_of(contract(priced_problem(self.problem, share * self.subgraph_cost_s)))
-            label, _ = best_labels(priced, lambda: self._is_told_to_stop)
-            self._consider(priced.devices[label])
         starts = self.starts if self.mechanisms.pieces else {}
         for _, device in sorted(starts.values(), key=lambda start: start[0])[:NUM_STARTS]:
             for better in self.pieces.improve(device, lambda: self._is_told_to_stop):

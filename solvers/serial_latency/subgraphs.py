@@ -1,9 +1,8 @@
-"""A cost per subgraph: no cut can say it, so cuts with a price on every split net, and moves of whole pieces.
+"""A cost per subgraph: no cut can say it, so whole pieces are moved.
 
 The levels that count subgraphs (:func:`placekit.objectives.serial_latency.subgraph_levels`) depend on whole paths.
-A net that is split can start a new subgraph on either side, so a fraction of the cost per subgraph on every split net
-pushes the cut towards few subgraphs; several fractions are tried. Then pieces move back to another device where that
-lowers the judge's objective: the ops of one subgraph, and connected ops of one device.
+Pieces move to another device where that lowers the judge's objective: the ops of one subgraph, and connected ops of one
+device.
 """
 
 from __future__ import annotations
@@ -16,21 +15,12 @@ from numpy.typing import NDArray
 from placekit.coarsen import Contraction
 from placekit.compiled import njit
 from placekit.objectives import SerialLatency
-from placekit.problem import Problem
 from placekit.solvers.assignment.flat import FlatProblem, flatten
 
-__all__ = ["PRICE_SHARES", "PieceSearch", "fewest_subgraphs", "priced_problem"]
+__all__ = ["PieceSearch", "fewest_subgraphs"]
 
-PRICE_SHARES = (0.125, 0.5, 1.0, 2.0)
-"""Prices of a split net, in costs per subgraph."""
 MAX_WORK = 1e9
 """Ops and edges that a search may look at: a few seconds."""
-
-
-def priced_problem(problem: Problem, price_s: float) -> Problem:
-    """Return the problem with transfers so much dearer that every split tensor costs `price_s` more at least."""
-    costs = problem.costs
-    return problem.replace(costs=costs.replace(transfer_time_s=costs.transfer_time_s + price_s / 2))
 
 
 def fewest_subgraphs(contraction: Contraction) -> int:
