@@ -189,19 +189,16 @@ def test_a_trial_above_its_limit_is_given_up_early(problem: pk.Problem, seed: in
 @examples(100)
 @given(problems(objective=MAKESPAN, contiguity=FREE), st.integers(0, 2**31))
 def test_list_schedules_respect_what_they_must(problem: pk.Problem, seed: int) -> None:
-    """With any noise, and on some devices only, they are feasible schedules."""
+    """With any noise they are feasible schedules."""
     flat, rng = flat_of(problem), np.random.default_rng(seed)
     if not flat.allowed.any(axis=1).all():
         return
-    some = flat.allowed & (rng.random(flat.allowed.shape) < 0.7)
-    for allowed in (None, some if some.any(axis=1).all() else flat.allowed):
-        start = list_schedule(flat, rng.choice([0.0, 0.3, 2.0]), rng, allowed)
-        if start is not None:
-            device, sequence = start
-            assert is_feasible(problem, tuple(device.tolist()))
-            place = np.argsort(sequence)
-            assert (place[problem.graph.senders] < place[problem.graph.receivers]).all()
-            assert allowed is None or allowed[flat.instance.class_of_op, device].all()
+    start = list_schedule(flat, rng.choice([0.0, 0.3, 2.0]), rng)
+    if start is not None:
+        device, sequence = start
+        assert is_feasible(problem, tuple(device.tolist()))
+        place = np.argsort(sequence)
+        assert (place[problem.graph.senders] < place[problem.graph.receivers]).all()
 
 
 SMALL: dict[str, Any] = {"patience": 3, "steps": 20}
