@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from placekit.benchmarks.ablation import effects, main, markdown_table, proof_s, read_rows
+from placekit.benchmarks.draws import drawn_models
 from placekit.benchmarks.suite import read_suite
 from placekit.errors import InvalidFileError
 from placekit.solvers.makespan import mechanisms as makespan
@@ -58,11 +59,12 @@ def test_the_suite_leaves_out_every_mechanism(suite: str, tables: list[type[Swit
         name for table in tables for name in table.names()
     }
     assert all((name, without.rpartition(",")[0]) in left_out for name, without in left_out)
-    drawn = [seed for model in content.model if model.family and not model.machines for seed in model.seeds]
+    models = [*content.model, *(model for draw in content.draw for model in drawn_models(draw))]
+    drawn = [seed for model in models if model.family and not model.machines for seed in model.seeds]
     assert len(set(drawn)) == len(drawn) >= 10
     assert len(content.seeds) >= 5 or len(drawn) >= 20
-    assert min(drawn) > 7000
-    names = [model.name or "" for model in content.model]
+    assert all(min(model.seeds) > 7000 for model in content.model if model.family and not model.machines)
+    names = [model.name or "" for model in models]
     for entry in content.method:
         assert any(fnmatch(name, each) for name in names for each in entry.models or ("*",)), entry.label
 

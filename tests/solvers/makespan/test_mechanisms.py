@@ -58,7 +58,7 @@ def chain_of_blocks() -> pk.Problem:
 
 
 How = tuple[str, dict[str, Any], float]
-SEARCH: How = ("local-search", {"max_cycles": 8, "steps": 40}, 60.0)
+SEARCH: How = ("local-search", {"max_cycles": 2, "steps": 5}, 60.0)
 PROOF: How = ("bound", {}, 1.0)
 HOW: dict[str, tuple[pk.Problem, How]] = {
     "stretches": (products(90), SEARCH),
