@@ -190,18 +190,20 @@ def render_json(value: Any) -> str:
 
 
 def _render(value: Any, newline: str) -> str:
+    if not value or not isinstance(value, dict | list):  # most values of large files
+        return int.__repr__(value) if type(value) is int else _PLAIN.encode(value)
     inner = newline + " "
-    if isinstance(value, dict) and value:
+    if isinstance(value, dict):
         parts = []
         for key, item in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"object key {key!r} is not a string")
             parts.append(f"{inner}{_PLAIN.encode(key)}: {_render(item, inner)}")
         return "{" + ",".join(parts) + newline + "}"
-    if isinstance(value, list) and value and isinstance(value[0], dict | list):
+    if isinstance(value[0], dict | list):
         rows = _number_rows(value, inner) or ",".join(inner + _PLAIN.encode(item) for item in value)
         return "[" + rows + newline + "]"
-    return int.__repr__(value) if type(value) is int else _PLAIN.encode(value)  # millions of small values
+    return _PLAIN.encode(value)
 
 
 def _number_rows(rows: list[Any], inner: str) -> str | None:
