@@ -24,6 +24,8 @@ POLL_S = 0.05
 """Seconds between two looks at whether to stop."""
 WAIT_S = 1.0
 """Seconds that a stage waits for its kernels before others have their turn."""
+LATE_SHARE = 0.5
+"""Most of the time left that a stage may take behind which one has its turn that had to wait for its kernels."""
 WAIT_FOR_ANSWER = 0.25
 """Share of the time that it waits while there is no placement yet."""
 
@@ -66,7 +68,8 @@ def run_stages(run: Run, stages: Iterable[Stage]) -> StopReason:
 
     A stage whose packages are not installed, or whose program is too large for the time or the memory that is left, is
     passed over, which the account says. One whose program was too large for its share of the time has its turn again
-    when the others have left time, and one whose kernels are still being compiled after the next one.
+    when the others have left time, and one whose kernels are still being compiled, or packages imported, after the next
+    one, which leaves it half of the time and goes on after it. The last one may take all that is left.
     """
     account: list[dict[str, Any]] = []
     run.info["stages"] = account
@@ -78,20 +81,24 @@ def run_stages(run: Run, stages: Iterable[Stage]) -> StopReason:
             return reason or StopReason.PROVED
         if stage.only_if is not None and not stage.only_if(run):
             continue
+        is_late_behind = any(was_late for _, was_late in todo)
+        share = min(stage.share, LATE_SHARE) if is_late_behind else stage.share if todo else 1.0
         start_s = run.elapsed_s
         line: dict[str, Any] = {"method": stage.method, "why": stage.why}
         account.append(line)
         try:
             patience = _patience(run, is_last=all(was_late for _, was_late in todo))
             with waiting_while(patience, for_kernels_only=True):
-                _run_stage(run, stage, line)
+                is_cut_short = _run_stage(run, replace(stage, share=share), line)
+            if is_cut_short and is_late_behind:
+                todo.append((stage, False))
         except SolverUnavailableError as error:
             line["skipped"] = str(error)
             continue
         except ProgramTooLargeError as error:
             line["skipped"] = str(error)
-            if stage.share < 1.0 and not error.lacks_memory:
-                todo.append((replace(stage, share=1.0), True))
+            if share < 1.0 and not error.lacks_memory:
+                todo.append((replace(stage, share=1.0), False))
         except KernelsPendingError as error:
             line["skipped"] = str(error)
             todo.insert(
@@ -115,7 +122,8 @@ def _patience(run: Run, *, is_last: bool) -> Callable[[], bool]:
     )
 
 
-def _run_stage(run: Run, stage: Stage, line: dict[str, Any]) -> None:
+def _run_stage(run: Run, stage: Stage, line: dict[str, Any]) -> bool:
+    """Let a stage work for its share of the time, and return whether that was too short for it to end by itself."""
     objective = run.problem.objective.name
     method = get_method(stage.method, stage.params, objective)
     other = None if stage.beside is None else get_method(stage.beside.method, stage.beside.params, objective)
@@ -127,6 +135,7 @@ def _run_stage(run: Run, stage: Stage, line: dict[str, Any]) -> None:
             _run_both(run, method, other)
         else:
             work(method, run)
+        return run.should_stop() is StopReason.TIME
 
 
 def _run_narrower(run: Run, method: Method, contiguity: Contiguity) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.errors import ProgramTooLargeError, SolverUnavailableError
+from placekit.errors import KernelsPendingError, ProgramTooLargeError, SolverUnavailableError
 from placekit.method import Run
 from placekit.objectives import OBJECTIVES
 from placekit.solvers.registry import METHODS, get_method
@@ -144,6 +145,37 @@ def test_a_program_too_large_for_its_share_is_tried_again_with_all_that_is_left(
     assert seen == pytest.approx(expected_s, rel=0.1)
     assert [line["method"] for line in run.info["stages"]] == ["large", "greedy", "large"][: 1 + len(expected_s)]
     assert run.objective is not None
+
+
+def test_a_stage_that_had_to_wait_finds_half_of_the_time_left(
+    diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the next one would take all of it; that one goes on at the end. The last one's share is everything."""
+    turns: list[tuple[str, float]] = []
+
+    class Turn:
+        knows_links = knows_blocks = True
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def run(self, run: Run) -> pk.StopReason:
+            assert run.remaining_s is not None
+            turns.append((self.name, run.remaining_s))
+            if self.name == "late" and len(turns) == 1:
+                raise KernelsPendingError("module 'x' is still being imported")
+            while self.name == "greedy" and (reason := run.should_stop()) is None:
+                time.sleep(0.01)
+            return pk.StopReason.FINISHED if self.name == "late" else reason
+
+    monkeypatch.setattr(stages_module, "get_method", lambda name, *_: Turn(name))
+    run = Run(diamond, pk.MaxRuntime(2.0))
+    assert run_stages(run, [Stage("late", "imports", 0.1), Stage("greedy", "takes all")]) is pk.StopReason.TIME
+    assert [name for name, _ in turns] == ["late", "greedy", "late", "greedy"]
+    assert [seconds for _, seconds in turns] == pytest.approx([0.2, 1.0, 0.1, 1.0], abs=0.3)
+    turns.append(("", 0.0))
+    run_stages(Run(diamond, pk.MaxRuntime(100)), [Stage("late", "alone", 0.1)])
+    assert turns[-1][1] == pytest.approx(100, rel=0.05)
 
 
 def test_only_the_class_of_the_objective_is_imported() -> None:
