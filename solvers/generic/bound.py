@@ -17,6 +17,8 @@ __all__ = ["DEFAULT_TIME_LIMIT_S", "BoundMethod", "KeepBound", "QuickBound", "re
 
 DEFAULT_TIME_LIMIT_S = 60.0
 """Without a time limit of the caller's."""
+PIPEDREAM_UP_TO = 10_000
+"""Classes up to which ``pipedream`` is quick: its time grows with their square."""
 
 
 class KeepBound(Protocol):
@@ -49,10 +51,11 @@ class BoundMethod(Method):
     name = "bound"
 
     def offer_quickly(self, run: Run) -> None:
-        """Offer the placements of the quick heuristics."""
+        """Offer the placements of the heuristics that are quick."""
         offer_single_devices(run)
         Greedy().run(run)
-        PipeDream(PipeDreamParams(branches="cut")).run(run)
+        if run.problem.num_classes <= PIPEDREAM_UP_TO:
+            PipeDream(PipeDreamParams(branches="cut")).run(run)
 
 
 class QuickBound(BoundMethod):

@@ -30,6 +30,7 @@ Tarnawski et al., NeurIPS 2020, section 7 (the comparison, and the contraction t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +46,8 @@ from placekit.stop import StopReason
 __all__ = ["PipeDream", "PipeDreamParams"]
 
 _BRANCHES = ("contract", "cut")
+LOOK_EVERY = 100
+"""Places between two looks at whether to stop: of 100,000 layers some hundredths of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +85,11 @@ class PipeDream(Method):
         crossing_s, num_crossing = crossings(contraction, order, int(problem.platform.kind_of_device[devices[0]]))
         places = np.arange(1, len(order)) if self.params.branches == "cut" else np.flatnonzero(num_crossing <= 1) + 1
         bounds = np.concatenate([[0], places[(places > 0) & (places < len(order))], [len(order)]]).astype(np.int64)
-        stages = split_line(contraction, order, bounds, crossing_s, devices)
+        stages = split_line(contraction, order, bounds, crossing_s, devices, lambda: run.should_stop() is not None)
         if stages is None:
             run.info["pipedream_objective_s"] = None
             offer_single_devices(run)
-            return StopReason.FINISHED
+            return run.should_stop() or StopReason.FINISHED
         own_objective_s, ends = stages
         run.info["pipedream_objective_s"] = own_objective_s
         device = np.zeros(len(order), dtype=np.int64)
@@ -131,6 +134,7 @@ def split_line(
     bounds: NDArray[np.int64],
     crossing_s: NDArray[np.float64],
     devices: list[int],
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[float, list[int]] | None:
     """Run the dynamic program of the module docstring.
 
@@ -146,11 +150,14 @@ def split_line(
         ``[num_classes - 1]`` seconds of the tensors that cross after each class.
     devices
         The equal devices.
+    should_stop
+        Asked now and then: then there is no answer.
 
     Returns
     -------
     tuple[float, list[int]] or None
-        PipeDream's own objective in seconds, and the place where each stage ends; None if no chain of stages fits.
+        PipeDream's own objective in seconds, and the place where each stage ends; None if no chain of stages fits, or
+        if it was told to stop.
 
     Notes
     -----
@@ -174,6 +181,8 @@ def split_line(
         before, best = best, np.full(num_layers + 1, math.inf)
         parent = np.zeros(num_layers + 1, dtype=np.int64)
         for j in range(1, num_layers + 1):
+            if j % LOOK_EVERY == 0 and should_stop():
+                return None
             value = np.maximum(np.maximum(before[:j], transfer[:j]), work[j] - work[:j])
             value[(size[j] - size[:j] > limit) | (refused[j] > refused[:j])] = math.inf
             i = int(np.argmin(value))

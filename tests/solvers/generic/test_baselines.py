@@ -16,13 +16,16 @@ from numpy.typing import NDArray
 from strategies import examples, problems
 
 import placekit as pk
+from placekit.benchmarks.families import generate
 from placekit.coarsen import contract
 from placekit.contiguity import quotient_cycle
 from placekit.errors import InvalidFileError, InvalidProblemError, SolverUnavailableError
+from placekit.method import Run
 from placekit.solvers.generic.lines import class_order, main_group
 from placekit.solvers.generic.partitioners import expand_nets, scotch_graph
 from placekit.solvers.generic.pipedream import crossings, split_line
 from placekit.solvers.generic.repair import make_acyclic, move_to_allowed, relieve_memory
+from placekit.solvers.registry import get_method
 
 EXPERTS = {
     "layer_bert24_inference": ("bert24_inference", 20.084),
@@ -290,3 +293,20 @@ def test_pipedream_has_its_published_value_on_inception(workloads: Path) -> None
     for name, published_ms in (("layer_inceptionv3_inference", 60.417), ("layer_inceptionv3_training", 128.317)):
         problem = pk.read_workload(workloads / "throughput" / f"{name}.json")
         assert pk.solve(problem, method="pipedream").objective == pytest.approx(published_ms / 1e3, abs=5e-7)
+
+
+def test_pipedream_stops_among_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time grows with the square of the layers: it looks at the clock, and leaves single devices."""
+    problem = generate("transformer", 1190, objective=pk.Throughput())
+    run = Run(problem)
+    asked: list[int] = []
+
+    def says_stop() -> pk.StopReason | None:
+        asked.append(1)
+        return pk.StopReason.TIME if len(asked) > 3 else None
+
+    monkeypatch.setattr(run, "should_stop", says_stop)
+    assert get_method("pipedream:cut").run(run) is pk.StopReason.TIME
+    assert 3 < len(asked) < 10
+    assert run.placement is not None
+    assert run.info["pipedream_objective_s"] is None
