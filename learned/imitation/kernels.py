@@ -118,7 +118,7 @@ def _norm(load: NDArray[np.float64], power: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def refine_loads(instance, time, transfer, penalty, is_single, power, passes, device):  # type: ignore[no-untyped-def]
+def refine_loads(instance, time, transfer, penalty, power, passes, device):  # type: ignore[no-untyped-def]
     """Let every op choose its device once more, given all others, until nothing moves; changes `device`.
 
     An op takes the device of least p-norm of the loads plus `penalty`, among those with room.
@@ -126,9 +126,7 @@ def refine_loads(instance, time, transfer, penalty, is_single, power, passes, de
     Parameters
     ----------
     instance, time, transfer, penalty
-        See the module docstring.
-    is_single : bool[V]
-        False for ops that others must follow: they stay where they are.
+        See the module docstring; ops are classes of ops that share a device.
     power : int
         1 for the sum of the loads.
     passes : int
@@ -155,8 +153,6 @@ def refine_loads(instance, time, transfer, penalty, is_single, power, passes, de
         has_moved = False
         for position in range(num_ops):
             op = instance.order[position]
-            if not is_single[op]:
-                continue
             home = device[op]
             outs = instance.out_tensors[instance.out_offsets[op] : instance.out_offsets[op + 1]]
             ins = instance.in_tensors[instance.in_offsets[op] : instance.in_offsets[op + 1]]
@@ -214,8 +210,10 @@ def refine_makespan(instance, penalty, is_single, has_contention, evaluations, d
 
     Parameters
     ----------
-    instance, penalty, is_single
-        As for `refine_loads`.
+    instance, penalty
+        See the module docstring.
+    is_single : bool[V]
+        False for ops that others must follow: they stay where they are.
     has_contention : bool
         True if every device sends one transfer at a time.
     evaluations : int

@@ -52,6 +52,7 @@ class RegionSearch:
         self._refinements = [Refinement(problem, inputs, passes=_PASSES, trust=0.0, power=power) for power in _POWERS]
         producers = inputs.producer[inputs.edge_tensor]
         self._neighbours = adjacency(producers, inputs.edge_reader, inputs.num_ops)
+        self._class_of_op = problem.op_class
 
     def searched(
         self,
@@ -96,13 +97,12 @@ class RegionSearch:
     def _moved(
         self, device: NDArray[np.int64], probs: NDArray[np.float64], rng: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Return the placement with a random region on one device, those of its ops that may go there and alone."""
+        """Return the placement with a random region on one device, those of its classes that may go there."""
         num_ops, num_devices = probs.shape
         largest = max(3.0, _LARGEST_SHARE * num_ops)
         size = int(np.exp(rng.uniform(np.log(2.0), np.log(largest))))
         ops = region(self._neighbours, [int(rng.integers(num_ops))], size, rng)
         weight = probs[ops].mean(axis=0) + _ANYWHERE / num_devices
         target = int(rng.choice(num_devices, p=weight / weight.sum()))
-        moved = device.copy()
-        moved[ops[self._refinements[0].is_single[ops] & (probs[ops, target] > 0)]] = target
-        return moved
+        is_in = np.isin(self._class_of_op, self._class_of_op[ops[probs[ops, target] > 0]])
+        return np.where(is_in, target, device)

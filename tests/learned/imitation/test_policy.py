@@ -267,11 +267,12 @@ def test_a_makespan_is_that_of_the_best_of_three_orders() -> None:
     assert pk.evaluate(problem, order.placement(found.device_of_op)).objective == pytest.approx(value)
 
 
+@pytest.mark.parametrize("together", [1, 3])
 @pytest.mark.parametrize("objective", ["serial-latency", "throughput"])
-def test_refinement_never_makes_a_placement_worse(objective: str) -> None:
-    """Without a word of the policy: the sum of the loads falls, or their norm does; memory and masks hold."""
+def test_refinement_never_makes_a_placement_worse(objective: str, together: int) -> None:
+    """Without a word of the policy: the sum of the loads falls, or their norm does; memory, masks and classes hold."""
     for number in range(4):
-        problem = draw_problem("train", 3, number, max_ops=60, objective=objective)
+        problem = _colocated(draw_problem("train", 3, number, max_ops=60, objective=objective), together)
         inputs = inputs_of(problem)
         known = np.zeros((inputs.num_ops, inputs.num_devices))
         start = pk.solve(problem, "greedy").placement
@@ -333,11 +334,12 @@ def test_a_large_graph_is_placed_by_bounded_work_and_below_list_scheduling() -> 
     assert found.evaluations < 100
 
 
+@pytest.mark.parametrize("together", [1, 3])
 @pytest.mark.parametrize("objective", ["serial-latency", "throughput"])
 @pytest.mark.parametrize("number", range(4))
-def test_regions_only_improve_a_placement(number: int, objective: str, network: StateNetwork) -> None:
+def test_regions_only_improve_a_placement(number: int, objective: str, together: int, network: StateNetwork) -> None:
     """Never above the best of the placements that it began with; allowed; the same for the same seed."""
-    problem = draw_problem("test", 5, number, max_ops=60, objective=objective)
+    problem = _colocated(draw_problem("test", 5, number, max_ops=60, objective=objective), together)
     inputs, environment = inputs_of(problem), Environment(problem)
     decoder, log_probs = Decoder(problem, inputs), scores_of(network, problem)
     rows = np.stack([decoder.place(log_probs, trust) for trust in (0.3, 3.0)])
@@ -351,6 +353,18 @@ def test_regions_only_improve_a_placement(number: int, objective: str, network: 
         judged = pk.evaluate(problem, pk.Placement.of(problem, found))
         assert judged.is_feasible
         assert judged.objective == pytest.approx(after)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_ops_that_share_a_device_choose_as_one(number: int) -> None:
+    """Their tensors among each other cost nothing, and the answer is near that of a search."""
+    problem = _colocated(draw_problem("test", 6, number, max_ops=60, objective="throughput"), 4)
+    problem = problem.replace(platform=_roomy(problem))
+    found = pk.solve(problem, "policy:pretrained", params={"rollouts": 0}).objective
+    best = pk.solve(problem, "local-search", stop=pk.MaxRuntime(1.0)).objective
+    assert found is not None
+    assert best is not None
+    assert found <= 1.25 * best
 
 
 def test_regions_are_for_loads_without_contiguity() -> None:
@@ -368,6 +382,14 @@ def _rank(problem: pk.Problem, device: NDArray[np.int64]) -> NDArray[np.float64]
     rank = np.empty(len(device))
     placed_rank(instance_of(problem), device, rank)
     return rank
+
+
+def _colocated(problem: pk.Problem, together: int) -> pk.Problem:
+    """Every other `together` ops in topological order share a device."""
+    order = problem.graph.order
+    for first in range(0, len(order), 2 * together):
+        problem = problem.colocate([problem.graph.op_names[v] for v in order[first : first + together]])
+    return problem
 
 
 def _roomy(problem: pk.Problem) -> Platform:
