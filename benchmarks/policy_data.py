@@ -9,29 +9,28 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
 
 from placekit.errors import PlacekitError
-from placekit.learned.imitation.train import ImitationParams, steps_done, train
+from placekit.params import read_params
 
 __all__ = ["VARIANTS", "main", "train_policies"]
 
 STEPS = 300
-VARIANTS: Mapping[str, ImitationParams] = MappingProxyType(
+VARIANTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {
-        "labels-250": ImitationParams(steps=STEPS, labels=250),
-        "labels-500": ImitationParams(steps=STEPS, labels=500),
-        "labels-1000": ImitationParams(steps=STEPS, labels=1000),
-        "labels-all": ImitationParams(steps=STEPS),
-        "proven": ImitationParams(steps=STEPS, most_gap=0.0),
-        "imitation": ImitationParams(steps=STEPS, relaxed=0.0),
-        "relaxed": ImitationParams(steps=STEPS, imitation=0.0),
+        "labels-250": {"labels": 250},
+        "labels-500": {"labels": 500},
+        "labels-1000": {"labels": 1000},
+        "labels-all": {},
+        "proven": {"most_gap": 0.0},
+        "imitation": {"relaxed": 0.0},
+        "relaxed": {"imitation": 0.0},
     }
 )
-"""Sizes of the data; of all labels the proven ones; either part of the loss alone."""
+"""Parameters of the trainings: sizes of the data; of all labels the proven ones; either part of the loss alone."""
 
 
 def train_policies(dataset: Path, folder: Path, names: Sequence[str], seeds: Sequence[int], steps: int = STEPS) -> None:
@@ -53,13 +52,16 @@ def train_policies(dataset: Path, folder: Path, names: Sequence[str], seeds: Seq
     PlacekitError
         A data set that cannot be read, or a policy that cannot be trained on.
     """
+    from placekit.learned.imitation.train import ImitationParams, steps_done, train
+
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         for seed in seeds:
             path = folder / f"{name}-{seed}.pt"
             begun, done = perf_counter(), steps_done(path) if path.exists() else 0
             if done < steps:
-                params, resume = replace(VARIANTS[name], steps=steps), path if done else None
+                params = read_params(ImitationParams, name, {**VARIANTS[name], "steps": steps})
+                resume = path if done else None
                 train(dataset, path, params, seed=seed, resume=resume, measure_every=2 * steps)  # the suite measures
             print(f"{path}: {steps_done(path)} steps, {perf_counter() - begun:.0f} s", flush=True)
 
