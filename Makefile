@@ -65,7 +65,7 @@ smoke: venv  ## build the wheel, install it alone in a clean environment, use it
 tests: venv  ## unit, property and documentation tests, in two processes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-test-slow: venv  ## all tests in full: full-size models, and every random example, of which `test` tries a third
+test-slow: venv  ## all tests in full: full-size models, and every random example, of which `test` tries a quarter
 	PLACEKIT_EXAMPLES=all $(BIN)/python -m pytest -m ""
 
 docs: venv  ## the documentation as a site, build/site/index.html; broken links are errors

@@ -19,16 +19,16 @@ from placekit.platform import Device, DirectLink, Link, Platform
 from placekit.problem import UNPINNED, Problem
 
 EXAMPLES = "PLACEKIT_EXAMPLES"
-"""Environment variable: ``all`` for every example, as in ``make test-slow``; otherwise a third of them."""
+"""Environment variable: ``all`` for every example, as in ``make test-slow``; otherwise a quarter of them."""
 
 
 def examples(count: int) -> settings:
     """Return settings for `count` examples, however long each takes; the same ones every time.
 
-    A third of them, but 40 if there are as many, unless the environment asks for all.
+    A quarter of them, but 30 if there are as many, unless the environment asks for all.
     """
     if os.environ.get(EXAMPLES) != "all":
-        count = max(min(count, 40), count // 3)
+        count = max(min(count, 30), count // 4)
     return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 

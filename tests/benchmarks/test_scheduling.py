@@ -23,7 +23,7 @@ from placekit.benchmarks.suite_problems import declared_problems
 from placekit.errors import InvalidProblemError, UnknownNameError
 
 
-@pytest.mark.parametrize("name", ["ft06", "la01"])
+@pytest.mark.parametrize("name", [pytest.param("ft06", marks=pytest.mark.slow), "la01"])
 def test_published_job_shops_are_proven(name: str) -> None:
     """The published optima are found and proven."""
     result = pk.solve(published_shop(name), method="auto", stop=pk.MaxRuntime(120))

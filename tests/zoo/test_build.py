@@ -65,7 +65,7 @@ def test_model_is_static_and_has_the_inputs_of_the_table(name: str, tiny: Tiny) 
     assert facts["flops"] > 0
 
 
-@pytest.mark.parametrize("name", ["resnet50", "gpt2"])
+@pytest.mark.parametrize("name", ["resnet50", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_same_seed_same_bytes_and_the_global_seed_untouched(name: str, tiny: Tiny, tmp_path: Path) -> None:
     """A second build gives the same two files and leaves torch's generator as it was; another seed, other weights."""
     import torch
@@ -83,7 +83,9 @@ def test_same_seed_same_bytes_and_the_global_seed_untouched(name: str, tiny: Tin
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again.bin", "again.xml", "other.bin", "other.xml"]
 
 
-@pytest.mark.parametrize("name", ["bert_base", "decoder", "mobilenet_v2"])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("bert_base", "decoder")), "mobilenet_v2"]
+)
 def test_dynamic_model_runs_at_other_sizes(name: str, tiny: Tiny, tmp_path: Path) -> None:
     """Built with open sizes, a model takes another number of samples and tokens than it was traced with."""
     params: dict[str, Any] = dict(tiny(name).values)
