@@ -168,7 +168,7 @@ def _effect(
         worse=sum(gain < -EQUAL for gain in flat),
         num_pairs=len(flat),
         gain=paired_interval(gains),
-        slower=_as_ratio(paired_interval(slower)) if num_proofs else None,
+        slower=paired_interval(slower).of_logarithms() if num_proofs else None,
     )
 
 
@@ -192,11 +192,6 @@ def proof_s(row: Row, best_s: float, best_bound_s: float) -> float | None:
         if gap is not None and gap <= (row["gap"] or 0.0):
             return max(float(time_s), SOONEST_S)
     return None
-
-
-def _as_ratio(interval: Interval) -> Interval:
-    low, high = (None if end is None else math.expm1(end) for end in (interval.low, interval.high))
-    return Interval(math.expm1(interval.value), low, high)
 
 
 def markdown_table(found: Iterable[Effect]) -> str:

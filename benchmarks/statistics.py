@@ -67,6 +67,11 @@ class Interval:
     low: float | None
     high: float | None
 
+    def of_logarithms(self) -> Interval:
+        """Return what ratios are above 1, if this is the interval of their logarithms."""
+        low, high = (None if end is None else math.expm1(end) for end in (self.low, self.high))
+        return Interval(math.expm1(self.value), low, high)
+
 
 def normalised_score(objective_s: float | None, single_s: float | None, bound_s: float | None) -> float | None:
     """Return the score of a run: 0 for the best single device, 1 for the bound; None where there is no scale.

@@ -157,10 +157,10 @@ def learn(
     is_measured = _is_measured(reward, model)
     learner = _method(method or _method_of(policy), parse_params(param), episodes, is_measured=is_measured)
     from placekit.learned.method import Session  # there is torch, or the line before has said what to install
-    from placekit.learned.policy import PRETRAINED
+    from placekit.learned.policy import policy_path
 
     files = OutputFiles.of(model, output)
-    begin = PRETRAINED if policy == Path("pretrained") else policy
+    begin = None if policy is None else policy_path(policy)
     kept = policy_out or resume or files.policy_for(model)
     check_writable(kept)
     task = read_task(model, TaskOptions(ObjectiveChoice(objective, contiguity), costs, devices, shape))
@@ -218,9 +218,9 @@ def _method_of(policy: Path | None) -> str:
 
     get_method("gdp")  # without torch the error says what to install
     from placekit.learned.checkpoint import read_checkpoint
-    from placekit.learned.policy import PRETRAINED
+    from placekit.learned.policy import policy_path
 
-    return read_checkpoint(PRETRAINED if policy == Path("pretrained") else policy).method
+    return read_checkpoint(policy_path(policy)).method
 
 
 def _is_measured(reward: str, model: Path) -> bool:

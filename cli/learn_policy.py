@@ -107,7 +107,7 @@ def train(
     from placekit.learned.imitation.train import ImitationParams, steps_done
     from placekit.learned.imitation.train import train as train_policy
     from placekit.learned.journal import Journal
-    from placekit.learned.policy import PRETRAINED
+    from placekit.learned.policy import policy_path
     from placekit.params import read_params
     from placekit.stop import StopReason
 
@@ -137,7 +137,7 @@ def train(
             chosen,
             seed=seed,
             device=device,
-            policy=PRETRAINED if policy == Path("pretrained") else policy,
+            policy=None if policy is None else policy_path(policy),
             resume=resume,
             checkpoint_every_s=checkpoint_every_s,
             should_stop=should_stop,

@@ -112,15 +112,14 @@ class LearnedMethod(Method):
 
         The parameter ``policy`` is a path, too: suites name files by parameters.
         """
-        from placekit.learned.policy import PRETRAINED  # which imports this module
+        from placekit.learned.policy import policy_path  # which imports this module
 
         named = params.get("policy")
         if named is not None and (argument is not None or not isinstance(named, str)):
             raise InvalidProblemError(f"method {cls.name!r}: policy is {named!r}; it must be one path, given once")
         method = super().from_params(None, {name: value for name, value in params.items() if name != "policy"})
         if argument is not None or named is not None:
-            path = PRETRAINED if argument == "pretrained" else Path(str(argument or named))
-            method.session = replace(method.session, policy=path)
+            method.session = replace(method.session, policy=policy_path(str(argument or named)))
         return method
 
     @abstractmethod

@@ -26,7 +26,7 @@ from placekit.problem import Problem
 from placekit.solvers.registry import METHODS, get_method
 from placekit.stop import StopReason
 
-__all__ = ["PRETRAINED", "PolicyParams", "TrainedPolicy"]
+__all__ = ["PRETRAINED", "PolicyParams", "TrainedPolicy", "policy_path"]
 
 MAX_PARAM = 1_000_000
 """Parameters of a policy file beyond this are no parameters of a training that ever ran."""
@@ -34,6 +34,11 @@ _MOST_LAYERS = 64
 
 PRETRAINED = Path(__file__).parent / "pretrained" / "imitation.pt"
 """The policy that comes with placekit."""
+
+
+def policy_path(name: str | Path) -> Path:
+    """Return the file of a policy; ``pretrained`` is the one that comes with placekit."""
+    return PRETRAINED if str(name) == "pretrained" else Path(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,7 @@ class TrainedPolicy(Method):
         """Make the method; ``policy:PATH`` names the file, ``policy:pretrained`` the one that comes with placekit."""
         if argument is None:
             raise InvalidProblemError("method 'policy' needs a file: policy:PATH")
-        path = PRETRAINED if argument == "pretrained" else Path(argument)
+        path = policy_path(argument)
         return cls(path, read_params(PolicyParams, cls.name, params))
 
     def supports(self, problem: Problem) -> str | None:

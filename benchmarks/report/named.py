@@ -20,7 +20,7 @@ from placekit.benchmarks.report.named_measured import outputs, prediction, timin
 from placekit.benchmarks.report.plot_growth import QUANTITIES, growth_of
 from placekit.benchmarks.report.sources import Source
 from placekit.benchmarks.report.tables import CLOSE, Table, Titled, warm_start_table
-from placekit.benchmarks.statistics import Interval, bootstrap_interval, paired_interval, time_to_gap_s
+from placekit.benchmarks.statistics import bootstrap_interval, paired_interval, time_to_gap_s
 from placekit.benchmarks.store import Row
 from placekit.benchmarks.suite_schema import TRAINING_PLAN
 from placekit.errors import InvalidFileError
@@ -182,9 +182,7 @@ def against(source: Source) -> Titled:
             }
             pairs = [each for found in ratios.values() for each in found]
             if pairs:
-                mean = paired_interval(ratios)
-                ends = (None if end is None else math.expm1(end) for end in (mean.low, mean.high))
-                shown = interval_percent(Interval(math.expm1(mean.value), *ends))
+                shown = interval_percent(paired_interval(ratios).of_logarithms())
                 above, below = (sum(sign * each > _EQUAL for each in pairs) for sign in (1, -1))
                 lines.append((label, *map(str, (len(ratios), len(pairs), above, below)), shown))
         heads = ("method", "problems", "pairs", "above", "below", f"objective over that of {first}, minus 1")

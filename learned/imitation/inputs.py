@@ -131,7 +131,8 @@ def inputs_of(problem: Problem) -> Inputs:
     unit = float(best.mean()) or 1.0
     time = np.where(allowed, seconds, 0.0) / unit
     transfer = instance.transfer_s[:, kind] / unit
-    pairs = np.argsort(instance.rank[_producers(instance)], kind="stable")
+    tensors = instance.tensor_of_reader
+    pairs = np.argsort(instance.rank[instance.producer[tensors]], kind="stable")
     return Inputs(
         num_ops,
         num_devices,
@@ -141,7 +142,7 @@ def inputs_of(problem: Problem) -> Inputs:
         time.ravel().astype(np.float32),
         transfer.astype(np.float32),
         instance.producer,
-        _tensors(instance)[pairs],
+        tensors[pairs],
         instance.readers[pairs],
         unit,
     )
@@ -152,15 +153,6 @@ def _objective_index(problem: Problem) -> int:
     if name in OBJECTIVES:
         return OBJECTIVES.index(name)
     return OBJECTIVES.index("throughput" if problem.objective.has_pipeline else "makespan")
-
-
-def _tensors(instance: MakespanInstance) -> NDArray[np.int64]:
-    tensors: NDArray[np.int64] = np.repeat(np.arange(len(instance.producer)), np.diff(instance.reader_offsets))
-    return tensors
-
-
-def _producers(instance: MakespanInstance) -> NDArray[np.int64]:
-    return instance.producer[_tensors(instance)]
 
 
 def _features(
@@ -182,7 +174,7 @@ def _features(
     fill = np.where(np.isfinite(limit), instance.memory_bytes.sum() / limit, 0.0)
     equals = np.bincount(kind)[kind]
     in_cost = np.zeros((num_ops, num_devices))
-    tensors = _tensors(instance)
+    tensors = instance.tensor_of_reader
     np.add.at(in_cost, instance.readers, transfer[tensors])
     out_cost = np.zeros((num_ops, num_devices))
     np.add.at(out_cost, instance.producer, transfer)

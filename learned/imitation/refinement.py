@@ -13,6 +13,8 @@ critical path try other devices, the likeliest first, and take the first with wh
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,7 +54,6 @@ class Refinement:
         instance: MakespanInstance = instance_of(problem)
         self._instance, self._inputs, self._passes, self._trust = instance, inputs, passes, trust
         shape = inputs.num_ops, inputs.num_devices
-        self._classes = _joined(instance)
         self._leader = np.unique(instance.class_of_op, return_index=True)[1]
         self._time = np.zeros((len(self._leader), inputs.num_devices))
         np.add.at(self._time, instance.class_of_op, inputs.time.reshape(shape).astype(np.float64))
@@ -61,6 +62,10 @@ class Refinement:
         self._power = 1 if inputs.objective == _SERIAL else power
         self._is_single = np.bincount(instance.class_of_op)[instance.class_of_op] == 1
         self._has_contention = bool(getattr(problem.objective, "contention", False))
+
+    @cached_property
+    def _classes(self) -> MakespanInstance:
+        return _joined(self._instance)
 
     def refined(self, device_of_op: NDArray[np.int64], log_probs: NDArray[np.float64]) -> NDArray[np.int64]:
         """``[num_ops]`` devices after the passes; for a makespan, ops that others must follow stay where they are.
@@ -88,7 +93,7 @@ def _joined(instance: MakespanInstance) -> MakespanInstance:
     class_of_op, num_tensors = instance.class_of_op, len(instance.producer)
     num_classes = int(class_of_op.max()) + 1
     producer = class_of_op[instance.producer]
-    tensor = np.repeat(np.arange(num_tensors), np.diff(instance.reader_offsets))
+    tensor = instance.tensor_of_reader
     reader = class_of_op[instance.readers]
     leaves = reader != producer[tensor]
     reader, tensor = np.divmod(np.unique(reader[leaves] * num_tensors + tensor[leaves]), max(num_tensors, 1))

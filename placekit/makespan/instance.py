@@ -96,6 +96,12 @@ class MakespanInstance(NamedTuple):
         """Number of devices."""
         return len(self.kind)
 
+    @property
+    def tensor_of_reader(self) -> NDArray[np.int64]:
+        """``[E]`` tensor that each of `readers` reads."""
+        tensors: NDArray[np.int64] = np.repeat(np.arange(len(self.producer)), np.diff(self.reader_offsets))
+        return tensors
+
 
 def make_instance(problem: Problem) -> MakespanInstance:
     """Return the arrays of `problem`. O((ops + edges) log edges + ops * devices).

@@ -64,7 +64,7 @@ def memory_use(
     """
     num_devices, num_tensors = instance.num_devices, len(instance.producer)
     moved, target = transfers.tensor, transfers.target
-    read = np.repeat(np.arange(num_tensors), np.diff(instance.reader_offsets))
+    read = instance.tensor_of_reader
     # one row per (tensor, device) where it is ever alive, several if there are several reasons
     tensor = np.concatenate([np.arange(num_tensors), read, moved, moved])
     device = np.concatenate(

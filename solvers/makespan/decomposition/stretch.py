@@ -129,7 +129,7 @@ def cut_stretch(
     number[ops] = np.arange(len(ops))
     borders = borders_of(flat, device, sequence, finish_s, low, high)
 
-    reader_tensor = np.repeat(np.arange(len(instance.producer)), np.diff(instance.reader_offsets))
+    reader_tensor = instance.tensor_of_reader
     inside = (number[instance.producer[reader_tensor]] >= 0) & (number[instance.readers] >= 0)
     tensors, of_tensor = np.unique(reader_tensor[inside], return_inverse=True)
     readers = number[instance.readers[inside]]

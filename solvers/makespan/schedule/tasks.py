@@ -97,7 +97,7 @@ def make_tasks(problem: Problem) -> Tasks:
     class_bytes = np.bincount(class_of_op, weights=memory, minlength=num_classes)
     allowed = instance.allowed[order] & (class_bytes[class_of_op, None] <= instance.limit_bytes)
     time_s = np.where(allowed, instance.op_time_s[order][:, instance.kind], np.inf)
-    tensor = np.repeat(np.arange(len(instance.producer)), np.diff(instance.reader_offsets))
+    tensor = instance.tensor_of_reader
     keys = rank[instance.producer[tensor]] * num_ops + rank[instance.readers]
     edges, edge_of = np.unique(keys, return_inverse=True)
     kind = instance.group if problem.has_direct_links else instance.kind
