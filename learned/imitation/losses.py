@@ -161,7 +161,7 @@ def policy_gradient_loss(
     """
     losses: list[Tensor] = []
     sizes = [len(each.inputs.allowed) for each in examples]
-    for each, of_states in zip(examples, scores.log_probs.split(sizes), strict=True):
+    for each, of_states in zip(examples, torch.split(scores.log_probs, sizes), strict=True):
         log_probs = of_states.reshape(each.inputs.num_ops, each.inputs.num_devices)
         devices = torch.multinomial(log_probs.detach().exp().cpu(), samples, replacement=True, generator=generator)
         advantages = batch_advantages(torch.from_numpy(each.judge(devices.T.contiguous().numpy())))

@@ -104,8 +104,8 @@ def test_the_policy_gradient_is_that_of_the_expected_objective(data: Path) -> No
         (sampled,) = torch.autograd.grad(policy_gradient_loss([example], scores, 20_000, generator), scores.log_probs)
         # what the mean over the devices of an op does to log-probabilities changes no probability
         probs = scores.log_probs.detach().exp()
-        flat = [_among_devices(each, probs, example.inputs.num_devices) for each in (exact, sampled)]
-        assert torch.cosine_similarity(*flat, dim=0) > 0.95
+        first, second = (_among_devices(each, probs, example.inputs.num_devices) for each in (exact, sampled))
+        assert torch.cosine_similarity(first, second, dim=0) > 0.95
 
 
 def _among_devices(gradient: Tensor, probs: Tensor, num_devices: int) -> Tensor:
