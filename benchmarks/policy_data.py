@@ -1,8 +1,8 @@
-"""What data and loss bring a policy: ``python -m placekit.benchmarks.policy_data DATASET -o POLICIES``.
+"""What data, steps and loss bring a policy: ``python -m placekit.benchmarks.policy_data DATASET -o POLICIES``.
 
-Trains one policy for each of `VARIANTS` and seed, from new weights and with the same steps, to
-``POLICIES/VARIANT-SEED.pt``. One that is whole is left as it is, one that was killed goes on. How good they are is told
-by the suite ``policy-parts``, which is given the folder.
+Trains one policy for each of `VARIANTS` and seed to ``POLICIES/VARIANT-SEED.pt``, most of them from new weights. One
+that is whole is left as it is, one that was killed goes on. How good they are is told by the suite ``policy-parts``,
+which is given the folder.
 """
 
 from __future__ import annotations
@@ -18,22 +18,32 @@ from placekit.params import read_params
 
 __all__ = ["VARIANTS", "main", "train_policies"]
 
-STEPS = 300
+_GRADIENT = {"imitation": 0.0, "relaxed": 0.0, "gradient": 1.0}
 VARIANTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {
         "labels-250": {"labels": 250},
         "labels-500": {"labels": 500},
         "labels-1000": {"labels": 1000},
         "labels-all": {},
+        "labels-250-1600": {"labels": 250, "steps": 1600},
+        "labels-all-1600": {"steps": 1600},
         "proven": {"most_gap": 0.0},
         "imitation": {"relaxed": 0.0},
         "relaxed": {"imitation": 0.0},
+        "gradient": _GRADIENT,
+        "tuned": {"learning_rate": 5e-4},
+        "tuned-gradient": {"learning_rate": 5e-4, **_GRADIENT},
     }
 )
-"""Parameters of the trainings: sizes of the data; of all labels the proven ones; either part of the loss alone."""
+"""Parameters of the trainings, of `STEPS` steps: sizes of the data, length; labels that are proven; each loss alone."""
+STEPS = 300
+TUNED = ("tuned", "tuned-gradient")
+"""Variants that begin with the weights of the shipped policy instead of new ones."""
 
 
-def train_policies(dataset: Path, folder: Path, names: Sequence[str], seeds: Sequence[int], steps: int = STEPS) -> None:
+def train_policies(
+    dataset: Path, folder: Path, names: Sequence[str], seeds: Sequence[int], steps: int | None = None
+) -> None:
     """Train what is missing.
 
     Parameters
@@ -45,7 +55,7 @@ def train_policies(dataset: Path, folder: Path, names: Sequence[str], seeds: Seq
     names, seeds
         Of `VARIANTS`, and each with these seeds.
     steps
-        Steps of every training.
+        Steps of every training; those of its variant if None.
 
     Raises
     ------
@@ -53,16 +63,20 @@ def train_policies(dataset: Path, folder: Path, names: Sequence[str], seeds: Seq
         A data set that cannot be read, or a policy that cannot be trained on.
     """
     from placekit.learned.imitation.train import ImitationParams, steps_done, train
+    from placekit.learned.policy import PRETRAINED
 
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
+        values = {"steps": STEPS, **VARIANTS[name]} | ({} if steps is None else {"steps": steps})
+        params = read_params(ImitationParams, name, values)
         for seed in seeds:
             path = folder / f"{name}-{seed}.pt"
             begun, done = perf_counter(), steps_done(path) if path.exists() else 0
-            if done < steps:
-                params = read_params(ImitationParams, name, {**VARIANTS[name], "steps": steps})
+            if done < params.steps:
+                first = PRETRAINED if name in TUNED and not done else None
                 resume = path if done else None
-                train(dataset, path, params, seed=seed, resume=resume, measure_every=2 * steps)  # the suite measures
+                never = 2 * params.steps  # the suite measures
+                train(dataset, path, params, seed=seed, policy=first, resume=resume, measure_every=never)
             print(f"{path}: {steps_done(path)} steps, {perf_counter() - begun:.0f} s", flush=True)
 
 
@@ -73,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="POLICIES", help="folder of the policies")
     parser.add_argument("--variant", choices=VARIANTS, action="append", help="only this one; repeatable")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of the trainings")
-    parser.add_argument("--steps", type=int, default=STEPS, help="steps of every training")
+    parser.add_argument("--steps", type=int, help="steps of every training, instead of those of the variant")
     options = parser.parse_args(arguments)
     try:
         train_policies(options.dataset, options.output, options.variant or list(VARIANTS), options.seeds, options.steps)

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from placekit.problem import Problem
     from placekit.result import Result
 
-__all__ = ["answered_problem", "keep_problem", "kept_problem", "problem_file_of", "result_file"]
+__all__ = ["AT_ONCE_UP_TO", "answered_problem", "keep_problem", "kept_problem", "problem_file_of", "result_file"]
 
 MOST_KEPT = 64
 """Problems in the cache; the oldest go first."""
 MOST_BYTES = 256 * 2**20
 """Of all of them."""
-KEPT_UP_TO = 20_000
-"""Ops of a problem that is kept: writing a larger one takes seconds, and it has a file of its own, for nobody measures
-so many."""
+AT_ONCE_UP_TO = 20_000
+"""Ops up to which a problem is kept and the stages of its placement are counted: of ten times as many either takes
+seconds, in which the answer is waited for. A larger one has a file of its own, for nobody measures so many."""
 
 _HASH = re.compile(r"[0-9a-f]{8,64}")
 _LOGGER = logging.getLogger(__name__)
@@ -37,11 +37,11 @@ _LOGGER = logging.getLogger(__name__)
 def keep_problem(problem: Problem) -> None:
     """Keep `problem` in the cache under its hash, and as the latest if it is there already.
 
-    One of more than `KEPT_UP_TO` ops is not kept. What cannot be kept is logged, and built anew when it is wanted.
+    One of more than `AT_ONCE_UP_TO` ops is not kept. What cannot be kept is logged, and built anew when it is wanted.
     """
     from placekit.io.problem_json import write_problem
 
-    if problem.graph.num_ops > KEPT_UP_TO:
+    if problem.graph.num_ops > AT_ONCE_UP_TO:
         return
     path = _path(problem.content_hash)
     try:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from placekit.cli.answers import AT_ONCE_UP_TO
+
 if TYPE_CHECKING:
     from placekit.problem import Problem
     from placekit.result import Result
 
 __all__ = ["NUM_STAGES", "scattered_lines", "with_num_stages"]
 
-STAGES_UP_TO = 20_000
-"""Ops up to which stages are counted: of ten times as many it takes seconds, in which the answer is waited for."""
 NUM_STAGES = "num_stages"
 """Key in `Result.info` for the stages that the placement has where it runs stage by stage."""
 
@@ -42,9 +42,9 @@ def with_num_stages(result: Result, problem: Problem) -> Result:
     """Return `result` with the number of stages of its placement in ``info``; as it is if nothing runs in stages.
 
     A training graph does not: there every device has its turn in both passes. Neither do graphs of more than
-    `STAGES_UP_TO` ops.
+    `AT_ONCE_UP_TO` ops.
     """
-    if result.placement is None or problem.graph.is_backward.any() or problem.graph.num_ops > STAGES_UP_TO:
+    if result.placement is None or problem.graph.is_backward.any() or problem.graph.num_ops > AT_ONCE_UP_TO:
         return result
     from placekit.cost_models.openvino.few_stages import NO_STAGE, few_stages
 

@@ -71,7 +71,7 @@ class _Messages(nn.Module):
 
     def forward(self, state: Tensor, others: Tensor, cost: Tensor, source: Tensor, target: Tensor) -> Tensor:
         """``[N, 2 H]`` sum and maximum of what arrives."""
-        message = torch.relu((self.own(state) + self.others(others))[source] + self.cost(cost))
+        message = torch.relu((self.own(state) + self.others(others)).index_select(0, source) + self.cost(cost))
         num, hidden = state.shape
         count = torch.bincount(target, minlength=num).clamp_min(1)
         total = sum_rows(message, target, num) / count.to(state.dtype).sqrt()[:, None]
@@ -108,14 +108,14 @@ class StateNetwork(nn.Module):
         ends = batch.producer_state[batch.pair_tensor], batch.pair_reader
         state = self.norm(self.input(batch.features))
         for _ in range(rounds):
-            others = (sum_rows(state, op, num_ops)[op] - state) / num_others
-            on_device = (sum_rows(state, device, num_devices) / per_device[:, None])[device]
+            others = (sum_rows(state, op, num_ops).index_select(0, op) - state) / num_others
+            on_device = (sum_rows(state, device, num_devices) / per_device[:, None]).index_select(0, device)
             seen = [
                 others,
                 self.forwards(state, others, cost, ends[0], ends[1]),
                 self.backwards(state, others, cost, ends[1], ends[0]),
                 on_device,
-                self._loads(batch, state)[device],
+                self._loads(batch, state).index_select(0, device),
             ]
             state = self.norm(self.update(torch.cat(seen, dim=1), state))
         log_probs = self._log_probs(batch, state)

@@ -17,8 +17,10 @@ from torch import Tensor
 
 from placekit.learned.imitation.dataset import LabelledProblem
 from placekit.learned.imitation.inputs import Inputs, inputs_of
+from placekit.learned.rewards import judge_reward
 from placekit.makespan.instance import instance_of
 from placekit.makespan.simulate import simulate_fifo, simulate_steps
+from placekit.objectives import BatchScore
 from placekit.problem import Problem
 
 __all__ = ["Example", "Targets", "canonical", "collate_targets", "example_of"]
@@ -39,6 +41,8 @@ class Example(NamedTuple):
         Objective of the label over `Inputs.unit_s`.
     gap
         Gap of the label to its bound.
+    judge
+        What placements of the problem take.
     """
 
     inputs: Inputs
@@ -46,6 +50,7 @@ class Example(NamedTuple):
     start: NDArray[np.float32]
     objective: float
     gap: float
+    judge: BatchScore
 
 
 class Targets(NamedTuple):
@@ -108,6 +113,7 @@ def example_of(labelled: LabelledProblem) -> Example:
         start.astype(np.float32),
         labelled.objective_s / inputs.unit_s,
         labelled.gap,
+        judge_reward(problem),
     )
 
 

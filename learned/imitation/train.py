@@ -32,12 +32,11 @@ import torch
 
 from placekit.errors import InvalidProblemError
 from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, read_checkpoint, write_checkpoint
-from placekit.learned.imitation.dataset import LabelledProblem, read_dataset
+from placekit.learned.imitation.dataset import read_dataset
 from placekit.learned.imitation.inputs import OBJECTIVES, collate
-from placekit.learned.imitation.losses import imitation_loss
+from placekit.learned.imitation.losses import imitation_loss, policy_gradient_loss
 from placekit.learned.imitation.network import StateNetwork
 from placekit.learned.imitation.targets import Example, collate_targets, example_of
-from placekit.learned.rewards import judge_reward
 from placekit.learned.threads import one_thread
 from placekit.learned.training import Metrics
 from placekit.stop import StopReason
@@ -73,9 +72,11 @@ class ImitationParams:
         Problems of the data set that are read, the first ones; 0 for all.
     most_gap
         Labels with a larger gap to their bound are left out; 0 for proven ones only.
-    imitation, relaxed
-        Weights of the two parts of the loss: of surprise and starts, and of the relaxed objective. 0 for a part that is
-        left out; without imitation labels only set the scale.
+    imitation, relaxed, gradient
+        Weights of the parts of the loss: of surprise and starts, of the relaxed objective, and of the policy gradient.
+        0 for a part that is left out; without imitation labels only set the scale.
+    samples
+        Placements per problem of the policy gradient.
     """
 
     hidden: int = 32
@@ -89,6 +90,8 @@ class ImitationParams:
     most_gap: float = math.inf
     imitation: float = 1.0
     relaxed: float = 2.0
+    gradient: float = 0.0
+    samples: int = 32
 
     def __post_init__(self) -> None:
         for name in ("hidden", "least_rounds", "states", "steps"):
@@ -99,13 +102,14 @@ class ImitationParams:
         for name in ("learning_rate", "max_grad_norm"):
             if not getattr(self, name) > 0:
                 raise InvalidProblemError(f"training: {name} is {getattr(self, name)}; it must be > 0")
-        for name in ("labels", "most_gap", "imitation", "relaxed"):
+        if self.samples < 2:
+            raise InvalidProblemError(f"training: samples is {self.samples}; it must be >= 2")
+        for name in ("labels", "most_gap", "imitation", "relaxed", "gradient"):
             if not getattr(self, name) >= 0:
                 raise InvalidProblemError(f"training: {name} is {getattr(self, name)}; it must be >= 0")
-        if not 0 < self.imitation + self.relaxed < math.inf:
-            raise InvalidProblemError(
-                f"training: imitation + relaxed is {self.imitation + self.relaxed}; it must be finite and > 0"
-            )
+        total = self.imitation + self.relaxed + self.gradient
+        if not 0 < total < math.inf:
+            raise InvalidProblemError(f"training: imitation + relaxed + gradient is {total}; it must be finite and > 0")
 
     def rate(self, step: int) -> float:
         """Return the step size at a step."""
@@ -134,6 +138,9 @@ class _Training:
         rounds = int(self.rng.integers(params.least_rounds, params.most_rounds + 1))
         scores = self.network(batch, rounds)
         loss, parts = imitation_loss(batch, scores, targets, params.imitation, params.relaxed)
+        if params.gradient:
+            generator = torch.Generator().manual_seed(int(self.rng.integers(2**62)))
+            loss = loss + params.gradient * policy_gradient_loss(examples, scores, params.samples, generator)
         self.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), params.max_grad_norm)
@@ -211,16 +218,16 @@ def _batches(examples: Sequence[Example], training: _Training) -> Iterator[list[
             states += size
 
 
-def _measure(training: _Training, aside: Sequence[tuple[LabelledProblem, Example]], rounds: int) -> dict[str, float]:
+def _measure(training: _Training, aside: Sequence[Example], rounds: int) -> dict[str, float]:
     """Return the mean excess over the label by objective, of the likeliest devices; memory is not looked at."""
     excess: dict[str, list[float]] = {}
     with torch.no_grad():
-        for labelled, example in aside:
+        for example in aside:
             scores = training.network(collate([example.inputs]).to(training.device), rounds)
             shape = example.inputs.num_ops, example.inputs.num_devices
             devices = scores.log_probs.cpu().reshape(shape).argmax(dim=1).numpy()
-            value = float(judge_reward(labelled.problem)(devices[None])[0])
-            excess.setdefault(OBJECTIVES[example.inputs.objective], []).append(value / labelled.objective_s - 1)
+            value = float(example.judge(devices[None])[0]) / example.inputs.unit_s
+            excess.setdefault(OBJECTIVES[example.inputs.objective], []).append(value / example.objective - 1)
     return {f"valid/{name}": float(np.mean(values)) for name, values in sorted(excess.items())}
 
 
@@ -277,11 +284,10 @@ def train(
         training.begin_with(read_checkpoint(policy))
     if resume is not None:
         training.restore(read_checkpoint(resume))
-    examples: list[Example] = []
-    aside: list[tuple[LabelledProblem, Example]] = []
+    examples, aside = list[Example](), list[Example]()
     for number, labelled in enumerate(islice(read_dataset(dataset), params.labels or None)):
         if number % _ASIDE == 0:
-            aside.append((labelled, example_of(labelled)))
+            aside.append(example_of(labelled))
         elif labelled.gap <= params.most_gap + _PROVEN:
             examples.append(example_of(labelled))
     if not examples:

@@ -14,10 +14,11 @@ from placekit.solvers.lns.driver import Drawn, NeighbourhoodSearch, offer_answer
 from placekit.solvers.lns.operators import Operator, adjacency, region
 from placekit.solvers.offload_latency.cp_model import OffloadModel
 from placekit.solvers.offload_latency.flat import OffloadProblem
+from placekit.solvers.offload_latency.mechanisms import OffloadLnsParams
 from placekit.solvers.offload_latency.opening import open_offload
 from placekit.solvers.offload_latency.plans import node_places
 from placekit.solvers.offload_latency.search import search_offload
-from placekit.solvers.params import LnsParams, LocalSearchParams
+from placekit.solvers.params import LocalSearchParams
 from placekit.stop import StopReason
 
 __all__ = ["search_neighbourhoods"]
@@ -28,7 +29,7 @@ OPERATORS = ("time", "region", "border", "call")
 """Which nodes are free: neighbours in time, a connected region, nodes along the border of a call, or of one call."""
 
 
-def search_neighbourhoods(run: Run, params: LnsParams) -> StopReason:
+def search_neighbourhoods(run: Run, params: OffloadLnsParams) -> StopReason:
     """Search until told to stop, or until `patience` rounds in a row brought nothing.
 
     1. Annealing (:mod:`placekit.solvers.offload_latency.search`) gives the first placement.
@@ -44,6 +45,8 @@ def search_neighbourhoods(run: Run, params: LnsParams) -> StopReason:
     params
         How to search.
     """
+    if not params.mechanisms.neighbourhoods:
+        return search_offload(run, LocalSearchParams(patience=params.patience))
     flat = open_offload(run)
     with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
         search_offload(run, LocalSearchParams(patience=5, steps=100))
@@ -67,7 +70,7 @@ class _Search(NeighbourhoodSearch[Placement]):
 
     restart_after = 20
 
-    def __init__(self, run: Run, params: LnsParams, flat: OffloadProblem) -> None:
+    def __init__(self, run: Run, params: OffloadLnsParams, flat: OffloadProblem) -> None:
         super().__init__(run, params, [Operator(name) for name in OPERATORS], flat.num_nodes)
         self.flat = flat
         self.neighbours = adjacency(flat.senders, flat.receivers, flat.num_nodes)

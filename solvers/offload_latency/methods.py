@@ -16,8 +16,13 @@ from placekit.solvers.generic.bound import BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.offload_latency.flat import flatten_calls
-from placekit.solvers.offload_latency.mechanisms import OffloadCpsatParams, OffloadDpParams, OffloadIlpParams
-from placekit.solvers.params import LnsParams, LocalSearchParams
+from placekit.solvers.offload_latency.mechanisms import (
+    OffloadCpsatParams,
+    OffloadDpParams,
+    OffloadIlpParams,
+    OffloadLnsParams,
+)
+from placekit.solvers.params import LocalSearchParams
 from placekit.stop import StopReason
 
 __all__ = [
@@ -134,9 +139,9 @@ class OffloadLatencyLns(Method):
     """Large-neighbourhood search (:mod:`placekit.solvers.offload_latency.lns`)."""
 
     name = "lns"
-    params_type = LnsParams
+    params_type = OffloadLnsParams
     argument = "patience"
-    params: LnsParams
+    params: OffloadLnsParams
 
     def supports(self, problem: Problem[OffloadLatency]) -> str | None:
         """Return None without contiguity, and without uncertainty."""

@@ -136,7 +136,7 @@ def test_a_kept_problem_is_not_written_again_and_a_large_one_never(
     assert answers.kept_problem(diamond.content_hash) is None
     answers.keep_problem(diamond)
     assert answers.kept_problem(diamond.content_hash) == diamond
-    monkeypatch.setattr(answers, "KEPT_UP_TO", diamond.graph.num_ops - 1)
+    monkeypatch.setattr(answers, "AT_ONCE_UP_TO", diamond.graph.num_ops - 1)
     larger = diamond.pin({"conv": "CPU"})
     answers.keep_problem(larger)
     assert answers.kept_problem(larger.content_hash) is None

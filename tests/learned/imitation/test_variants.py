@@ -17,7 +17,12 @@ from placekit.benchmarks.policy_data import main, train_policies
 from placekit.errors import InvalidProblemError
 from placekit.learned.checkpoint import read_checkpoint
 from placekit.learned.imitation.dataset import LabelledProblem, read_dataset, shard_path, write_manifest, write_shard
+from placekit.learned.imitation.inputs import collate
+from placekit.learned.imitation.losses import policy_gradient_loss, relaxed_objective
+from placekit.learned.imitation.network import StateNetwork
+from placekit.learned.imitation.targets import example_of
 from placekit.learned.imitation.train import ImitationParams, steps_done, train
+from placekit.learned.policy import PRETRAINED
 
 SMALL = ImitationParams(hidden=8, steps=4, states=600, least_rounds=2, most_rounds=3)
 
@@ -66,8 +71,8 @@ def test_only_labels_within_a_gap_are_learned_from(data: Path, tmp_path: Path) -
     assert are_equal(proven, weights_of(other_data(tmp_path / "few", labelled[:7]), tmp_path, SMALL))
 
 
-def test_the_relaxed_objective_needs_no_label(data: Path, tmp_path: Path) -> None:
-    """Labels of single devices teach it the same as those of a better method; imitation learns another policy."""
+def test_only_imitation_needs_labels(data: Path, tmp_path: Path) -> None:
+    """Labels of single devices teach all else the same as those of a better method; imitation learns otherwise."""
     better, worse = [], []
     for each in read_dataset(data):
         found = pk.solve(each.problem, "single")
@@ -76,8 +81,37 @@ def test_the_relaxed_objective_needs_no_label(data: Path, tmp_path: Path) -> Non
             worse.append(replace(each, device_of_op=devices, step_of_op=None, objective_s=found.objective))
             better.append(each)
     data, others = other_data(tmp_path / "better", better), other_data(tmp_path / "worse", worse)
-    for params, is_same in ((replace(SMALL, imitation=0.0), True), (replace(SMALL, relaxed=0.0), False)):
+    gradient = replace(SMALL, imitation=0.0, relaxed=0.0, gradient=1.0)
+    for params, is_same in (
+        (replace(SMALL, imitation=0.0), True),
+        (gradient, True),
+        (replace(SMALL, relaxed=0.0), False),
+    ):
         assert are_equal(weights_of(data, tmp_path, params), weights_of(others, tmp_path, params)) == is_same
+
+
+def test_the_policy_gradient_is_that_of_the_expected_objective(data: Path) -> None:
+    """For serial latency the relaxed objective is the expectation: many samples point where its gradient does."""
+    network, generator = StateNetwork(hidden=8), torch.Generator().manual_seed(0)
+    examples = [each for each in map(example_of, read_dataset(data)) if each.inputs.objective == 0]
+    assert examples
+    for example in examples:
+        batch = collate([example.inputs])
+        scores = network(batch, 3)
+        (exact,) = torch.autograd.grad(
+            relaxed_objective(batch, scores.log_probs).sum(), scores.log_probs, retain_graph=True
+        )
+        (sampled,) = torch.autograd.grad(policy_gradient_loss([example], scores, 20_000, generator), scores.log_probs)
+        # what the mean over the devices of an op does to log-probabilities changes no probability
+        probs = scores.log_probs.detach().exp()
+        first, second = (_among_devices(each, probs, example.inputs.num_devices) for each in (exact, sampled))
+        assert torch.cosine_similarity(first, second, dim=0) > 0.95
+
+
+def _among_devices(gradient: Tensor, probs: Tensor, num_devices: int) -> Tensor:
+    """Return the gradient by the scores before the softmax."""
+    rows, weights = gradient.reshape(-1, num_devices), probs.reshape(-1, num_devices)
+    return (rows - weights * rows.sum(dim=1, keepdim=True)).flatten()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +119,9 @@ def test_the_relaxed_objective_needs_no_label(data: Path, tmp_path: Path) -> Non
     [
         ({"labels": -1}, "labels is -1; it must be >= 0"),
         ({"most_gap": math.nan}, "most_gap is nan; it must be >= 0"),
-        ({"imitation": 0.0, "relaxed": 0.0}, "imitation \\+ relaxed is 0.0; it must be finite and > 0"),
+        ({"imitation": 0.0, "relaxed": 0.0}, "imitation \\+ relaxed \\+ gradient is 0.0; it must be finite"),
+        ({"gradient": -1.0}, "gradient is -1.0; it must be >= 0"),
+        ({"samples": 1}, "samples is 1; it must be >= 2"),
     ],
 )
 def test_wrong_parameters_are_refused(changes: dict[str, float], message: str) -> None:
@@ -96,17 +132,21 @@ def test_wrong_parameters_are_refused(changes: dict[str, float], message: str) -
 
 def test_policies_of_variants_are_trained_once(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is whole is left alone, what lacks steps goes on; a method takes the file as a parameter."""
-    train_policies(data, tmp_path, ["labels-500"], [0, 1], 1)
-    first = (tmp_path / "labels-500-0.pt").read_bytes()
-    main([str(data), "-o", str(tmp_path), "--variant", "labels-500", "--steps", "1"])
-    assert (tmp_path / "labels-500-0.pt").read_bytes() == first
-    train_policies(data, tmp_path, ["labels-500"], [0], 2)
-    assert steps_done(tmp_path / "labels-500-0.pt") == 2
-    assert capsys.readouterr().out.count("labels-500-0.pt: 1 steps") == 2
+    train_policies(data, tmp_path, ["labels-1000"], [0, 1], 1)
+    first = (tmp_path / "labels-1000-0.pt").read_bytes()
+    main([str(data), "-o", str(tmp_path), "--variant", "labels-1000", "--steps", "1"])
+    assert (tmp_path / "labels-1000-0.pt").read_bytes() == first
+    train_policies(data, tmp_path, ["labels-1000"], [0], 2)
+    assert steps_done(tmp_path / "labels-1000-0.pt") == 2
+    assert capsys.readouterr().out.count("labels-1000-0.pt: 1 steps") == 2
+    main([str(data), "-o", str(tmp_path), "--variant", "tuned-gradient", "--steps", "1"])
+    tuned, shipped = (read_checkpoint(path).transferable for path in (tmp_path / "tuned-gradient-0.pt", PRETRAINED))
+    changes = [(value - shipped[name]).abs().max() for name, value in tuned.items()]
+    assert 0 < max(changes) < 1e-3  # one small step
     with pytest.raises(SystemExit, match="error: "):
         main([str(tmp_path / "none"), "-o", str(tmp_path), "--variant", "relaxed", "--steps", "1"])
     problem = next(iter(read_dataset(data))).problem
-    named = {"policy": str(tmp_path / "labels-500-1.pt"), "updates": 0}
+    named = {"policy": str(tmp_path / "labels-1000-1.pt"), "updates": 0}
     found = pk.solve(problem, "imitation", params=named).placement
     assert found == pk.solve(problem, f"imitation:{named['policy']}", params={"updates": 0}).placement
     with pytest.raises(InvalidProblemError, match="it must be one path, given once"):

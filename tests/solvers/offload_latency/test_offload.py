@@ -243,6 +243,8 @@ def test_lns_keeps_what_is_fixed_and_only_improves() -> None:
     assert result.bound_name != "CP-SAT bound"
     again = pk.solve(problem, method="lns:6", params={"effort": 0.05}, warm_start=start)
     assert again.placement == result.placement
+    annealed = pk.solve(problem, method="local-search:2")
+    assert pk.solve(problem, "lns:2", params={"without": "neighbourhoods"}).placement == annealed.placement
 
 
 @given(data=st.data(), problem=offload_problems(max_ops=7, max_devices=4) | offload_problems(7, 4, calls=2))
