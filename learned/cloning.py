@@ -63,6 +63,7 @@ def clone(
         reason = should_stop()
         if reason is not None:
             return reason
+        training.begin_update()
         log_probs = learner.log_probs_of(training.wanted, training.generator)
         deviations = float((1 - log_probs.detach().exp()).mean()) * num_groups
         if deviations <= enough:

@@ -30,8 +30,8 @@ __all__ = ["INFEASIBLE_COST", "ROWS_AT_ONCE", "Environment"]
 INFEASIBLE_COST = 2.0
 """Cost of a placement that only just breaks a constraint, in units of the best single device."""
 
-ROWS_AT_ONCE = 64
-"""Placements that are scored between two questions whether to stop."""
+ROWS_AT_ONCE = 8
+"""Placements that are scored between two questions whether to stop: some take 30 ms each."""
 
 _RULES = {Contiguity.NONE: 0, Contiguity.CONVEX: 1, Contiguity.ACYCLIC: 2}
 
@@ -171,8 +171,14 @@ class Environment:
         return degree
 
     def evaluate(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
-        """``[batch]`` objectives in seconds of placements ``[batch, num_ops]``; infinity where infeasible."""
-        return self._score(placements)[0]
+        """``[batch]`` objectives in seconds of placements ``[batch, num_ops]``; infinity where infeasible.
+
+        Raises
+        ------
+        RewardStopped
+            `should_stop` said so before all of them were scored.
+        """
+        return self._score(np.atleast_2d(placements))[0]
 
     def costs(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
         """``[batch]`` costs of placements ``[batch, num_ops]``: finite, and comparable between problems.
@@ -185,17 +191,14 @@ class Environment:
         RewardStopped
             `should_stop` said so before all of them were scored.
         """
-        num_rows = len(placements)
-        at_once = max(num_rows, 1) if self.should_stop is None else ROWS_AT_ONCE
-        costs = np.empty(num_rows)
-        for first in range(0, num_rows, at_once):
-            if first:
-                self.check_stop()
-            objectives, degree = self._score(placements[first : first + at_once])
-            with np.errstate(over="ignore"):  # times may span more than a double does
-                relative = np.minimum(objectives / self.reference_s, np.finfo(np.float64).max)
-            costs[first : first + at_once] = np.where(np.isfinite(objectives), relative, INFEASIBLE_COST + degree)
-        return costs
+        objectives, degree = self._score(placements)
+        with np.errstate(over="ignore"):  # times may span more than a double does
+            relative = np.minimum(objectives / self.reference_s, np.finfo(np.float64).max)
+        return np.where(np.isfinite(objectives), relative, INFEASIBLE_COST + degree)
+
+    def has_time(self) -> bool:
+        """Return False if `should_stop` says so; for what can end early and still has an answer."""
+        return self.should_stop is None or self.should_stop() is None
 
     def check_stop(self) -> None:
         """Raise RewardStopped if `should_stop` says so; for what takes long in the middle of an update."""
@@ -204,8 +207,19 @@ class Environment:
             raise RewardStopped(reason)
 
     def _score(self, placements: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        num_rows = len(placements)
+        at_once = max(num_rows, 1) if self.should_stop is None else ROWS_AT_ONCE
+        objectives, degree = np.empty(num_rows), np.empty(num_rows)
+        for first in range(0, num_rows, at_once):
+            if first:
+                self.check_stop()
+            part = slice(first, first + at_once)
+            objectives[part], degree[part] = self._score_rows(placements[part])
+        return objectives, degree
+
+    def _score_rows(self, placements: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         # a batch can be gigabytes: it is copied only where it must be
-        rows = np.atleast_2d(np.require(placements, np.int64, ["C", "W"]))  # W: kernels are compiled for such arrays
+        rows = np.require(placements, np.int64, ["C", "W"])  # W: kernels are compiled for such arrays
         degree = self.infeasibility(rows)
         feasible = np.flatnonzero(degree == 0)
         objectives = np.full(len(rows), np.inf)

@@ -15,7 +15,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,6 +23,7 @@ from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, problem_digest,
 from placekit.learned.cloning import clone
 from placekit.learned.environment import Environment
 from placekit.learned.journal import Journal
+from placekit.learned.pace import Pace, out_of_time
 from placekit.learned.reinforce import reinforce
 from placekit.learned.rewards import RewardStopped
 from placekit.learned.threads import one_thread
@@ -172,8 +172,13 @@ class LearnedMethod(Method):
             apply_weights(learner, read_checkpoint(session.policy), self.name, run.problem)
         if start is not None:
             learner.prefer(start.device_of_op)
+        decoding_s: float | None = None
+        if session.measured is None:  # measured times stop by themselves
+            environment.should_stop = partial(out_of_time, run)
         if session.policy is not None:
+            begun = perf_counter()
             offer_decoded(run, environment, learner)  # training never ends above what the policy says as it is
+            decoding_s = perf_counter() - begun
         training = Training.begin(learner, environment, self.params, run.seed)
         if start is not None:
             training.wanted = start.device_of_op[None]
@@ -197,11 +202,13 @@ class LearnedMethod(Method):
                 self._save(training)
                 watchers.append(lambda _: self._save(training))
             report = self._reporter(run, training, watchers)
-            # measured times stop by themselves
-            environment.should_stop = run.should_stop if session.measured is None else None
+            should_stop = run.should_stop
+            if session.measured is None:
+                pace = Pace(run, decoding_s)
+                should_stop, environment.should_stop = pace.before_update, pace.within_update
             try:
-                stopped = clone(training, run.should_stop, report)
-                reason = stopped or type(self).loop(training, run.should_stop, report)
+                stopped = clone(training, should_stop, report)
+                reason = stopped or type(self).loop(training, should_stop, report)
             except RewardStopped as torn:
                 if session.measured is not None:
                     raise
@@ -209,7 +216,10 @@ class LearnedMethod(Method):
                 if environment.best is not None:
                     run.offer(environment.answer(environment.best))
                 training.undo_update()
+        if session.measured is None:
+            environment.should_stop = partial(out_of_time, run)
         offer_decoded(run, environment, learner)
+        environment.should_stop = None
         run.uncertainty = partial(op_uncertainty, learner, run.seed)
         return reason
 
@@ -314,10 +324,12 @@ def apply_weights(learner: Learner, checkpoint: Checkpoint, method: str, problem
 
 
 def offer_decoded(run: Run, environment: Environment, learner: Learner) -> None:
-    """Offer the best of the learner's own answers that break no constraint."""
-    with torch.no_grad():
-        placements = learner.decode()
-    objectives = environment.evaluate(placements)
-    best = int(np.argmin(objectives))
-    if np.isfinite(objectives[best]):
-        run.offer(environment.answer(placements[best]))
+    """Offer the best that was scored, the learner's own answers among it; as many of them as there is time for."""
+    try:
+        with torch.no_grad():
+            environment.evaluate(learner.decode())
+    except RewardStopped:
+        if environment.should_stop is None:  # whoever measures knows what becomes of it
+            raise
+    if environment.best is not None:
+        run.offer(environment.answer(environment.best))

@@ -18,11 +18,15 @@ from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameEr
 from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, read_checkpoint
 from placekit.learned.environment import Environment
 from placekit.learned.method import LearnedMethod, apply_weights, offer_decoded, seeded_learner
+from placekit.learned.pace import out_of_time
+from placekit.learned.rewards import RewardStopped
 from placekit.learned.threads import one_thread
+from placekit.learned.training import Learner
 from placekit.learned.uncertainty import op_uncertainty
 from placekit.method import Method, Run
 from placekit.params import read_params
 from placekit.problem import Problem
+from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.registry import METHODS, get_method
 from placekit.stop import StopReason
 
@@ -103,12 +107,21 @@ class TrainedPolicy(Method):
         """Offer the policy's own answers, then the best of its samples."""
         start = run.placement or run.warm_start
         environment = Environment(run.problem)
+        environment.should_stop = partial(out_of_time, run)
         learner = seeded_learner(self.method, environment, run.seed)
         apply_weights(learner, self.checkpoint, self.method.name, run.problem)
         if start is not None:
             learner.prefer(start.device_of_op)
         offer_decoded(run, environment, learner)
+        reason = self._sample(run, environment, learner)
+        if run.placement is None:
+            offer_single_devices(run)
+        environment.should_stop = None
         run.uncertainty = partial(op_uncertainty, learner, run.seed)
+        return reason
+
+    def _sample(self, run: Run, environment: Environment, learner: Learner) -> StopReason:
+        """Offer the best of the samples."""
         generator = torch.Generator().manual_seed(run.seed)
         limit = self.method.max_sampled_ops
         for _ in range(self.params.rollouts if limit is None or run.problem.graph.num_ops <= limit else 0):
@@ -116,11 +129,15 @@ class TrainedPolicy(Method):
             if reason is not None:
                 return reason
             before = environment.evaluations
-            with torch.no_grad():
-                environment.evaluate(learner.rollout(generator).placements)
-            run.count_evaluations(environment.evaluations - before)
-            if environment.best is not None:
-                run.offer(environment.answer(environment.best))
+            try:
+                with torch.no_grad():
+                    environment.evaluate(learner.rollout(generator).placements)
+            except RewardStopped as stopped:
+                return stopped.reason
+            finally:
+                run.count_evaluations(environment.evaluations - before)
+                if environment.best is not None:
+                    run.offer(environment.answer(environment.best))
         return StopReason.FINISHED
 
 

@@ -73,6 +73,7 @@ def ppo(
         costs = training.score(rollout.placements)
         advantages = learner.advantages(rollout, costs)
         for _ in range(params.epochs):
+            training.environment.check_stop()
             log_probs, entropies = learner.replay(rollout)
             change = log_probs - rollout.log_probs
             ratio = change.exp()

@@ -245,18 +245,19 @@ class Training:
         patience = min(self.params.patience, _LEAST_PATIENCE + num_groups + num_groups**2 // 8)
         return StopReason.FINISHED if self.params.patience and self.stale >= patience else None
 
+    def begin_update(self) -> None:
+        """Remember everything as it is, for `undo_update`."""
+        self._before = deepcopy(self.state())
+
     def rollout(self) -> Rollout:
         """Begin an update with the placements of the learner."""
-        self._before = deepcopy({key: value for key, value in self.state().items() if key != "optimiser"})
+        self.begin_update()
         return self.learner.rollout(self.generator)
 
     def undo_update(self) -> None:
-        """Go back to where the update began that was stopped before it changed any weight.
-
-        So that a checkpoint of now goes on as if nothing had happened.
-        """
+        """Go back to where the update began: a checkpoint of now goes on as if nothing had happened."""
         if self._before:
-            self.restore(self._before | {"optimiser": self.optimiser.state_dict()})
+            self.restore(self._before)
 
     def score(self, placements: NDArray[np.int64]) -> Tensor:
         """``[batch]`` costs of the placements of one update; keeps `stale`."""
@@ -378,7 +379,14 @@ def _adam(learner: Learner, params: TrainingParams) -> Adam:
 
 
 def descend(training: Training, loss: Tensor) -> float:
-    """Take one clipped step of the optimiser down the gradient of `loss`; return the norm before clipping."""
+    """Take one clipped step of the optimiser down the gradient of `loss`; return the norm before clipping.
+
+    Raises
+    ------
+    RewardStopped
+        The environment says to stop.
+    """
+    training.environment.check_stop()
     training.optimiser.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
     norm = nn.utils.clip_grad_norm_(training.learner.policy.parameters(), training.params.max_grad_norm)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from placekit.learned.threads import one_thread
 from placekit.learned.training import Learner
+from placekit.patience import is_wanted
 
 __all__ = ["op_uncertainty"]
 
@@ -19,7 +20,8 @@ NUM_SAMPLES = 256
 def op_uncertainty(learner: Learner, seed: int) -> NDArray[np.float64]:
     """``[num_ops]`` entropy of the device of every op, in nats, from the samples of a policy.
 
-    Samples serve every learner alike, whatever it decides on: ops, groups on several levels, or one op at a time.
+    Samples serve every learner alike, whatever it decides on: ops, groups on several levels, or one op at a time. There
+    are fewer where the solve is to end.
 
     Parameters
     ----------
@@ -34,7 +36,7 @@ def op_uncertainty(learner: Learner, seed: int) -> NDArray[np.float64]:
     """
     generator = torch.Generator().manual_seed(seed)
     count, parts = 0, []
-    while count < NUM_SAMPLES:
+    while count < NUM_SAMPLES and (not parts or is_wanted()):
         with torch.no_grad():
             parts.append(learner.rollout(generator).placements)
         count += len(parts[-1])

@@ -92,29 +92,30 @@ def solve(
     """
     start = warm_start.placement if isinstance(warm_start, Result) else warm_start
     run = Run(problem, stop, seed, start, on_progress)  # its clock runs while packages of the method are imported
-    solver = _by_name(method, params, problem.objective.name) if isinstance(method, str) else method
-    why_not = solver.supports(problem)
-    if why_not is not None:
-        raise UnsupportedProblemError(f"method {solver.name!r} cannot solve {problem!r}: {why_not}")
     with interruptible(run), waiting_while(lambda: run.should_stop() is None), memory.limited_to(_memory_limit(stop)):
-        reason = _find_infeasibility(run)
-        if reason is None:
-            if start is not None:
+        try:
+            solver = _by_name(method, params, problem.objective.name) if isinstance(method, str) else method
+            why_not = solver.supports(problem)
+            if why_not is not None:
+                raise UnsupportedProblemError(f"method {solver.name!r} cannot solve {problem!r}: {why_not}")
+            infeasible = _find_infeasibility(run)
+            if infeasible is None and start is not None:
                 run.offer(start)
-            try:
-                reason = _work(solver, run)
-            except KernelsPendingError as error:
-                reason = _without_kernels(run, error)
-            except ProgramTooLargeError as error:
-                run.info["skipped"] = str(error)
-                too_little = StopReason.MEMORY if error.lacks_memory else StopReason.TIME
-                reason = run.should_stop() or too_little
-        return _sign(run, method if isinstance(method, str) else solver.name, reason)
+            reason = infeasible or _work(solver, run)
+        except KernelsPendingError as error:
+            reason = _without_kernels(run, error)
+        except ProgramTooLargeError as error:
+            run.info["skipped"] = str(error)
+            too_little = StopReason.MEMORY if error.lacks_memory else StopReason.TIME
+            reason = run.should_stop() or too_little
+        return _sign(run, method if isinstance(method, str) else method.name, reason)
 
 
 def _without_kernels(run: Run, error: KernelsPendingError) -> StopReason:
-    """Return why a method ended that had to wait for its kernels for too long; leave an answer of a kind."""
+    """Return why a method ended that waited too long for its kernels or packages; leave an answer of a kind."""
     run.info["kernels"] = str(error)
+    if run.placement is None and run.warm_start is not None:
+        run.offer(run.warm_start)
     for device in range(run.problem.platform.num_devices if run.placement is None else 0):
         pinned = run.problem.pinned
         run.offer(np.where(pinned >= 0, pinned, device)[_leader(run.problem)])

@@ -145,6 +145,7 @@ def three_stages(
 def _imitate(training: Training, learner: StagedLearner, params: StageParams) -> Metrics | None:
     """Take one step towards the teacher; None if the policies are near enough."""
     num_ops = training.environment.problem.graph.num_ops
+    training.begin_update()
     selects, places = learner.lessons(training.generator)
     deviations = float((1 - places.detach().exp()).mean()) * num_ops
     if deviations <= min(params.deviations, LARGEST_SHARE * num_ops):

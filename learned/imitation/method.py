@@ -7,9 +7,10 @@ problem at hand. From random weights it has little to say: that is what :mod:`pl
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import product
-from typing import TYPE_CHECKING, ClassVar, cast
+from itertools import product, takewhile
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 import numpy as np
 import torch
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from placekit.problem import Problem
 
 __all__ = ["Imitation", "ImitationLearner", "ImitationMethodParams"]
+
+ItemT = TypeVar("ItemT")
 
 # What a graph of any size may cost: of thousands of ops there are fewer rounds, schedules, placements to refine, and no
 # samples.
@@ -174,7 +177,8 @@ class ImitationLearner:
         -----
         The network: O(rounds (ops + edges) devices), the schedules O(count (ops log ops + edges devices)), refinement
         that of :class:`~placekit.learned.imitation.refinement.Refinement` for each placement; rounds, schedules and
-        placements fall with the size, so that all three stay about the same from some hundred ops on.
+        placements fall with the size, so that all three stay about the same from some hundred ops on. Where the
+        environment says to stop, what there is by then is returned.
         """
         with torch.no_grad():
             log_probs, start = self._scores()
@@ -184,19 +188,22 @@ class ImitationLearner:
             rows = self._schedules(self.environment.reward, of_op)
             single = self.environment.homogeneous[[int(np.argmin(self.environment.single_devices))]]
         else:
-            rows = [self._decoder.place(of_op, trust) for trust in TRUSTS]
+            rows = [self._decoder.place(of_op, trust) for trust in self._in_time(TRUSTS)]
             single = self.environment.homogeneous
         if not self.params.blind:
             likeliest = self.environment.expand(log_probs.argmax(dim=1).numpy()[None])
             rows.append(self._decoder.repaired(likeliest)[0])
         rows += list(self.environment.expand(single))
-        if self.params.refine:
+        if self.params.refine and self.environment.has_time():
             rows += self._refined(np.unique(np.stack(rows), axis=0), of_op)
-        if self._regions.count:
+        if self._regions.count and self.environment.has_time():
             best = np.argsort(self.environment.costs(np.stack(rows)), kind="stable")[:_POLISHED]
-            found = self._regions.searched(np.stack(rows)[best], of_op, self.environment.evaluate, self._seed)
-            rows.append(found)
+            rows.append(self._regions.searched(np.stack(rows)[best], of_op, self.environment, self._seed))
         return np.stack(rows)
+
+    def _in_time(self, items: Iterable[ItemT]) -> Iterator[ItemT]:
+        """Yield items until the environment says to stop."""
+        return takewhile(lambda _: self.environment.has_time(), items)
 
     def _schedules(self, reward: ExpectedOrder, log_probs: NDArray[np.float64]) -> list[NDArray[np.int64]]:
         """Return the best of placements that were scheduled, first in two orders, then again by what came of it.
@@ -209,15 +216,15 @@ class ImitationLearner:
             scored.append((reward.plan(schedule.device, schedule.step), schedule))
 
         span_s = float(-decoder.heft_order.min())
-        for trust, priority_s in product(TRUSTS, (decoder.heft_order, reward.start * span_s)):
+        for trust, priority_s in self._in_time(product(TRUSTS, (decoder.heft_order, reward.start * span_s))):
             if not scored or len(scored) < _FIRST_SHARE * self._num_schedules:
                 consider(decoder.schedule(log_probs, priority_s, trust))
         starts = {each.device.tobytes(): each for _, each in sorted(scored, key=lambda found: -found[0])}  # best last
         chains = list(product(reversed(starts.values()), DAMPINGS))
-        length = max(_CHAIN, (self._num_schedules - len(scored)) // len(chains))
+        length = max(_CHAIN, (self._num_schedules - len(scored)) // max(len(chains), 1))
         for schedule, damping in chains:
             count = min(length, self._num_schedules - len(scored))
-            for again in decoder.schedule_again(log_probs, schedule, damping, count):
+            for again in self._in_time(decoder.schedule_again(log_probs, schedule, damping, count)):
                 consider(again)
         scored.sort(key=lambda each: each[0])
         return [schedule.device for _, schedule in scored[: 2 * self._num_refined]]
@@ -226,10 +233,10 @@ class ImitationLearner:
         """Return the best of the placements after refinement; of a makespan, with orders with insertion as well."""
         costs = self.environment.costs(rows)
         best = rows[np.argsort(costs, kind="stable")[: self._num_refined]]
-        refined = [self._refinement.refined(row, log_probs) for row in best]
+        refined = [self._refinement.refined(row, log_probs) for row in self._in_time(best)]
         reward = self.environment.reward
         if isinstance(reward, ExpectedOrder):
-            for device in refined:
+            for device in self._in_time(refined):
                 for priority in (reward.start, self._decoder.heft_order, self._decoder.remaining_order(device)):
                     reward.plan(device, self._decoder.order_on(device, priority))
         return refined

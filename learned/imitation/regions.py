@@ -8,12 +8,11 @@ an iterated local search (Lourenço, Martin and Stützle 2003) whose moves the p
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.contiguity import Contiguity
+from placekit.learned.environment import Environment
 from placekit.learned.imitation.decoding import Decoder
 from placekit.learned.imitation.inputs import OBJECTIVES, Inputs
 from placekit.learned.imitation.refinement import Refinement
@@ -58,7 +57,7 @@ class RegionSearch:
         self,
         rows: NDArray[np.int64],
         log_probs: NDArray[np.float64],
-        score: Callable[[NDArray[np.int64]], NDArray[np.float64]],
+        environment: Environment,
         seed: int,
     ) -> NDArray[np.int64]:
         """``[num_ops]`` the best placement that was met, from the best of `rows` ``[count, num_ops]``.
@@ -69,8 +68,8 @@ class RegionSearch:
             Placements; each is refined without the policy's word first.
         log_probs
             ``[num_ops, num_devices]`` the policy's word.
-        score
-            Objectives ``[count]`` of placements, infinity where infeasible.
+        environment
+            Scores placements; the search ends where it says to stop.
         seed
             Seed of the regions.
 
@@ -81,15 +80,17 @@ class RegionSearch:
         rng = np.random.default_rng(seed)
         polished = np.stack([self._refinements[0].refined(row, log_probs) for row in rows])
         both = np.concatenate([rows, polished])
-        values = score(both)
+        values = environment.evaluate(both)
         at = int(np.argmin(values))
         best: NDArray[np.int64] = both[at]
         value = values[at]
         probs = np.exp(log_probs)
         for turn in range(self.count):
+            if not environment.has_time():
+                break
             moved = self._decoder.repaired(self._moved(best, probs, rng)[None])[0]
             moved = self._refinements[turn % len(_POWERS)].refined(moved, log_probs)
-            found = score(moved[None])[0]
+            found = environment.evaluate(moved[None])[0]
             if found <= value:
                 best, value = moved, found
         return best

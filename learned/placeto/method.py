@@ -190,6 +190,7 @@ class PlacetoLearner:
         device = (self.start if best is None else wanted_actions(self.nodes, best))[None].clone()
         step = 0
         for nodes in self._blocks:
+            self.environment.check_stop()
             device[0, nodes] = self._decide(device, step, nodes)[0].argmax(dim=1)
             step += len(nodes)
         return self.nodes.expand(device.numpy())
@@ -238,6 +239,7 @@ class PlacetoLearner:
         found, step = [], 0
         for number, nodes in enumerate(self._blocks):
             if bool((chosen == number).any()):
+                self.environment.check_stop()
                 found.append(self._decide(device, step, nodes).gather(2, wanted[:, nodes, None]).flatten())
             device = device.clone()
             device[:, nodes] = wanted[:, nodes]

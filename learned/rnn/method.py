@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -107,7 +106,7 @@ class RnnLearner:
 
     def rollout(self, generator: torch.Generator) -> Rollout:
         """Sample `samples` placements; a decision per node, its group, and one per group that is not empty."""
-        decision = self._decide(self.params.samples, generator, self.environment.check_stop)
+        decision = self._decide(self.params.samples, generator)
         samples = torch.arange(self.params.samples)
         used = torch.zeros(decision.device_of_group.shape, dtype=torch.bool)
         used.scatter_(1, decision.group_of_node, value=True)
@@ -134,14 +133,12 @@ class RnnLearner:
         """Return the placement ``[1, num_ops]`` of the most probable groups and devices."""
         return self._placements(self._decide(1, None))
 
-    def _decide(
-        self, samples: int, generator: torch.Generator | None, check_stop: Callable[[], None] = lambda: None
-    ) -> Decision:
+    def _decide(self, samples: int, generator: torch.Generator | None) -> Decision:
         one_hot = torch.nn.functional.one_hot(self.preferred, self.graph.num_devices)
         num_others = self.policy.num_groups * (self.graph.num_devices - 1)
         bias = math.log(max(num_others / self.params.deviations, 1.0)) if self.params.deviations else 0.0
         preference = bias * one_hot.to(self.graph.features.dtype)
-        return cast("Decision", self.policy(self.graph, preference, samples, generator, check_stop))
+        return cast("Decision", self.policy(self.graph, preference, samples, generator, self.environment.check_stop))
 
     def _placements(self, decision: Decision) -> NDArray[np.int64]:
         """Return ``[batch, num_ops]``: every node on its group's device, or on the first one where it may go."""

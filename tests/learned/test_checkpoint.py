@@ -142,7 +142,7 @@ def test_an_update_that_was_stopped_has_not_been(
         return dict(training)
 
     one = train(Session(checkpoint=whole))
-    for number in range(2, 9):
+    for number in range(2, 20):
         train(Session(checkpoint=half), _Asked(number))
         two = train(Session(checkpoint=half, resume=half))
         assert one["update"] == two["update"] == 6

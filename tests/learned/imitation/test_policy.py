@@ -345,7 +345,7 @@ def test_regions_only_improve_a_placement(number: int, objective: str, together:
     rows = np.stack([decoder.place(log_probs, trust) for trust in (0.3, 3.0)])
     search = RegionSearch(problem, inputs, decoder, 60)
     assert search.count == 60
-    found, again = (search.searched(rows, log_probs, environment.evaluate, 3) for _ in range(2))
+    found, again = (search.searched(rows, log_probs, environment, 3) for _ in range(2))
     assert (found == again).all()
     before, after = environment.evaluate(rows).min(), environment.evaluate(found[None])[0]
     assert after <= before
