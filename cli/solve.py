@@ -92,6 +92,7 @@ def solve(
     from placekit.cli.progress import SolveLine
     from placekit.cli.scattered import with_num_stages
     from placekit.io.model import MODEL_SUFFIXES
+    from placekit.solve import finishing
     from placekit.solve import solve as solve_problem
     from placekit.solvers.registry import get_method
     from placekit.solvers.sequence.choice import solve_best
@@ -137,8 +138,9 @@ def solve(
             result = solve_problem(
                 task.problem, method, stop=stop, seed=seed, params=params, warm_start=start, on_progress=line
             )
-    result = with_num_stages(result, task.problem)
-    written = files.write(result, task.problem, certificate=certificate)
+    with finishing():
+        result = with_num_stages(result, task.problem)
+        written = files.write(result, task.problem, certificate=certificate)
     if as_json:
         print_json(result.to_dict() | {"files": written})
     else:

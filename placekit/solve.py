@@ -26,7 +26,7 @@ from placekit.stop import Stop, StopReason
 from placekit.teams import homes_of_pins
 from placekit.verification.certificates import NoDevice, Prices
 
-__all__ = ["interruptible", "judged", "solve"]
+__all__ = ["finishing", "interruptible", "judged", "solve"]
 
 
 def solve(
@@ -206,23 +206,44 @@ def _find_infeasibility(run: Run) -> StopReason | None:
 
 
 @contextmanager
+def finishing() -> Iterator[None]:
+    """While an answer is written, Ctrl-C or SIGTERM asks for what comes anyway; a second raises KeyboardInterrupt."""
+    told: list[int] = []
+
+    def on_signal(signum: int, frame: FrameType | None) -> None:
+        if told:
+            signal.default_int_handler(signum, frame)
+        told.append(signum)
+
+    with _handled_by(on_signal):
+        yield
+
+
+@contextmanager
 def interruptible(run: BaseRun[Any, Any, Any]) -> Iterator[None]:
     """While solving, Ctrl-C or SIGTERM asks the method for its best; a second one raises KeyboardInterrupt."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def on_interrupt(signum: int, frame: FrameType | None) -> None:
         if run.interrupted.is_set():
             signal.default_int_handler(signum, frame)
         run.interrupted.set()
 
-    previous = {each: signal.signal(each, on_interrupt) for each in (signal.SIGINT, signal.SIGTERM)}
+    with _handled_by(on_interrupt):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM call `handler`; nothing outside of the main thread, to which no signal comes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {each: signal.signal(each, handler) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for each, handler in previous.items():
-            signal.signal(each, handler)
+        for each, former in previous.items():
+            signal.signal(each, former)
 
 
 def _sign(run: Run, method: str, reason: StopReason) -> Result:

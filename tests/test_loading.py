@@ -67,15 +67,20 @@ for objective in (pk.Makespan(), pk.OffloadLatency(), pk.Throughput()):
     result = pk.solve(problem, "auto", stop=pk.MaxRuntime(2))
     assert result.placement is not None
     print(objective.name)
+result = pk.solve(problem, "gdp", stop=pk.MaxRuntime(1))
+assert "still being imported" in result.info["kernels"]
+assert result.placement is not None
 """
 
 
 def test_a_limit_holds_while_a_package_is_imported(tmp_path: Path) -> None:
-    """With a package that never comes, `auto` answers with what needs none."""
+    """With packages that never come, `auto` answers with what needs none, a method that needs one with one device."""
     package = tmp_path / "ortools" / "sat"
     package.mkdir(parents=True)
     package.with_name("__init__.py").touch()
-    (package / "__init__.py").write_text("import time\ntime.sleep(3600)\n")
+    (tmp_path / "torch").mkdir()
+    for folder in (package, tmp_path / "torch"):
+        (folder / "__init__.py").write_text("import time\ntime.sleep(3600)\n")
     paths = os.pathsep.join([str(tmp_path), *(path or str(Path.cwd()) for path in sys.path)])
     done = subprocess.run(
         [sys.executable, "-c", SOLVE], env=os.environ | {MODE: "aside", "PYTHONPATH": paths}, capture_output=True,

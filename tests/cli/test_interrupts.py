@@ -15,6 +15,7 @@ import pytest
 
 import placekit as pk
 from placekit.benchmarks.families import generate
+from placekit.solve import finishing
 
 HANG_S = 60.0
 
@@ -69,6 +70,17 @@ def test_a_second_signal_ends_the_process(hard: Path, tmp_path: Path) -> None:
     _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 130, err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_answer_is_written_does_not_take_it_away(number: signal.Signals) -> None:
+    """The first is answered by what is being written; the second ends it, and afterwards all is as before."""
+    before = signal.getsignal(number)
+    with finishing():
+        signal.raise_signal(number)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+    assert signal.getsignal(number) is before
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ from placekit.learned.policy import PRETRAINED
 from placekit.makespan.instance import instance_of
 from placekit.makespan.orders import BestOrder, placed_rank
 from placekit.platform import Platform
+from placekit.stop import StopReason
 
 
 @pytest.fixture(scope="module")
@@ -353,6 +354,8 @@ def test_regions_only_improve_a_placement(number: int, objective: str, together:
         judged = pk.evaluate(problem, pk.Placement.of(problem, found))
         assert judged.is_feasible
         assert judged.objective == pytest.approx(after)
+    environment.should_stop = lambda: StopReason.TIME
+    assert environment.evaluate(search.searched(rows, log_probs, environment, 3)[None])[0] <= before
 
 
 @pytest.mark.parametrize("number", range(4))
