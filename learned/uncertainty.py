@@ -35,7 +35,7 @@ def op_uncertainty(learner: Learner, seed: int) -> NDArray[np.float64]:
     O(samples * ops), beside the samples themselves.
     """
     generator = torch.Generator().manual_seed(seed)
-    count, parts = 0, []
+    count, parts = 0, list[NDArray[np.int64]]()
     while count < NUM_SAMPLES and (not parts or is_wanted()):
         with torch.no_grad():
             parts.append(learner.rollout(generator).placements)
