@@ -11,10 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # --no-build-isolation: the build uses the pinned setuptools, not the newest one
 INSTALL := $(PIP) install --quiet -c constraints.txt
 
-# the order of `test` matters: the tests come last
-.NOTPARALLEL:
-
-.PHONY: help venv demo docs test test-slow lint format types tests smoke tables fuzz kernels clean
+.PHONY: help venv demo docs test test-slow lint format types tests smoke compile tables fuzz kernels clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -45,7 +42,10 @@ demo: $(VENV)/.installed-zoo  ## build ResNet-50, measure it, place it on two gr
 	$(BIN)/placekit show $(DEMO)/resnet50.result.json --plot $(DEMO)/resnet50.png
 	@echo; echo "The demo wrote:"; ls -1 $(DEMO)/resnet50.*
 
-test: lint types smoke tests  ## all checks; the tests come last, so that the last line says how many ran
+# what takes one core each runs side by side, the longest first
+test: venv  ## all checks; the tests come last, so that the last line says how many ran
+	@$(MAKE) --no-print-directory -j 2 compile lint types smoke
+	@$(MAKE) --no-print-directory tests
 
 lint: venv  ## style and format
 	$(BIN)/ruff check .
@@ -60,6 +60,9 @@ types: venv  ## mypy, strict
 
 smoke: venv  ## build the wheel, install it alone in a clean environment, use it
 	tests/wheel_smoke.sh $(BIN)/python
+
+compile: venv  ## compile the listed kernels, once per version of their sources
+	$(BIN)/python tests/compile_kernels.py
 
 # one thread of torch and BLAS in each: two teams of threads would stand in each other's way
 tests: venv  ## unit, property and documentation tests, in two processes
@@ -80,7 +83,7 @@ fuzz: venv  ## MINUTES=10 from SEED=0: random problems by every method, against 
 	$(BIN)/python -m placekit.benchmarks.fuzz.commands --minutes $(MINUTES) --seed $(SEED) || status=1; \
 	exit $$status
 
-kernels: venv  ## list the kernels that auto needs, so that they are compiled side by side: placekit/kernels.json
+kernels: venv  ## list the kernels that auto needs, for `compile` and the first call: placekit/kernels.json
 	$(BIN)/python tests/list_kernels.py
 
 clean:  ## remove what was built; .venv stays

@@ -12,10 +12,19 @@ import os
 import sys
 from contextlib import suppress
 from importlib import import_module
+from typing import Any
 
 from placekit.patience import MODE
 
-__all__ = ["main"]
+__all__ = ["compile_kernel", "main"]
+
+
+def compile_kernel(module: str, name: str, types: list[Any]) -> None:
+    """Put a kernel into the cache on disk; one that cannot be compiled is left to who calls it, and sees the error."""
+    from placekit.kernel_types import read_type  # it takes a while to import numba
+
+    with suppress(Exception):
+        getattr(import_module(module), name).compile(tuple(read_type(each) for each in types))
 
 
 def main() -> None:
@@ -23,12 +32,8 @@ def main() -> None:
     os.environ[MODE] = "inline"
     answers, requests = os.dup(1), sys.stdin.buffer
     os.dup2(2, 1)  # what modules print is no answer
-    from placekit.kernel_types import read_type  # it takes a while to import numba; the first request waits in the pipe
-
     for request in requests:
-        with suppress(Exception):  # who asked compiles it then, and sees the error
-            module, name, types = json.loads(request)
-            getattr(import_module(module), name).compile(tuple(read_type(each) for each in types))
+        compile_kernel(*json.loads(request))
         with suppress(OSError):  # who asked has ended; the next one that starts will find it
             os.write(answers, b".")
 

@@ -10,8 +10,10 @@ trap 'rm -rf "$scratch"' EXIT
 
 # build from a copy: setuptools leaves build/ and egg-info behind; links become folders only through package-dir
 mkdir "$scratch/source"
-tar -C "$root" --exclude=./.venv --exclude=./.git --exclude=./demo --exclude=__pycache__ --exclude='./.*_cache' \
-  --exclude=./build --exclude='./*.egg-info' -cf - . | tar -C "$scratch/source" -xf -
+# 1: a folder changed meanwhile, as other checks beside this one keep their caches in it
+{ tar -C "$root" --exclude=./.venv --exclude=./.git --exclude=./demo --exclude=__pycache__ --exclude='./.*_cache' \
+  --exclude=./build --exclude='./*.egg-info' -cf - . || test $? -eq 1; } |
+  tar -C "$scratch/source" -xf -
 # the wheel is built out of the source distribution, so that both are whole
 "$python" -m build --no-isolation --outdir "$scratch/dist" "$scratch/source" >"$scratch/build.log" 2>&1 ||
   { cat "$scratch/build.log"; exit 1; }
