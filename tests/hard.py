@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from signals import wait_until_it_solves
 
 import placekit as pk
 
@@ -28,19 +28,17 @@ def hard_problem(contiguity: str = "none", num_ops: int = 400) -> pk.Problem:
     return pk.Problem(graph, pk.Platform.of(acc=4, cpu=1, host="cpu"), costs, contiguity=pk.Contiguity(contiguity))
 
 
-def interrupted_answer(method: str, after_s: float = 4.0) -> dict[str, Any]:
-    """Solve the hard problem in another process, send it Ctrl-C, and return the result that it prints."""
+def interrupted_answer(method: str, after_s: float = 2.0) -> dict[str, Any]:
+    """Solve the hard problem in another process, send Ctrl-C after some seconds, and return the result it prints."""
     script = (
         "import json, placekit as pk\nfrom hard import hard_problem\n"
-        "problem = hard_problem()\nprint('ready', flush=True)\n"
+        "problem = hard_problem()\n"
         f"print(json.dumps(pk.solve(problem, method={method!r}, stop=pk.MaxRuntime(300)).to_dict()))\n"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(after_s)
+        wait_until_it_solves(process, after_s)
         os.kill(process.pid, signal.SIGINT)
         answer: dict[str, Any] = json.loads(process.communicate(timeout=60)[0])
     return answer

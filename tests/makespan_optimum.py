@@ -36,63 +36,65 @@ def best_makespan(problem: Problem) -> float | None:
     sequence of this kind gives every schedule that starts its ops as early as its orders allow. Contention and
     contiguity are not looked at.
     """
-    graph, platform, costs = problem.graph, problem.platform, problem.costs
-    alike = [(d.kind, d.node) for d in platform.devices]
-    kind = [platform.kinds.index(d.kind) for d in platform.devices]
-    inputs: dict[int, list[tuple[int, int]]] = {op: [] for op in range(graph.num_ops)}
-    for t, producer, readers in oracle.tensors(problem):
+    it = oracle.plain(problem)
+    num_ops, devices = len(it.time_s), range(len(it.kind))
+    alike = [(d.kind, d.node) for d in problem.platform.devices]
+    has_pins = max(it.pinned) >= 0
+    inputs: dict[int, list[tuple[int, list[list[float]]]]] = {op: [] for op in range(num_ops)}
+    for t, producer, readers in it.tensors:
+        move_s = [[oracle.move_s(problem, t, a, b) if a != b else 0.0 for b in devices] for a in devices]
         for op in readers:
-            inputs[op].append((t, producer))
-    class_of = {op: number for number, members in enumerate(oracle.classes(problem)) for op in members}
+            inputs[op].append((producer, move_s))
+    class_of = {op: number for number, members in enumerate(it.classes) for op in members}
     homes = [
-        [
-            d
-            for d in range(platform.num_devices)
-            if all(costs.supported[op, kind[d]] and problem.pinned[op] in (-1, d) for op in members)
-        ]
-        for members in oracle.classes(problem)
+        [d for d in devices if all(it.supported[op][it.kind[d]] and it.pinned[op] in (-1, d) for op in members)]
+        for members in it.classes
     ]
+    fastest = [min((it.time_s[op][it.kind[d]] for d in homes[class_of[op]]), default=0.0) for op in range(num_ops)]
+    behind = [0.0] * num_ops  # least seconds from the end of each op to the end of all
+    for op in reversed(it.inputs):
+        for producer in it.inputs[op]:
+            behind[producer] = max(behind[producer], fastest[op] + behind[op])
     best = math.inf
     device: dict[int, int] = {}
     finish: dict[int, float] = {}
-    free = [0.0] * platform.num_devices
-    used = [0.0] * platform.num_devices
+    free = [0.0 for _ in devices]
+    used = [0.0 for _ in devices]
 
     def fits(d: int, op: int) -> bool:
-        limit = platform.devices[d].memory_bytes
-        return limit is None or used[d] + costs.op_memory_bytes[op] <= limit * (1 + 1e-12)
+        limit = it.limits[d]
+        return limit is None or used[d] + it.num_bytes[op] <= limit * (1 + 1e-12)
 
     def extend(end: float) -> None:
         nonlocal best
-        if len(finish) == graph.num_ops:
+        if len(finish) == num_ops:
             best = min(best, end)
             return
         tried: set[tuple[int, tuple[str, str | None]]] = set()
-        for op in range(graph.num_ops):
-            if op in finish or any(producer not in finish for _, producer in inputs[op]):
+        for op in range(num_ops):
+            if op in finish or any(producer not in finish for producer, _ in inputs[op]):
                 continue
             c = class_of[op]
             for d in [device[c]] if c in device else homes[c]:
                 if not fits(d, op):
                     continue
                 # devices that are still empty are alike if they are of one kind, on one node, and without pins
-                if free[d] == 0.0 and used[d] == 0.0 and d not in device.values() and not (problem.pinned >= 0).any():
+                if free[d] == 0.0 and used[d] == 0.0 and d not in device.values() and not has_pins:
                     if (op, alike[d]) in tried:
                         continue
                     tried.add((op, alike[d]))
                 ready = 0.0
-                for t, producer in inputs[op]:
-                    source = device[class_of[producer]]
-                    ready = max(ready, finish[producer] + (oracle.move_s(problem, t, source, d) if source != d else 0))
-                done = max(ready, free[d]) + costs.op_time_s[op, kind[d]]
-                if done >= best:
+                for producer, move_s in inputs[op]:
+                    ready = max(ready, finish[producer] + move_s[device[class_of[producer]]][d])
+                done = max(ready, free[d]) + it.time_s[op][it.kind[d]]
+                if done + behind[op] >= best:
                     continue
                 is_first = c not in device
                 before = free[d]
                 device[c], finish[op], free[d] = d, done, done
-                used[d] += costs.op_memory_bytes[op]
+                used[d] += it.num_bytes[op]
                 extend(max(end, done))
-                used[d] -= costs.op_memory_bytes[op]
+                used[d] -= it.num_bytes[op]
                 free[d] = before
                 del finish[op]
                 if is_first:

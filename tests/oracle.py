@@ -9,49 +9,145 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import networkx as nx
 
 from placekit.contiguity import Contiguity
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
+from placekit.platform import Device
 from placekit.problem import Problem
 
 
-def tensors(problem: Problem) -> Iterator[tuple[int, int, list[int]]]:
-    """Yield (tensor, producer, consumers)."""
-    graph = problem.graph
-    for t in range(graph.num_tensors):
-        yield t, int(graph.tensor_producer[t]), [int(c) for c in graph.consumers_of(t)]
+@dataclass(frozen=True, eq=False)
+class Plain:
+    """What of a problem the formulas ask for at every placement, looked up once.
+
+    Parameters
+    ----------
+    tensors
+        (tensor, producer, consumers).
+    edges
+        The (producer op, consumer op) pairs.
+    classes
+        The sets of ops that share a device: colocation labels and fused groups, chained together.
+    order
+        Forward edges, and reversed backward edges that touch a class without forward ops.
+    inputs
+        The producers that each op reads, ops in a topological order.
+    kind
+        Index of the kind of each device.
+    time_s, transfer_s, num_bytes, supported, pinned, backward
+        The arrays of the problem.
+    limits
+        Bytes of each device; None for no limit.
+    direct
+        Row of the direct link between two devices in the table of costs; None if they have none.
+    """
+
+    tensors: list[tuple[int, int, list[int]]]
+    edges: set[tuple[int, int]]
+    classes: list[set[int]]
+    order: nx.DiGraph[int]
+    inputs: dict[int, list[int]]
+    kind: list[int]
+    time_s: list[list[float]]
+    transfer_s: list[list[float]]
+    num_bytes: list[float]
+    supported: list[list[bool]]
+    pinned: list[int]
+    backward: list[bool]
+    limits: list[float | None]
+    direct: list[list[int | None]]
+
+    @cached_property
+    def before(self) -> list[set[int]]:
+        """The ops that each op depends on in `order`."""
+        return [nx.ancestors(self.order, op) for op in range(len(self.time_s))]
+
+    @cached_property
+    def behind(self) -> list[set[int]]:
+        """The ops that depend on each op in `order`."""
+        return [nx.descendants(self.order, op) for op in range(len(self.time_s))]
+
+
+def _plain(problem: Problem) -> Plain:
+    graph, platform, costs = problem.graph, problem.platform, problem.costs
+    ops = range(graph.num_ops)
+    tensors = [(t, int(u), graph.consumers_of(t).tolist()) for t, u in enumerate(graph.tensor_producer)]
+    edges = {(u, v) for _, u, readers in tensors for v in readers}
+    together: nx.Graph[int] = nx.Graph()
+    together.add_nodes_from(ops)
+    for labels in (problem.colocation, costs.op_group):
+        first: dict[int, int] = {}
+        for op, label in enumerate(labels.tolist()):
+            together.add_edge(first.setdefault(label, op), op)
+    classes = [set(c) for c in nx.connected_components(together)]
+    backward = [bool(each) for each in graph.is_backward]
+    orphans = {op for c in classes if all(backward[o] for o in c) for op in c}
+    order: nx.DiGraph[int] = nx.DiGraph()
+    order.add_nodes_from(ops)
+    for u, v in edges:
+        if not backward[u] and not backward[v]:
+            order.add_edge(u, v)
+        elif backward[u] and backward[v] and (u in orphans or v in orphans):
+            order.add_edge(v, u)
+    whole: nx.DiGraph[int] = nx.DiGraph(list(edges))
+    whole.add_nodes_from(ops)
+    return Plain(
+        tensors=tensors,
+        edges=edges,
+        classes=classes,
+        order=order,
+        inputs={op: list(whole.predecessors(op)) for op in nx.topological_sort(whole)},
+        kind=[platform.kinds.index(d.kind) for d in platform.devices],
+        time_s=costs.op_time_s.tolist(),
+        transfer_s=costs.transfer_time_s.tolist(),
+        num_bytes=costs.op_memory_bytes.tolist(),
+        supported=costs.supported.tolist(),
+        pinned=problem.pinned.tolist(),
+        backward=backward,
+        limits=[device.memory_bytes for device in platform.devices],
+        direct=[[_direct_link(problem, a, b) for b in platform.devices] for a in platform.devices],
+    )
+
+
+def _direct_link(problem: Problem, a: Device, b: Device) -> int | None:
+    found = [
+        (link.kinds is not None, at)
+        for at, link in enumerate(problem.platform.direct_links)
+        if link.between_nodes == (a.node != b.node) and link.kinds in (None, tuple(sorted((a.kind, b.kind))))
+    ]
+    return max(found)[1] if found else None
+
+
+_latest: list[tuple[Problem, Plain]] = []
+
+
+def plain(problem: Problem) -> Plain:
+    """Return the problem in plain lists; those of the latest problems are kept."""
+    for known, it in _latest:
+        if known is problem:
+            return it
+    _latest[3:] = []
+    _latest.insert(0, (problem, _plain(problem)))
+    return _latest[0][1]
+
+
+def tensors(problem: Problem) -> list[tuple[int, int, list[int]]]:
+    """Return (tensor, producer, consumers) of every tensor."""
+    return plain(problem).tensors
 
 
 def edges(problem: Problem) -> set[tuple[int, int]]:
     """Return the (producer op, consumer op) pairs."""
-    return {(u, v) for _, u, readers in tensors(problem) for v in readers}
+    return plain(problem).edges
 
 
 def classes(problem: Problem) -> list[set[int]]:
-    """Return the sets of ops that share a device: colocation labels and fused groups, chained together."""
-    graph: nx.Graph[int] = nx.Graph()
-    graph.add_nodes_from(range(problem.graph.num_ops))
-    for labels in (problem.colocation, problem.costs.op_group):
-        first: dict[int, int] = {}
-        for op, label in enumerate(labels.tolist()):
-            graph.add_edge(first.setdefault(label, op), op)
-    return [set(c) for c in nx.connected_components(graph)]
-
-
-def order_graph(problem: Problem) -> nx.DiGraph[int]:
-    """Return forward edges, and reversed backward edges that touch a class without forward ops."""
-    backward = problem.graph.is_backward
-    orphans = {op for c in classes(problem) if all(backward[o] for o in c) for op in c}
-    graph: nx.DiGraph[int] = nx.DiGraph()
-    graph.add_nodes_from(range(problem.graph.num_ops))
-    for u, v in edges(problem):
-        if not backward[u] and not backward[v]:
-            graph.add_edge(u, v)
-        elif backward[u] and backward[v] and (u in orphans or v in orphans):
-            graph.add_edge(v, u)
-    return graph
+    """Return the sets of ops that share a device."""
+    return plain(problem).classes
 
 
 def objective(problem: Problem, device: tuple[int, ...]) -> float:
@@ -60,32 +156,30 @@ def objective(problem: Problem, device: tuple[int, ...]) -> float:
         return offload_latency(problem, device)
     if isinstance(problem.objective, Makespan):
         return max(finish for _, finish in makespan_times(problem, device))
-    graph, platform, costs = problem.graph, problem.platform, problem.costs
-    kind = [platform.kinds.index(d.kind) for d in platform.devices]
+    it = plain(problem)
+    kind, time_s, backward = it.kind, it.time_s, it.backward
     work: dict[tuple[int, bool], float] = defaultdict(float)
     moved: dict[tuple[int, bool], float] = defaultdict(float)
-    for op in range(graph.num_ops):
-        work[device[op], bool(graph.is_backward[op])] += costs.op_time_s[op, kind[device[op]]]
-    for t, producer, readers in tensors(problem):
+    for op, d in enumerate(device):
+        work[d, backward[op]] += time_s[op][kind[d]]
+    for t, producer, readers in it.tensors:
         source, by_host = device[producer], set[int]()
         for d in {device[r] for r in readers} - {source}:
             direct = direct_time_s(problem, t, source, d)
             if direct is None:
                 by_host |= {source, d}
                 continue
-            moved[d, bool(graph.is_backward[producer])] += direct
+            moved[d, backward[producer]] += direct
             if isinstance(problem.objective, Throughput):
-                moved[source, bool(graph.is_backward[producer])] += direct
+                moved[source, backward[producer]] += direct
         for d in by_host:
-            moved[d, bool(graph.is_backward[producer])] += costs.transfer_time_s[t, kind[d]]
-    devices = range(platform.num_devices)
+            moved[d, backward[producer]] += it.transfer_s[t][kind[d]]
+    devices = range(len(kind))
     if isinstance(problem.objective, SerialLatency):
         total = sum(work.values()) + sum(moved.values())
         level: dict[int, int] = {}
-        digraph = nx.DiGraph(list(edges(problem)))
-        digraph.add_nodes_from(range(graph.num_ops))
-        for op in nx.topological_sort(digraph):
-            level[op] = max((level[u] + (device[u] != device[op]) for u in digraph.predecessors(op)), default=0)
+        for op, producers in it.inputs.items():
+            level[op] = max((level[u] + (device[u] != device[op]) for u in producers), default=0)
         return total + problem.objective.subgraph_cost_s * len({(level[op], device[op]) for op in level})
     variant = problem.objective
     assert isinstance(variant, Throughput)
@@ -101,21 +195,15 @@ def objective(problem: Problem, device: tuple[int, ...]) -> float:
 
 def direct_time_s(problem: Problem, t: int, source: int, target: int) -> float | None:
     """Return the seconds of a tensor over the direct link of two devices; None if they have none."""
-    a, b = problem.platform.devices[source], problem.platform.devices[target]
-    found = [
-        (link.kinds is not None, at)
-        for at, link in enumerate(problem.platform.direct_links)
-        if link.between_nodes == (a.node != b.node) and link.kinds in (None, tuple(sorted((a.kind, b.kind))))
-    ]
-    return float(problem.costs.direct_time_s[t, max(found)[1]]) if found else None
+    at = plain(problem).direct[source][target]
+    return None if at is None else float(problem.costs.direct_time_s[t, at])
 
 
 def offload_latency(problem: Problem, device: tuple[int, ...], step: tuple[int, ...] | None = None) -> float:
     """Return the time when the last call or host op ends; infinity if calls wait for each other or are too many."""
     assert isinstance(problem.objective, OffloadLatency)
-    platform, costs = problem.platform, problem.costs
-    kind = [platform.kinds.index(d.kind) for d in platform.devices]
-    ops = range(problem.graph.num_ops)
+    platform, it = problem.platform, plain(problem)
+    kind, ops = it.kind, range(problem.graph.num_ops)
     unit: list[tuple[int, ...]] = [
         (d, -1, op) if platform.devices[d].is_host else (d, step[op] if step else 0) for op, d in enumerate(device)
     ]
@@ -131,14 +219,14 @@ def offload_latency(problem: Problem, device: tuple[int, ...], step: tuple[int, 
         if u in busy:
             return math.inf  # a cycle
         busy.add(u)
-        inputs = {(t, unit[p]) for t, p, readers in tensors(problem) if any(unit[r] == u for r in readers)}
+        inputs = {(t, unit[p]) for t, p, readers in it.tensors if any(unit[r] == u for r in readers)}
         inputs = {(t, source) for t, source in inputs if source != u}
-        outputs = {t for t, p, readers in tensors(problem) if unit[p] == u and any(unit[r] != u for r in readers)}
+        outputs = {t for t, p, readers in it.tensors if unit[p] == u and any(unit[r] != u for r in readers)}
         earlier = {c for c in calls if len(u) == 2 and c[0] == u[0] and c[1] < u[1]}
         start = max((end(other) for other in {source for _, source in inputs} | earlier), default=0.0)
-        work = sum(float(costs.op_time_s[op, kind[u[0]]]) for op in ops if unit[op] == u)
+        work = sum(it.time_s[op][kind[u[0]]] for op in ops if unit[op] == u)
         moved = [t for t, _ in inputs] + list(outputs) if len(u) == 2 else []
-        ends[u] = start + work + sum(float(costs.transfer_time_s[t, kind[u[0]]]) for t in moved)
+        ends[u] = start + work + sum(it.transfer_s[t][kind[u[0]]] for t in moved)
         return ends[u]
 
     return max(end(u) for u in unit)
@@ -149,8 +237,8 @@ def move_s(problem: Problem, t: int, source: int, target: int) -> float:
     direct = direct_time_s(problem, t, source, target)
     if direct is not None:
         return direct
-    out, into = (problem.platform.kinds.index(problem.platform.devices[d].kind) for d in (source, target))
-    return float(problem.costs.transfer_time_s[t, out]) + float(problem.costs.transfer_time_s[t, into])
+    it = plain(problem)
+    return it.transfer_s[t][it.kind[source]] + it.transfer_s[t][it.kind[target]]
 
 
 def mean_move_s(problem: Problem, t: int) -> float:
@@ -204,9 +292,9 @@ def makespan_times(
 
     Given steps are kept strictly; otherwise a free device starts a ready op, by `priority` or as the objective says.
     """
-    variant, costs = problem.objective, problem.costs
+    variant, it = problem.objective, plain(problem)
     assert isinstance(variant, Makespan)
-    kind = [problem.platform.kinds.index(d.kind) for d in problem.platform.devices]
+    kind = it.kind
     ops = range(problem.graph.num_ops)
     position = {op: i for i, op in enumerate(problem.graph.order.tolist())}
     if priority is None and variant.order == "upward-rank":
@@ -251,7 +339,7 @@ def makespan_times(
                 continue
             key = {op: since[op] if priority is None else priority[op] for op in ready}
             op = min(ready, key=lambda op: (key[op], position[op]))
-            start[op], finish[op] = now, now + float(costs.op_time_s[op, kind[d]])
+            start[op], finish[op] = now, now + it.time_s[op][kind[d]]
             began.append(op)
         if any(finish[op] == now for op in began):
             continue  # an op of no time: a second round of this moment
@@ -264,10 +352,10 @@ def makespan_times(
 def held_bytes(problem: Problem, held: set[int]) -> float:
     """Return the bytes that a device needs for the ops `held`: their own, weights, queues, and live tensors."""
     graph, costs = problem.graph, problem.costs
-    total = math.fsum(costs.op_memory_bytes[op] for op in held)
+    total = math.fsum(plain(problem).num_bytes[op] for op in held)
     if costs.blocks is None:
         return total
-    in_order = all(producer < reader for producer, reader in edges(problem))
+    in_order = all(producer < reader for producer, reader in plain(problem).edges)
     turn = {int(op): at for at, op in enumerate(range(graph.num_ops) if in_order else graph.order)}
     live: dict[int, list[float]] = {}
     for b, size in enumerate(costs.blocks.num_bytes):
@@ -288,17 +376,16 @@ def held_bytes(problem: Problem, held: set[int]) -> float:
 
 def is_feasible(problem: Problem, device: tuple[int, ...]) -> bool:
     """Check every constraint from its definition."""
-    platform, costs = problem.platform, problem.costs
-    kind = [platform.kinds.index(d.kind) for d in platform.devices]
-    ops = range(problem.graph.num_ops)
-    if not all(costs.supported[op, kind[device[op]]] for op in ops):
+    it = plain(problem)
+    if not all(it.supported[op][it.kind[d]] for op, d in enumerate(device)):
         return False
-    if any(problem.pinned[op] not in (-1, device[op]) for op in ops):
+    if any(it.pinned[op] not in (-1, d) for op, d in enumerate(device)):
         return False
-    for d, target in enumerate(platform.devices):
-        used = held_bytes(problem, {op for op in ops if device[op] == d})
-        if target.memory_bytes is not None and used > target.memory_bytes * (1 + 1e-12):
-            return False
+    for d, limit in enumerate(it.limits):
+        if limit is not None:
+            used = held_bytes(problem, {op for op, own in enumerate(device) if own == d})
+            if used > limit * (1 + 1e-12):
+                return False
     if isinstance(problem.objective, OffloadLatency) and math.isinf(offload_latency(problem, device)):
         return False
     return keeps_together(problem, device)
@@ -306,28 +393,27 @@ def is_feasible(problem: Problem, device: tuple[int, ...]) -> bool:
 
 def keeps_together(problem: Problem, device: tuple[int, ...]) -> bool:
     """Check colocation and contiguity, which are about sets of ops, whoever runs them."""
-    if any(len({device[op] for op in c}) > 1 for c in classes(problem)):
+    it = plain(problem)
+    if any(len({device[op] for op in c}) > 1 for c in it.classes):
         return False
-    ops = range(problem.graph.num_ops)
-    order = order_graph(problem)
     if problem.contiguity is Contiguity.ACYCLIC:
-        quotient = nx.DiGraph((device[u], device[v]) for u, v in order.edges if device[u] != device[v])
+        quotient = nx.DiGraph((device[u], device[v]) for u, v in it.order.edges if device[u] != device[v])
         return nx.is_directed_acyclic_graph(quotient)
     if problem.contiguity is Contiguity.CONVEX:
+        ops = set(range(problem.graph.num_ops))
         for d in set(device):
             inside = {op for op in ops if device[op] == d}
-            for op in set(ops) - inside:
-                if nx.ancestors(order, op) & inside and nx.descendants(order, op) & inside:
+            for op in ops - inside:
+                if it.before[op] & inside and it.behind[op] & inside:
                     return False
     return True
 
 
 def team_objective(problem: Problem, device: tuple[int, ...], team: tuple[int, ...]) -> float:
     """Score a supported throughput placement with teams: `device` and `team` name first members."""
-    variant, costs = problem.objective, problem.costs
+    variant, it = problem.objective, plain(problem)
     assert isinstance(variant, Throughput)
-    kind = [problem.platform.kinds.index(d.kind) for d in problem.platform.devices]
-    backward = problem.graph.is_backward
+    kind, backward = it.kind, it.backward
     total = 0.0
     for passes in ((False,), (True,)) if variant.schedule == "gpipe" else ((False, True),):
         slowest = 0.0
@@ -335,13 +421,13 @@ def team_objective(problem: Problem, device: tuple[int, ...], team: tuple[int, .
             alone = []
             for member in (d for d, own in enumerate(team) if own == first):
                 w = sum(
-                    float(costs.op_time_s[op, kind[member]])
-                    for op in range(problem.graph.num_ops)
-                    if device[op] == first and backward[op] in passes
+                    it.time_s[op][kind[member]]
+                    for op, own in enumerate(device)
+                    if own == first and backward[op] in passes
                 )
                 m = sum(
-                    float(costs.transfer_time_s[t, kind[member]])
-                    for t, producer, readers in tensors(problem)
+                    it.transfer_s[t][kind[member]]
+                    for t, producer, readers in it.tensors
                     if backward[producer] in passes
                     and first in (ends := {device[producer], *(device[r] for r in readers)})
                     and len(ends) > 1
@@ -355,17 +441,15 @@ def team_objective(problem: Problem, device: tuple[int, ...], team: tuple[int, .
 def team_is_feasible(problem: Problem, device: tuple[int, ...], team: tuple[int, ...]) -> bool:
     """Check every constraint of a placement with teams, as `is_feasible` does for single devices."""
     assert isinstance(problem.objective, Throughput)
-    platform, costs, ops = problem.platform, problem.costs, range(problem.graph.num_ops)
-    kind = [platform.kinds.index(d.kind) for d in platform.devices]
-    for member, target in enumerate(platform.devices):
-        held = [op for op in ops if device[op] == team[member]]
-        if not all(costs.supported[op, kind[member]] for op in held):
+    it = plain(problem)
+    kind = it.kind
+    for member, limit in enumerate(it.limits):
+        held = [op for op, own in enumerate(device) if own == team[member]]
+        if not all(it.supported[op][kind[member]] for op in held):
             return False
-        if target.memory_bytes is not None:
-            used = held_bytes(problem, set(held))
-            if used > target.memory_bytes * (1 + 1e-12):
-                return False
-    if any(problem.pinned[op] != -1 and team[problem.pinned[op]] != device[op] for op in ops):
+        if limit is not None and held_bytes(problem, set(held)) > limit * (1 + 1e-12):
+            return False
+    if any(it.pinned[op] != -1 and team[it.pinned[op]] != d for op, d in enumerate(device)):
         return False
     rule = problem.objective.teams
     for first in set(device):
@@ -407,13 +491,9 @@ def team_brute_force(problem: Problem) -> float | None:
 
 def brute_force(problem: Problem) -> float | None:
     """Return the optimum over all placements; None if none is feasible."""
-    groups = classes(problem)
-    platform = problem.platform
-    kind = [platform.kinds.index(d.kind) for d in platform.devices]
-    choices = [
-        [d for d in range(platform.num_devices) if all(problem.costs.supported[op, kind[d]] for op in group)]
-        for group in groups
-    ]
+    it = plain(problem)
+    groups = it.classes
+    choices = [[d for d, kind in enumerate(it.kind) if all(it.supported[op][kind] for op in group)] for group in groups]
     best: float | None = None
     for choice in itertools.product(*choices):
         device = [0] * problem.graph.num_ops

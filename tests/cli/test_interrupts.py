@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from signals import wait_until_it_solves
 
 import placekit as pk
 from placekit.benchmarks.families import generate
@@ -50,7 +51,7 @@ def _start(problem: Path, folder: Path) -> subprocess.Popen[str]:
 def test_a_signal_brings_the_best_answer(number: signal.Signals, hard: Path, tmp_path: Path) -> None:
     """Ctrl-C, and what a scheduler sends: an answer, its bound, exit code 0, and no wait for a deaf solver."""
     process = _start(hard, tmp_path)
-    time.sleep(6.0)
+    wait_until_it_solves(process, 2.0)
     process.send_signal(number)
     out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
@@ -63,7 +64,7 @@ def test_a_signal_brings_the_best_answer(number: signal.Signals, hard: Path, tmp
 def test_a_second_signal_ends_the_process(hard: Path, tmp_path: Path) -> None:
     """The shell's 130, and no abort of a solver that is still at work."""
     process = _start(hard, tmp_path)
-    time.sleep(6.0)
+    wait_until_it_solves(process, 2.0)
     process.send_signal(signal.SIGINT)
     time.sleep(0.02)
     process.send_signal(signal.SIGINT)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from signals import wait_until_it_solves
 
 from placekit.contiguity import Contiguity
 from placekit.costs import CostTable
@@ -236,7 +237,7 @@ def test_interrupt_returns_the_best_so_far(tmp_path: Path) -> None:
         text=True,
         env={**os.environ, "COLUMNS": "80"},
     )
-    time.sleep(8)
+    wait_until_it_solves(process, 2.0)
     assert process.poll() is None, "the problem was solved too soon to be interrupted"
     process.send_signal(signal.SIGINT)
     started = time.perf_counter()

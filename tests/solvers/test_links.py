@@ -59,12 +59,12 @@ def test_enumeration_finds_the_optimum(problem: Problem) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", ["auto", "dp", "dpl", "ilp", "cpsat", "mincut", "bound", "local-search", "greedy", "lns", "random"]
+    "method", ["auto", "dp", "dpl", "ilp", "cpsat", "mincut", "bound", "local-search:3", "greedy", "lns:3", "random"]
 )
 def test_no_method_promises_what_is_not_there(method: str) -> None:
     """No objective is below the optimum, no bound above it; what claims to be proven is."""
 
-    @examples(15 if method == "local-search" else 60)  # it searches small problems for a second, too
+    @examples(60)
     @given(problem=SOLVED)
     def check(problem: Problem) -> None:
         with suppress(UnsupportedProblemError):

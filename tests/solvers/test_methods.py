@@ -53,7 +53,7 @@ def variants(problem: pk.Problem, method: str) -> list[pk.Problem]:
 @pytest.mark.parametrize("method", runnable())
 def test_methods_keep_their_promises(method: str, diamond: pk.Problem) -> None:
     """Feasible, scored by the judge, not below the bound, the same answer for the same seed, JSON and back."""
-    stop = pk.MaxRuntime(20) | pk.MaxIterations(2000)
+    stop = pk.MaxRuntime(20) | pk.MaxIterations(200)
     for problem in variants(diamond, method):
         result = pk.solve(problem, method=method, seed=3, stop=stop)
         assert result.placement is not None

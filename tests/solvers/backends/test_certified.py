@@ -34,17 +34,22 @@ def random_covering(rng: np.random.Generator) -> Arrays:
 
 def exact_optimum(arrays: Arrays) -> Fraction | None:
     """Return the optimum over all binary points in rational arithmetic; None if there is none."""
-    matrix = [[Fraction(a) for a in row] for row in arrays.matrix.toarray().tolist()]
-    need, cost = [Fraction(b) for b in arrays.row_low.tolist()], [Fraction(c) for c in arrays.cost.tolist()]
-    values = [
-        sum((c * x for c, x in zip(cost, point, strict=True)), Fraction(0))
-        for point in itertools.product((0, 1), repeat=len(cost))
-        if all(
-            sum((a * x for a, x in zip(row, point, strict=True)), Fraction(0)) >= b
-            for row, b in zip(matrix, need, strict=True)
-        )
+    rows = [
+        whole([*row, b])[0] for row, b in zip(arrays.matrix.toarray().tolist(), arrays.row_low.tolist(), strict=True)
     ]
-    return min(values, default=None)
+    cost, unit = whole(arrays.cost.tolist())
+    values = [
+        sum(itertools.compress(cost, point))
+        for point in itertools.product((0, 1), repeat=len(cost))
+        if all(sum(itertools.compress(row, point)) >= row[-1] for row in rows)
+    ]
+    return Fraction(min(values), unit) if values else None
+
+
+def whole(values: list[float]) -> tuple[list[int], int]:
+    """Return the values as whole numbers of an exact unit, and how many units are 1."""
+    unit = max(value.as_integer_ratio()[1] for value in values)  # powers of two
+    return [numerator * (unit // denominator) for numerator, denominator in map(float.as_integer_ratio, values)], unit
 
 
 def test_no_bound_is_above_the_optimum_of_random_programs() -> None:

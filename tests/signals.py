@@ -1,0 +1,29 @@
+"""When a process can be interrupted: not before it solves, however long it takes to start."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from limits import SOON_S
+
+__all__ = ["wait_until_it_solves"]
+
+
+def wait_until_it_solves(process: subprocess.Popen[Any], for_s: float) -> None:
+    """Return when `process` has caught SIGTERM, which only a solve does, for `for_s` seconds."""
+    begin = time.perf_counter()
+    status = Path(f"/proc/{process.pid}/status")
+    while not _catches_sigterm(status):
+        assert process.poll() is None, "it ended before it could be interrupted"
+        assert time.perf_counter() - begin < SOON_S
+        time.sleep(0.05)
+    time.sleep(for_s)
+
+
+def _catches_sigterm(status: Path) -> bool:
+    caught = [line.split()[1] for line in status.read_text().splitlines() if line.startswith("SigCgt:")]
+    return bool(int(caught[0], 16) >> (signal.SIGTERM - 1) & 1)
