@@ -20,7 +20,7 @@ mkdir "$scratch/source"
 "$python" -m twine check --strict "$scratch"/dist/* >"$scratch/build.log" 2>&1 || { cat "$scratch/build.log"; exit 1; }
 
 "$python" -m venv "$scratch/venv"
-"$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$root/constraints.txt" "$scratch"/dist/*.whl
+"$scratch/venv/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check -c "$root/constraints.txt" "$scratch"/dist/*.whl
 
 cd "$scratch" # nothing of the source tree is on the path here
 export PLACEKIT_CACHE="$scratch/cache"
