@@ -23,14 +23,21 @@ MEASURING = frozenset(
     ("cost_models", "test_execute.py", "test_measure.py", "test_measured_reward.py", "test_time.py", "test_timing.py")
 )
 """Folders and files whose tests time devices."""
+SOLVERS = Path(__file__).parent / "solvers"
 WORKLOADS = Path(__file__).parents[2] / "shared" / "workloads" / "msr"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one process run all tests that time devices: they take turns anyhow, and would wait for each other."""
+    """Let one process run what belongs together.
+
+    Tests that time devices take turns anyhow, and would wait for each other. Those of a room of the solvers share
+    kernels that nothing else calls, which two processes would both compile.
+    """
     for item in items:
         if not MEASURING.isdisjoint(item.path.parts):
             item.add_marker(pytest.mark.xdist_group("devices"))
+        elif item.path.parent.parent == SOLVERS:
+            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
 
 
 @pytest.fixture
