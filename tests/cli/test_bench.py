@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,14 @@ def suite(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Solve in threads; processes, which import everything first, are what one test here is about, and the runner's."""
+    monkeypatch.setattr(
+        "placekit.benchmarks.workers.make_executor", lambda _, num_workers: ThreadPoolExecutor(num_workers)
+    )
+
+
 def test_bench_writes_rows_and_continues(call: Call, suite: Path, tmp_path: Path) -> None:
     """A part first, then the rest; the third run has nothing to do; every row can be made again by its command."""
     done = call("bench", suite, "-m", "greedy")
@@ -50,7 +59,7 @@ def test_bench_writes_rows_and_continues(call: Call, suite: Path, tmp_path: Path
     assert json.loads(done.stdout)["objective"] == rows[-1]["objective_s"]
 
 
-def test_one_case_can_be_run_again(call: Call, suite: Path, tmp_path: Path) -> None:
+def test_one_case_can_be_run_again(call: Call, threads: None, suite: Path, tmp_path: Path) -> None:
     """``--again --case ID`` adds a row for that case only, and the latest counts."""
     call("bench", suite, "-o", "out")
     rows = (tmp_path / "out" / "rows.jsonl").read_text().splitlines()
@@ -62,7 +71,9 @@ def test_one_case_can_be_run_again(call: Call, suite: Path, tmp_path: Path) -> N
     assert json.loads(again[3])["objective_s"] == json.loads(rows[1])["objective_s"]
 
 
-def test_limits_can_be_lowered_and_the_row_says_how_to_make_it_again(call: Call, suite: Path, tmp_path: Path) -> None:
+def test_limits_can_be_lowered_and_the_row_says_how_to_make_it_again(
+    call: Call, threads: None, suite: Path, tmp_path: Path
+) -> None:
     """``--time-limit`` lowers what is above it; those are cases of their own, and their commands say so."""
     suite.write_text(SUITE + "max_evaluations = 5\n")
     done = call("bench", suite, "-o", "out", "-m", "random:30", "--time-limit", "0.7")
@@ -103,7 +114,7 @@ def test_bad_usage_is_one_line(call: Call, arguments: tuple[str, ...], message: 
     assert message in done.stderr
 
 
-def test_report_writes_both_files(call: Call, suite: Path, tmp_path: Path) -> None:
+def test_report_writes_both_files(call: Call, threads: None, suite: Path, tmp_path: Path) -> None:
     """``report FOLDER`` writes HTML and Markdown, and says where."""
     call("bench", suite, "-m", "greedy")
     done = call("report", "results", "-o", "page.html", "--json")

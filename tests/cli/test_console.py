@@ -118,5 +118,7 @@ def test_a_file_on_stdout_is_alone_there(
     assert json.loads(done.stdout)["schema"].startswith("placekit/placement/")
     assert '"status": "optimal"' in done.stderr if is_json else "optimal" in done.stderr
     assert not list(diamond_file.parent.glob("*.result.json"))
+    if is_json:
+        return
     saved = placekit("problem", diamond_file, "-o", "-")
     assert json.loads(saved.stdout)["schema"].startswith("placekit/problem/")
