@@ -326,6 +326,7 @@ def apply_weights(learner: Learner, checkpoint: Checkpoint, method: str, problem
 def offer_decoded(run: Run, environment: Environment, learner: Learner) -> None:
     """Offer the best that was scored, the learner's own answers among it; as many of them as there is time for."""
     try:
+        environment.check_stop()
         with torch.no_grad():
             environment.evaluate(learner.decode())
     except RewardStopped:

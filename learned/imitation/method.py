@@ -136,7 +136,7 @@ class ImitationLearner:
             uniform = torch.from_numpy(Decoder.uniform(self._inputs.allowed.reshape(shape))).float()
             scores = Scores(uniform.flatten(), torch.from_numpy(self._decoder.heft_order).float())
         else:
-            scores = self.policy(self._batch, self._rounds)
+            scores = self.policy(self._batch, self._rounds, self.environment.check_stop)
         finite = torch.where(self._batch.allowed, scores.log_probs, torch.zeros_like(scores.log_probs)).reshape(shape)
         logits = torch.zeros(len(self._mask), shape[1]).index_add(0, self._groups, finite) / self._size
         if (self._preferred >= 0).all():

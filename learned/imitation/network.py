@@ -17,6 +17,7 @@ Shapes as in :mod:`placekit.learned.imitation.inputs`; ``H`` hidden width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -97,8 +98,8 @@ class StateNetwork(nn.Module):
         self.score = nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1))
         self.start = nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1))
 
-    def forward(self, batch: Batch, rounds: int) -> Scores:
-        """Return the scores after so many rounds."""
+    def forward(self, batch: Batch, rounds: int, check_stop: Callable[[], None] = lambda: None) -> Scores:
+        """Return the scores after so many rounds; what `check_stop` raises before one of them ends them."""
         op, device = batch.op_of_state, batch.device_of_state
         num_ops, num_devices = len(batch.graph_of_op), len(batch.graph_of_device)
         ones = torch.ones(len(op), dtype=batch.features.dtype, device=op.device)
@@ -108,6 +109,7 @@ class StateNetwork(nn.Module):
         ends = batch.producer_state[batch.pair_tensor], batch.pair_reader
         state = self.norm(self.input(batch.features))
         for _ in range(rounds):
+            check_stop()
             others = (sum_rows(state, op, num_ops).index_select(0, op) - state) / num_others
             on_device = (sum_rows(state, device, num_devices) / per_device[:, None]).index_select(0, device)
             seen = [

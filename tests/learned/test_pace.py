@@ -39,12 +39,28 @@ def test_no_update_begins_that_would_not_fit(run: _Timed) -> None:
     for run.now_s in (0.0, 2.0, 4.0, 6.0, 8.0):
         asked.append(pace.before_update())
     assert asked == [None, None, None, None, StopReason.TIME]
-    assert pace.within_update() is None
     run.now_s = 9.5
-    assert pace.within_update() is StopReason.TIME
     assert out_of_time(run) is None
     run.now_s = 10.0
     assert out_of_time(run) is StopReason.TIME
+
+
+def test_an_update_that_will_not_end_in_time_is_given_up(run: _Timed) -> None:
+    """The first as soon as less than what it took so far is left; later ones by the time of the one before."""
+    pace = Pace(run, answer_s=1.0)
+    assert pace.before_update() is None
+    run.now_s = 4.5
+    assert pace.within_update() is None
+    run.now_s = 4.6
+    assert pace.within_update() is StopReason.TIME
+    assert pace.before_update() is StopReason.TIME
+    pace = Pace(run, answer_s=1.0)
+    asked = []
+    for run.now_s in (0.0, 4.0):
+        asked.append(pace.before_update())
+    for run.now_s in (6.0, 7.9, 8.5, 9.5):
+        asked.append(pace.within_update())
+    assert asked == [None, None, None, None, None, StopReason.TIME]
 
 
 def test_without_a_limit_only_the_run_says_stop(toy: pk.Problem) -> None:
