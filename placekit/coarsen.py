@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from placekit.contiguity import Contiguity
 from placekit.free_leaves import merge_free_leaves
-from placekit.graph import distinct, number_by_first, sum_by
+from placekit.graph import distinct, number_by_first, sum_by, topological_order
 from placekit.objectives.base import O_co
 from placekit.problem import Problem
 from placekit.teams import pins_of_classes
@@ -182,12 +182,15 @@ def _contract(problem: Problem[O_co], class_of_op: NDArray[np.int64], leader: ND
 
 def _fuse_cycles(problem: Problem, class_of_op: NDArray[np.int64]) -> NDArray[np.int64]:
     """Join the classes that lie on a common cycle of the order graph (Tarjan's algorithm, linear)."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    senders, receivers = problem.order_edges
+    senders, receivers = (class_of_op[ends] for ends in problem.order_edges)
     num_classes = int(class_of_op.max()) + 1
-    edges = (np.ones(len(senders)), (class_of_op[senders], class_of_op[receivers]))
+    if not topological_order(num_classes, senders, receivers)[1].size:
+        return class_of_op
+
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components  # its import takes most of a second
+
+    edges = (np.ones(len(senders)), (senders, receivers))
     adjacency = coo_array(edges, shape=(num_classes, num_classes)).tocsr()
     component = connected_components(adjacency, directed=True, connection="strong")[1][class_of_op]
     return number_by_first(component)

@@ -121,18 +121,20 @@ class Problem(Generic[O_co]):
     @cached_property
     def op_class(self) -> NDArray[np.int64]:
         """``[num_ops]`` class ``0 .. num_classes - 1`` of every op: colocation and fused groups together."""
+        num_ops = self.graph.num_ops
+        labels, colocation = np.unique(self.colocation, return_inverse=True)
+        groups, group = np.unique(self.costs.op_group, return_inverse=True)
+        if num_ops in (len(labels), len(groups)):  # one of the two joins nothing
+            return number_by_first(group if len(labels) == num_ops else colocation)
+
         from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import connected_components
+        from scipy.sparse.csgraph import connected_components  # its import takes most of a second
 
         # one extra node per label; an op is joined to its colocation label and to its fused group
-        num_ops = self.graph.num_ops
-        _, colocation = np.unique(self.colocation, return_inverse=True)
-        _, group = np.unique(self.costs.op_group, return_inverse=True)
         ops = np.arange(num_ops)
         links = np.concatenate([colocation + num_ops, group + 2 * num_ops])
         joined = coo_array((np.ones(2 * num_ops), (np.tile(ops, 2), links)), shape=(3 * num_ops, 3 * num_ops))
-        labels = connected_components(joined, directed=False)[1][:num_ops]
-        return number_by_first(labels)
+        return number_by_first(connected_components(joined, directed=False)[1][:num_ops])
 
     @property
     def num_classes(self) -> int:

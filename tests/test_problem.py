@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import placekit as pk
 from placekit.errors import InvalidProblemError, UnknownNameError
+from placekit.graph import number_by_first
 
 
 def test_classes_join_colocation_and_fused_groups(diamond: pk.Problem) -> None:
@@ -16,6 +18,23 @@ def test_classes_join_colocation_and_fused_groups(diamond: pk.Problem) -> None:
     problem = diamond.colocate(["a", "b"]).replace(costs=diamond.costs.replace(op_group=[0, 7, 7, 9]))
     assert problem.op_class.tolist() == [0, 0, 0, 1]
     assert problem.num_classes == 2
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_classes_are_the_components_of_both_kinds_of_labels(diamond: pk.Problem, number: int) -> None:
+    """Against joining one pair of ops after the other; labels of either kind, of both, and of none."""
+    rng = np.random.default_rng(number)
+    num_ops = diamond.graph.num_ops
+    colocation, group = (
+        rng.integers(0, 3, num_ops) if number & bit else rng.permutation(num_ops).astype(np.int64) for bit in (1, 2)
+    )
+    costs = diamond.costs.replace(op_group=group)
+    classes = list(range(num_ops))
+    for u, v in itertools.combinations(range(num_ops), 2):
+        if colocation[u] == colocation[v] or group[u] == group[v]:
+            classes = [classes[u] if each == classes[v] else each for each in classes]
+    expected = number_by_first(np.array(classes)).tolist()
+    assert diamond.replace(colocation=colocation, costs=costs).op_class.tolist() == expected
 
 
 def test_colocate_keeps_earlier_groups(diamond: pk.Problem) -> None:
