@@ -76,7 +76,10 @@ def train_policies(
                 first = PRETRAINED if name in TUNED and not done else None
                 resume = path if done else None
                 never = 2 * params.steps  # the suite measures
-                train(dataset, path, params, seed=seed, policy=first, resume=resume, measure_every=never)
+                train(
+                    dataset, path, params, seed=seed, policy=first, resume=resume, checkpoint_every_s=15.0,
+                    measure_every=never,
+                )  # fmt: skip
             print(f"{path}: {steps_done(path)} steps, {perf_counter() - begun:.0f} s", flush=True)
 
 
