@@ -115,7 +115,6 @@ OWN = {
         {
             "throughput": "placekit.solvers.throughput.lns.search:ThroughputLns",
             "makespan": "placekit.solvers.makespan.methods:MakespanLns",
-            "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyLns",
         },
         "heuristic",
         "best of many neighbourhoods",

@@ -65,9 +65,6 @@ class OffloadModel:
     follows
         Nodes that go along with another one (:mod:`placekit.solvers.offload_latency.free_followers`); None for none.
         Unless memory is moot theirs does not count, so that the program is a relaxation.
-    fixed_place
-        ``[N]`` place where a node stays, -1 where it may move: a neighbourhood. None for the whole problem, in which
-        equal accelerators are ordered by their first calls.
     has_order
         True for the rows that order calls which depend on each other.
     step
@@ -87,7 +84,6 @@ class OffloadModel:
         flat: OffloadProblem,
         ceiling_s: float,
         bound_s: float,
-        fixed_place: NDArray[np.int64] | None = None,
         follows: Mapping[int, int] | None = None,
         has_order: bool = True,
         step: Callable[[], None] = no_step,
@@ -107,9 +103,6 @@ class OffloadModel:
         self._time = self.scale.floor(problem.costs.op_time_s[:, kinds], self.most + 1)
         self._move = self.scale.floor(problem.costs.transfer_time_s[:, kinds[: self.num_slots]], self.most + 1)
         allowed = flat.contraction.allowed[:, self.device_of_place]
-        if fixed_place is not None:
-            stays = np.arange(len(self.device_of_place)) == fixed_place[:, None]
-            allowed = np.where(fixed_place[:, None] < 0, allowed, stays)
         self.x = {
             (v, p): self.proto.new_bool_var(f"x_{v}_{p}")
             for v in self.nodes
@@ -133,8 +126,7 @@ class OffloadModel:
         self._time_hosts()
         if has_order:
             self._order_dependent_calls()
-        if fixed_place is None:
-            self._order_equal_devices()
+        self._order_equal_devices()
         self.proto.minimize(self.latency)
 
     def _place_nodes(self) -> None:
@@ -262,11 +254,6 @@ class OffloadModel:
         node_place = node_places(self.flat, placement, ordered_slots(self.flat, placement, starts_s))
         if node_place is None:
             return False
-        self.hint_places(node_place)
-        return True
-
-    def hint_places(self, node_place: NDArray[np.int64]) -> None:
-        """Start the search from ``[N]`` places."""
         self.proto.clear_hints()  # type: ignore[no-untyped-call]  # OR-Tools left the annotation out
         graph, place = self.problem.graph, node_place[self.node_of_op]
         for (v, p), x in self.x.items():
@@ -277,6 +264,7 @@ class OffloadModel:
                 targets = place[graph.consumers_of(t)] == s
                 moves = not source and targets.any() if enters else source and not targets.all()
                 self.proto.add_hint(variable, bool(moves))
+        return True
 
 
 def count_literals(problem: Problem, flat: OffloadProblem) -> float:

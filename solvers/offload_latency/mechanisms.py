@@ -1,7 +1,7 @@
 """What the methods for the offload latency can do without: each mechanism, by its name, can be switched off.
 
-``--param without=split,line`` of ``dp``, ``cpsat``, ``ilp`` and ``lns``; the suite ``ablation-latency`` measures what
-each of them brings.
+``--param without=split,line`` of ``dp``, ``cpsat`` and ``ilp``; the suite ``ablation-latency`` measures what each of
+them brings.
 """
 
 from __future__ import annotations
@@ -10,17 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from placekit.solvers import switches
-from placekit.solvers.params import CpsatParams, DpParams, IlpParams, LnsParams
+from placekit.solvers.params import CpsatParams, DpParams, IlpParams
 
-__all__ = [
-    "ALL",
-    "Mechanisms",
-    "OffloadCpsatParams",
-    "OffloadDpParams",
-    "OffloadIlpParams",
-    "OffloadLnsParams",
-    "Without",
-]
+__all__ = ["ALL", "Mechanisms", "OffloadCpsatParams", "OffloadDpParams", "OffloadIlpParams", "Without"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +40,6 @@ class Mechanisms(switches.Switches):
         And that calls along the spine never overlap.
     floors
         And that nothing ends before its critical path.
-    neighbourhoods
-        The large-neighbourhood search re-optimises a few nodes at a time; without them it only anneals.
     """
 
     line: bool = True
@@ -61,7 +51,6 @@ class Mechanisms(switches.Switches):
     paths: bool = True
     spine: bool = True
     floors: bool = True
-    neighbourhoods: bool = True
     objective: ClassVar[str] = "offload-latency"
 
 
@@ -89,8 +78,3 @@ class OffloadCpsatParams(Without, CpsatParams):
 @dataclass(frozen=True)
 class OffloadIlpParams(Without, IlpParams):
     """Parameters of ``ilp`` for the offload latency."""
-
-
-@dataclass(frozen=True)
-class OffloadLnsParams(Without, LnsParams):
-    """Parameters of ``lns`` for the offload latency."""

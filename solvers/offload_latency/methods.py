@@ -16,12 +16,7 @@ from placekit.solvers.generic.bound import BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.offload_latency.flat import flatten_calls
-from placekit.solvers.offload_latency.mechanisms import (
-    OffloadCpsatParams,
-    OffloadDpParams,
-    OffloadIlpParams,
-    OffloadLnsParams,
-)
+from placekit.solvers.offload_latency.mechanisms import OffloadCpsatParams, OffloadDpParams, OffloadIlpParams
 from placekit.solvers.params import LocalSearchParams
 from placekit.stop import StopReason
 
@@ -30,7 +25,6 @@ __all__ = [
     "OffloadLatencyCpsat",
     "OffloadLatencyDp",
     "OffloadLatencyIlp",
-    "OffloadLatencyLns",
     "OffloadLatencyLocalSearch",
 ]
 
@@ -133,27 +127,3 @@ class OffloadLatencyLocalSearch(Method):
         offer_single_devices(run)
         run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
         return search_offload(run, self.params)
-
-
-class OffloadLatencyLns(Method):
-    """Large-neighbourhood search (:mod:`placekit.solvers.offload_latency.lns`)."""
-
-    name = "lns"
-    params_type = OffloadLnsParams
-    argument = "patience"
-    params: OffloadLnsParams
-
-    def supports(self, problem: Problem[OffloadLatency]) -> str | None:
-        """Return None without contiguity, and without uncertainty."""
-        if self.params.uncertainty:
-            return "its neighbourhoods for offload-latency are not drawn by uncertainty"
-        return _needs_freedom(problem)
-
-    def run(self, run: Run[OffloadLatency]) -> StopReason:
-        """Search until told to stop, or until `patience` rounds in a row brought nothing."""
-        wait_for_module("placekit.solvers.offload_latency.lns")
-        from placekit.solvers.offload_latency.lns import search_neighbourhoods
-
-        offer_single_devices(run)
-        run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
-        return search_neighbourhoods(run, self.params)

@@ -142,15 +142,11 @@ def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:
     program = Stage("dp", "calls along the spine of the graph: often the proof, always a bound", 0.4)
     if problem.contiguity is not Contiguity.NONE:
         return (program,)
-    if size > PROGRAM_AT_ALL:
-        return (program, Stage("local-search", "anneal calls and host ops"))
+    anneal = Stage("local-search", "anneal calls and host ops", params={"patience": 10**9})
+    if size > PROGRAM_UP_TO:
+        return (program, anneal)
     whole = Stage("cpsat", f"{size} choices: the whole program may close", 0.8)
-    return (
-        program,
-        Stage("local-search", "anneal calls and host ops", 0.1 if size <= PROGRAM_UP_TO else 0.6),
-        *((whole,) if size <= PROGRAM_UP_TO else ()),
-        Stage("lns", "neighbourhoods of the best placement, solved exactly", params={"patience": 10**9}),
-    )
+    return (program, replace(anneal, share=0.1), whole, anneal)
 
 
 def _makespan(problem: Problem, size: int) -> tuple[Stage, ...]:

@@ -218,35 +218,6 @@ def test_no_row_of_the_integer_program_cuts_a_placement_off(data: st.DataObject,
         assert variable.lowBound - 1e-9 <= value <= variable.upBound + 1e-9, variable.name
 
 
-@given(problem=offload_problems(max_ops=5) | offload_problems(max_ops=4, max_devices=2, calls=2))
-@examples(30)
-def test_lns_closes_small_problems(problem: pk.Problem) -> None:
-    """A neighbourhood that is the whole problem is a proof."""
-    best = optimum(problem)
-    result = pk.solve(problem, method="lns")
-    if best is None:
-        assert result.placement is None
-    elif result.objective is not None:  # it may find no first placement
-        assert result.objective == pytest.approx(best, rel=SOLVER_TOLERANCE, abs=1e-12)
-        assert result.status is pk.Status.OPTIMAL
-
-
-def test_lns_keeps_what_is_fixed_and_only_improves() -> None:
-    """Neighbourhoods of a few nodes of a larger problem, with two calls per device: no worse, no bound from a part."""
-    problem = generate("inception", 60, 1, num_devices=2, transfer_ratio=0.2, memory_factor=1.5)
-    problem = problem.replace(objective=pk.OffloadLatency(2), contiguity=None)
-    start = pk.solve(problem, method="local-search:1", params={"steps": 1})
-    result = pk.solve(problem, method="lns:6", params={"effort": 0.05}, warm_start=start)
-    assert start.objective is not None
-    assert result.objective is not None
-    assert result.objective <= start.objective
-    assert result.bound_name != "CP-SAT bound"
-    again = pk.solve(problem, method="lns:6", params={"effort": 0.05}, warm_start=start)
-    assert again.placement == result.placement
-    annealed = pk.solve(problem, method="local-search:2")
-    assert pk.solve(problem, "lns:2", params={"without": "neighbourhoods"}).placement == annealed.placement
-
-
 @given(data=st.data(), problem=offload_problems(max_ops=7, max_devices=4) | offload_problems(7, 4, calls=2))
 @examples(200)
 def test_kernel_matches_the_judge(data: st.DataObject, problem: pk.Problem) -> None:
@@ -313,7 +284,7 @@ def test_public_workloads_are_proven_optimal(workloads: Path, name: str) -> None
     assert result.bound_name == "series program"
 
 
-@pytest.mark.parametrize("method", ["dp", "local-search", "ilp", "cpsat", "lns", "bound"])
+@pytest.mark.parametrize("method", ["dp", "local-search", "ilp", "cpsat", "bound"])
 def test_methods_refuse_or_keep_contiguity(diamond: pk.Problem, method: str) -> None:
     """Search by calls does not keep parts together and says so; a program that bounds only needs no more."""
     problem = diamond.replace(objective=pk.OffloadLatency(), contiguity=pk.Contiguity.CONVEX)
