@@ -16,7 +16,6 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.patience import waiting_while
 from placekit.solvers.makespan.bounds import windows
 from placekit.solvers.makespan.bounds.between import least_between, reachable, useful_pairs
 from placekit.solvers.makespan.bounds.quick import first_heads_tails, quick_bounds
@@ -234,26 +233,6 @@ def test_bound_method_names_the_best_bound() -> None:
     assert result.lower_bound == max(result.info["lower_bounds_s"].values())
     assert {"largest op", "critical path with transfers"} <= set(result.info["lower_bounds_s"])
     assert oracle.is_feasible(fork(12, 2.0, 4), tuple(result.placement.device_of_op)) if result.placement else False
-
-
-@given(problem=SMALL)
-@examples(40)
-def test_a_solve_that_has_to_end_knows_less_and_nothing_wrong(problem: pk.Problem) -> None:
-    """Heads and distances, no tails: each at most what a solve with time knows, and the path no longer."""
-    tasks = make_tasks(problem)
-    whole = first_heads_tails(tasks)
-    windows = narrow(tasks, heads_tails=whole)
-    with waiting_while(lambda: False):
-        part = first_heads_tails(tasks)
-        short = narrow(tasks, heads_tails=part)
-    assert (windows is None) == (short is None)
-    assert part.between_s is not None
-    assert whole.between_s is not None
-    assert (part.between_s <= whole.between_s).all()
-    if windows is not None and short is not None:
-        assert (short.head_s <= windows.head_s + EPS * windows.path_s).all()
-        assert (short.tail_s <= windows.tail_s + EPS * windows.path_s).all()
-        assert short.path_s <= windows.path_s * (1 + EPS)
 
 
 def test_fewer_looks_weaken_the_bound_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
