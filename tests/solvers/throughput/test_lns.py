@@ -127,7 +127,7 @@ def test_contiguity_and_other_objectives_are_refused(diamond: pk.Problem) -> Non
     """The message says what to change."""
     with pytest.raises(UnsupportedProblemError, match="do not keep parts acyclic; use contiguity none"):
         pk.solve(diamond, method="lns")
-    with pytest.raises(UnsupportedProblemError, match="makespan and offload-latency, not serial-latency"):
+    with pytest.raises(UnsupportedProblemError, match="throughput and makespan, not serial-latency"):
         pk.solve(diamond.replace(objective=pk.SerialLatency()), method="lns")
 
 
