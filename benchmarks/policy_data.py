@@ -73,13 +73,16 @@ def train_policies(
             path = folder / f"{name}-{seed}.pt"
             begun, done = perf_counter(), steps_done(path) if path.exists() else 0
             if done < params.steps:
-                first = PRETRAINED if name in TUNED and not done else None
-                resume = path if done else None
-                never = 2 * params.steps  # the suite measures
                 train(
-                    dataset, path, params, seed=seed, policy=first, resume=resume, checkpoint_every_s=15.0,
-                    measure_every=never,
-                )  # fmt: skip
+                    dataset,
+                    path,
+                    params,
+                    seed=seed,
+                    policy=PRETRAINED if name in TUNED and not done else None,
+                    resume=path if done else None,
+                    checkpoint_every_s=15.0,
+                    measure_every=2 * params.steps,  # never: the suite measures
+                )
             print(f"{path}: {steps_done(path)} steps, {perf_counter() - begun:.0f} s", flush=True)
 
 
