@@ -19,23 +19,26 @@ from placekit.params import read_params
 __all__ = ["VARIANTS", "main", "train_policies"]
 
 _GRADIENT = {"imitation": 0.0, "relaxed": 0.0, "gradient": 1.0}
+_SOME = {"labels": 1980}
+_LONG = {"steps": 3000}
 VARIANTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {
-        "labels-250": {"labels": 250},
-        "labels-500": {"labels": 500},
-        "labels-1000": {"labels": 1000},
-        "labels-all": {},
-        "labels-250-1600": {"labels": 250, "steps": 1600},
-        "labels-all-1600": {"steps": 1600},
-        "proven": {"most_gap": 0.0},
-        "imitation": {"relaxed": 0.0},
-        "relaxed": {"imitation": 0.0},
-        "gradient": _GRADIENT,
-        "tuned": {"learning_rate": 5e-4},
-        "tuned-gradient": {"learning_rate": 5e-4, **_GRADIENT},
+        "labels-1000": {"labels": 1000, **_LONG},
+        "labels-5000": {"labels": 5000, **_LONG},
+        "labels-20000": {"labels": 20000, **_LONG},
+        "wide": {"labels": 20000, "hidden": 64, **_LONG},
+        "steps-300": _SOME,
+        "steps-1600": {**_SOME, "steps": 1600},
+        "proven": {**_SOME, "most_gap": 0.0},
+        "imitation": {**_SOME, "relaxed": 0.0},
+        "relaxed": {**_SOME, "imitation": 0.0},
+        "gradient": {**_SOME, **_GRADIENT},
+        "tuned": {**_SOME, "learning_rate": 5e-4},
+        "tuned-gradient": {**_SOME, "learning_rate": 5e-4, **_GRADIENT},
     }
 )
-"""Parameters of the trainings, of `STEPS` steps: sizes of the data, length; labels that are proven; each loss alone."""
+"""Parameters of the trainings: labels and width, of 3,000 steps; length; and of `STEPS` steps, labels that are proven
+and each loss alone."""
 STEPS = 300
 TUNED = ("tuned", "tuned-gradient")
 """Variants that begin with the weights of the shipped policy instead of new ones."""

@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 DRAWN = "drawn"
 """Family of the random problems of :mod:`placekit.benchmarks.drawn_problems`."""
+LATTICE = "recurrent-lattice"
+"""Family of :mod:`placekit.benchmarks.recurrent`."""
 ADDRESS_LENGTH = 16
 """Hexadecimal digits of an address: 64 bits, enough for any number of cases."""
 
@@ -198,11 +200,14 @@ def _generate(
 ) -> Problem:
     from placekit.benchmarks import scheduling
     from placekit.benchmarks.families import generate
+    from placekit.benchmarks.recurrent import recurrent_lattice
 
     try:
         if family == DRAWN:
             return _drawn(params, seed, objective, contiguity)
-        if family in scheduling.FAMILIES:
+        if family == LATTICE:
+            made = recurrent_lattice(seed=seed, objective=objective, **params)
+        elif family in scheduling.FAMILIES:
             made = scheduling.FAMILIES[family](seed=seed, **params)
             made = made if objective is None else made.replace(objective=objective)
         else:

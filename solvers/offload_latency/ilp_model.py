@@ -123,7 +123,7 @@ class OffloadIlp:
         self.start = [self._time_variable(f"start_{s}") for s in range(self.num_slots)]
         self.end = [self._time_variable(f"end_{s}") for s in range(self.num_slots)]
         self.known = [self._time_variable(f"a_{o}", low) for o, low in enumerate(self._floors().tolist())]
-        self.done = [self._time_variable(f"e_{o}") for o in range(graph.num_ops)]
+        self.done = [self._time_variable(f"e_{o}") for o in range(graph.num_ops if mechanisms.paths else 0)]
         self.touches: list[pulp.LpVariable] = []
         self.serial: list[pulp.LpVariable] = []
         self.spine = spine_of(flat) if mechanisms.spine else []
@@ -341,7 +341,7 @@ class OffloadIlp:
             here, there = place[graph.tensor_producer[t]] == s, place[op] == s
             values[variable] = float(there and not here if way == "in" else here and not there)
         known = finishes / self.unit_s
-        values |= dict(zip(self.done, known.tolist(), strict=True))
+        values |= dict(zip(self.done, known.tolist(), strict=False))  # none without paths
         latest = 0.0
         for s in range(self.num_slots):
             lasts = sum(factor * values[variable] for variable, factor in self._lasts(s))
