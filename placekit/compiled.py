@@ -1,6 +1,6 @@
 """Numba's ``njit`` for the kernels: compiled once per installation, small, and never longer than the caller waits.
 
-Kernels are compiled on first use and cached on disk. Three things differ from numba's own decorator:
+Kernels are compiled on first use and cached on disk. What differs from numba's own decorator:
 
 - A literal argument makes no specialisation of its own (``settle(walk, 0)`` and ``settle(walk, first)`` are one).
   Inlined code is specialised by LLVM anyhow, and without this every kernel of the makespan is compiled twice.
@@ -9,7 +9,7 @@ Kernels are compiled on first use and cached on disk. Three things differ from n
 - During a solve, kernels are compiled by processes of their own (:mod:`placekit.compile_queue`), and the caller waits
   for them only as long as :mod:`placekit.patience` says; see `KernelsPendingError`.
 - A kernel that the judge needs is run by the Python interpreter, slowly, when the time for waiting is over.
-- A cache that cannot be read, as after an upgrade that renamed a class of tuples, is an empty one.
+- Machine code in the cache is that of the kernel (:mod:`placekit.kernel_files`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from numba.core import event
 from placekit.compile_clock import compiling_begins, compiling_ends
 from placekit.compile_queue import compile_elsewhere
 from placekit.errors import KernelsPendingError
+from placekit.kernel_files import KernelFiles, files_of
 from placekit.kernel_parts import make_part, without_literals
 
 if TYPE_CHECKING:
@@ -100,9 +101,8 @@ def _compiled(
     """
     options["no_cfunc_wrapper"] = True  # for functions as values, which no kernel is
     dispatcher: Any = numba_njit(**options)(function)
-    disk = getattr(dispatcher._cache, "_cache_file", None)  # a NullCache has none
-    if disk is not None:
-        disk._load_index, disk.load = _or_nothing(disk._load_index, dict), _or_nothing(disk.load, None)
+    if options.get("cache"):
+        dispatcher._cache._cache_file = KernelFiles(dispatcher._cache._cache_file, function)
     compile_here = dispatcher.compile
     if is_part:
         linked = make_part(function, **options)
@@ -159,19 +159,6 @@ def part(function: Function) -> Function:
     return compiled
 
 
-def _or_nothing(read: Callable[..., Any], nothing: Callable[[], Any] | None) -> Callable[..., Any]:
-    """Return a function that reads a file of the cache, and finds nothing in one that cannot be read."""
-
-    def read_or_not(*key: Any) -> Any:
-        try:
-            return read(*key)
-        except Exception as error:  # pickle raises whatever the classes behind it do
-            logger.debug("a file of the cache of kernels cannot be read, and is passed over: %r", error)
-            return nothing and nothing()
-
-    return read_or_not
-
-
 @contextmanager
 def _compiling() -> Iterator[None]:
     before, _here.is_compiling = getattr(_here, "is_compiling", False), True
@@ -185,11 +172,8 @@ def _is_compiled(dispatcher: Any, arguments: tuple[Any, ...]) -> bool:
     """Return whether nothing must be compiled: it was, it is on disk, or no other process could put it there."""
     if arguments in dispatcher.overloads:
         return True
-    disk = getattr(dispatcher._cache, "_cache_file", None)  # a NullCache has none
-    if disk is None:
-        return True
-    key = dispatcher._cache._index_key(arguments, dispatcher.targetctx.codegen())
-    return key in disk._load_index()
+    files = files_of(dispatcher)
+    return files is None or files.has(dispatcher._cache._index_key(arguments, dispatcher.targetctx.codegen()))
 
 
 @cache

@@ -48,3 +48,34 @@ def test_a_cache_that_names_what_is_gone_is_an_empty_one(tmp_path: Path) -> None
         run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
         assert run.stdout == "6.0\n"
         assert "compiling" in run.stderr
+
+
+def test_kernels_of_two_processes_do_not_lend_each_other_their_helpers(tmp_path: Path) -> None:
+    """Numba sorts and argsorts by functions of one name, and they were one for a process that loaded both."""
+    for name, body in (("order", "return np.argsort(x)"), ("rise", "x.sort()\n    return x")):
+        (tmp_path / f"{name}.py").write_text(
+            f"import numpy as np\nfrom placekit.compiled import njit\n@njit(cache=True)\ndef {name}(x):\n    {body}\n"
+            f"print({name}(np.array([0.3, 0.1, 0.2, 0.4])).tolist())\n"
+        )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    for code in ("import order", "import rise", "import order, rise", "import rise, order"):
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+        shown = {"order": "[1, 2, 0, 3]", "rise": "[0.1, 0.2, 0.3, 0.4]"}
+        assert run.stdout.splitlines() == [shown[name] for name in code.removeprefix("import ").split(", ")]
+
+
+def test_a_kernel_is_compiled_anew_when_what_it_calls_has_changed(tmp_path: Path) -> None:
+    """The called kernel is inlined, and in a file of its own."""
+    (tmp_path / "kernels.py").write_text(
+        "from placekit.compiled import njit\nfrom parts import part_of\n"
+        "@njit(cache=True)\ndef whole(x):\n    return part_of(x) + 1\nprint(whole(1.0))\n"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    for factor in (2, 30):
+        (tmp_path / "parts.py").write_text(
+            f"from placekit.compiled import inlined\n@inlined\ndef part_of(x):\n    return {factor} * x\n"
+        )
+        run = subprocess.run(
+            [sys.executable, "-c", "import kernels"], capture_output=True, text=True, check=True, env=environment
+        )
+        assert run.stdout == f"{factor + 1}.0\n"
