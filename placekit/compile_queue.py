@@ -173,7 +173,7 @@ def compile_elsewhere(function: Callable[..., Any], arguments: tuple[Any, ...], 
     try:
         while not done.wait(POLL_S):
             if not go_on():
-                raise KernelsPendingError(f"kernel {name.rpartition('.')[2]!r} is still being compiled")
+                raise KernelsPendingError(f"kernel {name.rpartition('.')[2]!r} is still being compiled", done.is_set)
     finally:
         compiling_ends()
         logger.debug("waited %.2f s for kernel %s", perf_counter() - begin, name)

@@ -7,7 +7,7 @@ The command line turns every :class:`PlacekitError` into one line and exit code 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 LONGEST_MESSAGE = 4000
 """Characters: messages quote values, and a value from a file may be of any length."""
@@ -77,7 +77,18 @@ class KernelsPendingError(PlacekitError, RuntimeError):
     """There is no time left to wait for a kernel that another process compiles, or for a module that a thread imports.
 
     A later call finds the one on disk, and the other in memory.
+
+    Parameters
+    ----------
+    message
+        What is missing.
+    is_there
+        Says whether it is there by now.
     """
+
+    def __init__(self, message: str, is_there: Callable[[], bool] = lambda: True) -> None:
+        super().__init__(message)
+        self.is_there = is_there
 
 
 class ProgramTooLargeError(PlacekitError, RuntimeError):

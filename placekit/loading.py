@@ -43,7 +43,7 @@ def wait_for_module(name: str) -> None:
             threading.Thread(target=_load, args=(name, load), name=f"load {name}", daemon=True).start()
     while not wait([load], POLL_S).done:
         if not go_on():
-            raise KernelsPendingError(f"module {name!r} is still being imported")
+            raise KernelsPendingError(f"module {name!r} is still being imported", load.done)
     load.result()
 
 

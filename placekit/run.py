@@ -120,6 +120,7 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
         self._bound_of: dict[float, float] = {}  # the best bound of each tolerance
         self._tolerance = OPTIMALITY_TOLERANCE  # of the best bound of all
         self._until_s = math.inf
+        self._is_over: Callable[[], bool] = lambda: False
         self._on_progress = on_progress
         self._lock = threading.RLock()
         self._start = perf_counter()
@@ -144,14 +145,18 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
         return None if math.isinf(limit) else max(0.0, limit - self.elapsed_s)
 
     @contextmanager
-    def limited_to(self, time_s: float | None) -> Iterator[None]:
-        """Let the run be out of time, inside the ``with`` block, after `time_s` more seconds; None for no limit."""
-        before = self._until_s
-        self._until_s = min(before, math.inf if time_s is None else self.elapsed_s + time_s)
+    def limited_to(self, time_s: float | None, is_over: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Let the run be out of time, inside the ``with`` block, after `time_s` more seconds, or once `is_over`.
+
+        None for no limit.
+        """
+        before = self._until_s, self._is_over
+        self._until_s = min(self._until_s, math.inf if time_s is None else self.elapsed_s + time_s)
+        self._is_over = lambda: before[1]() or is_over()
         try:
             yield
         finally:
-            self._until_s = before
+            self._until_s, self._is_over = before
 
     @property
     def objective(self) -> float | None:
@@ -285,7 +290,7 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
             return StopReason.USER
         if self.is_proven:
             return StopReason.PROVED
-        if self.elapsed_s >= self._until_s:
+        if self.elapsed_s >= self._until_s or self._is_over():
             return StopReason.TIME
         if memory.is_exhausted():
             return StopReason.MEMORY

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from placekit.contiguity import Contiguity
@@ -16,7 +17,7 @@ from placekit.patience import waiting_while
 from placekit.solvers.generic.relaxed_links import work
 from placekit.solvers.generic.within import Within
 from placekit.solvers.registry import get_method
-from placekit.stop import MaxRuntime, StopReason
+from placekit.stop import StopReason
 
 __all__ = ["Stage", "run_stages"]
 
@@ -24,8 +25,6 @@ POLL_S = 0.05
 """Seconds between two looks at whether to stop."""
 WAIT_S = 1.0
 """Seconds that a stage waits for its kernels before others have their turn."""
-LATE_SHARE = 0.5
-"""Most of the time left that a stage may take behind which one has its turn that had to wait for its kernels."""
 WAIT_FOR_ANSWER = 0.25
 """Share of the time that it waits while there is no placement yet."""
 
@@ -63,49 +62,70 @@ class Stage:
     beside: Stage | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A stage that is yet to come, and whether what it has to wait for is there."""
+
+    stage: Stage
+    is_ready: Callable[[], bool] = lambda: True
+
+
 def run_stages(run: Run, stages: Iterable[Stage]) -> StopReason:
     """Let each stage work on `run` until the solve is to stop; ``run.info["stages"]`` tells what each one brought.
 
     A stage whose packages are not installed, or whose program is too large for the time or the memory that is left, is
     passed over, which the account says. One whose program was too large for its share of the time has its turn again
-    when the others have left time, and one whose kernels are still being compiled, or packages imported, after the next
-    one, which leaves it half of the time and goes on after it. The last one may take all that is left.
+    when the others have left time. One whose kernels are still being compiled, or packages imported, lets those behind
+    it work meanwhile; when they are there it is its turn, and the one that it interrupts goes on after it. The last one
+    may take all that is left.
     """
     account: list[dict[str, Any]] = []
     run.info["stages"] = account
-    todo = deque((stage, False) for stage in stages)
+    todo = [_Turn(stage) for stage in stages]
     while todo:
-        stage, _ = todo.popleft()
         reason = run.should_stop()
         if reason is not None or run.infeasible_because is not None:
             return reason or StopReason.PROVED
+        at = _first_ready(todo)
+        if at is None:
+            time.sleep(POLL_S)
+            continue
+        stage = todo.pop(at).stage
         if stage.only_if is not None and not stage.only_if(run):
             continue
-        is_late_behind = any(was_late for _, was_late in todo)
-        share = min(stage.share, LATE_SHARE) if is_late_behind else stage.share if todo else 1.0
-        start_s = run.elapsed_s
+        start_s, left_s = run.elapsed_s, run.remaining_s
+        share = stage.share if todo else 1.0
         line: dict[str, Any] = {"method": stage.method, "why": stage.why}
         account.append(line)
+        is_over = partial(_is_any_ready, todo[:at])
         try:
-            patience = _patience(run, is_last=all(was_late for _, was_late in todo))
-            with waiting_while(patience, for_kernels_only=True):
-                is_cut_short = _run_stage(run, replace(stage, share=share), line)
-            if is_cut_short and is_late_behind:
-                todo.append((stage, False))
+            with (
+                run.limited_to(None if left_s is None else share * left_s, is_over),
+                waiting_while(_patience(run, is_last=not todo), for_kernels_only=True),
+            ):
+                reason = _run_stage(run, stage, line)
+            if reason is StopReason.TIME and is_over():
+                todo.insert(at, _Turn(stage))
         except SolverUnavailableError as error:
             line["skipped"] = str(error)
             continue
         except ProgramTooLargeError as error:
             line["skipped"] = str(error)
             if share < 1.0 and not error.lacks_memory:
-                todo.append((replace(stage, share=1.0), False))
+                todo.append(_Turn(replace(stage, share=1.0)))
         except KernelsPendingError as error:
             line["skipped"] = str(error)
-            todo.insert(
-                next((at + 1 for at, (_, was_late) in enumerate(todo) if not was_late), len(todo)), (stage, True)
-            )
+            todo.insert(at, _Turn(stage, error.is_there))
         line |= {"time_s": run.elapsed_s - start_s, "objective_s": run.objective, "bound_s": run.bound}
     return run.should_stop() or (StopReason.PROVED if run.infeasible_because is not None else StopReason.FINISHED)
+
+
+def _first_ready(turns: list[_Turn]) -> int | None:
+    return next((at for at, turn in enumerate(turns) if turn.is_ready()), None)
+
+
+def _is_any_ready(turns: list[_Turn]) -> bool:
+    return _first_ready(turns) is not None
 
 
 def _patience(run: Run, *, is_last: bool) -> Callable[[], bool]:
@@ -122,50 +142,54 @@ def _patience(run: Run, *, is_last: bool) -> Callable[[], bool]:
     )
 
 
-def _run_stage(run: Run, stage: Stage, line: dict[str, Any]) -> bool:
-    """Let a stage work for its share of the time, and return whether that was too short for it to end by itself."""
+def _run_stage(run: Run, stage: Stage, line: dict[str, Any]) -> StopReason:
+    """Let a stage work, and return why it ended."""
     objective = run.problem.objective.name
     method = get_method(stage.method, stage.params, objective)
-    other = None if stage.beside is None else get_method(stage.beside.method, stage.beside.params, objective)
-    with run.limited_to(None if run.remaining_s is None else stage.share * run.remaining_s):
-        if stage.contiguity is not None and stage.contiguity is not run.problem.contiguity:
-            _run_narrower(run, method, stage.contiguity)
-        elif other is not None:
-            line["beside"] = other.name
-            _run_both(run, method, other)
-        else:
-            work(method, run)
-        return run.should_stop() is StopReason.TIME
+    if stage.contiguity is not None and stage.contiguity is not run.problem.contiguity:
+        return _run_narrower(run, method, stage.contiguity)
+    if stage.beside is None:
+        return work(method, run)
+    other = get_method(stage.beside.method, stage.beside.params, objective)
+    line["beside"] = other.name
+    return _run_both(run, method, other)
 
 
-def _run_narrower(run: Run, method: Method, contiguity: Contiguity) -> None:
+def _run_narrower(run: Run, method: Method, contiguity: Contiguity) -> StopReason:
     """Let `method` work on the same problem under a narrower contiguity, and pass on what it finds."""
     problem = run.problem.replace(contiguity=contiguity)
-    inner = Run(
-        problem,
-        None if run.remaining_s is None else MaxRuntime(run.remaining_s),
-        run.seed,
-        run.warm_start,
-        on_progress=lambda _: _pass_on(inner, run),
-    )
+    left_s = math.inf if run.remaining_s is None else run.remaining_s
+    inner = Run(problem, Within(run, left_s), run.seed, run.warm_start, on_progress=lambda _: _pass_on(inner, run))
     inner.interrupted = run.interrupted
-    work(method, inner)
+    return work(method, inner)
 
 
-def _run_both(run: Run, method: Method, other: Method) -> None:
+def _run_both(run: Run, method: Method, other: Method) -> StopReason:
     """Let `method` work on `run`, and `other` beside it from the best placement on, until neither may go on."""
     seed = int(run.rng.integers(2**31))
     left_s = math.inf if run.remaining_s is None else run.remaining_s
     inner = Run(run.problem, Within(run, left_s), seed, run.placement, on_progress=lambda _: _pass_on(inner, run))
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(work, other, inner)
+        future = pool.submit(_work_beside, other, inner)
         try:
-            work(method, run)
+            reason = work(method, run)
             while run.should_stop() is None and wait([future], timeout=POLL_S).not_done:
                 pass  # in short steps, so that this thread keeps seeing signals
         finally:
             inner.interrupted.set()
         future.result()
+    return reason
+
+
+def _work_beside(method: Method, run: Run) -> None:
+    """Let `method` work as soon as its kernels are there."""
+    while run.should_stop() is None:
+        try:
+            work(method, run)
+            return
+        except KernelsPendingError as error:
+            while run.should_stop() is None and not error.is_there():
+                time.sleep(POLL_S)
 
 
 def _pass_on(inner: Run, run: Run) -> None:
