@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.compiled import njit
+from placekit.patience import is_wanted
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
 __all__ = ["least_between", "reachable", "useful_pairs"]
@@ -62,7 +63,10 @@ def _weights_of(tasks: Tasks) -> list[NDArray[np.float64]]:
 
 
 def least_between(tasks: Tasks) -> NDArray[np.float64]:
-    """``[V, V]`` L in seconds; -infinity where the second op is not behind the first."""
+    """``[V, V]`` L in seconds; -infinity where the second op is not behind the first.
+
+    In a solve that has to end it is less, and holds all the same.
+    """
     behind = reachable(tasks)
     first = [int(np.flatnonzero(tasks.group == g)[0]) for g in range(len(tasks.group_size))]
     time_s = tasks.time_s[:, first]
@@ -73,6 +77,8 @@ def least_between(tasks: Tasks) -> NDArray[np.float64]:
     inside = behind.astype(np.float64)
     least = dist.copy()
     for y in _weights_of(tasks):
+        if not is_wanted():
+            break
         weighted = (time_s * y).min(axis=1)
         weighted[np.isinf(weighted)] = 0.0  # an op without a device, in a segment: others find it infeasible
         # rounding: sums of V positive terms, each off by V parts in 1e16 at most

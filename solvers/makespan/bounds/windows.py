@@ -46,6 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.compiled import njit
+from placekit.patience import is_wanted
 from placekit.solvers.makespan.schedule.tasks import Tasks, chosen_devices, representatives
 
 __all__ = ["MAX_ANCESTORS", "HeadsTails", "Windows", "narrow"]
@@ -114,7 +115,7 @@ class Windows:
 
 
 def narrow(tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None = None) -> Windows | None:
-    """Propagate a limit on the makespan until nothing changes.
+    """Propagate a limit on the makespan until nothing changes, or the solve has to end: all that is known then holds.
 
     Parameters
     ----------
@@ -146,15 +147,17 @@ def narrow(tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None
     for _ in range(MAX_ROUNDS):
         time_s, label = tasks.time_s, tasks.class_of_op
         head = _heads(along, between, time_s, label, before, most)
-        turned = np.ascontiguousarray(between[::-1, ::-1].T), time_s[::-1].copy(), label[::-1].copy()
-        tail = np.ascontiguousarray(_heads(against, *turned, after[::-1].copy(), most)[::-1])
+        tail = after  # what a solve that has to end is left with: less is known, and all of it holds
+        if is_wanted():
+            turned = np.ascontiguousarray(between[::-1, ::-1].T), time_s[::-1].copy(), label[::-1].copy()
+            tail = np.ascontiguousarray(_heads(against, *turned, after[::-1].copy(), most)[::-1])
         if np.isfinite(limit_s):
             tasks = _close(tasks, np.isfinite(time_s) & (head + time_s + tail <= most_s), head, tail, most_s)
         is_open = np.isfinite(tasks.time_s)
         if not is_open.any(axis=1).all():
             return None
         head, tail = np.where(is_open, head, np.inf), np.where(is_open, tail, np.inf)
-        if (is_open == np.isfinite(time_s)).all():
+        if (is_open == np.isfinite(time_s)).all() or not is_wanted():
             break
     return Windows(tasks, head, tail)
 

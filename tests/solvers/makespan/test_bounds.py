@@ -11,14 +11,15 @@ import oracle
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from makespan_optimum import SMALL, fork, known_optimum, random_schedule, refute
+from makespan_optimum import SMALL, best_makespan, fork, known_optimum, random_schedule, refute
 from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
+from placekit.patience import waiting_while
 from placekit.solvers.makespan.bounds import windows
 from placekit.solvers.makespan.bounds.between import least_between, reachable, useful_pairs
-from placekit.solvers.makespan.bounds.quick import first_heads_tails, quick_bounds
+from placekit.solvers.makespan.bounds.quick import first_heads_tails, look, quick_bounds
 from placekit.solvers.makespan.bounds.windows import _one_machine, narrow
 from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks, representatives
 
@@ -233,6 +234,30 @@ def test_bound_method_names_the_best_bound() -> None:
     assert result.lower_bound == max(result.info["lower_bounds_s"].values())
     assert {"largest op", "critical path with transfers"} <= set(result.info["lower_bounds_s"])
     assert oracle.is_feasible(fork(12, 2.0, 4), tuple(result.placement.device_of_op)) if result.placement else False
+
+
+@given(problem=SMALL, questions=st.integers(0, 12))
+@examples(60)
+def test_a_solve_that_has_to_end_knows_less_and_nothing_wrong(problem: pk.Problem, questions: int) -> None:
+    """However many questions it still has: at most what a solve with time knows, and the optimum keeps its limit."""
+    tasks = make_tasks(problem)
+    whole = first_heads_tails(tasks)
+    windows = narrow(tasks, heads_tails=whole)
+    left = iter(range(questions))
+    with waiting_while(lambda: next(left, None) is not None):
+        part = first_heads_tails(tasks)
+        short = narrow(tasks, heads_tails=part)
+        optimum = best_makespan(problem)
+        if optimum is not None:
+            assert look(tasks, optimum, part) is not None
+    assert (windows is None) == (short is None)
+    assert part.between_s is not None
+    assert whole.between_s is not None
+    assert (part.between_s <= whole.between_s).all()
+    if windows is not None and short is not None:
+        assert (short.head_s <= windows.head_s + EPS * windows.path_s).all()
+        assert (short.tail_s <= windows.tail_s + EPS * windows.path_s).all()
+        assert short.path_s <= windows.path_s * (1 + EPS)
 
 
 def test_fewer_looks_weaken_the_bound_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
