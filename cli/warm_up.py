@@ -58,6 +58,8 @@ def _solve_all(objective: str) -> float:
 
 
 def _problems(objective: str) -> list[Problem]:
+    from itertools import pairwise
+
     import numpy as np
 
     import placekit as pk
@@ -79,4 +81,8 @@ def _problems(objective: str) -> list[Problem]:
     problems = [pk.Problem(graph, platform, costs, each) for each in variants[objective]]
     if objective == "throughput":
         problems.append(problems[0].replace(contiguity="none"))
+    if objective == "offload-latency":  # the graph has no op that all others wait for, or wait on
+        chain = pk.OpGraph.from_edges(graph.op_names, list(pairwise(graph.op_names)))
+        costs = pk.CostTable(costs.kinds, times, np.full((chain.num_tensors, 2), 1e-4), np.ones(num_ops))
+        problems.insert(0, pk.Problem(chain, platform, costs, pk.OffloadLatency()))
     return problems

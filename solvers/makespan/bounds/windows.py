@@ -45,7 +45,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.compiled import njit, part
+from placekit.makespan.heaps import pop, push
 from placekit.patience import is_wanted
 from placekit.solvers.makespan.schedule.tasks import Tasks, chosen_devices, representatives
 
@@ -203,11 +204,24 @@ class _Lists(NamedTuple):
         )
 
 
+@part
+def _argsort(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """Return the places of the first `count` values by rising value. Numba's own takes seconds to compile."""
+    keys, heap = np.empty(count), np.empty(count, dtype=np.int64)
+    for i in range(count):
+        push(keys, heap, 0, i, values[i], i)
+    order = np.empty(count, dtype=np.int64)
+    for i in range(count):
+        order[i] = heap[0]
+        pop(keys, heap, 0, count - 1 - i)
+    return order
+
+
 @njit(cache=True, nogil=True)
 def _one_machine(head: NDArray[np.float64], time: NDArray[np.float64], tail: NDArray[np.float64]) -> float:
     """Return the least makespan of jobs on one machine if they may be preempted (Jackson's rule): O(n**2)."""
     num_jobs = len(head)
-    order = np.argsort(head)
+    order = _argsort(head, num_jobs)
     left = time.copy()
     is_in = np.zeros(num_jobs, dtype=np.bool_)
     now, worst, at, done = 0.0, 0.0, 0, 0
@@ -252,7 +266,9 @@ def _heads(
     reach = np.full((num_ops, num_devices), -np.inf)  # B
     stamp = np.full(num_ops, -1)
     ancestors = np.empty(num_ops, dtype=np.int64)
-    remote = np.empty(num_ops)
+    near = np.empty(num_ops, dtype=np.int64)
+    remote, local, value = np.empty(num_ops), np.empty(num_ops), np.empty(num_ops)
+    place = np.empty(num_ops, dtype=np.int64)
     for v in range(num_ops):
         # ancestors, nearest first; then in falling topological order
         count, at = 0, -1
@@ -266,7 +282,11 @@ def _heads(
                     ancestors[count] = u
                     count += 1
             at += 1
-        near = -np.sort(-ancestors[:count])
+        for i in range(count):
+            value[i] = -ancestors[i]
+        by_place = _argsort(value, count)
+        for i in range(count):
+            near[i] = ancestors[by_place[i]]
         known = 0.0
         for s in range(v if len(between_s) else 0):
             if between_s[s, v] > 0.0:
@@ -307,14 +327,14 @@ def _heads(
                     elif label[u] != label[v]:
                         remote[i] = min(remote[i], arrival)
                 path = max(path, min(here, remote[i]))
-            by_remote = np.argsort(-remote[:count])
-            place = np.empty(count, dtype=np.int64)
+            for i in range(count):
+                value[i] = -remote[i]
+            by_remote = _argsort(value, count)
             for k in range(count):
                 place[by_remote[k]] = k
-            local = np.empty(count)
             for i in range(count):
                 local[i] = head[near[i], d]
-            by_head = np.argsort(local)
+            by_head = _argsort(local, count)
             # the first k whose one-machine makespan is not below the next R
             low, high = 0, count
             serial_low, serial_high = 0.0, np.inf

@@ -6,12 +6,11 @@ gaps costs one look however many ops it has run.
 
 from __future__ import annotations
 
-import heapq
-
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.compiled import inlined, njit
+from placekit.makespan.heaps import pop, push
 from placekit.makespan.instance import MakespanInstance
 from placekit.makespan.moves import move_s
 
@@ -70,13 +69,17 @@ def schedule_by_priority(instance, priority, lookahead_s, wanted, by_start, has_
     num_gaps = num_devices
 
     missing = np.empty(num_ops, dtype=np.int64)
-    heap = [(0.0, np.int64(0)) for _ in range(0)]
+    urgency, rank = np.empty(num_ops), np.empty(num_ops, dtype=np.int64)  # a heap of the ready ops
+    num_ready = 0
     for op in range(num_ops):
         missing[op] = instance.in_offsets[op + 1] - instance.in_offsets[op]
         if missing[op] == 0:
-            heapq.heappush(heap, (-priority[op], instance.rank[op]))
-    while len(heap) > 0:
-        op = instance.order[heapq.heappop(heap)[1]]
+            push(urgency, rank, 0, num_ready, -priority[op], instance.rank[op])
+            num_ready += 1
+    while num_ready > 0:
+        op = instance.order[rank[0]]
+        num_ready -= 1
+        pop(urgency, rank, 0, num_ready)
         c = instance.class_of_op[op]
         first, last = 0, num_devices
         if class_device[c] >= 0:
@@ -119,7 +122,8 @@ def schedule_by_priority(instance, priority, lookahead_s, wanted, by_start, has_
             reader = instance.edge_readers[j]
             missing[reader] -= 1
             if missing[reader] == 0:
-                heapq.heappush(heap, (-priority[reader], instance.rank[reader]))
+                push(urgency, rank, 0, num_ready, -priority[reader], instance.rank[reader])
+                num_ready += 1
     return device, start, finish, fits_all
 
 
