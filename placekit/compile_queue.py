@@ -1,8 +1,9 @@
 """Kernels compiled by other processes, which put them into the cache on disk, while this one need not wait.
 
 When the first kernel is missing, one such process per core is started, `MAX_WORKERS` at most, and not only that kernel
-is asked for, but all those that the solve is expected to need (:mod:`placekit.compile_ahead`); what somebody waits for
-comes first. When the process that asked has ended, each of the others ends what it is at: the next start finds it.
+is asked for, but all those that the solve is expected to need (:mod:`placekit.compile_ahead`), in their order; what
+nobody expected comes first. When the process that asked has ended, each of the others ends what it is at: the next
+start finds it.
 """
 
 from __future__ import annotations
@@ -48,10 +49,7 @@ class _Queue:
     def ask(self, request: bytes) -> threading.Event:
         """Return what is set when the kernel is on disk, or the other processes could not compile it."""
         with self._changed:
-            if request in self._todo:  # it was only expected
-                self._todo.remove(request)
-                self._todo.appendleft(request)
-            self._put(request)
+            self._put(request, is_first=True)
             self.expect([])
             return self._done[request]
 
@@ -61,14 +59,18 @@ class _Queue:
             self._expected += requests
             if self._done:
                 for each in self._expected:
-                    self._put(each)
+                    self._put(each, is_first=False)
                 self._expected.clear()
 
-    def _put(self, request: bytes) -> None:
+    def _put(self, request: bytes, *, is_first: bool) -> None:
+        """Put a kernel at one end of the queue, unless it is in there: what is expected is in the order of need.
+
+        Who asks early for one of those has others to wait for that come before.
+        """
         if request in self._done:
             return
         self._done[request] = threading.Event()
-        self._todo.append(request)
+        (self._todo.appendleft if is_first else self._todo.append)(request)
         if self._are_dead:
             self._give_up()
         elif self._num_idle < len(self._todo) and self._num_workers < min(num_usable_cpus(), MAX_WORKERS):
