@@ -1,6 +1,6 @@
 """What the methods for the offload latency can do without: each mechanism, by its name, can be switched off.
 
-``--param without=split,line`` of ``dp``, ``cpsat`` and ``ilp``; the suite ``ablation-latency`` measures what each of
+``--param without=line,polish`` of ``dp``, ``cpsat`` and ``ilp``; the suite ``ablation-latency`` measures what each of
 them brings.
 """
 
@@ -25,8 +25,6 @@ class Mechanisms(switches.Switches):
         Where gaps are thinned, ``dp`` also offers a placement along one order of all nodes.
     larger
         Gaps that are thinned are looked at again with more ideals.
-    split
-        The best split for throughput is offered, too.
     polish
         What ``dp`` found is annealed for a moment.
     followers
@@ -44,7 +42,6 @@ class Mechanisms(switches.Switches):
 
     line: bool = True
     larger: bool = True
-    split: bool = True
     polish: bool = True
     followers: bool = True
     implied_order: bool = True

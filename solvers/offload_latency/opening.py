@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from placekit.contiguity import Contiguity
 from placekit.method import Run
-from placekit.objectives import OffloadLatency, Throughput
+from placekit.objectives import OffloadLatency
 from placekit.problem import Problem
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
@@ -25,8 +24,7 @@ from placekit.solvers.offload_latency.mechanisms import ALL, Mechanisms
 from placekit.solvers.offload_latency.plans import placement_of
 from placekit.solvers.offload_latency.search import search_offload
 from placekit.solvers.params import LocalSearchParams
-from placekit.solvers.throughput.dp.linear import LinearDp
-from placekit.stop import MaxRuntime, StopReason
+from placekit.stop import StopReason
 
 __all__ = [
     "bound_offload",
@@ -38,10 +36,6 @@ __all__ = [
 
 START_SHARE = 0.2
 """Share of the time limit that the annealing before a program may take."""
-SPLIT_UP_TO = 3000
-"""Nodes up to which the split for throughput is cheap."""
-SPLIT_SHARE = 0.1
-"""Share of the time left that it may take."""
 
 
 def open_offload(run: Run[OffloadLatency], on_bound: Callable[[float, str], None] | None = None) -> OffloadProblem:
@@ -62,14 +56,11 @@ def open_offload(run: Run[OffloadLatency], on_bound: Callable[[float, str], None
 def solve_offload(run: Run[OffloadLatency], mechanisms: Mechanisms = ALL) -> StopReason:
     """Solve by the series program: its placement and its bound; if they differ, polish the placement for a moment.
 
-    The program does not see that host ops run beside calls within a gap, and a few moves often find that. Nor does it
-    divide the memory among its calls, which the split for throughput does.
+    The program does not see that host ops run beside calls within a gap, and a few moves often find that.
     """
     flat = open_offload(run)
     if run.should_stop() is None:
         solve_along_spine(run, flat, run.raise_bound, lambda: run.should_stop() is not None, mechanisms)
-    if run.should_stop() is None and flat.num_nodes <= SPLIT_UP_TO and mechanisms.split:
-        _offer_split(run)
     if run.should_stop() is None and mechanisms.polish:
         search_offload(run, LocalSearchParams(patience=2, steps=100))
     return run.should_stop() or StopReason.FINISHED
@@ -100,21 +91,3 @@ def longest_latency(problem: Problem[OffloadLatency]) -> float:
     moves = 1 + np.diff(graph.consumer_offsets)
     return float(costs.op_time_s.max(axis=1).sum() + (moves * costs.transfer_time_s.max(axis=1)).sum())
 
-
-def _offer_split(run: Run[OffloadLatency]) -> None:
-    """Offer the best split for throughput along a few orders, one call a device. Milliseconds for a hundred ops."""
-    whole = run.problem
-    problem = Problem(
-        whole.graph,
-        whole.platform,
-        whole.costs,
-        Throughput(),
-        Contiguity.ACYCLIC,
-        whole.colocation,
-        whole.pinned,
-    )
-    split = Run(problem, None if run.remaining_s is None else MaxRuntime(SPLIT_SHARE * run.remaining_s), run.seed)
-    split.interrupted = run.interrupted
-    LinearDp().run(split)
-    if split.placement is not None:
-        run.offer(split.placement.device_of_op)
