@@ -1,8 +1,8 @@
 r"""The integer program for `OffloadLatency`: a PuLP model over nodes, slots and tensors.
 
 Places, slots and the binaries :math:`x_{vp}` are those of :mod:`placekit.solvers.offload_latency.cp_model`. Times are
-continuous: :math:`a_o` when the output of op o is in host memory, :math:`e_o` when o itself ends, start and end of each
-slot. With :math:`M` the latency of a placement that is known (no better one has any later time),
+continuous: :math:`a_o` when the output of op o is in host memory, start and end of each slot. With :math:`M` the
+latency of a placement that is known (no better one has any later time),
 
 .. math::
 
@@ -12,27 +12,14 @@ slot. With :math:`M` the latency of a placement that is known (no better one has
        a_o \ge end_s - M (1 - x_{vs}) \quad \text{for the ops } o \text{ of } v \\
    end_s & = start_s + L_s, \quad L_s = \sum_v t_{vs} x_{vs} + \sum_u c_{us} (in_{us} + out_{us}), \quad
        start_{s+1} \ge end_s \text{ on one device} \\
-   a_o & \ge a_u + \sum_h t_{oh} x_{vh} \quad \text{for every tensor } u \text{ that } o \text{ reads}
+   a_o & \ge \sum_h t_{oh} x_{vh}, \quad
+       a_o \ge a_u + \sum_h t_{oh} x_{vh} \quad \text{for every tensor } u \text{ that } o \text{ reads}
 
-Of equal accelerators the first calls start in the order of their indices. These rows are the program, but with their
-:math:`M` they say little while the binaries are fractions. What holds it together then is implied by them:
-
-* *Paths.* In a call the ops run one after the other between the transfers, so for every edge :math:`u \to o`
-
-  .. math:: a_o \ge e_o \ge e_u + \sum_p t_{op} x_{op} + \sum_s c_{us} (in_{uos} + out_{uos}),
-
-  :math:`in_{uos} \ge x_{os} - x_{us}` and :math:`out_{uos} \ge x_{us} - x_{os}` for this edge alone: if the two are
-  apart, u's call ends after its transfer out, and o's call begins with its transfer in.
-* *Spine.* A call with a vertex of the spine (:mod:`placekit.solvers.offload_latency.series`) and another one, or a host
-op on
-  the spine, never overlap: :math:`T \ge \sum_{v \text{ on the spine}, h} t_{vh} x_{vh} + \sum_s z_s`, with
-  :math:`z_s \ge L_s - M (1 - y_s)` and :math:`y_s \ge x_{vs}` for every v on the spine.
-* *Floors.* No :math:`a_o` is below the critical path with transfers up to o.
+Of equal accelerators the first calls start in the order of their indices.
 
 References
 ----------
-Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020, appendix A, for the
-program; paths, spine and floors are ours.
+Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020, appendix A.
 """
 
 from __future__ import annotations
@@ -42,18 +29,14 @@ from itertools import pairwise
 
 import numpy as np
 import pulp
-from numpy.typing import NDArray
 
 from placekit.placement import Placement
 from placekit.problem import Problem
 from placekit.solvers.assignment.ilp.model import CEILING
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.pulp_highs import WatchedLp
-from placekit.solvers.offload_latency.bounds import earliest_ends
 from placekit.solvers.offload_latency.flat import OffloadProblem
-from placekit.solvers.offload_latency.mechanisms import ALL, Mechanisms
 from placekit.solvers.offload_latency.plans import equal_slots, node_places, ordered_slots, placement_at
-from placekit.solvers.offload_latency.series import spine_of
 
 __all__ = ["OffloadIlp", "count_coefficients"]
 
@@ -74,8 +57,6 @@ class OffloadIlp:
         Latency of a feasible placement, or one that none exceeds, in seconds.
     step
         Called whenever the program grows.
-    mechanisms
-        Implied rows that are used.
 
     Attributes
     ----------
@@ -96,13 +77,12 @@ class OffloadIlp:
         flat: OffloadProblem,
         ceiling_s: float,
         step: Callable[[], None] = no_step,
-        mechanisms: Mechanisms = ALL,
     ) -> None:
-        self.problem, self.flat, self.mechanisms = problem, flat, mechanisms
+        self.problem, self.flat = problem, flat
         self.covers: set[tuple[int, ...]] = set()
         self.unit_s = max(ceiling_s / CEILING, 1e-290)
         self.lp = WatchedLp("offload", step)
-        graph, self.device_of_place = problem.graph, flat.device_of_place
+        self.device_of_place = flat.device_of_place
         self.num_slots = len(self.device_of_place) - len(flat.hosts)
         self.node_of_op = flat.contraction.class_of_op
         kinds = problem.platform.kind_of_device[self.device_of_place]
@@ -119,14 +99,9 @@ class OffloadIlp:
         self.x = {(v, p): self._binary(f"x_{v}_{p}") for v, p in np.argwhere(allowed).tolist()}
         self.into: dict[tuple[int, int], pulp.LpVariable] = {}
         self.out: dict[tuple[int, int], pulp.LpVariable] = {}
-        self.edge: dict[tuple[str, int, int, int], pulp.LpVariable] = {}
         self.start = [self._time_variable(f"start_{s}") for s in range(self.num_slots)]
         self.end = [self._time_variable(f"end_{s}") for s in range(self.num_slots)]
-        self.known = [self._time_variable(f"a_{o}", low) for o, low in enumerate(self._floors().tolist())]
-        self.done = [self._time_variable(f"e_{o}") for o in range(graph.num_ops if mechanisms.paths else 0)]
-        self.touches: list[pulp.LpVariable] = []
-        self.serial: list[pulp.LpVariable] = []
-        self.spine = spine_of(flat) if mechanisms.spine else []
+        self.known = [self._time_variable(f"a_{o}") for o in range(problem.graph.num_ops)]
         self.latency = self._time_variable("T")
         self.lp += self.latency
         self._place_nodes()
@@ -134,23 +109,13 @@ class OffloadIlp:
         self._move_tensors()
         self._time_calls()
         self._time_hosts()
-        if mechanisms.paths:
-            self._follow_paths()
-        self._add_up_spine()
         self._order_equal_devices()
-
-    def _floors(self) -> NDArray[np.float64]:
-        """``[num_ops]`` least time of each output; 0 for ops that share a node, which need not wait for all of it."""
-        floor = np.maximum(earliest_ends(self.flat) * (1 - 1e-9) - self.flat.rounding_s, 0.0) / self.unit_s
-        is_single = (np.bincount(self.node_of_op) == 1) & self.mechanisms.floors
-        floors: NDArray[np.float64] = np.where(is_single, np.minimum(floor, CEILING), 0.0)[self.node_of_op]
-        return floors
 
     def _binary(self, name: str) -> pulp.LpVariable:
         return self.lp.add_variable(name, 0, 1, pulp.LpInteger)
 
-    def _time_variable(self, name: str, low: float = 0.0) -> pulp.LpVariable:
-        return self.lp.add_variable(name, float(low), LATEST)
+    def _time_variable(self, name: str) -> pulp.LpVariable:
+        return self.lp.add_variable(name, 0.0, LATEST)
 
     def _require(self, *terms: tuple[pulp.LpVariable | None, float], least: float, name: str) -> None:
         """Add the row ``sum of terms >= least``; terms without a variable are 0."""
@@ -241,58 +206,6 @@ class OffloadIlp:
             terms = (self.known[op], 1.0), (self.known[u], -1.0), *self._host_terms(op, -1.0)
             self._require(*terms, least=0, name=f"host_{u}_{op}")
 
-    def _follow_paths(self) -> None:
-        graph = self.problem.graph
-        num_places = len(self.device_of_place)
-        work = [
-            [(self.x.get((int(v), p)), -float(self._time[op, p])) for p in range(num_places)]
-            for op, v in enumerate(self.node_of_op)
-        ]
-        for op in range(graph.num_ops):
-            self._require((self.known[op], 1.0), (self.done[op], -1.0), least=0, name=f"output_{op}")
-            self._require((self.done[op], 1.0), *work[op], least=0, name=f"works_{op}")
-        for t, u in enumerate(graph.tensor_producer.tolist()):
-            readers = sorted({*graph.consumers_of(t).tolist()})
-            for op in readers:
-                moves = self._edge_moves(t, u, op, len(readers) == 1)
-                terms = (self.done[op], 1.0), (self.done[u], -1.0), *work[op], *moves
-                self._require(*terms, least=0, name=f"path_{t}_{op}")
-
-    def _edge_moves(self, t: int, u: int, op: int, is_only: bool) -> list[tuple[pulp.LpVariable | None, float]]:
-        """Return the terms of what the move of tensor t from u to op takes off, for these two alone."""
-        a, b = int(self.node_of_op[u]), int(self.node_of_op[op])
-        terms: list[tuple[pulp.LpVariable | None, float]] = []
-        for s in range(self.num_slots if a != b else 0):
-            here, there, cost = self.x.get((a, s)), self.x.get((b, s)), float(self._move[t, s])
-            for way, moved, one, other in (("in", self.into, there, here), ("out", self.out, here, there)):
-                if one is None or not cost:
-                    continue
-                variable = moved.get((t, s)) if is_only else None
-                if variable is None:
-                    variable = self.edge[way, t, op, s] = self.lp.add_variable(f"{way}_{t}_{op}_{s}", 0, 1)
-                    row = (variable, 1.0), (one, -1.0), (other, 1.0)
-                    self._require(*row, least=0, name=f"edge_{way}_{t}_{op}_{s}")
-                terms.append((variable, -cost))
-        return terms
-
-    def _add_up_spine(self) -> None:
-        if not self.spine:
-            return
-        self.touches = [self.lp.add_variable(f"y_{s}", 0, 1) for s in range(self.num_slots)]
-        self.serial = [self._time_variable(f"z_{s}") for s in range(self.num_slots)]
-        hosts = range(self.num_slots, len(self.device_of_place))
-        host_time = np.where(np.isfinite(self.flat.host_time_s), self.flat.host_time_s, 0.0) / self.unit_s
-        on_host = [(self.x.get((v, p)), -float(host_time[v])) for v in self.spine for p in hosts]
-        calls = [(z, -1.0) for z in self.serial]
-        self._require((self.latency, 1.0), *on_host, *calls, least=0, name="spine")
-        for s in range(self.num_slots):
-            for v in self.spine:
-                if (v, s) in self.x:
-                    self._require((self.touches[s], 1.0), (self.x[v, s], -1.0), least=0, name=f"touches_{v}_{s}")
-            lasts = [(variable, -factor) for variable, factor in self._lasts(s)]
-            terms = (self.serial[s], 1.0), *lasts, (self.touches[s], -LATEST)
-            self._require(*terms, least=-LATEST, name=f"serial_{s}")
-
     def _order_equal_devices(self) -> None:
         for group in equal_slots(self.flat):
             for a, b in pairwise(group):
@@ -339,11 +252,7 @@ class OffloadIlp:
             for (t, s), variable in moved.items():
                 source, targets = place[graph.tensor_producer[t]] == s, place[graph.consumers_of(t)] == s
                 values[variable] = float(not source and targets.any() if enters else source and not targets.all())
-        for (way, t, op, s), variable in self.edge.items():
-            here, there = place[graph.tensor_producer[t]] == s, place[op] == s
-            values[variable] = float(there and not here if way == "in" else here and not there)
         known = finishes / self.unit_s
-        values |= dict(zip(self.done, known.tolist(), strict=False))  # none without paths
         latest = 0.0
         for s in range(self.num_slots):
             lasts = sum(factor * values[variable] for variable, factor in self._lasts(s))
@@ -354,9 +263,6 @@ class OffloadIlp:
                 known[mine] = start + lasts
             latest = max(latest, start + lasts)
             values[self.start[s]], values[self.end[s]] = start, start + lasts
-            if self.spine:
-                is_serial = any(node_place[v] == s for v in self.spine)
-                values |= {self.touches[s]: float(is_serial), self.serial[s]: lasts * is_serial}
         values |= dict(zip(self.known, known.tolist(), strict=True))
         values[self.latency] = float(known.max())
         return values
@@ -364,11 +270,11 @@ class OffloadIlp:
 
 def count_coefficients(problem: Problem, flat: OffloadProblem) -> float:
     """Return about how many coefficients the program has."""
-    graph, num_places = problem.graph, len(flat.device_of_place)
-    num_slots = num_places - len(flat.hosts)
-    placed = num_places * (3.0 * graph.num_ops + 2.0 * flat.num_nodes) + 7.0 * num_slots * graph.num_ops
-    moved = num_slots * (4.0 * graph.num_tensors + 14.0 * graph.num_edges)
-    return placed + moved + graph.num_edges * (num_places + 6.0)
+    graph, num_places, num_hosts = problem.graph, len(flat.device_of_place), len(flat.hosts)
+    num_slots = num_places - num_hosts
+    placed = 2.0 * num_places * flat.num_nodes + graph.num_ops * (3.0 * num_slots + num_hosts + 3.0)
+    moved = num_slots * (5.0 * graph.num_tensors + 6.0 * graph.num_edges)
+    return placed + moved + graph.num_edges * (num_hosts + 2.0)
 
 
 def _edges(problem: Problem) -> list[tuple[int, int]]:

@@ -1,6 +1,6 @@
 """What the methods for the offload latency can do without: each mechanism, by its name, can be switched off.
 
-``--param without=line,polish`` of ``dp``, ``cpsat`` and ``ilp``; the suite ``ablation-latency`` measures what each of
+``--param without=line,polish`` of ``dp`` and ``cpsat``; the suite ``ablation-latency`` measures what each of
 them brings.
 """
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from placekit.solvers import switches
-from placekit.solvers.params import CpsatParams, DpParams, IlpParams
+from placekit.solvers.params import CpsatParams, DpParams
 
-__all__ = ["ALL", "Mechanisms", "OffloadCpsatParams", "OffloadDpParams", "OffloadIlpParams", "Without"]
+__all__ = ["ALL", "Mechanisms", "OffloadCpsatParams", "OffloadDpParams", "Without"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,6 @@ class Mechanisms(switches.Switches):
         (:mod:`placekit.solvers.offload_latency.free_followers`).
     implied_order
         Calls that depend on each other are ordered in it by implied rows.
-    paths
-        The integer program knows times along paths.
-    spine
-        And that calls along the spine never overlap.
-    floors
-        And that nothing ends before its critical path.
     """
 
     line: bool = True
@@ -45,9 +39,6 @@ class Mechanisms(switches.Switches):
     polish: bool = True
     followers: bool = True
     implied_order: bool = True
-    paths: bool = True
-    spine: bool = True
-    floors: bool = True
     objective: ClassVar[str] = "offload-latency"
 
 
@@ -70,8 +61,3 @@ class OffloadDpParams(Without, DpParams):
 @dataclass(frozen=True)
 class OffloadCpsatParams(Without, CpsatParams):
     """Parameters of ``cpsat`` for the offload latency."""
-
-
-@dataclass(frozen=True)
-class OffloadIlpParams(Without, IlpParams):
-    """Parameters of ``ilp`` for the offload latency."""

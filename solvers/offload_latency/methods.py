@@ -16,7 +16,7 @@ from placekit.solvers.generic.bound import BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.offload_latency.flat import flatten_calls
-from placekit.solvers.offload_latency.mechanisms import OffloadCpsatParams, OffloadDpParams, OffloadIlpParams
+from placekit.solvers.offload_latency.mechanisms import OffloadCpsatParams, OffloadDpParams
 from placekit.solvers.params import LocalSearchParams
 from placekit.stop import StopReason
 
@@ -63,9 +63,6 @@ class OffloadLatencyBound(BoundMethod):
 class OffloadLatencyIlp(IlpMethod):
     """Exact offload latency by integer programming."""
 
-    params_type = OffloadIlpParams
-    params: OffloadIlpParams
-
     def supports(self, problem: Problem[OffloadLatency]) -> str | None:
         """Return None without contiguity."""
         return _needs_freedom(problem)
@@ -83,7 +80,7 @@ class OffloadLatencyIlp(IlpMethod):
         def solve(ceiling_s: float | None) -> StopReason:
             step = Building("integer program", count_coefficients(run.problem, flat), PULP, lambda: time_left(run))
             longest_s = longest_latency(run.problem) if ceiling_s is None else ceiling_s
-            model = OffloadIlp(run.problem, flat, longest_s, step, self.params.mechanisms)
+            model = OffloadIlp(run.problem, flat, longest_s, step)
             return self.solve(run, model, model.encode)
 
         return rescaled(run, solve)

@@ -90,4 +90,3 @@ def longest_latency(problem: Problem[OffloadLatency]) -> float:
     costs, graph = problem.costs, problem.graph
     moves = 1 + np.diff(graph.consumer_offsets)
     return float(costs.op_time_s.max(axis=1).sum() + (moves * costs.transfer_time_s.max(axis=1)).sum())
-
