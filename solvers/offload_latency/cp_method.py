@@ -47,8 +47,7 @@ def solve_offload_program(
     def solve(ceiling_s: float | None) -> StopReason:
         longest_s = longest_latency(run.problem) if ceiling_s is None else ceiling_s
         step = Building("constraint program", count_literals(run.problem, flat), CPSAT, lambda: time_left(run))
-        low_s, has_order = run.bound or 0.0, mechanisms.implied_order
-        model = OffloadModel(run.problem, flat, longest_s, low_s, follows=ways[0], has_order=has_order, step=step)
+        model = OffloadModel(run.problem, flat, longest_s, run.bound or 0.0, follows=ways[0], step=step)
         reason = _solve(run, model, workers)
         if reason is StopReason.FINISHED and len(ways) > 1:
             ways.pop(0)

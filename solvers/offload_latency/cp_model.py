@@ -1,9 +1,9 @@
 r"""The constraint program for `OffloadLatency`: a CP-SAT model over nodes, slots and tensors.
 
 A *slot* is one call that an accelerator may make, a *place* a slot or a host. Booleans :math:`x_{vp}` (node v in place
-p), :math:`in_{us}` and :math:`out_{us}` (tensor u moves into, out of slot s), :math:`before_{rs}` (slot s waits for
-slot r); times in whole units, rounded down (:mod:`placekit.solvers.backends.scale`): :math:`a_o` when the output of op
-o is in host memory, one for all places, which is T where nobody reads it, and start and end of each slot.
+p), :math:`in_{us}` and :math:`out_{us}` (tensor u moves into, out of slot s); times in whole units, rounded down
+(:mod:`placekit.solvers.backends.scale`): :math:`a_o` when the output of op o is in host memory, one for all places,
+which is T where nobody reads it, and start and end of each slot.
 
 .. math::
 
@@ -13,22 +13,19 @@ o is in host memory, one for all places, which is T where nobody reads it, and s
        \text{ that another node reads} \\
    end_s & = start_s + \sum_v t_{vs} x_{vs} + \sum_u c_{us} (in_{us} + out_{us}), \quad
        start_{s+1} \ge end_s \text{ on one device} \\
-   a_o & \ge a_u + \sum_h t_{oh} x_{vh} \quad \text{for every tensor } u \text{ that } o \text{ reads} \\
-   x_{ur} & \wedge x_{vs} \Rightarrow before_{rs} \Rightarrow start_s \ge end_r \quad \text{for every consumer }
-       v \text{ of } u
+   a_o & \ge a_u + \sum_h t_{oh} x_{vh} \quad \text{for every tensor } u \text{ that } o \text{ reads}
 
 The row of :math:`a_o` needs no condition: in one call both outputs appear at its end, and in different ones the
-consumer's is later. So convexity follows from time by itself. The last row is implied, left out where there would be
-many, and shortens proofs on lattices: that two calls overlap says at once that no edge joins them. Of equal
-accelerators the first calls start in the order of their indices. With several calls per device a node is a single op,
-and ops that share a device have equal sums of x over the slots of each device.
+consumer's is later. So convexity follows from time by itself. Of equal accelerators the first calls start in the order
+of their indices. With several calls per device a node is a single op, and ops that share a device have equal sums of x
+over the slots of each device.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from itertools import pairwise, product
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +40,6 @@ from placekit.solvers.offload_latency.flat import OffloadProblem
 from placekit.solvers.offload_latency.plans import equal_slots, node_places, ordered_slots, placement_at
 
 __all__ = ["OffloadModel", "count_literals"]
-
-ORDER_UP_TO = 1_500
-"""Edges times ordered pairs of slots up to which calls that depend on each other are ordered by implied rows: with many
-more of them the program grows severalfold."""
 
 
 class OffloadModel:
@@ -65,8 +58,6 @@ class OffloadModel:
     follows
         Nodes that go along with another one (:mod:`placekit.solvers.offload_latency.free_followers`); None for none.
         Unless memory is moot theirs does not count, so that the program is a relaxation.
-    has_order
-        True for the rows that order calls which depend on each other.
     step
         Called whenever the program grows.
 
@@ -85,7 +76,6 @@ class OffloadModel:
         ceiling_s: float,
         bound_s: float,
         follows: Mapping[int, int] | None = None,
-        has_order: bool = True,
         step: Callable[[], None] = no_step,
     ) -> None:
         self.problem, self.flat, self.follows = problem, flat, follows or {}
@@ -124,8 +114,6 @@ class OffloadModel:
         self._move_tensors()
         self._time_calls()
         self._time_hosts()
-        if has_order:
-            self._order_dependent_calls()
         self._order_equal_devices()
         self.proto.minimize(self.latency)
 
@@ -210,22 +198,6 @@ class OffloadModel:
                 self.proto.add(self.ready[op] >= takes)
             for u in sorted(inputs[op]):
                 self.proto.add(self.ready[op] >= self.ready[u] + takes)
-
-    def _order_dependent_calls(self) -> None:
-        graph = self.problem.graph
-        ends = self.node_of_op[np.stack([graph.senders, graph.receivers], axis=1)]
-        slots = [[s for s in range(self.num_slots) if (v, s) in self.x] for v in range(self.flat.num_nodes)]
-        before: dict[tuple[int, int], cp_model.IntVar] = {}
-        edges = sorted({(u, v) for u, v in ends.tolist() if u != v})
-        if len(edges) * self.num_slots * (self.num_slots - 1) > ORDER_UP_TO:
-            return
-        for u, v in edges:
-            for r, s in product(slots[u], slots[v]):
-                if r != s:
-                    if (r, s) not in before:
-                        before[r, s] = self.proto.new_bool_var(f"before_{r}_{s}")
-                        self.proto.add(self.start[s] >= self.end[r]).only_enforce_if(before[r, s])
-                    self.proto.add_bool_or(~self.x[u, r], ~self.x[v, s], before[r, s])
 
     def _order_equal_devices(self) -> None:
         for group in equal_slots(self.flat):

@@ -30,15 +30,12 @@ class Mechanisms(switches.Switches):
     followers
         The constraint program moves nodes that take no time along with the one that they hang on
         (:mod:`placekit.solvers.offload_latency.free_followers`).
-    implied_order
-        Calls that depend on each other are ordered in it by implied rows.
     """
 
     line: bool = True
     larger: bool = True
     polish: bool = True
     followers: bool = True
-    implied_order: bool = True
     objective: ClassVar[str] = "offload-latency"
 
 
