@@ -63,7 +63,6 @@ def _is_refuted(
 @njit(cache=True, nogil=True)
 def extend_chains(
     ideals: Any,
-    covered: Any,
     cuts: Any,
     edges: Any,
     choices: Any,
@@ -88,8 +87,6 @@ def extend_chains(
 
     Parameters
     ----------
-    covered
-        Ideals with one layer more than each, as offsets and indices, and room for hints.
     cuts, edges
         Edges that leave every ideal, as offsets and indices, where they end, and their seconds at both ends; and ends
         and seconds of every edge.
@@ -126,7 +123,6 @@ def extend_chains(
     num_devices, max_replicas, is_uniform, is_optimistic, max_nodes = flags
     alive_ideal, alive_reach = alive
     row_of, prices, _, rounding, shared_totals, lightest = relaxed
-    covers_offsets, covers, hints = covered
     cut_offsets, cut_edges, cut_ends, cut_in_s, cut_out_s = cuts
     _, edge_target, edge_in_s, edge_out_s = edges
     num_words = bits.shape[1]
@@ -162,19 +158,10 @@ def extend_chains(
         reach = work_s[i] + cap * target_s
         reach += 1e-9 * (abs(reach) + work_s[full])
         state[4] += state[2]
-        # the ends of the stages that were best for ideals with one layer more come first: what they leave to improve is
-        # little, and the rest is passed over at once
-        num_hints = 0
-        for at in range(covers_offsets[i], covers_offsets[i + 1]):
-            for label in range(front[covers[at], 0], front[covers[at], 1]):
-                rest = labels[label, 2]
-                if rest >= 0 and num_hints < len(hints):
-                    hints[num_hints] = labels[rest, 5]
-                    num_hints += 1
-        for a in range(-num_hints, state[2]):
-            if a >= 0 and alive_reach[a] > reach:
+        for a in range(state[2]):
+            if alive_reach[a] > reach:
                 continue
-            upto = alive_ideal[a] if a >= 0 else hints[a + num_hints]
+            upto = alive_ideal[a]
             is_nested = True
             for word in range(num_words):
                 if bits[i, word] & ~bits[upto, word] != np.uint64(0):

@@ -1,6 +1,6 @@
 """What ``dp`` for training plans can do without: each mechanism, by its name, can be switched off.
 
-``--param without=hints``; the suite ``ablation-latency`` measures what each of them brings.
+``--param without=prices``; the suite ``ablation-latency`` measures what each of them brings.
 """
 
 from __future__ import annotations
@@ -21,14 +21,11 @@ class Mechanisms(switches.Switches):
     ----------
     orders_first
         Ideals of a few linear orders are searched before all of them, where there are many.
-    hints
-        Stages that were best for ideals with one layer more are tried first.
     prices
         Prices of a second refute stages without a knapsack (:mod:`placekit.solvers.training_plan.relaxation`).
     """
 
     orders_first: bool = True
-    hints: bool = True
     prices: bool = True
     objective: ClassVar[str] = "training-plan"
 

@@ -24,8 +24,6 @@ TIME_ROUNDING = 1e-11
 """Relative: far above what the sums of a stage lose, far below what counts as an improvement."""
 SUM_ROUNDING = 1e-14
 """Relative to the sum over all layers: what differences of sums lose."""
-MAX_HINTS = 64
-"""Stages that are tried first for an ideal."""
 MAX_NODES = 20_000
 """Nodes of the search for the choices of one stage; what is given up is counted and proves nothing."""
 
@@ -72,11 +70,6 @@ class PlanSearch:
             tables.choice_offsets, tables.time_s, tables.gradient_bytes, tables.memory_a, tables.memory_b,
             tables.extra_offsets, tables.extra_other, tables.extra_s, tables.kind,
         )  # fmt: skip
-        self._covered = (
-            ideals.cover_offsets,
-            ideals.covers,
-            np.zeros(MAX_HINTS if mechanisms.hints else 0, dtype=np.int64),
-        )
         self._cuts = ideals.cut_offsets, ideals.cut_edges, *_cut_sums(tables, ideals)
         self._edges = tables.edge_source, tables.edge_target, tables.edge_in_s, tables.edge_out_s
         self._ideals = (
@@ -140,7 +133,7 @@ class PlanSearch:
             if self.should_stop():
                 raise Stopped
             extend_chains(
-                self._ideals, self._covered, self._cuts, self._edges, self._choices, self._relaxed,
+                self._ideals, self._cuts, self._edges, self._choices, self._relaxed,
                 self._degrees, limits, flags, state,
                 self._labels, front, alive, best, caps, self._scratch, self._picked, PAIRS_PER_CALL,
             )  # fmt: skip

@@ -178,8 +178,6 @@ class Ideals:
 
     Parameters
     ----------
-    cover_offsets, covers
-        ``[I + 1]`` and flat: the ideals with one layer more than each.
     bits
         ``[I, W]`` members by position.
     size
@@ -194,8 +192,6 @@ class Ideals:
         ``[I]`` sum of the least bytes times devices of any degree and choice with one microbatch in flight.
     """
 
-    cover_offsets: NDArray[np.int64]
-    covers: NDArray[np.int64]
     bits: NDArray[np.uint64]
     size: NDArray[np.int64]
     cut_offsets: NDArray[np.int64]
@@ -298,13 +294,6 @@ def _repaired(n: int, edges: list[tuple[int, int]], wanted: NDArray[np.int64]) -
 
 
 def _described(tables: Tables, masks: list[int]) -> Ideals:
-    index = {mask: at for at, mask in enumerate(masks)}
-    covers: list[int] = []
-    cover_offsets = [0]
-    joining = [1 << v for v in range(tables.num_layers)]
-    for mask in masks:
-        covers += [index[mask | bit] for bit in joining if not mask & bit and mask | bit in index]
-        cover_offsets.append(len(covers))
     num_layers, num_words = tables.num_layers, max(1, -(-tables.num_layers // 64))
     raw = b"".join(mask.to_bytes(8 * num_words, "little") for mask in masks)
     bits = np.frombuffer(raw, dtype="<u8").reshape(len(masks), num_words).astype(np.uint64)
@@ -324,8 +313,6 @@ def _described(tables: Tables, masks: list[int]) -> Ideals:
     least_time = tables.per_layer(tables.time_s, least=True)
     one_in_flight = tables.per_layer(tables.memory_a + tables.memory_b, least=True)
     return Ideals(
-        cover_offsets=np.array(cover_offsets, dtype=np.int64),
-        covers=np.array(covers, dtype=np.int64),
         bits=bits,
         size=member.sum(axis=1).astype(np.int64),
         cut_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
