@@ -235,6 +235,8 @@ class OffloadIlp:
         graph = self.problem.graph
         for op in range(graph.num_ops):
             self._require((self.latency, 1.0), (self.known[op], -1.0), least=0, name=f"last_{op}")
+        for op in np.flatnonzero(np.bincount(graph.receivers, minlength=graph.num_ops) == 0).tolist():
+            self._require((self.known[op], 1.0), *self._host_terms(op, -1.0), least=0, name=f"source_{op}")
         for u, op in _edges(self.problem):
             terms = (self.known[op], 1.0), (self.known[u], -1.0), *self._host_terms(op, -1.0)
             self._require(*terms, least=0, name=f"host_{u}_{op}")
