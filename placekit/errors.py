@@ -90,6 +90,9 @@ class KernelsPendingError(PlacekitError, RuntimeError):
         super().__init__(message)
         self.is_there = is_there
 
+    def __reduce__(self) -> tuple[type[KernelsPendingError], tuple[str]]:
+        return type(self), (str(self),)  # another process cannot ask
+
 
 class ProgramTooLargeError(PlacekitError, RuntimeError):
     """A program that there is no time left to build, or no memory; the message says how large it is and what is left.
