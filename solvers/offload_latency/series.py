@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from placekit.graph import topological_order
 from placekit.solvers.offload_latency.flat import OffloadProblem
 
-__all__ = ["Series", "along_order", "decompose", "spine_of"]
+__all__ = ["Series", "along_order", "decompose"]
 
 WORD = 63
 """Nodes of a gap, at most: an ideal is the bits of one whole number."""
@@ -165,11 +165,6 @@ def along_order(flat: OffloadProblem) -> Series:
     )
 
 
-def spine_of(flat: OffloadProblem) -> list[int]:
-    """Return the nodes that are comparable to all others, in order. O(nodes + edges)."""
-    return _spine(flat, *_in_order(flat))
-
-
 def _in_order(flat: OffloadProblem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """``[num_nodes]`` a topological order, and the place of each node in it."""
     order, _ = topological_order(flat.num_nodes, flat.senders, flat.receivers)
@@ -179,7 +174,7 @@ def _in_order(flat: OffloadProblem) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 
 def _spine(flat: OffloadProblem, order: NDArray[np.int64], rank: NDArray[np.int64]) -> list[int]:
-    """As `spine_of`, from what `_in_order` returns.
+    """Return the nodes that are comparable to all others, in order, from what `_in_order` returns. O(nodes + edges).
 
     All nodes before place i of a topological order lead to the node at i iff each of them has a successor at i or
     before: then each has a path that does not jump over i. Likewise for the nodes after it and their predecessors.

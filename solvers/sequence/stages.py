@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -15,6 +14,7 @@ from placekit.errors import KernelsPendingError, ProgramTooLargeError, SolverUna
 from placekit.method import Method, Run
 from placekit.patience import waiting_while
 from placekit.solvers.generic.relaxed_links import work
+from placekit.solvers.generic.relaxed_memory import left_s
 from placekit.solvers.generic.within import Within
 from placekit.solvers.registry import get_method
 from placekit.stop import StopReason
@@ -93,14 +93,13 @@ def run_stages(run: Run, stages: Iterable[Stage]) -> StopReason:
         stage = todo.pop(at).stage
         if stage.only_if is not None and not stage.only_if(run):
             continue
-        start_s, left_s = run.elapsed_s, run.remaining_s
-        share = stage.share if todo else 1.0
+        start_s, share = run.elapsed_s, stage.share if todo else 1.0
         line: dict[str, Any] = {"method": stage.method, "why": stage.why}
         account.append(line)
         is_over = partial(_is_any_ready, todo[:at])
         try:
             with (
-                run.limited_to(None if left_s is None else share * left_s, is_over),
+                run.limited_to(share * left_s(run), is_over),
                 waiting_while(_patience(run, is_last=not todo), for_kernels_only=True),
             ):
                 reason = _run_stage(run, stage, line)
@@ -130,14 +129,11 @@ def _is_any_ready(turns: list[_Turn]) -> bool:
 
 def _patience(run: Run, *, is_last: bool) -> Callable[[], bool]:
     """Return what says whether a stage is to wait for its kernels: not long if there is an answer and more to do."""
-    begin_s = run.elapsed_s
-    left_s = math.inf if run.remaining_s is None else run.remaining_s
+    begin_s, wait_s = run.elapsed_s, WAIT_FOR_ANSWER * left_s(run)
     return lambda: (
         run.should_stop() is None
         and (
-            is_last
-            or run.elapsed_s - begin_s < WAIT_S
-            or (run.objective is None and run.elapsed_s - begin_s < WAIT_FOR_ANSWER * left_s)
+            is_last or run.elapsed_s - begin_s < WAIT_S or (run.objective is None and run.elapsed_s - begin_s < wait_s)
         )
     )
 
@@ -158,8 +154,7 @@ def _run_stage(run: Run, stage: Stage, line: dict[str, Any]) -> StopReason:
 def _run_narrower(run: Run, method: Method, contiguity: Contiguity) -> StopReason:
     """Let `method` work on the same problem under a narrower contiguity, and pass on what it finds."""
     problem = run.problem.replace(contiguity=contiguity)
-    left_s = math.inf if run.remaining_s is None else run.remaining_s
-    inner = Run(problem, Within(run, left_s), run.seed, run.warm_start, on_progress=lambda _: _pass_on(inner, run))
+    inner = Run(problem, Within(run, left_s(run)), run.seed, run.warm_start, on_progress=lambda _: _pass_on(inner, run))
     inner.interrupted = run.interrupted
     return work(method, inner)
 
@@ -167,8 +162,7 @@ def _run_narrower(run: Run, method: Method, contiguity: Contiguity) -> StopReaso
 def _run_both(run: Run, method: Method, other: Method) -> StopReason:
     """Let `method` work on `run`, and `other` beside it from the best placement on, until neither may go on."""
     seed = int(run.rng.integers(2**31))
-    left_s = math.inf if run.remaining_s is None else run.remaining_s
-    inner = Run(run.problem, Within(run, left_s), seed, run.placement, on_progress=lambda _: _pass_on(inner, run))
+    inner = Run(run.problem, Within(run, left_s(run)), seed, run.placement, on_progress=lambda _: _pass_on(inner, run))
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(_work_beside, other, inner)
         try:
