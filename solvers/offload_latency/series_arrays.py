@@ -48,13 +48,14 @@ def _states(counts: list[int]) -> NDArray[np.int64]:
     return np.array(rows, dtype=np.int64).reshape(len(counts), int(stride[-1]))
 
 
-def out_times(flat: OffloadProblem, net_time_s: NDArray[np.float64]) -> NDArray[np.float64]:
+def out_times(flat: OffloadProblem, net_time_s: NDArray[np.float64], dropped: NDArray[np.int64]) -> NDArray[np.float64]:
     """``[N]`` least seconds to move an output that somebody waits for; 0 where nobody does.
 
-    A node that ends a call has all that wait for it outside. A net of which no reader waits may have them all inside:
-    it need not move.
+    A node that ends a call has all that wait for it outside, but for nodes that the gap lacks. A net of which no other
+    reader waits may have them all inside: it need not move.
     """
-    waits = set(zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True))
+    lost = set(dropped.tolist())
+    waits = {(u, v) for u, v in zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True) if v not in lost}
     least = np.full(flat.num_nodes, np.inf)
     priced = set()
     for n, time in enumerate(net_time_s.min(axis=1, initial=np.inf).tolist()):
@@ -72,8 +73,13 @@ def out_times(flat: OffloadProblem, net_time_s: NDArray[np.float64]) -> NDArray[
 def inputs_of(
     flat: OffloadProblem, series: Series, net_time_s: NDArray[np.float64]
 ) -> list[list[tuple[int, float, bool]]]:
-    """Return each node's predecessors, the time to move their outputs in, and if no other of its gap reads them."""
-    moved = dict.fromkeys(zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True), 0.0)
+    """Return each node's predecessors, the time to move their outputs in, and if no other of its gap reads them.
+
+    Without the nodes that the gaps lack: these may be in the call of whoever reads them.
+    """
+    lost = set(series.dropped.tolist())
+    edges = zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True)
+    moved = dict.fromkeys(((u, v) for u, v in edges if u not in lost), 0.0)
     is_alone = dict.fromkeys(moved, True)
     gap_of_node = np.full(flat.num_nodes, -1)
     gap_of_node[series.gap_nodes] = np.repeat(np.arange(series.num_gaps), np.diff(series.gap_offsets))

@@ -111,7 +111,7 @@ def solve_series(
     table.done_s[0] = 0.0
     most_s = most_s * (1 + 1e-9) + flat.rounding_s
     last_nodes = last_nodes_of(series)
-    inputs, out_s = inputs_of(flat, series, net_time_s), out_times(flat, net_time_s)
+    inputs, out_s = inputs_of(flat, series, net_time_s), out_times(flat, net_time_s, series.dropped)
     for number in range(series.num_gaps):
         gap = gap_of(flat, series, number, last_nodes, inputs, time_s, out_s, float(limits.max(initial=0.0)))
         if number > 0:

@@ -1,0 +1,66 @@
+"""The series program where gaps are thinned or full of calls: never above the optimum."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+
+import placekit as pk
+from placekit.solvers.offload_latency import series as series_module
+from placekit.solvers.offload_latency.flat import flatten_calls
+from placekit.solvers.offload_latency.series import decompose
+from placekit.solvers.offload_latency.series_program import solve_series
+
+HOST_S = 50.0
+
+
+def wide_problem(rng: np.random.Generator, *, slow_host: bool) -> pk.Problem:
+    """Return a problem of one gap between two ops; with a slow host these stay there, and calls pay inside the gap."""
+    num_ops = int(rng.integers(4, 7))
+    inner = [f"v{i}" for i in range(num_ops)]
+    edges = [(u, v) for i, u in enumerate(inner) for v in inner[i + 1 :] if rng.random() < 0.3]
+    heads = [v for v in inner if rng.random() < 0.3 or not any(v == to for _, to in edges)]
+    tails = [u for u in inner if not any(u == of for of, _ in edges)]
+    edges += [("a", v) for v in heads] + [(u, "b") for u in tails]
+    graph = pk.OpGraph.from_edges(["a", *inner, "b"], edges)
+    shape = num_ops + 2
+    host, call = (
+        20 * rng.random(shape) * rng.choice([0, 1, 3], shape),
+        3 * rng.random(shape) * rng.choice([0, 1], shape),
+    )
+    if slow_host:
+        host, call = HOST_S * (1 + rng.random(shape)), rng.choice([0.2, 3.0], shape) * rng.random(shape)
+        host[[0, -1]], call[[0, -1]] = 0.0, 1e6
+    moves = 6 * rng.random(graph.num_tensors)
+    limit = None if rng.random() < 0.5 else {"acc": float(rng.integers(3, 9))}
+    return pk.Problem(
+        graph,
+        pk.Platform.of(cpu=1, acc=int(rng.integers(1, 3)), host="cpu", memory_bytes=limit),
+        pk.CostTable(
+            ("cpu", "acc"),
+            np.stack([host, call], axis=1),
+            np.stack([np.zeros_like(moves), moves], axis=1),
+            rng.integers(0, 4, shape).astype(float),
+        ),
+        pk.OffloadLatency(),
+    )
+
+
+@pytest.mark.parametrize("slow_host", [False, True])
+def test_no_bound_is_above_the_optimum_whatever_the_gaps_lack(monkeypatch: pytest.MonkeyPatch, slow_host: bool) -> None:
+    """What is left out of a gap may be in the call of what is kept: then nothing of it moves."""
+    monkeypatch.setattr(series_module, "FEWEST", 2)
+    rng, thinned = np.random.default_rng(28), 0
+    for _ in range(60):
+        problem = wide_problem(rng, slow_host=slow_host)
+        best, flat = oracle.brute_force(problem), flatten_calls(problem)
+        assert best is not None
+        for most in (2, 8, 200):
+            series = decompose(flat, most)
+            assert series is not None
+            thinned += len(series.dropped) > 0
+            bound = solve_series(flat, series, is_bound=True)
+            assert bound is not None
+            assert bound.latency_s <= best * (1 + 1e-9), (most, problem)
+    assert thinned > 80
