@@ -1,4 +1,4 @@
-"""Method ``cpsat`` for `OffloadLatency`: series program, annealing, then the constraint program."""
+"""The constraint program of `OffloadLatency`, built for what a run knows, and solved."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.generic.rescaled import rescaled
+from placekit.solvers.offload_latency.bounds import longest_latency
 from placekit.solvers.offload_latency.cp_model import OffloadModel, count_literals
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.free_followers import free_followers, memory_is_moot
 from placekit.solvers.offload_latency.mechanisms import ALL, Mechanisms
-from placekit.solvers.offload_latency.opening import longest_latency, search_before
 from placekit.stop import StopReason
 
 __all__ = ["solve_offload_program"]
@@ -26,7 +26,7 @@ __all__ = ["solve_offload_program"]
 def solve_offload_program(
     run: Run[OffloadLatency], workers: Callable[[int], int], mechanisms: Mechanisms = ALL
 ) -> StopReason:
-    """Start from the series program and a search, build the model, and solve it.
+    """Build the model, start it from the best placement that is known, and solve it.
 
     Parameters
     ----------
@@ -37,8 +37,6 @@ def solve_offload_program(
     mechanisms
         What the program is built with.
     """
-    if (stopped := search_before(run)) is not None:
-        return stopped
     flat = flatten_calls(run.problem)
     follows = free_followers(flat) if mechanisms.followers else {}
     # without the memory of nodes that follow it is a relaxation: where that may count, all nodes on their own come next

@@ -1,6 +1,6 @@
 """What the methods for the offload latency can do without: each mechanism, by its name, can be switched off.
 
-``--param without=line,polish`` of ``dp`` and ``cpsat``; the suite ``ablation-latency`` measures what each of
+``--param without=chains,polish`` of ``dp`` and ``cpsat``; the suite ``ablation-latency`` measures what each of
 them brings.
 """
 
@@ -25,6 +25,11 @@ class Mechanisms(switches.Switches):
         Where gaps are thinned, ``dp`` also offers a placement along one order of all nodes.
     larger
         Gaps that are thinned are looked at again with more ideals.
+    chains
+        One call inside a gap holds all of its long chains, or the host takes as long as they do: see
+        :mod:`placekit.solvers.offload_latency.chains`.
+    inside
+        Calls inside a gap are counted by small constraint programs (:mod:`placekit.solvers.offload_latency.inside`).
     polish
         What ``dp`` found is annealed for a moment.
     followers
@@ -34,6 +39,8 @@ class Mechanisms(switches.Switches):
 
     line: bool = True
     larger: bool = True
+    chains: bool = True
+    inside: bool = True
     polish: bool = True
     followers: bool = True
     objective: ClassVar[str] = "offload-latency"

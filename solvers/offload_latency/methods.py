@@ -70,8 +70,9 @@ class OffloadLatencyIlp(IlpMethod):
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Start from the series program and a search, and solve the integer program."""
         wait_for_module("placekit.solvers.offload_latency.ilp_model")
+        from placekit.solvers.offload_latency.bounds import longest_latency
         from placekit.solvers.offload_latency.ilp_model import OffloadIlp, count_coefficients
-        from placekit.solvers.offload_latency.opening import longest_latency, search_before
+        from placekit.solvers.offload_latency.opening import search_before
 
         if (stopped := search_before(run)) is not None:
             return stopped
@@ -100,7 +101,10 @@ class OffloadLatencyCpsat(CpsatMethod):
         """Start from the series program and a search, and solve the constraint program."""
         wait_for_module("placekit.solvers.offload_latency.cp_method")
         from placekit.solvers.offload_latency.cp_method import solve_offload_program
+        from placekit.solvers.offload_latency.opening import search_before
 
+        if (stopped := search_before(run)) is not None:
+            return stopped
         return solve_offload_program(run, self.workers, self.params.mechanisms)
 
 

@@ -9,16 +9,10 @@ import numpy as np
 
 from placekit.method import Run
 from placekit.objectives import OffloadLatency
-from placekit.problem import Problem
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
-from placekit.solvers.offload_latency.bounds import (
-    CRITICAL_PATH,
-    SERIES_PROGRAM,
-    critical_path,
-    rounded_down,
-    solve_along_spine,
-)
+from placekit.solvers.offload_latency.along_spine import SERIES_PROGRAM, solve_along_spine
+from placekit.solvers.offload_latency.bounds import CRITICAL_PATH, critical_path, rounded_down
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
 from placekit.solvers.offload_latency.mechanisms import ALL, Mechanisms
 from placekit.solvers.offload_latency.plans import placement_of
@@ -28,7 +22,6 @@ from placekit.stop import StopReason
 
 __all__ = [
     "bound_offload",
-    "longest_latency",
     "open_offload",
     "search_before",
     "solve_offload",
@@ -83,10 +76,3 @@ def search_before(run: Run[OffloadLatency]) -> StopReason | None:
     with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
         search_offload(run, LocalSearchParams(patience=3, steps=200))
     return run.should_stop()
-
-
-def longest_latency(problem: Problem[OffloadLatency]) -> float:
-    """Return a latency that no placement exceeds: every op after the other, every tensor moved as often as possible."""
-    costs, graph = problem.costs, problem.graph
-    moves = 1 + np.diff(graph.consumer_offsets)
-    return float(costs.op_time_s.max(axis=1).sum() + (moves * costs.transfer_time_s.max(axis=1)).sum())

@@ -40,6 +40,8 @@ class Series:
         CSR lists of the nodes of each of the ``m + 1`` gaps, in topological order.
     dropped
         Nodes that the gaps lack.
+    between
+        All nodes of each of the ``m + 1`` gaps, in topological order.
     ideal_offsets
         ``[m + 2]`` first ideal of each gap, and the number of ideals.
     mask
@@ -52,6 +54,7 @@ class Series:
     gap_offsets: NDArray[np.int64]
     gap_nodes: NDArray[np.int64]
     dropped: NDArray[np.int64]
+    between: tuple[NDArray[np.int64], ...]
     ideal_offsets: NDArray[np.int64]
     mask: NDArray[np.int64]
     parent: NDArray[np.int64]
@@ -136,6 +139,7 @@ def decompose(
         gap_offsets=np.cumsum([0, *(len(nodes) for nodes in gap_nodes)], dtype=np.int64),
         gap_nodes=kept_nodes.astype(np.int64),
         dropped=np.flatnonzero(~is_kept),
+        between=tuple(in_order),
         ideal_offsets=starts.astype(np.int64),
         mask=np.concatenate([mask for mask, _, _ in tables]),
         parent=np.concatenate(
@@ -158,6 +162,7 @@ def along_order(flat: OffloadProblem) -> Series:
         gap_offsets=np.zeros(flat.num_nodes + 2, dtype=np.int64),
         gap_nodes=np.zeros(0, dtype=np.int64),
         dropped=np.zeros(0, dtype=np.int64),
+        between=(np.zeros(0, dtype=np.int64),) * (flat.num_nodes + 1),
         ideal_offsets=np.arange(flat.num_nodes + 2),
         mask=nothing,
         parent=nothing - 1,

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.solvers.offload_latency.chains import Chains
 from placekit.solvers.offload_latency.flat import OffloadProblem
 from placekit.solvers.offload_latency.series import Series
 from placekit.solvers.offload_latency.series_kernels import Gap, Sums
 
-__all__ = ["gap_of", "inputs_of", "last_nodes_of", "merged_groups", "out_times", "sums_of"]
+__all__ = [
+    "fewer_calls",
+    "gap_of",
+    "host_paths",
+    "inputs_of",
+    "last_nodes_of",
+    "merged_groups",
+    "out_times",
+    "sums_of",
+]
 
 MAX_STATES = 64
 """Numbers of calls of each group, in all combinations."""
+MAX_CHOICES = 40
+"""Choices of the groups of calls inside one gap."""
 
 
 def merged_groups(
@@ -46,6 +59,27 @@ def _states(counts: list[int]) -> NDArray[np.int64]:
         np.where(state // step % (count + 1) > 0, state - step, -1) for step, count in zip(stride, counts, strict=False)
     ]
     return np.array(rows, dtype=np.int64).reshape(len(counts), int(stride[-1]))
+
+
+def fewer_calls(less: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[tuple[int, ...]]]:
+    """``[M, S]`` the state without a few calls, -1 if it has not so many, and the groups of these calls.
+
+    Choices of one call come first, then those of two, and so on while there are not too many.
+    """
+    num_groups, num_states = less.shape
+    rows: list[NDArray[np.int64]] = []
+    choices: list[tuple[int, ...]] = []
+    for count in range(1, num_states + 1):
+        found = list(itertools.combinations_with_replacement(range(num_groups), count))
+        if count > 1 and len(choices) + len(found) > MAX_CHOICES:
+            break
+        for groups in found:
+            state = np.arange(num_states)
+            for g in groups:
+                state = np.where(state >= 0, less[g, state], -1)
+            rows.append(state)
+        choices += found
+    return np.array(rows, dtype=np.int64).reshape(-1, num_states), choices
 
 
 def out_times(flat: OffloadProblem, net_time_s: NDArray[np.float64], dropped: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -103,12 +137,16 @@ def gap_of(
     number: int,
     last_nodes: tuple[NDArray[np.int64], NDArray[np.int64]],
     inputs: list[list[tuple[int, float, bool]]],
-    time_s: NDArray[np.float64],
+    call_s: NDArray[np.float64],
     out_s: NDArray[np.float64],
     largest_bytes: float,
+    chains: Chains,
 ) -> Gap:
     """Return the arrays of a gap. Two nodes can share a call only if all nodes that lie between them fit in, too."""
-    nodes = series.nodes_of_gap(number)
+    nodes, num_ideals = (
+        series.nodes_of_gap(number),
+        int(series.ideal_offsets[number + 1] - series.ideal_offsets[number]),
+    )
     local = {v: i for i, v in enumerate(nodes.tolist())}
     rows = [[(local.get(u, -1), time, alone) for u, time, alone in inputs[v]] for v in nodes.tolist()]
     up_to = [0] * len(nodes)  # the node and the nodes of the gap that lead to it
@@ -138,9 +176,41 @@ def gap_of(
         is_alone=np.ascontiguousarray(is_alone_or_fits[:, 0]),
         may_share=np.ascontiguousarray(is_alone_or_fits[:, 1]),
         host_s=flat.host_time_s[nodes],
-        call_s=time_s[nodes].min(axis=1, initial=np.inf),
+        call_s=call_s[nodes],
         out_s=out_s[nodes],
+        chains=chains,
+        inside_s=np.full(2, -np.inf),
+        before_s=np.zeros(num_ideals),
+        behind_s=np.zeros(num_ideals),
     )
+
+
+def host_paths(flat: OffloadProblem, series: Series, number: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """``[ideals of the gap]`` longest paths on the host of all its nodes that may be in the ideal, and may be outside.
+
+    A node that the gap lacks may be in it if all kept nodes that lead to it are, and outside if no kept node that it
+    leads to is in it.
+    """
+    nodes, mask = series.between[number].tolist(), series.mask[slice(*series.ideal_offsets[number : number + 2])]
+    bit = {v: 1 << i for i, v in enumerate(series.nodes_of_gap(number).tolist())}
+    up_to, from_on = ({v: bit.get(v, 0) for v in nodes} for _ in range(2))
+    ends, tails = ({v: float(flat.host_time_s[v]) for v in nodes} for _ in range(2))
+    readers: dict[int, list[int]] = {v: [] for v in nodes}
+    for u, v in zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True):
+        if u in readers and v in readers:
+            readers[u].append(v)
+    for u in nodes:
+        for v in readers[u]:
+            up_to[v] |= up_to[u]
+            ends[v] = max(ends[v], ends[u] + float(flat.host_time_s[v]))
+    before_s, behind_s = np.zeros((2, len(mask)))
+    for u in nodes[::-1]:
+        for v in readers[u]:
+            from_on[u] |= from_on[v]
+            tails[u] = max(tails[u], tails[v] + float(flat.host_time_s[u]))
+        before_s[mask & up_to[u] == up_to[u]] = np.maximum(before_s[mask & up_to[u] == up_to[u]], ends[u])
+        behind_s[mask & from_on[u] == 0] = np.maximum(behind_s[mask & from_on[u] == 0], tails[u])
+    return before_s, behind_s
 
 
 def last_nodes_of(series: Series) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.compiled import njit, part
+from placekit.solvers.offload_latency.chains import Chains, one_call
 
 __all__ = ["Gap", "Sums", "Table", "relax_gap", "relax_spine_calls"]
 
@@ -57,15 +58,19 @@ class Table(NamedTuple):
     ----------
     less
         ``[G, S]`` the state with one call of the group less; -1 if the state has none.
+    fewer, taken
+        ``[M, S]`` the state without a few calls, -1 if it has not so many; ``[M]`` how many they are, in rising order.
     done_s, done_from, done_group
         ``[I, S]`` seconds when a call or spine vertex that completes the ideal ends; the ideal where the call started
         (-1 for no call) and its group.
     ready_s, ready_from, ready_group
         ``[I, S]`` seconds when everything in the ideal is done; the ideal after which only nodes between calls ran,
-        and the group of a call among them (-1 for none).
+        and the row of `fewer` with the calls among them (-1 for none).
     """
 
     less: Ints
+    fewer: Ints
+    taken: Ints
     done_s: Floats
     done_from: Ints
     done_group: Ints
@@ -92,6 +97,12 @@ class Gap(NamedTuple):
         two can be in one call.
     host_s, call_s, out_s
         ``[n]`` least seconds of each node on a host, in a call, and to move one of its outputs.
+    inside_s
+        ``[C]`` least seconds of the whole gap with so many calls inside, one or more; with the last, so many or more.
+    before_s, behind_s
+        ``[end - begin]`` seconds on the host, at most, of all nodes of the gap in an ideal, and of all others.
+    chains
+        Its chains, for pieces with one call inside.
     """
 
     begin: int
@@ -109,6 +120,10 @@ class Gap(NamedTuple):
     host_s: Floats
     call_s: Floats
     out_s: Floats
+    inside_s: Floats
+    before_s: Floats
+    behind_s: Floats
+    chains: Chains
 
 
 @part
@@ -227,13 +242,16 @@ def _relax_between(
     inner_out: Floats,
     on_host: Floats,
     in_calls: Floats,
+    length: Floats,
+    chain: Ints,
 ) -> None:
     """Lower ``ready_s`` of all ideals of the gap by the nodes between `source`, after which a call ended, and them.
 
-    They run on the host, or, if `with_calls`, in at least one call inside the gap, for whose time only the lower bound
-    of `_paths_from` is used. ``on_host`` and ``in_calls`` are ``[end - begin]`` scratch.
+    They run on the host, or, if `with_calls`, in calls inside the gap, for whose time lower bounds are used: that of
+    `_paths_from`, and what the whole gap takes with so many calls, less what the rest of it takes on the host before
+    and behind. ``on_host`` and ``in_calls`` are ``[end - begin]`` scratch, ``length`` and ``chain`` ``[chains]``.
     """
-    num_groups, num_states = table.less.shape
+    num_states, most_taken = table.fewer.shape[1], len(gap.inside_s)
     begin, mask = gap.begin, gap.mask
     best = table.done_s[source, num_states - 1]
     on_host[source - begin] = 0.0
@@ -270,14 +288,25 @@ def _relax_between(
             u = gap.last_local[e]
             if not mask[source] >> u & 1:
                 earliest = max(earliest, inner_out[u])
-        for g in range(num_groups):
+        around = gap.before_s[source - begin] + gap.behind_s[target - begin]
+        alone = -1.0  # not looked at
+        for m in range(len(table.taken)):
+            if table.taken[m] > most_taken:
+                break
+            lasts = gap.inside_s[table.taken[m] - 1] - around
+            if not lasts > earliest:  # also where both are infinite
+                lasts = earliest
             for s in range(num_states):
-                if table.less[g, s] >= 0:
-                    value = table.done_s[source, table.less[g, s]] + earliest
+                if table.fewer[m, s] >= 0:
+                    value = table.done_s[source, table.fewer[m, s]] + lasts
+                    if value < table.ready_s[target, s] and table.taken[m] == 1:
+                        if alone < 0.0:
+                            alone = one_call(source - begin, target - begin, gap.chains, length, chain)
+                        value = max(value, table.done_s[source, table.fewer[m, s]] + alone)
                     if value < table.ready_s[target, s]:
                         table.ready_s[target, s] = value
                         table.ready_from[target, s] = source
-                        table.ready_group[target, s] = g
+                        table.ready_group[target, s] = m
 
 
 @njit(cache=True, nogil=True)
@@ -289,9 +318,10 @@ def relax_gap(first: int, until: int, gap: Gap, with_calls: bool, sums: Sums, ta
     num_local, last = len(gap.host_s), table.ready_s.shape[1] - 1
     plain, inner_end, inner_out = np.zeros(num_local), np.zeros(num_local), np.zeros(num_local)
     on_host, in_calls = np.zeros(gap.end - gap.begin), np.zeros(gap.end - gap.begin)
+    length, chain = np.zeros(len(gap.chains.length_s)), np.zeros(len(gap.chains.length_s), dtype=np.int64)
     for at in range(first, until):
         if not with_calls:
             _relax_gap_calls(at, gap, sums, table, most_s)
         if table.done_s[at, last] < most_s:
             _paths_from(gap.mask[at], gap, plain, inner_end, inner_out)
-            _relax_between(at, gap, with_calls, table, plain, inner_end, inner_out, on_host, in_calls)
+            _relax_between(at, gap, with_calls, table, plain, inner_end, inner_out, on_host, in_calls, length, chain)

@@ -16,8 +16,10 @@ The latency is therefore a sum along the spine, of calls, of spine vertices on t
 with the number of calls made so far as an index of both. If no call lies within a gap, *between* is the longest path on
 the host, and the program is exact. For calls within a gap there are two variants. For a lower bound, *between* becomes
 a bound along paths: each node runs on the host, or in a call of which only its own work, that of one path, and the
-tensors that must move are counted, and at least one call is used up. For a placement, a call within a gap is the
-difference of two ideals as well, and waits for all of the smaller one. If both variants have the same value, the
+tensors that must move are counted, and at least one call is used up. One call is bounded by the gap's chains, too
+(:mod:`placekit.solvers.offload_latency.chains`), and a few calls by what the whole gap takes with as many of them
+(:mod:`placekit.solvers.offload_latency.inside`), of which placements are known. For a placement, a call within a gap is
+the difference of two ideals as well, and waits for all of the smaller one. If both variants have the same value, the
 placement is optimal.
 
 What is left out can only make it a better placement: contiguity, memory over several calls of one device, host memory,
@@ -28,16 +30,21 @@ they are replaced by one that has the best of each, with as many calls as one li
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.solvers.offload_latency.chains import MAX_CHAINS, chains_of
 from placekit.solvers.offload_latency.flat import OffloadProblem
+from placekit.solvers.offload_latency.inside import Inside
 from placekit.solvers.offload_latency.series import Series
 from placekit.solvers.offload_latency.series_arrays import (
+    fewer_calls,
     gap_of,
+    host_paths,
     inputs_of,
     last_nodes_of,
     merged_groups,
@@ -63,7 +70,7 @@ class Plan:
     calls
         Nodes and group of every call, in their order.
     is_placement
-        False if there are calls that the bound alone counts: then `latency_s` is only a lower bound.
+        False if there are calls that the bound alone counts and `calls` lack: then `latency_s` is only a lower bound.
     """
 
     latency_s: float
@@ -76,6 +83,8 @@ def solve_series(
     series: Series,
     *,
     is_bound: bool,
+    insides: Mapping[int, Inside] = MappingProxyType({}),
+    has_chains: bool = True,
     most_s: float = math.inf,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Plan | None:
@@ -87,6 +96,10 @@ def solve_series(
         The problem and its decomposition.
     is_bound
         True for a lower bound, False for a placement.
+    insides
+        What is known of the calls inside gaps, by the number of the gap.
+    has_chains
+        Whether one call inside a gap is looked at with its chains (:mod:`placekit.solvers.offload_latency.chains`).
     most_s
         Latency that is known to be possible, in seconds: what is above is cut off.
     should_stop
@@ -99,8 +112,11 @@ def solve_series(
     time_s, net_time_s, limits, less = merged_groups(flat)
     sums = sums_of(flat, series, time_s, net_time_s, limits)
     shape = (series.num_ideals, less.shape[1])
+    fewer, choices = fewer_calls(less)
     table = Table(
         less,
+        fewer,
+        np.array([len(groups) for groups in choices], dtype=np.int64),
         done_s=np.full(shape, np.inf),
         done_from=np.full(shape, -1, dtype=np.int64),
         done_group=np.full(shape, -1, dtype=np.int64),
@@ -110,10 +126,19 @@ def solve_series(
     )
     table.done_s[0] = 0.0
     most_s = most_s * (1 + 1e-9) + flat.rounding_s
+    most = len(choices[-1]) if choices else 0  # calls inside a gap that are told apart
     last_nodes = last_nodes_of(series)
     inputs, out_s = inputs_of(flat, series, net_time_s), out_times(flat, net_time_s, series.dropped)
     for number in range(series.num_gaps):
-        gap = gap_of(flat, series, number, last_nodes, inputs, time_s, out_s, float(limits.max(initial=0.0)))
+        call_s = time_s.min(axis=1, initial=np.inf)
+        chains = chains_of(
+            series, number, inputs, flat.host_time_s, call_s, out_s, most=MAX_CHAINS if has_chains and most > 1 else 0
+        )
+        largest = float(limits.max(initial=0.0))
+        gap = gap_of(flat, series, number, last_nodes, inputs, call_s, out_s, largest, chains)
+        if number in insides and most:
+            before_s, behind_s = host_paths(flat, series, number)
+            gap = gap._replace(inside_s=insides[number].up_to(most), before_s=before_s, behind_s=behind_s)
         if number > 0:
             table.done_s[gap.begin] = table.ready_s[gap.begin - 1] + flat.host_time_s[series.spine[number - 1]]
         for first in range(gap.begin, gap.end, CHUNK):
@@ -124,10 +149,12 @@ def solve_series(
                 relax_spine_calls(first, until, number, series.ideal_offsets, sums, table, most_s)
             relax_gap(first, until, gap, is_bound, sums, table, most_s)
     latency_s = table.ready_s[-1, -1]
-    return _trace(series, table) if latency_s <= most_s and np.isfinite(latency_s) else None
+    if latency_s > most_s or not np.isfinite(latency_s):
+        return None
+    return _trace(series, table, insides, choices)
 
 
-def _trace(series: Series, table: Table) -> Plan:
+def _trace(series: Series, table: Table, insides: Mapping[int, Inside], choices: list[tuple[int, ...]]) -> Plan:
     """Walk back through the choices."""
     gap_of_ideal = series.gap_of_ideal()
     at, state = table.ready_s.shape[0] - 1, table.ready_s.shape[1] - 1
@@ -137,8 +164,10 @@ def _trace(series: Series, table: Table) -> Plan:
     while True:
         source, inner = int(table.ready_from[at, state]), int(table.ready_group[at, state])
         if inner >= 0:
-            is_placement = False
-            state = int(table.less[inner, state])
+            parts = _calls_inside(series, insides, source, at, len(choices[inner]))
+            calls += zip(parts or (), choices[inner], strict=False)
+            is_placement &= parts is not None
+            state = int(table.fewer[inner, state])
         at = source
         start, group = int(table.done_from[at, state]), int(table.done_group[at, state])
         if start >= 0:
@@ -148,6 +177,17 @@ def _trace(series: Series, table: Table) -> Plan:
             at -= 1  # the spine vertex ran on the host, after all of the gap before it
         else:
             return Plan(latency_s, tuple(calls[::-1]), is_placement)
+
+
+def _calls_inside(
+    series: Series, insides: Mapping[int, Inside], low: int, high: int, count: int
+) -> tuple[NDArray[np.int64], ...] | None:
+    """Return the best calls inside a whole gap, so many; None for a part of a gap, or if none are known."""
+    number = int(np.searchsorted(series.ideal_offsets, low, side="right")) - 1
+    if number not in insides or [low, high + 1] != series.ideal_offsets[number : number + 2].tolist():
+        return None
+    calls = insides[number].calls
+    return calls[min(count, len(calls)) - 1]
 
 
 def _nodes_between(series: Series, low: int, high: int) -> NDArray[np.int64]:

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
 from placekit.contiguity import Contiguity
-from placekit.cores import num_usable_cpus
 from placekit.method import Method, Run
 from placekit.objectives import SerialLatency
 from placekit.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
@@ -285,7 +284,7 @@ class _Search:
         """Close the gap that subgraphs leave by a constraint program, if it is small enough."""
         if not self.subgraph_cost_s:
             return None
-        from placekit.solvers.assignment.cpsat.method import ONE_WORKER_UP_TO
+        from placekit.solvers.assignment.cpsat.method import num_workers
         from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
         from placekit.solvers.serial_latency.levels import LevelModel, most_levels
 
@@ -316,7 +315,7 @@ class _Search:
             num_variables = len(model.proto.proto.variables)
             run.info |= {"variables": num_variables, "levels": levels}
             limits = CpsatLimits(
-                workers=1 if num_variables <= ONE_WORKER_UP_TO else max(8, num_usable_cpus()),
+                workers=num_workers(num_variables),
                 seed=run.seed,
                 time_s=run.remaining_s,
                 gap=(run.stop.gap or 0.0) / 2 if run.stop else 0.0,

@@ -6,10 +6,15 @@ from placekit.cores import num_usable_cpus
 from placekit.method import Method
 from placekit.solvers.params import CpsatParams
 
-__all__ = ["ONE_WORKER_UP_TO", "CpsatMethod"]
+__all__ = ["ONE_WORKER_UP_TO", "CpsatMethod", "num_workers"]
 
 ONE_WORKER_UP_TO = 1000
 """Variables up to which one worker is enough, and the answer reproducible."""
+
+
+def num_workers(num_variables: int, asked: int | None = None) -> int:
+    """Return the number of CP-SAT's workers for a model of so many variables."""
+    return 1 if num_variables <= ONE_WORKER_UP_TO else asked or max(8, num_usable_cpus())
 
 
 class CpsatMethod(Method):
@@ -22,6 +27,4 @@ class CpsatMethod(Method):
 
     def workers(self, num_variables: int) -> int:
         """Return the number of CP-SAT's workers for a model of so many variables."""
-        if num_variables <= ONE_WORKER_UP_TO:
-            return 1
-        return self.params.workers or max(8, num_usable_cpus())
+        return num_workers(num_variables, self.params.workers)

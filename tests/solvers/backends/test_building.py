@@ -22,8 +22,8 @@ from placekit.solvers.makespan.exact import cp_model as makespan_cp
 from placekit.solvers.makespan.schedule.tasks import make_tasks
 from placekit.solvers.offload_latency import cp_model as offload_cp
 from placekit.solvers.offload_latency import ilp_model as offload_ilp
+from placekit.solvers.offload_latency.bounds import longest_latency
 from placekit.solvers.offload_latency.flat import flatten_calls
-from placekit.solvers.offload_latency.opening import longest_latency
 from placekit.solvers.throughput.bounds import bottleneck
 from placekit.solvers.throughput.bounds.groups import machines_of
 

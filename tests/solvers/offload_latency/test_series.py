@@ -7,8 +7,11 @@ import oracle
 import pytest
 
 import placekit as pk
+from placekit.method import Run
+from placekit.solvers.offload_latency import inside as inside_module
 from placekit.solvers.offload_latency import series as series_module
 from placekit.solvers.offload_latency.flat import flatten_calls
+from placekit.solvers.offload_latency.inside import look_inside
 from placekit.solvers.offload_latency.series import decompose
 from placekit.solvers.offload_latency.series_program import solve_series
 
@@ -51,6 +54,7 @@ def wide_problem(rng: np.random.Generator, *, slow_host: bool) -> pk.Problem:
 def test_no_bound_is_above_the_optimum_whatever_the_gaps_lack(monkeypatch: pytest.MonkeyPatch, slow_host: bool) -> None:
     """What is left out of a gap may be in the call of what is kept: then nothing of it moves."""
     monkeypatch.setattr(series_module, "FEWEST", 2)
+    monkeypatch.setattr(inside_module, "LARGEST", 1.0)
     rng, thinned = np.random.default_rng(28), 0
     for _ in range(60):
         problem = wide_problem(rng, slow_host=slow_host)
@@ -60,7 +64,52 @@ def test_no_bound_is_above_the_optimum_whatever_the_gaps_lack(monkeypatch: pytes
             series = decompose(flat, most)
             assert series is not None
             thinned += len(series.dropped) > 0
-            bound = solve_series(flat, series, is_bound=True)
+            insides = look_inside(Run(problem), flat, series.between) if rng.random() < 0.3 else {}
+            assert insides is not None
+            bound = solve_series(flat, series, is_bound=True, insides=insides)
             assert bound is not None
             assert bound.latency_s <= best * (1 + 1e-9), (most, problem)
     assert thinned > 80
+
+
+def branches(num_gaps: int, num_calls: int) -> pk.Problem:
+    """Return gaps of two slow branches one after the other: a call pays for either, and both need two calls."""
+    names, edges = ["a0"], []
+    for q in range(num_gaps):
+        names += [f"u{q}", f"v{q}", f"a{q + 1}"]
+        edges += [(f"a{q}", f"u{q}"), (f"a{q}", f"v{q}"), (f"u{q}", f"a{q + 1}"), (f"v{q}", f"a{q + 1}")]
+    graph = pk.OpGraph.from_edges(names, edges)
+    is_branch = np.array([name[0] != "a" for name in names])
+    times = np.where(is_branch[:, None], [10.0, 1.0], [0.0, 1e3])  # the others stay on the host
+    moves = np.tile([0.0, 1.0], (graph.num_tensors, 1))
+    platform = pk.Platform.of(cpu=1, acc=num_calls, host="cpu")
+    return pk.Problem(
+        graph, platform, pk.CostTable(("cpu", "acc"), times, moves, [0.0] * len(names)), pk.OffloadLatency()
+    )
+
+
+def test_calls_inside_gaps_are_counted() -> None:
+    """Two branches in one call take 1 + 2 + 2, in two calls 3: with five calls one gap of four has two."""
+    problem = branches(4, 5)
+    best_s = 3 + 3 * 5.0
+    found = {
+        without: pk.solve(problem, "dp", params={"without": without}) for without in ("", "inside", "chains,inside")
+    }
+    assert found[""].status == "optimal"
+    assert found[""].objective == pytest.approx(best_s)
+    assert found["chains,inside"].lower_bound == pytest.approx(4 * 3.0)  # as if one call sped up both branches
+
+
+def test_what_a_gap_takes_by_the_number_of_its_calls() -> None:
+    """One call inside takes 5 s, two take 3, more do not help; each comes with its calls."""
+    problem = branches(2, 3)
+    flat = flatten_calls(problem)
+    series = decompose(flat, 100)
+    assert series is not None
+    insides = look_inside(Run(problem), flat, series.between)
+    assert insides is not None
+    known = [inside for inside in insides.values() if len(inside.calls) == 2]
+    assert len(known) == 2
+    for inside in known:
+        assert inside.least_s == pytest.approx([5.0, 3.0])
+        assert [len(calls or ()) for calls in inside.calls] == [1, 2]
