@@ -29,14 +29,17 @@ they are replaced by one that has the best of each, with as many calls as one li
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.cores import num_usable_cpus
 from placekit.solvers.offload_latency.chains import MAX_CHAINS, chains_of
 from placekit.solvers.offload_latency.flat import OffloadProblem
 from placekit.solvers.offload_latency.inside import Inside
@@ -51,7 +54,7 @@ from placekit.solvers.offload_latency.series_arrays import (
     out_times,
     sums_of,
 )
-from placekit.solvers.offload_latency.series_kernels import Table, relax_gap, relax_spine_calls
+from placekit.solvers.offload_latency.series_kernels import Sums, Table, relax_gap, relax_spine_calls
 
 __all__ = ["Plan", "solve_series"]
 
@@ -129,8 +132,8 @@ def solve_series(
     most = len(choices[-1]) if choices else 0  # calls inside a gap that are told apart
     last_nodes = last_nodes_of(series)
     inputs, out_s = inputs_of(flat, series, net_time_s), out_times(flat, net_time_s, series.dropped)
+    call_s = time_s.min(axis=1, initial=np.inf)
     for number in range(series.num_gaps):
-        call_s = time_s.min(axis=1, initial=np.inf)
         chains = chains_of(
             series, number, inputs, flat.host_time_s, call_s, out_s, most=MAX_CHAINS if has_chains and most > 1 else 0
         )
@@ -141,17 +144,45 @@ def solve_series(
             gap = gap._replace(inside_s=insides[number].up_to(most), before_s=before_s, behind_s=behind_s)
         if number > 0:
             table.done_s[gap.begin] = table.ready_s[gap.begin - 1] + flat.host_time_s[series.spine[number - 1]]
-        for first in range(gap.begin, gap.end, CHUNK):
+        for first, until in _with_spine_calls(number, series.ideal_offsets, sums, table, most_s, should_stop):
             if should_stop():
-                return None
-            until = min(first + CHUNK, gap.end)
-            if number > 0:
-                relax_spine_calls(first, until, number, series.ideal_offsets, sums, table, most_s)
+                break
             relax_gap(first, until, gap, is_bound, sums, table, most_s)
+        if should_stop():
+            return None
     latency_s = table.ready_s[-1, -1]
     if latency_s > most_s or not np.isfinite(latency_s):
         return None
     return _trace(series, table, insides, choices)
+
+
+def _with_spine_calls(
+    gap: int,
+    ideal_offsets: NDArray[np.int64],
+    sums: Sums,
+    table: Table,
+    most_s: float,
+    should_stop: Callable[[], bool],
+) -> Iterator[tuple[int, int]]:
+    """Yield the ideals of a gap in chunks, whose calls that start in earlier gaps are known; fewer if told to stop.
+
+    All of these start where everything is known already, so the chunks are looked at in threads.
+    """
+    begin, end = ideal_offsets[gap : gap + 2].tolist()
+    chunks = [(first, min(first + CHUNK, end)) for first in range(begin, end, CHUNK)]
+
+    def relax(chunk: tuple[int, int]) -> tuple[int, int] | None:
+        if should_stop():
+            return None
+        if gap > 0:
+            relax_spine_calls(*chunk, gap, ideal_offsets, sums, table, most_s)
+        return chunk
+
+    if len(chunks) == 1:
+        yield from filter(None, map(relax, chunks))
+        return
+    with ThreadPoolExecutor(num_usable_cpus()) as pool:
+        yield from itertools.takewhile(bool, pool.map(relax, chunks))
 
 
 def _trace(series: Series, table: Table, insides: Mapping[int, Inside], choices: list[tuple[int, ...]]) -> Plan:

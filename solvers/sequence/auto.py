@@ -139,7 +139,7 @@ def _throughput(problem: Problem, size: int) -> tuple[Stage, ...]:
 
 
 def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:
-    program = Stage("dp", "calls along the spine of the graph: often the proof, always a bound", 0.6)
+    program = Stage("dp", "calls along the spine of the graph: often the proof, always a bound", 0.7)
     if problem.contiguity is not Contiguity.NONE:
         return (program,)
     anneal = Stage("local-search", "anneal calls and host ops", params={"patience": 10**9})

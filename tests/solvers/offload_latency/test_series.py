@@ -84,7 +84,7 @@ def branches(num_gaps: int, num_calls: int) -> pk.Problem:
     moves = np.tile([0.0, 1.0], (graph.num_tensors, 1))
     platform = pk.Platform.of(cpu=1, acc=num_calls, host="cpu")
     return pk.Problem(
-        graph, platform, pk.CostTable(("cpu", "acc"), times, moves, [0.0] * len(names)), pk.OffloadLatency()
+        graph, platform, pk.CostTable(("cpu", "acc"), times, moves, np.zeros(len(names))), pk.OffloadLatency()
     )
 
 
