@@ -32,7 +32,7 @@ from placekit.solvers.generic.within import Within
 from placekit.solvers.offload_latency.bounds import CRITICAL_PATH, critical_path, rounded_down
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
 
-__all__ = ["Inside", "gap_problem", "look_inside"]
+__all__ = ["Inside", "Waits", "gap_problem", "look_inside"]
 
 SHARE = 0.25
 """Share of the time left that all gaps together may take."""
@@ -69,29 +69,60 @@ class Inside:
         return least_s
 
 
-def gap_problem(flat: OffloadProblem, nodes: NDArray[np.int64], num_calls: int) -> Problem[OffloadLatency]:
+class Waits:
+    """Who waits for whom in a flat problem, by node: what the problems of all gaps are made from.
+
+    Parameters
+    ----------
+    flat
+        The problem.
+
+    Attributes
+    ----------
+    nets
+        Producer, readers that wait for it, and least seconds of every net.
+    nets_of
+        The nets that each node makes or waits for.
+    receivers_of
+        The nodes that wait for each node.
+    """
+
+    def __init__(self, flat: OffloadProblem) -> None:
+        edges = set(zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True))
+        self.receivers_of: list[list[int]] = [[] for _ in range(flat.num_nodes)]
+        for u, v in sorted(edges):
+            self.receivers_of[u].append(v)
+        self.nets_of: list[list[int]] = [[] for _ in range(flat.num_nodes)]
+        self.nets: list[tuple[int, list[int], float]] = []
+        for n, seconds in enumerate(flat.net_time_s.min(axis=1, initial=np.inf).tolist()):
+            producer, *others = flat.nodes_of_net(n).tolist()
+            readers = [v for v in others if (producer, v) in edges]
+            self.nets.append((producer, readers, seconds))
+            for v in (producer, *readers):
+                self.nets_of[v].append(n)
+
+
+def gap_problem(
+    flat: OffloadProblem, waits: Waits, nodes: NDArray[np.int64], num_calls: int
+) -> Problem[OffloadLatency]:
     """Return the problem of the nodes of one gap, as ops 1, 2, ..., with so many calls.
 
     Op 0 stands for whatever they read from before the gap, the last one for whatever reads them behind it. Both take no
-    time on the host. Nets of which no reader waits for the producer are left out, as in the series program.
+    time on the host. Nets of which no reader waits for the producer are left out, as in the series program. O(pins of
+    the nodes' nets).
     """
     place = {v: at for at, v in enumerate(nodes.tolist(), 1)}
-    last, edges = len(place) + 1, set(zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True))
+    last = len(place) + 1
     tensors: list[tuple[int, list[int], float]] = []
-    seconds = flat.net_time_s.min(axis=1, initial=np.inf).tolist()
-    for n in range(flat.num_nets):
-        producer, *others = flat.nodes_of_net(n).tolist()
-        readers = [v for v in others if (producer, v) in edges]
+    for n in sorted({n for v in place for n in waits.nets_of[v]}):
+        producer, readers, seconds = waits.nets[n]
         inside = sorted(place[v] for v in readers if v in place)
-        if producer in place:
-            outside = [last] if len(inside) < len(readers) else []
-            tensors.append((place[producer], inside + outside, seconds[n]))
-        elif inside:
-            tensors.append((0, inside, seconds[n]))
+        outside = [last] if producer in place and len(inside) < len(readers) else []
+        tensors.append((place.get(producer, 0), inside + outside, seconds))
     # edges without a net move nothing
     moved = {(producer, v) for producer, readers, _ in tensors for v in readers}
-    waits = {(place[u], place[v]) for u, v in edges if u in place and v in place}
-    tensors += [(u, [v], 0.0) for u, v in sorted(waits - moved)]
+    edges = {(place[u], place[v]) for u in place for v in waits.receivers_of[u] if v in place}
+    tensors += [(u, [v], 0.0) for u, v in sorted(edges - moved)]
     tensors = [tensor for tensor in tensors if tensor[1]]
     counts = [len(readers) for _, readers, _ in tensors]
     graph = OpGraph(
@@ -147,14 +178,21 @@ def look_inside(run: Run, flat: OffloadProblem, gaps: Sequence[NDArray[np.int64]
         return None
     until_s = run.elapsed_s + SHARE * (DEFAULT_S if run.remaining_s is None else run.remaining_s)
     most = min(sum(map(len, flat.groups)) * flat.calls_per_device, flat.num_nodes)
-    looks = {q: _Looks(flat, nodes) for q, nodes in enumerate(gaps) if 0 < len(nodes) <= LARGEST * flat.num_nodes}
+    waits, looks = Waits(flat), dict[int, _Looks]()
+    for q, nodes in enumerate(gaps):
+        if run.should_stop() is not None or run.elapsed_s >= until_s:
+            break
+        if 0 < len(nodes) <= LARGEST * flat.num_nodes:
+            looks[q] = _Looks(flat, waits, nodes)
     for count in range(1, min(most, MOST) + 1):
         left = [q for q, looked in looks.items() if len(looked.parts) == count - 1 and not looked.is_closed]
         for at, q in enumerate(left):
             seconds = (until_s - run.elapsed_s) / (len(left) - at)
             if seconds <= 0 or run.should_stop() is not None:
                 break
-            part = run.parts.setdefault((q, count), Run(gap_problem(flat, gaps[q], count), Within(run), run.seed))
+            part = run.parts.setdefault(
+                (q, count), Run(gap_problem(flat, waits, gaps[q], count), Within(run), run.seed)
+            )
             with part.limited_to(seconds):
                 looks[q].look(part)
     return {q: looked.inside(most) for q, looked in looks.items() if looked.parts}
@@ -163,9 +201,9 @@ def look_inside(run: Run, flat: OffloadProblem, gaps: Sequence[NDArray[np.int64]
 class _Looks:
     """A gap, with one call inside, with two, and so on."""
 
-    def __init__(self, flat: OffloadProblem, nodes: NDArray[np.int64]) -> None:
+    def __init__(self, flat: OffloadProblem, waits: Waits, nodes: NDArray[np.int64]) -> None:
         self.nodes = nodes
-        one = flatten_calls(gap_problem(flat, nodes, 1))
+        one = flatten_calls(gap_problem(flat, waits, nodes, 1))
         self.lowest_s = rounded_down(one, critical_path(one))
         self.parts: list[Run] = []
 

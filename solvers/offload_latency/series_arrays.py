@@ -185,7 +185,9 @@ def gap_of(
     )
 
 
-def host_paths(flat: OffloadProblem, series: Series, number: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def host_paths(
+    flat: OffloadProblem, series: Series, number: int, receivers_of: list[list[int]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """``[ideals of the gap]`` longest paths on the host of all its nodes that may be in the ideal, and may be outside.
 
     A node that the gap lacks may be in it if all kept nodes that lead to it are, and outside if no kept node that it
@@ -195,10 +197,7 @@ def host_paths(flat: OffloadProblem, series: Series, number: int) -> tuple[NDArr
     bit = {v: 1 << i for i, v in enumerate(series.nodes_of_gap(number).tolist())}
     up_to, from_on = ({v: bit.get(v, 0) for v in nodes} for _ in range(2))
     ends, tails = ({v: float(flat.host_time_s[v]) for v in nodes} for _ in range(2))
-    readers: dict[int, list[int]] = {v: [] for v in nodes}
-    for u, v in zip(flat.senders.tolist(), flat.receivers.tolist(), strict=True):
-        if u in readers and v in readers:
-            readers[u].append(v)
+    readers = {u: [v for v in receivers_of[u] if v in up_to] for u in nodes}
     for u in nodes:
         for v in readers[u]:
             up_to[v] |= up_to[u]

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from placekit.cores import num_usable_cpus
 from placekit.solvers.offload_latency.chains import MAX_CHAINS, chains_of
 from placekit.solvers.offload_latency.flat import OffloadProblem
-from placekit.solvers.offload_latency.inside import Inside
+from placekit.solvers.offload_latency.inside import Inside, Waits
 from placekit.solvers.offload_latency.series import Series
 from placekit.solvers.offload_latency.series_arrays import (
     fewer_calls,
@@ -130,17 +130,18 @@ def solve_series(
     table.done_s[0] = 0.0
     most_s = most_s * (1 + 1e-9) + flat.rounding_s
     most = len(choices[-1]) if choices else 0  # calls inside a gap that are told apart
+    uses_chains, receivers_of = has_chains and is_bound and most > 1, Waits(flat).receivers_of if insides else []
     last_nodes = last_nodes_of(series)
     inputs, out_s = inputs_of(flat, series, net_time_s), out_times(flat, net_time_s, series.dropped)
     call_s = time_s.min(axis=1, initial=np.inf)
     for number in range(series.num_gaps):
         chains = chains_of(
-            series, number, inputs, flat.host_time_s, call_s, out_s, most=MAX_CHAINS if has_chains and most > 1 else 0
+            series, number, inputs, flat.host_time_s, call_s, out_s, most=MAX_CHAINS if uses_chains else 0
         )
         largest = float(limits.max(initial=0.0))
         gap = gap_of(flat, series, number, last_nodes, inputs, call_s, out_s, largest, chains)
         if number in insides and most:
-            before_s, behind_s = host_paths(flat, series, number)
+            before_s, behind_s = host_paths(flat, series, number, receivers_of)
             gap = gap._replace(inside_s=insides[number].up_to(most), before_s=before_s, behind_s=behind_s)
         if number > 0:
             table.done_s[gap.begin] = table.ready_s[gap.begin - 1] + flat.host_time_s[series.spine[number - 1]]
