@@ -56,7 +56,7 @@ def test_no_bound_is_above_the_optimum_whatever_the_gaps_lack(monkeypatch: pytes
     monkeypatch.setattr(series_module, "FEWEST", 2)
     monkeypatch.setattr(inside_module, "LARGEST", 1.0)
     rng, thinned = np.random.default_rng(28), 0
-    for _ in range(60):
+    for _ in range(40):
         problem = wide_problem(rng, slow_host=slow_host)
         best, flat = oracle.brute_force(problem), flatten_calls(problem)
         assert best is not None
@@ -64,12 +64,12 @@ def test_no_bound_is_above_the_optimum_whatever_the_gaps_lack(monkeypatch: pytes
             series = decompose(flat, most)
             assert series is not None
             thinned += len(series.dropped) > 0
-            insides = look_inside(Run(problem), flat, series.between) if rng.random() < 0.3 else {}
+            insides = look_inside(Run(problem), flat, series.between) if rng.random() < 0.1 else {}
             assert insides is not None
             bound = solve_series(flat, series, is_bound=True, insides=insides)
             assert bound is not None
             assert bound.latency_s <= best * (1 + 1e-9), (most, problem)
-    assert thinned > 80
+    assert thinned > 50
 
 
 def branches(num_gaps: int, num_calls: int) -> pk.Problem:
