@@ -230,7 +230,9 @@ class _Looks:
         """Return what is known by now, for up to `most` calls and more."""
         least_s = [_least_s(part) for part in self.parts]
         calls: list[tuple[NDArray[np.int64], ...] | None] = [_calls_of(part, self.nodes) for part in self.parts]
-        if not self.is_closed and len(self.parts) < most:
+        if len(self.parts) < most and self.is_closed:
+            least_s[-1] = min(least_s[-1], self.lowest_s)  # it has to hold for more calls, too
+        elif len(self.parts) < most:
             least_s.append(self.lowest_s)
             calls.append(None)
         return Inside(np.array(least_s), tuple(calls))
