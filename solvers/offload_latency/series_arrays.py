@@ -143,10 +143,8 @@ def gap_of(
     chains: Chains,
 ) -> Gap:
     """Return the arrays of a gap. Two nodes can share a call only if all nodes that lie between them fit in, too."""
-    nodes, num_ideals = (
-        series.nodes_of_gap(number),
-        int(series.ideal_offsets[number + 1] - series.ideal_offsets[number]),
-    )
+    nodes = series.nodes_of_gap(number)
+    begin, end = series.ideal_offsets[number : number + 2].tolist()
     local = {v: i for i, v in enumerate(nodes.tolist())}
     rows = [[(local.get(u, -1), time, alone) for u, time, alone in inputs[v]] for v in nodes.tolist()]
     up_to = [0] * len(nodes)  # the node and the nodes of the gap that lead to it
@@ -163,8 +161,8 @@ def gap_of(
     flags = [[alone, u >= 0 and fit(u, v)] for v, row in enumerate(rows) for u, _, alone in row]
     is_alone_or_fits = np.array(flags, dtype=np.bool_).reshape(-1, 2)
     return Gap(
-        begin=int(series.ideal_offsets[number]),
-        end=int(series.ideal_offsets[number + 1]),
+        begin=begin,
+        end=end,
         mask=series.mask,
         parent=series.parent,
         added=series.added,
@@ -180,8 +178,8 @@ def gap_of(
         out_s=out_s[nodes],
         chains=chains,
         inside_s=np.full(2, -np.inf),
-        before_s=np.zeros(num_ideals),
-        behind_s=np.zeros(num_ideals),
+        before_s=np.zeros(end - begin),
+        behind_s=np.zeros(end - begin),
     )
 
 
@@ -207,8 +205,8 @@ def host_paths(
         for v in readers[u]:
             from_on[u] |= from_on[v]
             tails[u] = max(tails[u], tails[v] + float(flat.host_time_s[u]))
-        before_s[mask & up_to[u] == up_to[u]] = np.maximum(before_s[mask & up_to[u] == up_to[u]], ends[u])
-        behind_s[mask & from_on[u] == 0] = np.maximum(behind_s[mask & from_on[u] == 0], tails[u])
+        np.maximum(before_s, ends[u], out=before_s, where=mask & up_to[u] == up_to[u])
+        np.maximum(behind_s, tails[u], out=behind_s, where=mask & from_on[u] == 0)
     return before_s, behind_s
 
 

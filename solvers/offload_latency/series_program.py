@@ -133,12 +133,11 @@ def solve_series(
     uses_chains, receivers_of = has_chains and is_bound and most > 1, Waits(flat).receivers_of if insides else []
     last_nodes = last_nodes_of(series)
     inputs, out_s = inputs_of(flat, series, net_time_s), out_times(flat, net_time_s, series.dropped)
-    call_s = time_s.min(axis=1, initial=np.inf)
+    call_s, largest = time_s.min(axis=1, initial=np.inf), float(limits.max(initial=0.0))
     for number in range(series.num_gaps):
         chains = chains_of(
             series, number, inputs, flat.host_time_s, call_s, out_s, most=MAX_CHAINS if uses_chains else 0
         )
-        largest = float(limits.max(initial=0.0))
         gap = gap_of(flat, series, number, last_nodes, inputs, call_s, out_s, largest, chains)
         if number in insides and most:
             before_s, behind_s = host_paths(flat, series, number, receivers_of)
