@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import threading
 from contextlib import suppress
@@ -131,14 +132,16 @@ def _run() -> None:
         app()
     except SystemExit as end:
         sys.stdout.flush()
-        if any(thread.name.startswith(NATIVE) for thread in threading.enumerate()):
-            _leave(end.code if isinstance(end.code, int) else int(end.code is not None))
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if code == EXIT_INTERRUPTED or any(thread.name.startswith(NATIVE) for thread in threading.enumerate()):
+            _leave(code)
         raise
     sys.stdout.flush()
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process at once: a native solver that does not listen must neither delay the end nor abort in it."""
+    """End the process at once: neither a deaf native solver nor one more Ctrl-C delays the end or aborts in it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
