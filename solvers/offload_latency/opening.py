@@ -9,6 +9,7 @@ import numpy as np
 
 from placekit.method import Run
 from placekit.objectives import OffloadLatency
+from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.offload_latency.along_spine import SERIES_PROGRAM, solve_along_spine
@@ -31,8 +32,11 @@ START_SHARE = 0.2
 """Share of the time limit that the annealing before a program may take."""
 
 
-def open_offload(run: Run[OffloadLatency], on_bound: Callable[[float, str], None] | None = None) -> OffloadProblem:
-    """Offer the single devices and the hosts, raise the quick bounds, and return the flat problem."""
+def open_offload(run: Run[OffloadLatency], on_bound: Callable[[float, str], None] | None = None) -> OffloadProblem | None:
+    """Offer the single devices and the hosts, raise the quick bounds, and return the flat problem.
+
+    None if a class fits on no device: then the run holds the proof.
+    """
     on_bound = on_bound or run.raise_bound
     offer_single_devices(run)
     flat = flatten_calls(run.problem)
@@ -40,6 +44,9 @@ def open_offload(run: Run[OffloadLatency], on_bound: Callable[[float, str], None
     if hosts is not None:
         run.offer(hosts)
     on_bound(*largest_op(run.problem))
+    if np.isinf(np.minimum(flat.time_s.min(axis=1, initial=np.inf), flat.host_time_s)).any():
+        run.prove_infeasible(clash())
+        return None
     longest_s = critical_path(flat)
     if math.isfinite(longest_s):
         on_bound(rounded_down(flat, longest_s), CRITICAL_PATH)
@@ -52,6 +59,8 @@ def solve_offload(run: Run[OffloadLatency], mechanisms: Mechanisms = ALL) -> Sto
     The program does not see that host ops run beside calls within a gap, and a few moves often find that.
     """
     flat = open_offload(run)
+    if flat is None:
+        return StopReason.PROVED
     if run.should_stop() is None:
         solve_along_spine(run, flat, run.raise_bound, lambda: run.should_stop() is not None, mechanisms)
     if run.should_stop() is None and mechanisms.polish:
@@ -62,6 +71,8 @@ def solve_offload(run: Run[OffloadLatency], mechanisms: Mechanisms = ALL) -> Sto
 def bound_offload(run: Run[OffloadLatency], on_bound: Callable[[float, str], None]) -> StopReason:
     """Raise every bound; the placement of the series program is offered on the way."""
     flat = open_offload(run, on_bound)
+    if flat is None:
+        return StopReason.PROVED
     if run.should_stop() is None:
         solve_along_spine(run, flat, on_bound, lambda: run.should_stop() is not None)
     return run.should_stop() or StopReason.FINISHED

@@ -331,3 +331,15 @@ def test_a_series_is_not_made_in_vain() -> None:
     assert decompose(flat, 1000, least_kept=flat.num_nodes) is None
     asked: list[int] = []
     assert decompose(flat, 1000, lambda: len(asked) == 2 or asked.append(1) is not None) is None  # type: ignore[func-returns-value]
+
+
+def test_an_op_that_fits_nowhere_is_told_before_gaps_are_looked_into() -> None:
+    """Runs with less memory than the problem's own come here unchecked: the gap of `b` has no call that holds it."""
+    graph = pk.OpGraph.from_edges(
+        list("abcdef"), [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "e"), ("e", "f")]
+    )
+    costs = pk.CostTable(("gpu",), np.ones((6, 1)), np.zeros((graph.num_tensors, 1)), [0.0, 9.0, 0.0, 0.0, 0.0, 0.0])
+    platform = pk.Platform.of(gpu=2, memory_bytes={"gpu": 8.0})
+    run = Run(pk.Problem(graph, platform, costs, pk.OffloadLatency()))
+    assert bound_offload(run, run.raise_bound) is pk.StopReason.PROVED
+    assert run.infeasible_because is not None
