@@ -179,7 +179,7 @@ def look_inside(run: Run, flat: OffloadProblem, gaps: Sequence[NDArray[np.int64]
     until_s = run.elapsed_s + SHARE * (DEFAULT_S if run.remaining_s is None else run.remaining_s)
     most = min(sum(map(len, flat.groups)) * flat.calls_per_device, flat.num_nodes)
     waits, looks = Waits(flat), dict[int, _Looks]()
-    for q, nodes in enumerate(gaps):
+    for q, nodes in enumerate(gaps if most else ()):  # without an accelerator there are no calls
         if run.should_stop() is not None or run.elapsed_s >= until_s:
             break
         if 0 < len(nodes) <= LARGEST * flat.num_nodes:

@@ -32,7 +32,9 @@ START_SHARE = 0.2
 """Share of the time limit that the annealing before a program may take."""
 
 
-def open_offload(run: Run[OffloadLatency], on_bound: Callable[[float, str], None] | None = None) -> OffloadProblem | None:
+def open_offload(
+    run: Run[OffloadLatency], on_bound: Callable[[float, str], None] | None = None
+) -> OffloadProblem | None:
     """Offer the single devices and the hosts, raise the quick bounds, and return the flat problem.
 
     None if a class fits on no device: then the run holds the proof.

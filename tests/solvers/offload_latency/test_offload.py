@@ -22,6 +22,7 @@ from placekit.result import SOLVER_TOLERANCE
 from placekit.solvers.offload_latency.anneal import excess, latency
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.ilp_model import OffloadIlp
+from placekit.solvers.offload_latency.inside import look_inside
 from placekit.solvers.offload_latency.opening import bound_offload
 from placekit.solvers.offload_latency.search import places_from, places_of
 from placekit.solvers.offload_latency.series import decompose
@@ -338,8 +339,17 @@ def test_an_op_that_fits_nowhere_is_told_before_gaps_are_looked_into() -> None:
     graph = pk.OpGraph.from_edges(
         list("abcdef"), [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "e"), ("e", "f")]
     )
-    costs = pk.CostTable(("gpu",), np.ones((6, 1)), np.zeros((graph.num_tensors, 1)), [0.0, 9.0, 0.0, 0.0, 0.0, 0.0])
+    num_bytes = np.array([0.0, 9.0, 0.0, 0.0, 0.0, 0.0])
+    costs = pk.CostTable(("gpu",), np.ones((6, 1)), np.zeros((graph.num_tensors, 1)), num_bytes)
     platform = pk.Platform.of(gpu=2, memory_bytes={"gpu": 8.0})
     run = Run(pk.Problem(graph, platform, costs, pk.OffloadLatency()))
     assert bound_offload(run, run.raise_bound) is pk.StopReason.PROVED
     assert run.infeasible_because is not None
+
+
+def test_gaps_without_an_accelerator_have_no_calls() -> None:
+    """Whatever the hosts take, there is nothing to look for."""
+    graph = pk.OpGraph.from_edges(list("abcd"), [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")])
+    costs = pk.CostTable(("cpu",), np.ones((4, 1)), np.zeros((graph.num_tensors, 1)), np.zeros(4))
+    run = Run(pk.Problem(graph, pk.Platform.of(cpu=2, host="cpu"), costs, pk.OffloadLatency()))
+    assert look_inside(run, flatten_calls(run.problem), [np.array([1, 2])]) == {}
