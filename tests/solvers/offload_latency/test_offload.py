@@ -350,6 +350,6 @@ def test_an_op_that_fits_nowhere_is_told_before_gaps_are_looked_into() -> None:
 def test_gaps_without_an_accelerator_have_no_calls() -> None:
     """Whatever the hosts take, there is nothing to look for."""
     graph = pk.OpGraph.from_edges(list("abcd"), [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")])
-    costs = pk.CostTable(("cpu",), np.ones((4, 1)), np.zeros((graph.num_tensors, 1)), np.zeros(4))
+    costs = pk.CostTable(("cpu",), np.ones((4, 1)), np.ones((graph.num_tensors, 1)), np.zeros(4))
     run = Run(pk.Problem(graph, pk.Platform.of(cpu=2, host="cpu"), costs, pk.OffloadLatency()))
     assert look_inside(run, flatten_calls(run.problem), [np.array([1, 2])]) == {}
