@@ -1,8 +1,9 @@
 """``python -m placekit.benchmarks.fuzz --minutes 10 --seed 0``: solve random problems by every method, and check.
 
 Every finding is made smaller and written as a problem file into the folder; the exit status is 1 if there is any. With
-``--ops 5:60`` problems are too large to enumerate: results are checked by `placekit.verify`, and it is counted which
-bounds it could check, and which it has to trust.
+``--ops 5:60`` problems are too large to enumerate: results are checked by `placekit.verify` and against each other, and
+it is counted which bounds could be checked, and which have to be trusted. With ``--tight`` the sizes above which
+solvers do less are drawn small, so that small problems are treated like large ones.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from time import perf_counter
 
 import numpy as np
 
-from placekit.benchmarks.fuzz.checks import Asked, Finding, Told, check, check_verified
+from placekit.benchmarks.fuzz.checks import Asked, Finding, Rivals, Told, check, check_verified
 from placekit.benchmarks.fuzz.minimise import minimise
 from placekit.benchmarks.fuzz.optimum import enumerated_optimum
 from placekit.benchmarks.fuzz.problems import OBJECTIVE_NAMES, random_problem
@@ -64,6 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--objective", choices=OBJECTIVE_NAMES, default=None, help="one objective only")
     parser.add_argument("--methods", default=None, help="these methods only, with commas between")
     parser.add_argument("--ops", type=_sizes, default=None, metavar="MIN:MAX", help="larger problems, not enumerated")
+    parser.add_argument("--tight", action="store_true", help="draw the sizes small above which solvers do less")
     parser.add_argument("--time-limit", type=float, default=SOLVE_S, help=f"seconds of a solve (default: {SOLVE_S:g})")
     parser.add_argument("-o", "--out", type=Path, default=Path("fuzz"), help="folder of findings (default: fuzz)")
     options = parser.parse_args(arguments)
@@ -75,9 +77,10 @@ def main(arguments: list[str] | None = None) -> int:
     while perf_counter() < ends_s and (last is None or case < last):
         problem = random_problem(options.seed, case, options.objective, options.ops)
         optimum_s = enumerated_optimum(problem) if options.ops is None else None
+        rivals = Rivals()
         for method, params in _methods(options.seed, case, options.methods):
-            asked = Asked(method, params, options.seed, options.time_limit)
-            found = check_verified(problem, asked, told) if options.ops else check(problem, optimum_s, asked)
+            asked = Asked(method, params, options.seed, options.time_limit, case if options.tight else None)
+            found = check_verified(problem, asked, told, rivals) if options.ops else check(problem, optimum_s, asked)
             solves[method] += 1
             if found is not None:
                 num_findings += 1

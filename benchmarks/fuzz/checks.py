@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 
+from placekit.benchmarks.fuzz.tight import tight
 from placekit.errors import JudgeDisagreementError, PlacekitError, SolverUnavailableError, UnsupportedProblemError
 from placekit.evaluate import evaluate
 from placekit.problem import Problem
@@ -15,7 +18,7 @@ from placekit.solve import solve
 from placekit.stop import MaxRuntime
 from placekit.verification.verify import Outcome, verify
 
-__all__ = ["ALWAYS_PROVES", "Asked", "Finding", "Told", "check", "check_result", "check_verified"]
+__all__ = ["ALWAYS_PROVES", "Asked", "Finding", "Rivals", "Told", "check", "check_result", "check_verified"]
 
 JUDGE_ROUNDING = 1e-12
 """Relative; two placements of one value may differ by as much when the judge adds up."""
@@ -49,12 +52,35 @@ class Asked:
         The method, its parameters, and its seed.
     time_s
         Its time limit.
+    tight_case
+        Number by which sizes of solvers are drawn small (:mod:`placekit.benchmarks.fuzz.tight`); None leaves them.
     """
 
     method: str
     params: Mapping[str, object]
     seed: int
     time_s: float
+    tight_case: int | None = None
+
+
+class Rivals:
+    """What methods have said of one problem: no bound is above an answer, whoever gave which."""
+
+    def __init__(self) -> None:
+        self.answer: tuple[float, str] = (math.inf, "")
+        self.bound: tuple[float, str] = (0.0, "")
+
+    def compare(self, result: Result) -> Finding | None:
+        """Return what contradicts `result`; None if nothing does."""
+        if result.objective is not None:
+            self.answer = min(self.answer, (result.objective, result.method))
+        if result.lower_bound is not None:
+            self.bound = max(self.bound, (result.lower_bound, f"{result.method}, {result.bound_name}"))
+        elif result.status is Status.INFEASIBLE:
+            self.bound = math.inf, f"{result.method}, infeasible"
+        if self.answer[0] < math.inf and self.bound[0] > self.answer[0] * (1 + JUDGE_ROUNDING):
+            return Finding("bound above an answer", f"{self.bound[0]!r} s ({self.bound[1]}), answer {self.answer}")
+        return None
 
 
 Told = Counter[tuple[str, str, str]]
@@ -69,14 +95,23 @@ def check(problem: Problem, optimum_s: float | None, asked: Asked) -> Finding | 
     result = _solved(problem, asked)
     if result is None or isinstance(result, Finding):
         return result
-    return check_result(problem, optimum_s, result, must_prove=asked.method in ALWAYS_PROVES)
+    must_prove = asked.method in ALWAYS_PROVES and asked.tight_case is None
+    return check_result(problem, optimum_s, result, must_prove=must_prove)
 
 
-def check_verified(problem: Problem, asked: Asked, told: Told | None = None) -> Finding | None:
-    """As `check` for a problem too large to enumerate: what `verify` finds wrong; `told` counts what it said."""
+def check_verified(
+    problem: Problem, asked: Asked, told: Told | None = None, rivals: Rivals | None = None
+) -> Finding | None:
+    """As `check` for a problem too large to enumerate: what `verify` or other methods find wrong.
+
+    `told` counts what the verifier said, `rivals` keeps what the methods did.
+    """
     result = _solved(problem, asked)
     if result is None or isinstance(result, Finding):
         return result
+    contradiction = None if rivals is None else rivals.compare(result)
+    if contradiction is not None:
+        return contradiction
     checks = verify(result, problem).checks
     for each in checks:
         if told is not None and each.subject in ("bound", "infeasible"):
@@ -87,8 +122,11 @@ def check_verified(problem: Problem, asked: Asked, told: Told | None = None) -> 
 
 def _solved(problem: Problem, asked: Asked) -> Result | Finding | None:
     """Return the result, or what is wrong with the method; None if the method does not work on the problem."""
+    sizes = nullcontext() if asked.tight_case is None else tight(asked.seed, asked.tight_case)
     try:
-        return solve(problem, asked.method, stop=MaxRuntime(asked.time_s), seed=asked.seed, params=dict(asked.params))
+        with sizes:
+            stop, params = MaxRuntime(asked.time_s), dict(asked.params)
+            return solve(problem, asked.method, stop=stop, seed=asked.seed, params=params)
     except (UnsupportedProblemError, SolverUnavailableError):
         return None
     except JudgeDisagreementError as error:

@@ -11,11 +11,16 @@ from oracle import brute_force, team_brute_force
 
 import placekit as pk
 from placekit.benchmarks.fuzz.__main__ import main
-from placekit.benchmarks.fuzz.checks import Asked, check_result, check_verified
+from placekit.benchmarks.fuzz.checks import Asked, Rivals, check_result, check_verified
 from placekit.benchmarks.fuzz.minimise import minimise
 from placekit.benchmarks.fuzz.optimum import enumerated_optimum
 from placekit.benchmarks.fuzz.problems import OBJECTIVE_NAMES, random_problem
+from placekit.benchmarks.fuzz.tight import tight
+from placekit.result import Status
+from placekit.solvers.makespan.bounds import quick
+from placekit.solvers.makespan.bounds import shared_work as sharing
 from placekit.solvers.registry import METHODS
+from placekit.solvers.sequence import auto
 
 
 @pytest.mark.parametrize("cases", [5, pytest.param(20, marks=pytest.mark.slow)])
@@ -26,6 +31,48 @@ def test_no_method_claims_what_is_not_true(
     """Exact methods and some searches on a few problems; `make fuzz` goes on from there."""
     failed = main(["--minutes", "5", "--first", str(first), "--cases", str(cases), "-o", str(tmp_path)])
     assert not failed, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("cases", [5, pytest.param(200, marks=pytest.mark.slow)])
+def test_small_problems_are_treated_like_large_ones(
+    cases: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever solvers leave out above some size, what they say holds: these sizes are drawn small."""
+    failed = main(["--minutes", "20", "--seed", "7", "--cases", str(cases), "--tight", "-o", str(tmp_path)])
+    assert not failed, capsys.readouterr().out
+
+
+def _some_sizes() -> tuple[int, ...]:
+    shared = [vars(module)["MAX_OPS_SHARED"] for module in (sharing, quick)]
+    return auto.PROGRAM_UP_TO, auto.ENUMERATE_FIRST_UP_TO, *shared
+
+
+def test_sizes_are_drawn_and_put_back() -> None:
+    """By a seed and a number, in every module that holds one, and never larger but for shares."""
+    before = _some_sizes()
+    seen = set()
+    for case in range(20):
+        with tight(1, case) as sizes, tight(1, case) as again:
+            assert sizes == again
+            assert auto.ENUMERATE_FIRST_UP_TO == 0
+            _, _, here, there = _some_sizes()
+            assert 1 <= here == there <= before[2]
+            seen.add(here)
+    assert len(sizes) > 20
+    assert len(seen) > 5
+    assert before == _some_sizes()
+
+
+def test_rivals_contradict_a_bound() -> None:
+    """A bound above another method's answer is a finding, in whichever order they come."""
+    good = pk.solve(chain(), "dp")
+    too_high = replace(good, placement=None, objective=None, lower_bound=4.0, status=Status.UNKNOWN)
+    for first, second in ((good, too_high), (too_high, good)):
+        rivals = Rivals()
+        assert rivals.compare(first) is None
+        found = rivals.compare(second)
+        assert found is not None
+        assert found.what == "bound above an answer"
 
 
 def test_problems_come_again_by_their_number() -> None:
