@@ -43,12 +43,21 @@ class CriticalPathModel(_Model):
     ops: list[_Index]
 
 
-class WorkInWindowModel(_Model):
-    """Ops, and a weight per device."""
+class WorkModel(BaseModel):
+    """The work of some ops on some devices, and its weight."""
 
-    kind: Literal["work-in-window"]
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    devices: list[_Index]
     ops: list[_Index]
-    weight: list[_Weight]
+    weight: _Weight
+
+
+class SharedWorkModel(_Model):
+    """Rows of work."""
+
+    kind: Literal["shared-work"]
+    rows: list[WorkModel]
 
 
 class OpWeightsModel(BaseModel):
@@ -171,12 +180,6 @@ class SeriesModel(_Model):
 
 
 CertificateModel = Annotated[
-    LargestOpModel
-    | NoDeviceModel
-    | CriticalPathModel
-    | WorkInWindowModel
-    | PricesModel
-    | DirectionsModel
-    | SeriesModel,
+    LargestOpModel | NoDeviceModel | CriticalPathModel | SharedWorkModel | PricesModel | DirectionsModel | SeriesModel,
     Field(discriminator="kind"),
 ]

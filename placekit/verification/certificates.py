@@ -25,7 +25,7 @@ __all__ = [
     "PricedNet",
     "Prices",
     "Series",
-    "WorkInWindow",
+    "SharedWork",
 ]
 
 
@@ -78,30 +78,29 @@ class CriticalPath:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkInWindow:
-    """Makespan: the work of some ops must fit between what precedes and what follows them.
+class SharedWork:
+    """Makespan: on each device the work of some ops fits between what precedes and what follows all of them.
 
     Parameters
     ----------
-    ops
-        The ops.
-    weight
-        ``[num_devices]`` positive weight of a second on each device.
+    rows
+        (devices, ops, weight): on each of the devices, the work of those of the ops that run there; and what a second
+        of it is worth.
     """
 
-    kind: ClassVar[str] = "work-in-window"
+    kind: ClassVar[str] = "shared-work"
 
-    ops: tuple[int, ...]
-    weight: tuple[float, ...]
+    rows: tuple[tuple[tuple[int, ...], tuple[int, ...], float], ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the certificate as JSON values."""
-        return {"kind": self.kind, "ops": list(self.ops), "weight": list(self.weight)}
+        rows = [{"devices": list(devices), "ops": list(ops), "weight": weight} for devices, ops, weight in self.rows]
+        return {"kind": self.kind, "rows": rows}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> WorkInWindow:
+    def from_dict(cls, data: Mapping[str, Any]) -> SharedWork:
         """Return the certificate that `to_dict` wrote (the data must already be validated)."""
-        return cls(tuple(data["ops"]), tuple(data["weight"]))
+        return cls(tuple((tuple(row["devices"]), tuple(row["ops"]), row["weight"]) for row in data["rows"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,13 +335,13 @@ class Series:
         return cls(tuple(data["cuts"]), tuple(zip(*columns, strict=True)))
 
 
-Certificate: TypeAlias = LargestOp | CriticalPath | WorkInWindow | NoDevice | Prices | Directions | Series
+Certificate: TypeAlias = LargestOp | CriticalPath | SharedWork | NoDevice | Prices | Directions | Series
 
 CertificateSource: TypeAlias = Certificate | Callable[[], Certificate | None] | None
 """A certificate, or what makes it on demand: most bounds are soon replaced by better ones. None for none."""
 
 CERTIFICATES: Mapping[str, type[Certificate]] = {
-    kind.kind: kind for kind in (LargestOp, CriticalPath, WorkInWindow, NoDevice, Prices, Directions, Series)
+    kind.kind: kind for kind in (LargestOp, CriticalPath, SharedWork, NoDevice, Prices, Directions, Series)
 }
 """Every kind by its name in files."""
 

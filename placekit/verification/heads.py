@@ -12,6 +12,8 @@ Let :math:`R'_u` be the same minimum over devices other than d. If v starts at :
 Ancestors that must share the device of v have an infinite :math:`R'`. **Tails** are heads of the reversed graph, as a
 schedule read backwards is one of it (Papadimitriou and Yannakakis 1990, for ops that run once).
 
+What is between two ops (:mod:`placekit.verification.between`) is added to the least end of the first.
+
 Of devices that are alike two are enough, the one of v and another: moving to a third is no shorter than to one of them.
 """
 
@@ -20,9 +22,10 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from placekit.verification.between import Delays, least_between
 from placekit.verification.exact import ExactProblem
 
-__all__ = ["around", "path_ends"]
+__all__ = ["around", "least_delays", "path_ends"]
 
 MAX_LOOKS = 6_000_000
 """Pairs of devices at edges between ancestors, of all ops together: some seconds. Beyond that, plain paths."""
@@ -38,8 +41,17 @@ def around(exact: ExactProblem) -> tuple[_Heads, _Heads]:
     is_small = exact.num_ops * len(exact.edges) * len(places) ** 3 <= MAX_LOOKS
     costs = _costs(exact, places)
     backwards = {(v, u): known for (u, v), known in costs.items()}
-    work = _heads if is_small else _plain_heads
-    heads, tails = work(exact, places, exact.in_order, costs), work(exact, places, exact.in_order[::-1], backwards)
+    if is_small:
+        between = least_between(exact, least_delays(exact))
+        before: list[dict[int, int]] = [{} for _ in between]
+        for s, row in enumerate(between):
+            for t, ticks in row.items():
+                before[t][s] = ticks
+        heads = _heads(exact, places, exact.in_order, costs, before)
+        tails = _heads(exact, places, exact.in_order[::-1], backwards, between)
+    else:
+        heads = _plain_heads(exact, places, exact.in_order, costs)
+        tails = _plain_heads(exact, places, exact.in_order[::-1], backwards)
     twin = {d: next(each for each in places if exact.alike[each] == alike) for d, alike in enumerate(exact.alike)}
     for row in (*heads, *tails):
         row |= {d: row[twin[d]] for d in twin if d not in row and twin[d] in row}
@@ -52,6 +64,13 @@ def path_ends(exact: ExactProblem, along: set[tuple[int, int]]) -> list[int]:
     costs = {edge: known for edge, known in _costs(exact, places).items() if edge in along}
     heads = _plain_heads(exact, places, exact.in_order, costs)
     return [min(head + exact.ticks(op, d) for d, head in row.items()) for op, row in enumerate(heads)]
+
+
+def least_delays(exact: ExactProblem) -> Delays:
+    """Return the least ticks of every edge between two devices; of devices alike, two say it all."""
+    places = _representatives(exact)
+    pairs = [(g, d) for g in places for d in places if g != d]
+    return {edge: min((known[pair] for pair in pairs), default=0) for edge, known in _costs(exact, places).items()}
 
 
 def _costs(exact: ExactProblem, places: list[int]) -> _Costs:
@@ -100,16 +119,20 @@ def _plain_heads(exact: ExactProblem, places: list[int], order: list[int], costs
     return heads
 
 
-def _heads(exact: ExactProblem, places: list[int], order: list[int], costs: _Costs) -> _Heads:
-    """Return the heads of the module docstring."""
+def _heads(
+    exact: ExactProblem, places: list[int], order: list[int], costs: _Costs, between: list[dict[int, int]]
+) -> _Heads:
+    """Return the heads of the module docstring; `between` by the later op, then by the earlier one."""
     homes, before = _homes(exact, places), _before(exact, costs)
     rank = {op: at for at, op in enumerate(order)}
     ancestors: list[set[int]] = [set() for _ in order]
     heads: _Heads = [{} for _ in order]
+    ends = [0] * len(order)
     for v in order:
         ancestors[v] = set(before[v]).union(*(ancestors[u] for u in before[v]))
         # the nearest first, so that what an ancestor leads to is known when its turn comes
         nearest = sorted(ancestors[v], key=rank.__getitem__, reverse=True)
+        known = max((ends[s] + ticks for s, ticks in between[v].items()), default=0)
         for d in homes[v]:
             until: dict[int, dict[int, int]] = {u: dict.fromkeys(homes[u], 0) for u in nearest}
             for w in (v, *nearest):
@@ -122,7 +145,8 @@ def _heads(exact: ExactProblem, places: list[int], order: list[int], costs: _Cos
                         until[u][g] = max(until[u][g], least)
             ways = {u: {g: heads[u][g] + exact.ticks(u, g) + until[u][g] for g in homes[u]} for u in nearest}
             soonest = max((min(row.values()) for row in ways.values()), default=0)
-            heads[v][d] = max(soonest, _shared(exact, v, d, ways, heads))
+            heads[v][d] = max(soonest, known, _shared(exact, v, d, ways, heads))
+        ends[v] = min(head + exact.ticks(v, d) for d, head in heads[v].items())
     return heads
 
 

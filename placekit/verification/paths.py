@@ -6,7 +6,7 @@ from placekit.objectives import OffloadLatency
 from placekit.verification.exact import ExactProblem
 from placekit.verification.heads import around, path_ends
 
-__all__ = ["earliest_ends", "latest_tails", "least_start", "longest_path"]
+__all__ = ["earliest_ends", "longest_path"]
 
 _Edges = set[tuple[int, int]]
 
@@ -14,16 +14,6 @@ _Edges = set[tuple[int, int]]
 def earliest_ends(exact: ExactProblem, along: _Edges) -> list[int]:
     """``[num_ops]`` ticks before which no op ends, by the paths along the given edges."""
     return (_offload_ends if isinstance(exact.problem.objective, OffloadLatency) else path_ends)(exact, along)
-
-
-def least_start(exact: ExactProblem) -> list[int]:
-    """``[num_ops]`` ticks before which no op starts in a makespan schedule."""
-    return [min(row.values()) for row in around(exact)[0]]
-
-
-def latest_tails(exact: ExactProblem) -> list[int]:
-    """``[num_ops]`` ticks that a makespan schedule goes on for after each op, at least."""
-    return [min(row.values()) for row in around(exact)[1]]
 
 
 def longest_path(exact: ExactProblem) -> int:

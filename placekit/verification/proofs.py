@@ -5,10 +5,11 @@ r"""What certificates prove, worked out exactly: the value is a lower bound what
 
 **critical-path.** Op after op, the least time at which each can end on each kind of device.
 
-**work-in-window** (makespan). If k devices run the ops J, the first op of J on each of them starts no earlier than its
-longest path from the start, and the last one is followed by its longest path to the end; these are different ops.
-Weighing device d by y, :math:`T \ge \min_k (\sum_{v \in J} \min_d y_d t_{vd} + \min y \cdot (\text{k least heads + k
-least tails})) / (\text{k largest } y)`.
+**shared-work** (makespan). Of the ops J, those on device d run one after another, none before the least head of J on d,
+and none of them is followed by less than the least tail: :math:`\sum_{v \in J \text{ on } d} t_{vd} \le T - r - q`.
+Where d runs none of them this holds as well, as T is at least the longest path; no more than that counts of r + q.
+With weights y of such rows, :math:`\sum y` T is at least the sum of y (r + q), and of the least, over the devices of
+every group, of its weighted time.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from placekit.verification.certificates import (
     LargestOp,
     NoDevice,
     Series,
-    WorkInWindow,
+    SharedWork,
 )
 from placekit.verification.directions import directed_value
 from placekit.verification.exact import ExactProblem
 from placekit.verification.exhaustive import MAX_STEPS
-from placekit.verification.paths import earliest_ends, latest_tails, least_start
+from placekit.verification.heads import around
+from placekit.verification.paths import earliest_ends, longest_path
 from placekit.verification.prices import NOTHING_FEASIBLE, Bound, group_of, priced_value
 from placekit.verification.series import series_value
 
@@ -64,8 +66,8 @@ def proven(exact: ExactProblem, certificate: Certificate, max_steps: int = MAX_S
         return _largest_op(exact, certificate)
     if isinstance(certificate, CriticalPath):
         return _critical_path(exact, certificate)
-    if isinstance(certificate, WorkInWindow):
-        return _work_in_window(exact, certificate)
+    if isinstance(certificate, SharedWork):
+        return _shared_work(exact, certificate)
     if isinstance(certificate, Directions):
         return directed_value(exact, certificate)
     if isinstance(certificate, Series):
@@ -120,25 +122,32 @@ def _critical_path(exact: ExactProblem, certificate: CriticalPath) -> Fraction:
     return exact.seconds(max((ends[op] for op in certificate.ops), default=0))
 
 
-def _work_in_window(exact: ExactProblem, certificate: WorkInWindow) -> Fraction:
+def _shared_work(exact: ExactProblem, certificate: SharedWork) -> Fraction:
     if not isinstance(exact.problem.objective, Makespan):
-        raise InvalidCertificateError("work in windows bounds the makespan only")
-    weight, ops = certificate.weight, certificate.ops
-    if len(weight) != exact.num_devices or not all(math.isfinite(y) and y > 0 for y in weight):
-        raise InvalidCertificateError(f"certificate needs {exact.num_devices} positive weights")
-    for op in ops:
-        group_of(exact, op)
-    if len(set(ops)) != len(ops):
-        raise InvalidCertificateError("certificate names an op twice")
-    y = [Fraction(value) for value in weight]
-    total = Fraction(0)
-    for op in ops:
-        total += min(y[d] * exact.ticks(op, d) for d in exact.allowed[exact.group_of[op]])
-    starts, tails = least_start(exact), latest_tails(exact)
-    heads, ends = sorted(starts[op] for op in ops), sorted(tails[op] for op in ops)
-    heaviest, best = sorted(y, reverse=True), None
-    for k in range(1, min(len(ops), len(y)) + 1):
-        idle = sum(heads[:k]) + sum(ends[:k])
-        value = (total + min(y) * idle) / sum(heaviest[:k])
-        best = value if best is None else min(best, value)
-    return (best or Fraction(0)) * exact.tick
+        raise InvalidCertificateError("shared work bounds the makespan only")
+    heads, tails = around(exact)
+    most = longest_path(exact)
+    price = [[Fraction(0)] * exact.num_devices for _ in range(exact.num_ops)]
+    idle = total = Fraction(0)
+    for devices, ops, weight in certificate.rows:
+        if not (math.isfinite(weight) and weight >= 0):
+            raise InvalidCertificateError(f"certificate: a row has weight {weight}")
+        if len(set(devices)) != len(devices) or not set(devices) <= set(range(exact.num_devices)):
+            raise InvalidCertificateError(f"certificate: a row is of devices {list(devices)}")
+        if len(set(ops)) != len(ops):
+            raise InvalidCertificateError("certificate: a row names an op twice")
+        y = Fraction(weight)
+        for d in devices:
+            there = [op for op in ops if d in exact.allowed[group_of(exact, op)]]
+            if there:
+                total += y
+                idle += y * min(most, min(heads[op][d] for op in there) + min(tails[op][d] for op in there))
+            for op in there:
+                price[op][d] += y
+    if not total:
+        return Fraction(0)
+    work = sum(
+        min(sum((price[op][d] * exact.ticks(op, d) for op in ops), Fraction(0)) for d in devices)
+        for ops, devices in zip(exact.groups, exact.allowed, strict=True)
+    )
+    return (idle + work) / total * exact.tick

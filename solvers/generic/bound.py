@@ -24,7 +24,7 @@ PIPEDREAM_UP_TO = 10_000
 class KeepBound(Protocol):
     """Takes bounds in seconds, with their names and, where they have one, their certificates."""
 
-    def __call__(self, bound_s: float, name: str, certificate: CertificateSource = None) -> None:
+    def __call__(self, bound_s: float, name: str, certificate: CertificateSource = None, /) -> None:
         """Keep a bound."""
 
 

@@ -18,13 +18,16 @@ from placekit.contiguity import Contiguity
 from placekit.io.certificate_schema import CertificateModel
 from placekit.problem import Problem
 from placekit.result import Status
+from placekit.solvers.makespan.bounds.quick import first_heads_tails, quick_bounds
+from placekit.solvers.makespan.schedule.tasks import make_tasks
 from placekit.solvers.serial_latency.mincut import MinCut, MinCutParams
 from placekit.verification.certificates import certificate_from_dict
 from placekit.verification.exact import ExactProblem
 from placekit.verification.ideals import reaches_below
+from placekit.verification.paths import longest_path
 from placekit.verification.prices import NOTHING_FEASIBLE
 from placekit.verification.proofs import proven
-from placekit.verification.verify import certifies, verify
+from placekit.verification.verify import BOUND_TOLERANCE, certifies, verify
 
 SERIAL = st.builds(pk.SerialLatency, subgraph_cost_s=st.just(0.0) | TIMES_S)
 CERTIFIED = {
@@ -97,6 +100,19 @@ def test_rounded_bounds_keep_their_certificate() -> None:
     result = pk.solve(problem, "bound")
     assert result.lower_bound == pytest.approx(3e-3)
     assert "certificate" in verify(result, problem, max_steps=0)["bound"].detail
+
+
+@given(problems(max_ops=8, max_kinds=3, max_devices=4, objective=st.just(pk.Makespan())))
+@settings(parent=examples(60), phases=[Phase.generate])
+def test_quick_bounds_of_the_makespan_are_certified_or_found_again(problem: Problem) -> None:
+    """Paths with the work between ops from scratch, and shared work by the rows that it was shared out in."""
+    exact, tasks = ExactProblem.of(problem), make_tasks(problem)
+    if any(not devices for devices in exact.allowed):
+        return
+    for bound_s, _, source in quick_bounds(tasks, first_heads_tails(tasks)):
+        certificate = source() if callable(source) else source
+        value = exact.seconds(longest_path(exact)) if certificate is None else proven(exact, certificate)
+        assert value * (1 + BOUND_TOLERANCE) >= Fraction(bound_s)
 
 
 def check_ideals(problem: Problem) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from placekit.solvers.makespan.bounds.shared_work import MAX_OPS_SHARED, shared_
 from placekit.solvers.makespan.bounds.windows import SLACK, HeadsTails, Windows, narrow
 from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.tasks import Tasks, representatives
+from placekit.verification.certificates import CertificateSource
 
 __all__ = ["MAX_OPS_REFUTE", "Look", "first_heads_tails", "look", "quick_bounds"]
 
@@ -53,8 +55,8 @@ def first_heads_tails(tasks: Tasks, mechanisms: Mechanisms = ALL) -> HeadsTails:
 
 def quick_bounds(
     tasks: Tasks, heads_tails: HeadsTails, limit_s: float | None = None, mechanisms: Mechanisms = ALL
-) -> Iterator[tuple[float, str]]:
-    """Yield lower bounds in seconds with their names.
+) -> Iterator[tuple[float, str, CertificateSource]]:
+    """Yield lower bounds in seconds with their names and certificates.
 
     1. *critical path with transfers*: head, time and tail of an op (:mod:`placekit.solvers.makespan.bounds.windows`),
        with the work between ops (:mod:`placekit.solvers.makespan.bounds.between`) where `heads_tails` hold it;
@@ -73,11 +75,11 @@ def quick_bounds(
     if windows is None:
         return
     path_s = windows.path_s * (1 - 1e-12)
-    yield path_s, "critical path with transfers"
+    yield path_s, "critical path with transfers", None
     if mechanisms.shared_work and tasks.num_ops <= MAX_OPS_SHARED:
-        bound_s = shared_work_of_all(windows, path_s, limit_s or path_s)
-        if bound_s is not None:
-            yield bound_s, "shared work"
+        shares = shared_work_of_all(windows, path_s, limit_s or path_s)
+        if shares is not None:
+            yield shares.bound_s, "shared work", partial(shares.certificate, tasks)
 
 
 def look(tasks: Tasks, limit_s: float, heads_tails: HeadsTails, mechanisms: Mechanisms = ALL) -> Look | None:

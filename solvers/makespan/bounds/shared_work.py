@@ -35,8 +35,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linprog
+from scipy.sparse import block_diag, coo_array, csr_array, hstack
 
 from placekit.solvers.makespan.bounds.windows import Windows
+from placekit.solvers.makespan.schedule.tasks import Tasks
+from placekit.verification.certificates import SharedWork
 
 __all__ = ["MAX_OPS_SHARED", "Shares", "share_out", "shared_work", "shared_work_of_all"]
 
@@ -61,10 +65,24 @@ class Shares(NamedTuple):
         If it exceeds the limit, no schedule keeps the limit.
     surcharge_s
         ``[C, G]`` what `bound_s` rises by if the class goes to the group; infinity where it cannot be.
+    rows, multipliers
+        Of each group, its rows and ``[R]`` what these are worth.
     """
 
     bound_s: float
     surcharge_s: NDArray[np.float64]
+    rows: Sequence[_Rows]
+    multipliers: Sequence[NDArray[np.float64]]
+
+    def certificate(self, tasks: Tasks) -> SharedWork:
+        """Return what proves the bound, if the rows hold of every device by itself; `tasks` list all devices."""
+        return SharedWork(
+            tuple(
+                (tuple(np.flatnonzero(tasks.group == g).tolist()), tuple(tasks.op[part.ops[is_in]].tolist()), float(y))
+                for g, (part, worth) in enumerate(zip(self.rows, self.multipliers, strict=True))
+                for is_in, y in zip(part.is_in[worth > 0], worth[worth > 0], strict=True)
+            )
+        )
 
 
 def shared_work(windows: Windows, limit_s: float) -> Shares | None:
@@ -73,8 +91,8 @@ def shared_work(windows: Windows, limit_s: float) -> Shares | None:
     return share_out(*windows.by_group(), tasks.class_of_op, tasks.group_size, limit_s)
 
 
-def shared_work_of_all(windows: Windows, low_s: float, unit_s: float) -> float | None:
-    r"""Return a bound on the makespan in seconds from the windows of all schedules; None if nothing is known.
+def shared_work_of_all(windows: Windows, low_s: float, unit_s: float) -> Shares | None:
+    r"""Return a bound on the makespan from the windows of all schedules; None if nothing is known.
 
     A row of the module docstring holds with the smallest head and the smallest tail of J for every device of the group
     as well, as long as no makespan is less than both, which the known bound `low_s` tells. It says then of every device
@@ -85,8 +103,7 @@ def shared_work_of_all(windows: Windows, low_s: float, unit_s: float) -> float |
     whatever the limit, so `unit_s`, about a makespan, is a unit of time only.
     """
     tasks = windows.tasks
-    found = share_out(*windows.by_group(), tasks.class_of_op, tasks.group_size, unit_s, low_s=low_s)
-    return None if found is None else found.bound_s
+    return share_out(*windows.by_group(), tasks.class_of_op, tasks.group_size, unit_s, low_s=low_s)
 
 
 def share_out(
@@ -150,7 +167,8 @@ def share_out(
         by_class[:, g] = np.bincount(class_of_op, weights=price)
         bound += float(y / scale @ part.idle)
     least = by_class.min(axis=1, keepdims=True)
-    return Shares((bound + float(least.sum())) * (1 - ROUNDING) * limit_s, (by_class - least) * limit_s)
+    bound_s = (bound + float(least.sum())) * (1 - ROUNDING) * limit_s
+    return Shares(bound_s, (by_class - least) * limit_s, rows, multipliers)
 
 
 class _Rows(NamedTuple):
@@ -210,9 +228,6 @@ def _multipliers(
     rows: Sequence[_Rows], class_of_op: NDArray[np.int64], can: NDArray[np.bool_]
 ) -> list[NDArray[np.float64]] | None:
     """Return the multipliers of the rows of each group; None if HiGHS finds nothing."""
-    from scipy.optimize import linprog
-    from scipy.sparse import block_diag, coo_array, csr_array, hstack
-
     num_classes, num_groups = can.shape
     num_shares = num_classes * num_groups  # group by group
     work = []

@@ -21,6 +21,7 @@ from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
+from placekit.solvers.generic.bound import KeepBound
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, look
 from placekit.solvers.makespan.bounds.windows import SLACK, Windows, narrow
@@ -128,7 +129,7 @@ def _windows(proof: Proof, limit_s: float) -> Windows | None:
 
 
 def bound_makespan(
-    run: Run[Makespan], keep: Callable[[float, str], None], mechanisms: Mechanisms = ALL, *, in_series: bool = True
+    run: Run[Makespan], keep: KeepBound, mechanisms: Mechanisms = ALL, *, in_series: bool = True
 ) -> StopReason:
     """Prove bounds without the constraint program of the whole problem; method ``bound``.
 
@@ -137,7 +138,7 @@ def bound_makespan(
     run
         The run; its problem's objective is the makespan, under any contiguity.
     keep
-        Takes bounds in seconds, and their names.
+        Takes bounds in seconds, their names and certificates.
     mechanisms
         What is used of searches and bounds.
     in_series

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future
 
 import numpy as np
 
 from placekit.method import Run
 from placekit.solvers.backends.beside import run_beside
+from placekit.solvers.generic.bound import KeepBound
 from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, first_heads_tails, look, quick_bounds
 from placekit.solvers.makespan.decomposition.case_split import refute_by_cases
 from placekit.solvers.makespan.exact.a_star import MAX_OPS_A_STAR, ROUNDING, search_all_schedules
@@ -17,6 +17,7 @@ from placekit.solvers.makespan.schedule.tasks import make_tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable, offer_timetable
 from placekit.solvers.makespan.search.local_search import search_makespan
 from placekit.solvers.params import LocalSearchParams
+from placekit.verification.certificates import CertificateSource
 
 __all__ = ["Proof"]
 
@@ -36,7 +37,7 @@ class Proof:
     mechanisms
         What is used of searches and bounds; the others do nothing.
     keep
-        Takes bounds in seconds, and their names; `Run.raise_bound` if None.
+        Takes bounds in seconds, their names and certificates; `Run.raise_bound` if None.
 
     Attributes
     ----------
@@ -46,9 +47,7 @@ class Proof:
         Heads and tails, and what is between ops; replaced as more becomes known.
     """
 
-    def __init__(
-        self, run: Run, mechanisms: Mechanisms = ALL, keep: Callable[[float, str], None] | None = None
-    ) -> None:
+    def __init__(self, run: Run, mechanisms: Mechanisms = ALL, keep: KeepBound | None = None) -> None:
         self.run, self.mechanisms, self.keep = run, mechanisms, keep or run.raise_bound
         self.tasks = make_tasks(run.problem)
         self.heads_tails = first_heads_tails(self.tasks, mechanisms)
@@ -66,7 +65,7 @@ class Proof:
         """Raise the bound by what takes no search; of large graphs in a thread, so that a signal need not wait."""
         if self._should_stop():
             return
-        found = Future[list[tuple[float, str]]]()
+        found = Future[list[tuple[float, str, CertificateSource]]]()
         objective_s = self.run.objective
 
         def look() -> None:
@@ -79,8 +78,8 @@ class Proof:
             look()
         elif not run_beside(look, self._should_stop, "quick bounds"):
             return
-        for bound_s, name in found.result():
-            self.keep(bound_s, name)
+        for bound in found.result():
+            self.keep(*bound)
 
     def by_a_star(self, share: float = A_STAR) -> None:
         """Search all schedules of a few ops."""

@@ -46,7 +46,7 @@ def test_every_schedule_keeps_heads_tails_and_distances(data: st.DataObject, pro
     assert heads_tails.between_s is not None
     for s, t in np.argwhere(heads_tails.between_s > 0).tolist():
         assert heads_tails.between_s[s, t] <= start[t] - finish[s] + slack
-    for bound_s, name in quick_bounds(tasks, heads_tails, end):
+    for bound_s, name, _ in quick_bounds(tasks, heads_tails, end):
         assert bound_s <= end + slack, name
 
 
@@ -58,7 +58,7 @@ def test_bounds_are_not_above_the_optimum(problem: pk.Problem) -> None:
     tasks = make_tasks(problem)
     heads_tails = first_heads_tails(tasks)
     for upper_s in (None, optimum, 2 * optimum):
-        for bound_s, name in quick_bounds(tasks, heads_tails, upper_s):
+        for bound_s, name, _ in quick_bounds(tasks, heads_tails, upper_s):
             assert bound_s <= optimum * (1 + EPS), name
     assert narrow(tasks, optimum, heads_tails) is not None
     assert refute(tasks, heads_tails, 0.0, 3 * optimum) <= optimum * (1 + EPS)
