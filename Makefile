@@ -78,9 +78,10 @@ docs: venv  ## the documentation as a site, build/site/index.html; broken links 
 tables: venv  ## print the tables of the pages anew, from the rows in benchmarks/rows/
 	$(BIN)/python docs/tables.py
 
-fuzz: venv  ## MINUTES=10 from SEED=0: random problems by every method, against enumeration; then broken files through commands
+fuzz: venv  ## MINUTES=10 from SEED=0: random problems by every method, against enumeration, as they are and like large ones; then broken files through commands
 	@status=0; \
 	$(BIN)/python -m placekit.benchmarks.fuzz --minutes $(MINUTES) --seed $(SEED) || status=1; \
+	$(BIN)/python -m placekit.benchmarks.fuzz --minutes $(MINUTES) --seed $(SEED) --tight || status=1; \
 	$(BIN)/python -m placekit.benchmarks.fuzz.commands --minutes $(MINUTES) --seed $(SEED) || status=1; \
 	exit $$status
 
