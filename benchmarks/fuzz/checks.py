@@ -6,16 +6,16 @@ import math
 import traceback
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from placekit.benchmarks.fuzz.tight import tight
+from placekit.benchmarks.fuzz.tight import max_questions, tight
 from placekit.errors import JudgeDisagreementError, PlacekitError, SolverUnavailableError, UnsupportedProblemError
 from placekit.evaluate import evaluate
 from placekit.problem import Problem
 from placekit.result import Result, Status
 from placekit.solve import solve
-from placekit.stop import MaxRuntime
+from placekit.stop import MaxRuntime, Stop
 from placekit.verification.verify import Outcome, verify
 
 __all__ = ["ALWAYS_PROVES", "Asked", "Finding", "Rivals", "Told", "check", "check_result", "check_verified"]
@@ -53,7 +53,7 @@ class Asked:
     time_s
         Its time limit.
     tight_case
-        Number by which sizes of solvers are drawn small (:mod:`placekit.benchmarks.fuzz.tight`); None leaves them.
+        Number by which sizes of solvers and their end are drawn (:mod:`placekit.benchmarks.fuzz.tight`); None for not.
     """
 
     method: str
@@ -122,11 +122,14 @@ def check_verified(
 
 def _solved(problem: Problem, asked: Asked) -> Result | Finding | None:
     """Return the result, or what is wrong with the method; None if the method does not work on the problem."""
-    sizes = nullcontext() if asked.tight_case is None else tight(asked.seed, asked.tight_case)
+    sizes: AbstractContextManager[object] = nullcontext()
+    stop: Stop = MaxRuntime(asked.time_s)
+    if asked.tight_case is not None:
+        sizes = tight(asked.seed, asked.tight_case)
+        stop = max_questions(asked.seed, asked.tight_case, asked.time_s)
     try:
         with sizes:
-            stop, params = MaxRuntime(asked.time_s), dict(asked.params)
-            return solve(problem, asked.method, stop=stop, seed=asked.seed, params=params)
+            return solve(problem, asked.method, stop=stop, seed=asked.seed, params=dict(asked.params))
     except (UnsupportedProblemError, SolverUnavailableError):
         return None
     except JudgeDisagreementError as error:

@@ -2,7 +2,8 @@
 
 Such a size is a constant of a module of :mod:`placekit.solvers` named ``MAX_...``, ``MOST_...``, ``MANY_...``,
 ``..._UP_TO`` or alike. What is left out above it makes bounds weaker and answers worse, never false; so whatever it is
-drawn to, results have to hold. Sizes that a compiled kernel has taken over stay as they are.
+drawn to, results have to hold. Sizes that a compiled kernel has taken over stay as they are. Half of these solves end
+at some question whether to go on, as a time limit or Ctrl-C may have it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from typing import NamedTuple
 import numpy as np
 
 import placekit.solvers
+from placekit.stop import MaxRuntime, Progress, Stop, StopReason
 
-__all__ = ["SIZES", "tight"]
+__all__ = ["SIZES", "MaxQuestions", "max_questions", "tight"]
 
 SIZES = re.compile(
     r"^(MAX|MOST|MANY|FEWEST|LARGE|LARGEST|LIGHT|WORD|CHUNK|BATCH|BLOCK|CANDIDATES|PATIENCE|FIRST_(STEPS|NODES|SIZE))(_|$)"
@@ -36,6 +38,9 @@ SMALL = 64
 """What a size is drawn to, at most."""
 LEAST = {"LARGE": 3}
 """What it is drawn to, at least, where 1 makes no sense: a segment that is divided has ends, and something between."""
+
+QUESTIONS = 3_000
+"""After so many questions a solve ends at the latest, if after any."""
 
 Size = int | float | tuple[int, ...]
 
@@ -89,3 +94,25 @@ def tight(seed: int, case: int) -> Iterator[Mapping[str, Size]]:
         for limit in changes:
             for module in limit.modules:
                 setattr(module, limit.name, limit.value)
+
+
+class MaxQuestions:
+    """Stop after `time_limit_s`, or when it has been asked `count` times."""
+
+    gap: float | None = None
+
+    def __init__(self, time_limit_s: float, count: int) -> None:
+        self.time_limit_s: float | None = time_limit_s
+        self._clock, self._left = MaxRuntime(time_limit_s), iter(range(count))
+
+    def __call__(self, progress: Progress) -> StopReason | None:
+        """Return `StopReason.TIME` from then on."""
+        return self._clock(progress) if next(self._left, None) is not None else StopReason.TIME
+
+
+def max_questions(seed: int, case: int, seconds: float) -> Stop:
+    """Return a criterion that ends half of all solves at some question, and the others after so many seconds."""
+    rng = np.random.default_rng([seed, case, 3])
+    if rng.random() < 0.5:
+        return MaxRuntime(seconds)
+    return MaxQuestions(seconds, int(np.exp(rng.uniform(0.0, np.log(QUESTIONS)))))
