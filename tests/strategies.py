@@ -25,10 +25,10 @@ EXAMPLES = "PLACEKIT_EXAMPLES"
 def examples(count: int) -> settings:
     """Return settings for `count` examples, however long each takes; the same ones every time.
 
-    A quarter of them, but 30 if there are as many, unless the environment asks for all.
+    A quarter of them, but 20 if there are as many, unless the environment asks for all.
     """
     if os.environ.get(EXAMPLES) != "all":
-        count = max(min(count, 30), count // 4)
+        count = max(min(count, 20), count // 4)
     return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
