@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING
 
+from placekit.objectives import Makespan
 from placekit.verification.graphs import components, strong_components, topological_positions
 
 if TYPE_CHECKING:
@@ -186,6 +187,11 @@ class ExactProblem:
             transfer=transfer,
             link=[[None] * self.num_devices] * self.num_devices,
         )
+
+    @property
+    def for_bounds(self) -> ExactProblem:
+        """The problem that bounds are proven of: itself for a makespan, whose paths know links, else without links."""
+        return self if isinstance(self.problem.objective, Makespan) else self.without_links
 
     @property
     def num_ops(self) -> int:

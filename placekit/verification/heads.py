@@ -1,8 +1,9 @@
 r"""Longest paths of a makespan on which ops run on one device because it is too late for another.
 
 **Head** :math:`r_{vd}`: no schedule starts op v on device d earlier. Going back from v on d, let :math:`B(u, g)` be the
-least time from the end of an ancestor u on g to that start: along every path the ops take their times, and every change
-of device takes its transfers. So v starts no earlier than :math:`R_u = \min_g r_{ug} + t_{ug} + B(u, g)`.
+least time from the end of an ancestor u on g to that start: along every path the ops take their times, ops that must
+share a device do, and every change of device takes its transfers. So v starts no earlier than
+:math:`R_u = \min_g r_{ug} + t_{ug} + B(u, g)`.
 
 Let :math:`R'_u` be the same minimum over devices other than d. If v starts at :math:`\tau`, then all ancestors with
 :math:`R'_u > \tau` run on d, before it and one after the other. With the ancestors by falling :math:`R'`, therefore,
@@ -123,7 +124,7 @@ def _heads(
     exact: ExactProblem, places: list[int], order: list[int], costs: _Costs, between: list[dict[int, int]]
 ) -> _Heads:
     """Return the heads of the module docstring; `between` by the later op, then by the earlier one."""
-    homes, before = _homes(exact, places), _before(exact, costs)
+    homes, before, group = _homes(exact, places), _before(exact, costs), exact.group_of
     rank = {op: at for at, op in enumerate(order)}
     ancestors: list[set[int]] = [set() for _ in order]
     heads: _Heads = [{} for _ in order]
@@ -134,16 +135,17 @@ def _heads(
         nearest = sorted(ancestors[v], key=rank.__getitem__, reverse=True)
         known = max((ends[s] + ticks for s, ticks in between[v].items()), default=0)
         for d in homes[v]:
-            until: dict[int, dict[int, int]] = {u: dict.fromkeys(homes[u], 0) for u in nearest}
+            until = {u: dict.fromkeys([d] if group[u] == group[v] else homes[u], 0) for u in nearest}
             for w in (v, *nearest):
                 for u in before[w]:
-                    over = costs[u, w]
-                    for g in homes[u]:
+                    over, is_bound = costs[u, w], group[u] == group[w]
+                    for g, known_until in until[u].items():
                         least = over[g, d]
                         if w != v:
-                            least = min(over[g, f] + exact.ticks(w, f) + rest for f, rest in until[w].items())
-                        until[u][g] = max(until[u][g], least)
-            ways = {u: {g: heads[u][g] + exact.ticks(u, g) + until[u][g] for g in homes[u]} for u in nearest}
+                            options = {g: until[w][g]} if is_bound and g in until[w] else until[w]
+                            least = min(over[g, f] + exact.ticks(w, f) + rest for f, rest in options.items())
+                        until[u][g] = max(known_until, least)
+            ways = {u: {g: heads[u][g] + exact.ticks(u, g) + rest for g, rest in until[u].items()} for u in nearest}
             soonest = max((min(row.values()) for row in ways.values()), default=0)
             heads[v][d] = max(soonest, known, _shared(exact, v, d, ways, heads))
         ends[v] = min(head + exact.ticks(v, d) for d, head in heads[v].items())

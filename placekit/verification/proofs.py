@@ -69,10 +69,10 @@ def proven(exact: ExactProblem, certificate: Certificate, max_steps: int = MAX_S
     if isinstance(certificate, SharedWork):
         return _shared_work(exact, certificate)
     if isinstance(certificate, Directions):
-        return directed_value(exact, certificate)
+        return directed_value(exact.without_links, certificate)
     if isinstance(certificate, Series):
-        return series_value(exact, certificate, max_steps)
-    return priced_value(exact, certificate)
+        return series_value(exact.without_links, certificate, max_steps)
+    return priced_value(exact.without_links, certificate)
 
 
 def _least_ticks(exact: ExactProblem, group: int) -> int:

@@ -162,7 +162,7 @@ def certifies(certificate: Certificate, bound_s: float | None, problem: Problem)
     """Return whether `certificate` proves that no objective is below `bound_s` seconds; None: there is no placement."""
     try:
         exact = ExactProblem.of(problem)
-        value = proven(exact.without_links, certificate)
+        value = proven(exact.for_bounds, certificate)
         return value is NOTHING_FEASIBLE if bound_s is None else _reaches(exact, value, Fraction(bound_s))
     except (InvalidCertificateError, OpenCertificateError):
         return False
@@ -176,7 +176,7 @@ def _reaches(exact: ExactProblem, value: Bound, claimed: Fraction) -> bool:
     """Return whether no objective is below `claimed` if none is below `value`."""
     if value is NOTHING_FEASIBLE or Fraction(value) * (1 + BOUND_TOLERANCE) >= claimed:
         return True
-    steps = rounded_up(Fraction(value), step_of(exact.without_links))  # without links it is a bound, too
+    steps = rounded_up(Fraction(value), step_of(exact.for_bounds))  # of that problem it is a bound, too
     return rounded_up(steps, step_of(exact)) * (1 + BOUND_TOLERANCE) >= claimed
 
 
@@ -269,7 +269,7 @@ def _bound(exact: ExactProblem, result: Result, max_steps: int) -> tuple[Check, 
     if certificate is not None:
         by = f"certificate {certificate.kind}"
         try:
-            value = proven(exact.without_links, certificate, max_steps)
+            value = proven(exact.for_bounds, certificate, max_steps)
         except InvalidCertificateError as error:
             return Check("bound", Outcome.FAILED, f"{said}: {by}: {error}"), None
         except OpenCertificateError as error:
@@ -278,7 +278,7 @@ def _bound(exact: ExactProblem, result: Result, max_steps: int) -> tuple[Check, 
             if _reaches(exact, value, claimed):
                 return Check("bound", Outcome.CHECKED, f"{said} by certificate: {certificate.kind}"), claimed
             return Check("bound", Outcome.FAILED, f"{said}: {by} proves no more than {float(value)!r} s"), None
-    for how, value in _from_scratch(exact.without_links):
+    for how, value in _from_scratch(exact.for_bounds):
         if _reaches(exact, value, claimed):
             return Check("bound", Outcome.CHECKED, f"{said} by {how}"), claimed
     below = claimed * (1 - BOUND_TOLERANCE)
@@ -316,7 +316,7 @@ def _infeasible(exact: ExactProblem, result: Result, max_steps: int) -> Check:
     if result.certificate is not None:
         kind = result.certificate.kind
         try:
-            if proven(exact.without_links, result.certificate, max_steps) is NOTHING_FEASIBLE:
+            if proven(exact.for_bounds, result.certificate, max_steps) is NOTHING_FEASIBLE:
                 return Check("infeasible", Outcome.CHECKED, f"by certificate: {kind}")
         except (InvalidCertificateError, OpenCertificateError) as error:
             return Check("infeasible", Outcome.FAILED, f"certificate {kind}: {error}")

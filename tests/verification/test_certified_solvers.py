@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from fractions import Fraction
 
@@ -14,6 +15,8 @@ from pydantic import TypeAdapter
 from strategies import TIMES_S, examples, problems
 
 import placekit as pk
+from placekit.benchmarks.fuzz.optimum import enumerated_optimum
+from placekit.benchmarks.fuzz.problems import random_problem
 from placekit.contiguity import Contiguity
 from placekit.io.certificate_schema import CertificateModel
 from placekit.problem import Problem
@@ -102,17 +105,31 @@ def test_rounded_bounds_keep_their_certificate() -> None:
     assert "certificate" in verify(result, problem, max_steps=0)["bound"].detail
 
 
-@given(problems(max_ops=8, max_kinds=3, max_devices=4, objective=st.just(pk.Makespan())))
-@settings(parent=examples(60), phases=[Phase.generate])
-def test_quick_bounds_of_the_makespan_are_certified_or_found_again(problem: Problem) -> None:
-    """Paths with the work between ops from scratch, and shared work by the rows that it was shared out in."""
-    exact, tasks = ExactProblem.of(problem), make_tasks(problem)
-    if any(not devices for devices in exact.allowed):
-        return
-    for bound_s, _, source in quick_bounds(tasks, first_heads_tails(tasks)):
-        certificate = source() if callable(source) else source
-        value = exact.seconds(longest_path(exact)) if certificate is None else proven(exact, certificate)
-        assert value * (1 + BOUND_TOLERANCE) >= Fraction(bound_s)
+@pytest.mark.parametrize("cases", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_quick_bounds_of_the_makespan_are_certified_or_found_again(cases: int) -> None:
+    """Paths with the work between ops from scratch, shared work by its rows; with links, classes, pins and limits."""
+    for problem in (random_problem(52, case, "makespan", (5, 20)) for case in range(cases)):
+        exact, tasks = ExactProblem.of(problem), make_tasks(problem)
+        if not all(exact.allowed) or not np.isfinite(tasks.time_s).any(axis=1).all():
+            continue
+        for bound_s, _, source in quick_bounds(tasks, first_heads_tails(tasks)):
+            certificate = source() if callable(source) else source
+            value = exact.seconds(longest_path(exact)) if certificate is None else proven(exact, certificate)
+            assert value * (1 + BOUND_TOLERANCE) >= Fraction(bound_s)
+
+
+@pytest.mark.parametrize("cases", [40, pytest.param(1000, marks=pytest.mark.slow)])
+def test_paths_know_direct_links_and_stay_below_the_optimum(cases: int) -> None:
+    """Bounds of a makespan are of the problem with its links, which enumeration schedules."""
+    drawn = (random_problem(53, case, "makespan") for case in itertools.count())
+    for problem in itertools.islice((each for each in drawn if each.has_direct_links), cases):
+        exact, best = ExactProblem.of(problem), enumerated_optimum(problem)
+        if best is not None:
+            assert float(exact.seconds(longest_path(exact))) <= best * (1 + 1e-12)
+            tasks = make_tasks(problem)
+            for _, _, source in quick_bounds(tasks, first_heads_tails(tasks)):
+                certificate = source() if callable(source) else source
+                assert certificate is None or float(proven(exact, certificate)) <= best * (1 + 1e-12)
 
 
 def check_ideals(problem: Problem) -> None:
