@@ -24,7 +24,7 @@ from itertools import accumulate
 
 from placekit.verification.exact import ExactProblem
 
-__all__ = ["Delays", "least_between"]
+__all__ = ["Delays", "least_between", "turned"]
 
 MAX_OPS = 250
 """Ops up to which all triples of them are looked at, in some seconds."""
@@ -47,7 +47,8 @@ def least_between(exact: ExactProblem, delay: Delays) -> list[dict[int, int]]:
     least = [min(exact.ticks(op, d) for d in exact.allowed[exact.group_of[op]]) for op in range(exact.num_ops)]
     far = _distances(exact.in_order, list(delay), least)
     wait = _waits(exact.in_order, delay, least, far)
-    turned = _waits(exact.in_order[::-1], {(v, u): ticks for (u, v), ticks in delay.items()}, least, _turned(far))
+    backwards = {(v, u): ticks for (u, v), ticks in delay.items()}
+    wait_back = _waits(exact.in_order[::-1], backwards, least, turned(far))
     found = [dict(row) for row in far]
     for worth in _worths(exact):
         most = list(accumulate(sorted(worth, reverse=True)))
@@ -61,7 +62,7 @@ def least_between(exact: ExactProblem, delay: Delays) -> list[dict[int, int]]:
                 if work <= found[s][t] * most[0]:
                     continue  # no more than is known, even on one device alone
                 early = nsmallest(len(most) - 1, (wait[s][v] for v in between))
-                late = nsmallest(len(most) - 1, (turned[t][v] for v in between))
+                late = nsmallest(len(most) - 1, (wait_back[t][v] for v in between))
                 idle = accumulate((a + b for a, b in zip(early, late, strict=True)), initial=0)
                 ways = [-(-(work + min(worth) * i) // y) for i, y in zip(idle, most[: len(between)], strict=False)]
                 found[s][t] = max(found[s][t], min(ways))
@@ -94,7 +95,8 @@ def _distances(order: Sequence[int], edges: Sequence[tuple[int, int]], least: li
     return found
 
 
-def _turned(far: list[dict[int, int]]) -> list[dict[int, int]]:
+def turned(far: list[dict[int, int]]) -> list[dict[int, int]]:
+    """Return what is by the first op, then by the second, the other way round."""
     found: list[dict[int, int]] = [{} for _ in far]
     for s, row in enumerate(far):
         for t, ticks in row.items():

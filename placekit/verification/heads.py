@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from placekit.verification.between import Delays, least_between
+from placekit.verification.between import Delays, least_between, turned
 from placekit.verification.exact import ExactProblem
 
 __all__ = ["around", "least_delays", "path_ends"]
@@ -44,11 +44,7 @@ def around(exact: ExactProblem) -> tuple[_Heads, _Heads]:
     backwards = {(v, u): known for (u, v), known in costs.items()}
     if is_small:
         between = least_between(exact, least_delays(exact))
-        before: list[dict[int, int]] = [{} for _ in between]
-        for s, row in enumerate(between):
-            for t, ticks in row.items():
-                before[t][s] = ticks
-        heads = _heads(exact, places, exact.in_order, costs, before)
+        heads = _heads(exact, places, exact.in_order, costs, turned(between))
         tails = _heads(exact, places, exact.in_order[::-1], backwards, between)
     else:
         heads = _plain_heads(exact, places, exact.in_order, costs)
