@@ -42,8 +42,8 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 """Ctrl-C where there is no answer to return: the shell's convention, 128 + SIGINT."""
 
-NATIVE = ("highs", "cp-sat", "quick bounds")
-"""Beginnings of the names of threads in which a native solver or a long kernel runs, which nobody waits for."""
+DEAF = ("highs", "cp-sat", "quick bounds", "load ", "compile-queue")
+"""Beginnings of the names of threads that nobody waits for: of a native solver, a long kernel, an import, compilers."""
 
 app = typer.Typer(
     name="placekit",
@@ -133,7 +133,7 @@ def _run() -> None:
     except SystemExit as end:
         sys.stdout.flush()
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if code == EXIT_INTERRUPTED or any(thread.name.startswith(NATIVE) for thread in threading.enumerate()):
+        if code == EXIT_INTERRUPTED or any(thread.name.startswith(DEAF) for thread in threading.enumerate()):
             _leave(code)
         raise
     sys.stdout.flush()

@@ -92,6 +92,7 @@ def solve(
     from placekit.cli.progress import SolveLine
     from placekit.cli.scattered import with_num_stages
     from placekit.io.model import MODEL_SUFFIXES
+    from placekit.patience import waiting_while
     from placekit.solve import finishing
     from placekit.solve import solve as solve_problem
     from placekit.solvers.registry import get_method
@@ -138,13 +139,14 @@ def solve(
             result = solve_problem(
                 task.problem, method, stop=stop, seed=seed, params=params, warm_start=start, on_progress=line
             )
-    with finishing():
-        result = with_num_stages(result, task.problem)
-        written = files.write(result, task.problem, certificate=certificate)
-    if as_json:
-        print_json(result.to_dict() | {"files": written})
-    else:
-        show_parts(report(task, result, written))
+    with waiting_while(lambda: False):  # the time is up: what the judge says besides needs no kernel compiled first
+        with finishing():
+            result = with_num_stages(result, task.problem)
+            written = files.write(result, task.problem, certificate=certificate)
+        if as_json:
+            print_json(result.to_dict() | {"files": written})
+        else:
+            show_parts(report(task, result, written))
     raise typer.Exit(exit_code(result))
 
 

@@ -117,7 +117,7 @@ def _start() -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
-        start_new_session=True,  # Ctrl-C is for the solve
+        process_group=0,  # Ctrl-C is for the solve; in one session, or the scheduler would take no notice of niceness
     )
 
 

@@ -18,6 +18,9 @@ from placekit.patience import MODE
 
 __all__ = ["compile_kernel", "main"]
 
+YIELDS = 10
+"""How much nicer this process is than the one that solves, which has its limit to keep, and more to do than wait."""
+
 
 def compile_kernel(module: str, name: str, types: list[Any]) -> None:
     """Put a kernel into the cache on disk; one that cannot be compiled is left to who calls it, and sees the error."""
@@ -30,6 +33,8 @@ def compile_kernel(module: str, name: str, types: list[Any]) -> None:
 def main() -> None:
     """Compile what is asked for until the pipe ends."""
     os.environ[MODE] = "inline"
+    if hasattr(os, "nice"):
+        os.nice(YIELDS)
     answers, requests = os.dup(1), sys.stdin.buffer
     os.dup2(2, 1)  # what modules print is no answer
     for request in requests:
