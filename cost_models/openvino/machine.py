@@ -6,7 +6,7 @@ import logging
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,7 +137,7 @@ def running_on(cores: Sequence[int]) -> Iterator[None]:
         yield
         return
     home = os.sched_getaffinity(0)
-    before = {thread: os.sched_getaffinity(thread) for thread in _threads()}
+    before = _cores_of_threads()
     try:
         os.sched_setaffinity(0, cores)
     except OSError as error:
@@ -159,6 +159,14 @@ def _threads() -> list[int]:
         return [int(each.name) for each in Path("/proc/self/task").iterdir()]
     except OSError:
         return []
+
+
+def _cores_of_threads() -> dict[int, set[int]]:
+    found = {}
+    for thread in _threads():
+        with suppress(ProcessLookupError):  # it has ended since it was listed
+            found[thread] = os.sched_getaffinity(thread)
+    return found
 
 
 def _move(thread: int, cores: set[int]) -> None:

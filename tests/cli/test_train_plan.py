@@ -24,11 +24,11 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    """Return exit code and output."""
+    """Return exit code and standard output; what else is told goes to stderr."""
     found = CliRunner().invoke(app, list(arguments), catch_exceptions=True)
     if isinstance(found.exception, PlacekitError):
         raise found.exception
-    return found.exit_code, found.output
+    return found.exit_code, found.stdout
 
 
 def test_solve_show_explain(source: Path, tmp_path: Path) -> None:

@@ -187,6 +187,17 @@ def test_running_on_moves_every_thread_and_puts_it_back() -> None:
 
 
 @needs_affinity
+def test_a_thread_that_has_ended_since_it_was_listed_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process of this machine has so high a number."""
+    listed = machine._threads
+    monkeypatch.setattr(machine, "_threads", lambda: [*listed(), 2**30])
+    home = os.sched_getaffinity(0)
+    with running_on(sorted(home)):
+        pass
+    assert os.sched_getaffinity(0) == home
+
+
+@needs_affinity
 def test_running_on_a_core_that_does_not_exist_is_refused() -> None:
     """The message names the core and those that may be used; nothing has moved."""
     home = os.sched_getaffinity(0)
