@@ -269,12 +269,12 @@ def test_the_answer_is_told_without_waiting_for_kernels(
     asked: list[bool] = []
 
     def report(*_: object) -> Iterator[str]:
+        monkeypatch.setenv(MODE, "background")  # here only: the tests' own kernels are compiled inline
         go_on = is_patient()
         asked.append(go_on is not None and not go_on())
         yield ""
 
     monkeypatch.setattr("placekit.cli.solve.report", report)
-    monkeypatch.setenv(MODE, "background")
     assert call("solve", diamond_file, "--method", "single").returncode == 0
     assert asked == [True]
 
