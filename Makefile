@@ -80,9 +80,9 @@ tables: venv  ## print the tables of the pages anew, from the rows in benchmarks
 
 fuzz: venv  ## MINUTES=10 from SEED=0: random problems by every method, against enumeration, as they are and like large ones; then broken files through commands
 	@status=0; \
-	$(BIN)/python -m placekit.benchmarks.fuzz --minutes $(MINUTES) --seed $(SEED) || status=1; \
-	$(BIN)/python -m placekit.benchmarks.fuzz --minutes $(MINUTES) --seed $(SEED) --tight || status=1; \
-	$(BIN)/python -m placekit.benchmarks.fuzz.commands --minutes $(MINUTES) --seed $(SEED) || status=1; \
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED) || status=1; \
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED) --tight || status=1; \
+	$(BIN)/python -m tests.fuzz.commands --minutes $(MINUTES) --seed $(SEED) || status=1; \
 	exit $$status
 
 kernels: venv  ## list the kernels that auto needs, for `compile` and the first call: placekit/kernels.json

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fuzz.files import SUITE
+from fuzz.mutations import ODD_VALUES, mangle, mutate, places
 
-from placekit.benchmarks.fuzz.files import SUITE
-from placekit.benchmarks.fuzz.mutations import ODD_VALUES, mangle, mutate, places
 from placekit.benchmarks.plan import make_plan
 from placekit.benchmarks.report.write import write_report
 from placekit.benchmarks.runner import run_jobs

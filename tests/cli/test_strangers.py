@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fuzz.mutations import mangle, mutate
 
 import placekit as pk
-from placekit.benchmarks.fuzz.mutations import mangle, mutate
 from placekit.io.placement_json import placement_to_dict
 from placekit.io.problem_json import problem_to_dict
 from placekit.io.workload_json import workload_to_dict

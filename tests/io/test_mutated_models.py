@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import openvino as ov
 import pytest
+from fuzz.mutations import damaged
 from openvino import opset13 as opset
 
-from placekit.benchmarks.fuzz.mutations import damaged
 from placekit.cost_models.cache import ProfileCache
 from placekit.errors import PlacekitError
 from placekit.io.model import read_model

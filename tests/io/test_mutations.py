@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fuzz.mutations import mangle, mutate
 
-from placekit.benchmarks.fuzz.mutations import mangle, mutate
 from placekit.costs import CostTable
 from placekit.errors import PlacekitError
 from placekit.evaluate import evaluate

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fuzz.problems import random_problem
 from oracle import brute_force
 
 import placekit as pk
-from placekit.benchmarks.fuzz.problems import random_problem
 from placekit.contiguity import Contiguity
 from placekit.errors import UnsupportedProblemError
 from placekit.solvers.generic.relaxed_links import relaxation

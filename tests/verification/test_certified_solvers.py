@@ -9,14 +9,14 @@ from fractions import Fraction
 import numpy as np
 import oracle
 import pytest
+from fuzz.optimum import enumerated_optimum
+from fuzz.problems import random_problem
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from strategies import TIMES_S, examples, problems
 
 import placekit as pk
-from placekit.benchmarks.fuzz.optimum import enumerated_optimum
-from placekit.benchmarks.fuzz.problems import random_problem
 from placekit.contiguity import Contiguity
 from placekit.io.certificate_schema import CertificateModel
 from placekit.problem import Problem

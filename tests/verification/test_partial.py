@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fuzz.problems import random_problem
 
 import placekit as pk
-from placekit.benchmarks.fuzz.problems import random_problem
 from placekit.verification.exact import ExactProblem
 from placekit.verification.exhaustive import enumerate_all
 from placekit.verification.heads import around

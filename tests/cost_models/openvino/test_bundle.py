@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
+from fuzz.mutations import mangle, mutate
 from openvino import opset13 as opset
 from pipelines import alternating_plan, chain, chain_value, placed_plan, random_plan, slow_model, whole
 
 from placekit import runtime
-from placekit.benchmarks.fuzz.mutations import mangle, mutate
 from placekit.cost_models.openvino.bundle import MANIFEST, read_bundle, write_bundle
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline

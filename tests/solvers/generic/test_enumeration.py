@@ -6,13 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
+from fuzz.optimum import enumerated_optimum
+from fuzz.problems import OBJECTIVE_NAMES, random_problem
 from hypothesis import given
 from oracle import team_brute_force
 from strategies import examples, teamed_problems
 
 import placekit as pk
-from placekit.benchmarks.fuzz.optimum import enumerated_optimum
-from placekit.benchmarks.fuzz.problems import OBJECTIVE_NAMES, random_problem
 from placekit.errors import UnsupportedProblemError
 from placekit.makespan.instance import instance_of
 from placekit.makespan.simulate import simulate_steps

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from placekit.benchmarks.fuzz import commands
-from placekit.benchmarks.fuzz.commands import Ended, main, run_apart, wrong
-from placekit.benchmarks.fuzz.mutations import MARK, broken
+from fuzz import commands
+from fuzz.commands import Ended, main, run_apart, wrong
+from fuzz.mutations import MARK, broken
 
 ORDERLY = Ended(2, "", "error: x.json: no\n", 0.1, 1e8)
 
@@ -101,9 +101,9 @@ def test_commands_on_broken_files_end_orderly(cases: int) -> None:
     for package in ("onnx", "openvino", "torch"):
         pytest.importorskip(package)
     # an interpreter of its own: the commands run in forks, which OpenVINO's threads of other tests do not survive
-    driver = [sys.executable, "-m", "placekit.benchmarks.fuzz.commands"]
+    driver = [sys.executable, "-m", "tests.fuzz.commands"]
     ended = subprocess.run(  # this interpreter
         [*driver, "--minutes", "60", "--cases", str(cases), "--first", "1000"],
-        capture_output=True, text=True, check=False,
+        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert not ended.returncode, ended.stdout + ended.stderr

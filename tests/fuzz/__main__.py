@@ -1,4 +1,4 @@
-"""``python -m placekit.benchmarks.fuzz --minutes 10 --seed 0``: solve random problems by every method, and check.
+"""``python -m tests.fuzz --minutes 10 --seed 0``: solve random problems by every method, and check.
 
 Every finding is made smaller and written as a problem file into the folder; the exit status is 1 if there is any. With
 ``--ops 5:60`` problems are too large to enumerate: results are checked by `placekit.verify` and against each other, and
@@ -16,12 +16,13 @@ from time import perf_counter
 
 import numpy as np
 
-from placekit.benchmarks.fuzz.checks import Asked, Finding, Rivals, Told, check, check_verified
-from placekit.benchmarks.fuzz.minimise import minimise
-from placekit.benchmarks.fuzz.optimum import enumerated_optimum
-from placekit.benchmarks.fuzz.problems import OBJECTIVE_NAMES, random_problem
 from placekit.io.problem_json import write_problem
 from placekit.problem import Problem
+
+from .checks import Asked, Finding, Rivals, Told, check, check_verified
+from .minimise import minimise
+from .optimum import enumerated_optimum
+from .problems import OBJECTIVE_NAMES, random_problem
 
 EXACT = ("auto", "enumerate", "bound", "dp", "ilp", "cpsat", "mincut")
 """Methods that prove something: they see every problem."""
@@ -57,7 +58,7 @@ MINIMISE_S = 60.0
 
 def main(arguments: list[str] | None = None) -> int:
     """Run until the minutes are over."""
-    parser = argparse.ArgumentParser(prog="placekit.benchmarks.fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tests.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long, about (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="seed of all problems (default: 0)")
     parser.add_argument("--first", type=int, default=0, help="number of the first problem (default: 0)")

@@ -1,4 +1,4 @@
-"""``python -m placekit.benchmarks.fuzz.commands --minutes 10 --seed 0``: broken files through whole commands.
+"""``python -m tests.fuzz.commands --minutes 10 --seed 0``: broken files through whole commands.
 
 A command that reads a broken file ends within `MOST_S` seconds and `MOST_BYTES`, with an exit code that it knows, with
 one line that says what is wrong, and shows nothing that a terminal or a browser obeys. Commands run one after another
@@ -27,9 +27,10 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import IO, NoReturn
 
-from placekit.benchmarks.fuzz.files import KINDS, make_files, mend_digest
-from placekit.benchmarks.fuzz.mutations import broken
 from placekit.errors import PlacekitError
+
+from .files import KINDS, make_files, mend_digest
+from .mutations import broken
 
 __all__ = ["Ended", "main", "run_apart", "wrong"]
 
@@ -145,7 +146,7 @@ def wrong(ended: Ended, folder: Path) -> str | None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run until the minutes are over, or `--cases` files of each kind are through."""
-    parser = argparse.ArgumentParser(prog="placekit.benchmarks.fuzz.commands", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tests.fuzz.commands", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long, about (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="seed of all files (default: 0)")
     parser.add_argument("--first", type=int, default=0, help="number of the first file of each kind (default: 0)")
@@ -204,7 +205,7 @@ def _well(folder: Path, arguments: tuple[str, ...]) -> None:
 
 def _one(name: str, seed: int, case: int, valid: Path, folder: Path) -> tuple[Ended, str | None]:
     """Break one file, run one command on it, and return how it ended and what is wrong with that."""
-    rng = random.Random(f"{name} {seed} {case}")  # noqa: S311  # nothing secret
+    rng = random.Random(f"{name} {seed} {case}")  # nothing secret
     kind = KINDS[name]
     file, use = rng.choice(kind.files), rng.choice(kind.uses)
     shutil.copytree(valid, folder)

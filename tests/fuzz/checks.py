@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from placekit.benchmarks.fuzz.tight import max_questions, tight
 from placekit.errors import JudgeDisagreementError, PlacekitError, SolverUnavailableError, UnsupportedProblemError
 from placekit.evaluate import evaluate
 from placekit.problem import Problem
@@ -17,6 +16,8 @@ from placekit.result import Result, Status
 from placekit.solve import solve
 from placekit.stop import MaxRuntime, Stop
 from placekit.verification.verify import Outcome, verify
+
+from .tight import max_questions, tight
 
 __all__ = ["ALWAYS_PROVES", "Asked", "Finding", "Rivals", "Told", "check", "check_result", "check_verified"]
 
@@ -53,7 +54,7 @@ class Asked:
     time_s
         Its time limit.
     tight_case
-        Number by which sizes of solvers and their end are drawn (:mod:`placekit.benchmarks.fuzz.tight`); None for not.
+        Number by which sizes of solvers and their end are drawn (:mod:`.tight`); None for not.
     """
 
     method: str

@@ -10,12 +10,12 @@ import pytest
 from oracle import brute_force, team_brute_force
 
 import placekit as pk
-from placekit.benchmarks.fuzz.__main__ import main
-from placekit.benchmarks.fuzz.checks import Asked, Rivals, check_result, check_verified
-from placekit.benchmarks.fuzz.minimise import minimise
-from placekit.benchmarks.fuzz.optimum import enumerated_optimum
-from placekit.benchmarks.fuzz.problems import OBJECTIVE_NAMES, random_problem
-from placekit.benchmarks.fuzz.tight import tight
+from fuzz.__main__ import main
+from fuzz.checks import Asked, Rivals, check_result, check_verified
+from fuzz.minimise import minimise
+from fuzz.optimum import enumerated_optimum
+from fuzz.problems import OBJECTIVE_NAMES, random_problem
+from fuzz.tight import tight
 from placekit.result import Status
 from placekit.solvers.makespan.bounds import quick
 from placekit.solvers.makespan.bounds import shared_work as sharing
@@ -189,7 +189,7 @@ def test_a_refused_result_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bound that a placement contradicts, of a problem that nobody enumerated."""
     problem = chain()
     wrong = replace(pk.solve(problem, "single"), lower_bound=3.6, certificate=None)
-    monkeypatch.setattr("placekit.benchmarks.fuzz.checks.solve", lambda *_, **__: wrong)
+    monkeypatch.setattr("fuzz.checks.solve", lambda *_, **__: wrong)
     found = check_verified(problem, Asked("dp", {}, 0, 1.0))
     assert found is not None
     assert found.what == "verify refuses the bound"
@@ -197,7 +197,7 @@ def test_a_refused_result_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_method_is_fuzzed() -> None:
     """A new method is named in the suite, or is one that needs an argument."""
-    from placekit.benchmarks.fuzz.__main__ import EXACT, LEARNED, SEARCHES
+    from fuzz.__main__ import EXACT, LEARNED, SEARCHES
 
     known = {*EXACT, *LEARNED, *SEARCHES}
     missing = {name for name, entry in METHODS.items() if entry.argument is None and name not in known}

@@ -11,7 +11,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.benchmarks.fuzz.links import with_links
 from placekit.contiguity import Contiguity
 from placekit.cost_models.memory_model import op_memory
 from placekit.costs import CostTable
@@ -20,6 +19,8 @@ from placekit.memory_blocks import MemoryBlocks
 from placekit.objectives import Makespan, Objective, OffloadLatency, SerialLatency, Throughput
 from placekit.platform import Device, Platform
 from placekit.problem import UNPINNED, Problem
+
+from .links import with_links
 
 __all__ = ["OBJECTIVE_NAMES", "random_problem"]
 
