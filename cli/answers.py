@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placekit.cli.task import TaskOptions, read_task
-from placekit.errors import InvalidFileError, PlacekitError
+from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError
 
 if TYPE_CHECKING:
     from placekit.problem import Problem
@@ -119,6 +119,8 @@ def answered_problem(file: Path, result: Result, source: Path | None, asked: Tas
     ------
     InvalidFileError
         There is no file of the same name.
+    InvalidProblemError
+        The problem that was read is another one than the result's; the message names what differs.
     PlacekitError
         As `read_task`.
     """
@@ -128,7 +130,14 @@ def answered_problem(file: Path, result: Result, source: Path | None, asked: Tas
     source = source or problem_file_of(file)
     objective = replace(asked.objective, name=asked.objective.name or _objective_of(result, source))
     platform = asked.platform.of_answer(file)
-    return read_task(source, replace(asked, objective=objective, platform=platform), kept).problem
+    problem = read_task(source, replace(asked, objective=objective, platform=platform), kept).problem
+    if (why := result.mismatch(problem)) is not None:
+        is_measured = problem.costs.provenance.get("source") == "profiled"
+        anew = (
+            "; noisy costs are measured anew after a while: give those of the solve by --costs" if is_measured else ""
+        )
+        raise InvalidProblemError(f"{file}: it is of another problem than {source} with these options: {why}{anew}")
+    return problem
 
 
 def _objective_of(result: Result, source: Path) -> str | None:

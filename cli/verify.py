@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from placekit.cli.answers import answered_problem, problem_file_of, result_file
+from placekit.cli.answers import answered_problem, result_file
 from placekit.cli.choices import with_choices
 from placekit.cli.options import JsonOption
 from placekit.cli.task import TaskOptions
@@ -15,7 +15,7 @@ from placekit.cli.task import TaskOptions
 __all__ = ["EXIT_NOT_VERIFIED", "verify"]
 
 EXIT_NOT_VERIFIED = 5
-"""A check failed: the result is wrong, or is of another problem."""
+"""A check failed: the result is wrong."""
 
 
 @with_choices
@@ -23,7 +23,7 @@ def verify(
     file: Annotated[Path, typer.Argument(help="Result file, as `solve` wrote it.", show_default=False)],
     model: Annotated[
         Path | None,
-        typer.Argument(help="The problem, workload or model that it is of; by default the one with the same name."),
+        typer.Argument(help="The model, problem or workload that it is of; needed only where it was not solved here."),
     ] = None,
     *,
     asked: TaskOptions,
@@ -34,7 +34,8 @@ def verify(
 ) -> None:
     """Check a result: its placement by a second judge, its bound by its certificate. Exit code 5 if a check fails.
 
-    A result does not hold the problem: options of `solve` that shaped it have to be given again, and are checked.
+    The problem of a result that was solved here is kept. For another one give the model, and the options of `solve`
+    that shaped the problem. A model or options of another problem are bad input: exit code 2, and what differs.
     """
     from placekit.cli.console import print_json, print_line
     from placekit.io.result_json import read_result
@@ -42,7 +43,7 @@ def verify(
 
     file = result_file(file)
     result = read_result(file)
-    problem = answered_problem(file, result, model or problem_file_of(file), asked)
+    problem = answered_problem(file, result, model, asked)
     found = verify_result(result, problem, max_steps=steps)
     if as_json:
         print_json(found.to_dict())

@@ -185,6 +185,38 @@ class Problem(Generic[O_co]):
             digest.update(np.ascontiguousarray(costs.direct_time_s).tobytes())
         return digest.hexdigest()
 
+    @cached_property
+    def terms(self) -> dict[str, str]:
+        """Parts of the problem by name, short enough for a result file: values, and digests of arrays."""
+        graph, platform, costs = self.graph, self.platform, self.costs
+        terms = {
+            "graph": f"{graph.num_ops} ops, {graph.content_hash}",
+            "objective": self.objective.name,
+            **{f"objective {name}": str(value) for name, value in sorted(self.objective.to_dict().items())},
+            "contiguity": str(self.contiguity),
+        }
+        for device in platform.devices:
+            limit = "no limit" if device.memory_bytes is None else f"{device.memory_bytes!r} bytes"
+            terms[f"device {device.name}"] = f"{device.kind}{', host' if device.is_host else ''}, {limit}"
+        for op in np.flatnonzero(self.pinned != UNPINNED).tolist():
+            terms[f"pin of {graph.op_names[op]}"] = platform.device_names[self.pinned[op]]
+        arrays: dict[str, tuple[NDArray[Any], ...]] = {
+            "costs": (costs.op_time_s, costs.supported, costs.transfer_time_s, costs.op_memory_bytes),
+            "ops that share a device": (number_by_first(self.colocation), number_by_first(costs.op_group)),
+        }
+        if (blocks := costs.blocks) is not None:
+            slots = np.frombuffer(repr(blocks.queue_slots).encode(), np.uint8)
+            arrays["shared memory"] = (blocks.num_bytes, blocks.is_weight, blocks.offsets, blocks.ops, slots)
+        if self.has_direct_links:
+            ends = repr((platform.direct_link_names, [device.node for device in platform.devices]))
+            arrays["direct links"] = (np.frombuffer(ends.encode(), np.uint8), costs.direct_time_s)
+        for name, parts in arrays.items():
+            digest = hashlib.blake2b(digest_size=8)
+            for part in parts:
+                digest.update(np.ascontiguousarray(part).tobytes())
+            terms[name] = digest.hexdigest()
+        return terms
+
     def pin(self, devices: Mapping[str, str]) -> Self:
         """Return the problem with the named ops pinned to the named devices.
 

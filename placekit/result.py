@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,10 +17,15 @@ from placekit.stop import StopReason, relative_gap
 from placekit.teams import teams_from_names
 from placekit.verification.certificates import Certificate, certificate_from_dict
 
+if TYPE_CHECKING:
+    from placekit.problem import Problem
+
 __all__ = ["MOST_EVENTS", "OPTIMALITY_TOLERANCE", "SOLVER_TOLERANCE", "BaseResult", "Incumbent", "Result", "Status"]
 
 MOST_EVENTS = 100_000
 """Events of a schedule that a result file has: more take seconds to write, and nobody sees them in a picture."""
+MOST_DIFFERENCES = 3
+"""Differences from another problem that a message names."""
 OPTIMALITY_TOLERANCE = 1e-9
 """An objective within this relative gap of a bound is called optimal, if the bound lost nothing but the rounding of
 sums."""
@@ -171,6 +176,8 @@ class Result(BaseResult):
         When what runs where, for the execution models that have a clock.
     problem_hash
         `Problem.content_hash` of what was solved; None in files of older versions.
+    problem_terms
+        `Problem.terms` of what was solved, to name what differs in another problem; None in files of older versions.
     certificate
         What the bound, or that nothing is feasible, was proven with, for :func:`placekit.verify`; None without one.
 
@@ -185,6 +192,7 @@ class Result(BaseResult):
     device_loads: tuple[DeviceLoad, ...]
     schedule: Schedule | None = field(default=None, compare=False)  # follows from the placement
     problem_hash: str | None = None
+    problem_terms: Mapping[str, str] | None = None
     certificate: Certificate | None = field(default=None, compare=False)  # written on demand only
 
     def __post_init__(self) -> None:
@@ -206,6 +214,7 @@ class Result(BaseResult):
             "placement_hash": None if self.placement is None else self.placement.content_hash,
             "schedule": None if self.schedule is None or len(self.schedule) > MOST_EVENTS else self.schedule.to_dict(),
             "problem_hash": self.problem_hash,
+            "problem_terms": None if self.problem_terms is None else dict(self.problem_terms),
         }
         if with_certificate and self.certificate is not None:
             document["certificate"] = {"schema": "placekit/certificate/1", **self.certificate.to_dict()}
@@ -235,8 +244,29 @@ class Result(BaseResult):
             device_loads=devices,
             schedule=None if data["schedule"] is None else Schedule.from_dict(data["schedule"]),
             problem_hash=data.get("problem_hash"),
+            problem_terms=data.get("problem_terms"),
             certificate=certificate_from_dict(data.get("certificate")),
         )
+
+    def mismatch(self, problem: Problem) -> str | None:
+        """Return what tells `problem` from the one that was solved, with both values; None if nothing does.
+
+        A result of an older version, without a hash, can only tell the objective.
+        """
+        if self.problem_hash == problem.content_hash:
+            return None
+        mine, theirs = self.problem_terms or {"objective": self.objective_name}, problem.terms
+        names = mine.keys() | theirs.keys() if self.problem_terms else mine.keys()
+        told = [
+            f"{name} is {mine.get(name, 'not given')} in the result, {theirs.get(name, 'not given')} in the problem"
+            for name in sorted(names, key=[*theirs, *mine].index)
+            if mine.get(name) != theirs.get(name)
+        ]
+        if told:
+            return "; ".join(told[:MOST_DIFFERENCES])
+        if self.problem_hash is None:
+            return None
+        return f"the result is of problem {self.problem_hash}, this one is {problem.content_hash}"
 
     def summary(self) -> str:
         """Return the result as a few lines of text, times in milliseconds."""

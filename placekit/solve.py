@@ -261,6 +261,7 @@ def _sign(run: Run, method: str, reason: StopReason) -> Result:
         device_loads=loads,
         schedule=None if score is None else score.schedule,
         problem_hash=run.problem.content_hash,
+        problem_terms=run.problem.terms,
         certificate=run.certificate,
     )
 

@@ -109,6 +109,7 @@ class ResultModel(_Strict):
     info: FreeForm = {}
     schedule: ScheduleModel | None = None
     problem_hash: str | None = None
+    problem_terms: dict[str, str] | None = None
     certificate: CertificateModel | None = None
 
     @model_validator(mode="after")

@@ -183,16 +183,12 @@ def _reaches(exact: ExactProblem, value: Bound, claimed: Fraction) -> bool:
 def _same_problem(result: Result, problem: Problem) -> Check:
     mine = problem.content_hash
     size = f"{problem.graph.num_ops} ops on {problem.platform.num_devices} devices"
-    if result.objective_name != problem.objective.name:
-        detail = f"the result is of {result.objective_name}, the problem asks for {problem.objective.name}"
+    if (detail := result.mismatch(problem)) is not None:
         return Check("problem", Outcome.FAILED, detail)
     if result.problem_hash is None:
         return Check(
             "problem", Outcome.TRUSTED, f"{problem.name}, {size}: the result does not say which problem it is of"
         )
-    if result.problem_hash != mine:
-        detail = f"the result is of problem {result.problem_hash}, this one is {mine}"
-        return Check("problem", Outcome.FAILED, detail)
     return Check("problem", Outcome.CHECKED, f"{problem.name}, {size}, {mine}")
 
 

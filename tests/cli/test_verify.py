@@ -7,9 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+Call = Callable[..., Any]
+
 
 def test_verify_tells_good_from_bad(call: Callable[..., Any], diamond_file: Path, tmp_path: Path) -> None:
-    """0 for what `solve` wrote, 5 for a changed objective or another problem, 2 for a broken file."""
+    """0 for what `solve` wrote, 5 for a changed objective, 2 for a broken file."""
     solved = call("solve", diamond_file, "-m", "ilp", "--certificate", "-o", "d.placement.json")
     assert solved.returncode == 0
     good = call("verify", "d.result.json", diamond_file)
@@ -28,6 +32,52 @@ def test_verify_tells_good_from_bad(call: Callable[..., Any], diamond_file: Path
     broken = call("verify", "d.result.json", diamond_file)
     assert broken.returncode == 2
     assert len(broken.stderr.splitlines()) == 1
+
+
+def test_result_alone_is_verified(call: Call, diamond_file: Path, tmp_path: Path) -> None:
+    """The problem is the kept one, wherever the file of the problem is by then; the options are its own."""
+    call("solve", diamond_file, "--contiguity", "acyclic", "--memory", "gpu=3000B", "-o", "best.json")
+    diamond_file.unlink()
+    for file in ("best.result.json", "best.json"):
+        done = call("verify", file)
+        assert done.returncode == 0, done.stderr
+        assert "the parts are acyclic" in done.stdout
+
+
+OTHER = {
+    "contiguity is none in the result, acyclic in the problem": ["--contiguity", "acyclic"],
+    "device GPU.0 is gpu, 4000.0 bytes in the result, gpu, 3000.0 bytes in the problem": ["--memory", "gpu=3000B"],
+    "pin of conv is not given in the result, GPU.1 in the problem": ["--pin", "conv=GPU.1"],
+    "objective is throughput in the result, makespan in the problem": ["--objective", "makespan"],
+    "objective overlap is False in the result, True in the problem": ["--overlap"],
+}
+
+
+@pytest.mark.parametrize("command", ["verify", "explain"])
+@pytest.mark.parametrize("difference", OTHER)
+def test_another_problem_is_bad_input(call: Call, diamond_file: Path, command: str, difference: str) -> None:
+    """What differs is named with both values, on one line: that is no proof that failed."""
+    call("solve", diamond_file, "-m", "enumerate", "--contiguity", "none")
+    done = call(command, "diamond.result.json", diamond_file, *OTHER[difference])
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert difference in line
+
+
+def test_other_costs_are_named(call: Call, diamond_file: Path) -> None:
+    """Costs are compared by a digest, and a file of an older version by the hash of the whole problem."""
+    call("solve", diamond_file, "-m", "enumerate")
+    diamond_file.write_text(diamond_file.read_text().replace("0.004", "0.005"))
+    done = call("verify", "diamond.result.json", diamond_file)
+    assert done.returncode == 2
+    assert "another problem than diamond.problem.json with these options: costs is " in done.stderr.replace(
+        str(diamond_file), diamond_file.name
+    )
+    result = diamond_file.with_name("diamond.result.json")
+    document = json.loads(result.read_text())
+    del document["problem_terms"]
     result.write_text(json.dumps(document))
-    other = call("verify", "d.result.json", diamond_file, "--memory", "gpu=3000")
-    assert other.returncode == 5
+    done = call("verify", "diamond.result.json", diamond_file)
+    assert done.returncode == 2
+    assert f"the result is of problem {document['problem_hash']}" in done.stderr
