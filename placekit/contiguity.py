@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from placekit.graph import OpGraph, distinct, topological_order
 
-__all__ = ["Contiguity", "escaping_op", "order_edges", "quotient_cycle"]
+__all__ = ["Contiguity", "edges_along_order", "escaping_op", "order_edges", "quotient_cycle"]
 
 
 class Contiguity(StrEnum):
@@ -50,6 +50,17 @@ def order_edges(graph: OpGraph, op_class: NDArray[np.int64]) -> tuple[NDArray[np
         np.concatenate([senders[forward], receivers[mirrored]]),
         np.concatenate([receivers[forward], senders[mirrored]]),
     )
+
+
+def edges_along_order(
+    num_ops: int, senders: NDArray[np.int64], receivers: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the edges of the order graph, sorted along a topological order of their senders. O(edges log edges)."""
+    order, _ = topological_order(num_ops, senders, receivers)
+    rank = np.empty(num_ops, dtype=np.int64)
+    rank[order] = np.arange(num_ops)
+    along = np.argsort(rank[senders], kind="stable")
+    return senders[along], receivers[along]
 
 
 def quotient_cycle(

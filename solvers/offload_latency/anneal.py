@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from placekit.compiled import inlined, njit, part
 
-__all__ = ["Places", "anneal", "excess", "latency"]
+__all__ = ["ACYCLIC", "CONVEX", "FREE", "Places", "anneal", "burden"]
 
+FREE, CONVEX, ACYCLIC = 0, 1, 2
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -55,6 +56,10 @@ class Places(NamedTuple):
         CSR lists of the successors and predecessors of each node.
     host_place
         ``[N]`` place of the fastest host of each node, -1 for none.
+    contiguity
+        What the nodes of a device must form: `FREE`, `CONVEX` or `ACYCLIC`.
+    order_senders, order_receivers
+        Edges between ops that the contiguity looks at, along a topological order of them.
     """
 
     num_slots: int
@@ -79,13 +84,17 @@ class Places(NamedTuple):
     before_offsets: Ints
     before_nodes: Ints
     host_place: Ints
+    contiguity: int
+    order_senders: Ints
+    order_receivers: Ints
 
 
 @part
-def latency(p: Places, place: Ints) -> float:
-    """Return the latency of the nodes' places in seconds; infinity if calls wait for each other.
+def latency(p: Places, place: Ints) -> tuple[float, int]:
+    """Return the latency of the nodes' places in seconds, and how many calls and host ops wait for each other.
 
-    O(ops + edges + slots): a longest path over calls and host ops in an order in which they can start.
+    If any do, the latency is that of the others. O(ops + edges + slots): a longest path over calls and host ops in an
+    order in which they can start.
     """
     num_ops, num_slots = len(p.node_of_op), p.num_slots
     unit = np.empty(num_ops, dtype=np.int64)
@@ -165,12 +174,62 @@ def latency(p: Places, place: Ints) -> float:
             if waits[v] == 0:
                 queue[tail] = v
                 tail += 1
-    return longest if head == number else np.inf
+    return longest, number - head
+
+
+@part
+def _returns(p: Places, place: Ints, num_devices: int) -> int:
+    """Return the number of ops, by device, to which a path comes back that has left the device. O(ops * devices)."""
+    num_ops, count = len(p.node_of_op), 0
+    left = np.zeros((num_ops, num_devices), np.bool_)
+    for e in range(len(p.order_senders)):
+        u, v = p.order_senders[e], p.order_receivers[e]
+        source, target = p.device[place[p.node_of_op[u]]], p.device[place[p.node_of_op[v]]]
+        for d in range(num_devices):
+            left[v, d] = left[v, d] or left[u, d]
+        if source != target:
+            left[v, source] = True
+    for v in range(num_ops):
+        if left[v, p.device[place[p.node_of_op[v]]]]:
+            count += 1
+    return count
+
+
+@part
+def _cyclic_edges(p: Places, place: Ints, num_devices: int) -> int:
+    """Return the number of edges between devices that lie on cycles or between them. O(edges + devices^3)."""
+    edges = np.zeros((num_devices, num_devices), dtype=np.int64)
+    for e in range(len(p.order_senders)):
+        source = p.device[place[p.node_of_op[p.order_senders[e]]]]
+        target = p.device[place[p.node_of_op[p.order_receivers[e]]]]
+        if source != target:
+            edges[source, target] += 1
+    is_open = np.ones(num_devices, np.bool_)
+    removed = True
+    while removed:
+        removed = False
+        for d in range(num_devices):
+            into, out = 0, 0
+            for other in range(num_devices):
+                if is_open[other]:
+                    into += edges[other, d]
+                    out += edges[d, other]
+            if is_open[d] and (into == 0 or out == 0):
+                is_open[d], removed = False, True
+    count = 0
+    for d in range(num_devices):
+        for other in range(num_devices):
+            if is_open[d] and is_open[other]:
+                count += edges[d, other]
+    return count
 
 
 @part
 def excess(p: Places, place: Ints) -> float:
-    """Return the bytes above the limits of all devices together. O(nodes + places)."""
+    """Return the bytes above the limits of all devices, and as much as all bytes for each break of the contiguity.
+
+    O(nodes + places), and under a contiguity the devices times ops and edges.
+    """
     num_devices = 0
     for at in range(len(p.device)):
         num_devices = max(num_devices, p.device[at] + 1)
@@ -183,7 +242,24 @@ def excess(p: Places, place: Ints) -> float:
     over = 0.0
     for d in range(len(used)):
         over += max(0.0, used[d] - limit[d])
+    if p.contiguity == CONVEX:
+        over += _returns(p, place, num_devices) * (1.0 + p.num_bytes.sum())
+    if p.contiguity == ACYCLIC:
+        over += _cyclic_edges(p, place, num_devices) * (1.0 + p.num_bytes.sum())
     return over
+
+
+@part
+def burden(p: Places, place: Ints, most: float) -> tuple[float, float]:
+    """Return how far the places are from feasible, with what waits for each other, and the latency in seconds.
+
+    Less of the first is always better. If it is more than `most`, the latency is not worked out.
+    """
+    over = excess(p, place)
+    if over > most:
+        return over, np.inf
+    seconds, waiting = latency(p, place)
+    return over + waiting * (1.0 + p.num_bytes.sum()), seconds
 
 
 @part
@@ -259,14 +335,14 @@ def _propose(p: Places, place: Ints, changed: Ints, old: Ints, rng: np.random.Ge
 def anneal(
     p: Places, place: Ints, steps: int, hot: float, cold: float, rng: np.random.Generator
 ) -> tuple[Ints, float, float]:
-    """Anneal from `place`; return the best places, their excess of bytes and their latency.
+    """Anneal from `place`; return the best places, and their `burden`.
 
     Parameters
     ----------
     p
         The problem.
     place
-        ``[N]`` start; its calls must not wait for each other. It is changed.
+        ``[N]`` start. It is changed.
     steps
         Number of proposals.
     hot, cold
@@ -276,11 +352,11 @@ def anneal(
 
     Notes
     -----
-    Less excess is always better, then less latency. O(steps * (ops + edges)).
+    O(steps * (ops + edges)), and as `excess` under a contiguity.
     """
     num_nodes = len(place)
     changed, old = np.empty(num_nodes, dtype=np.int64), np.empty(num_nodes, dtype=np.int64)
-    over, value = excess(p, place), latency(p, place)
+    over, value = burden(p, place, np.inf)
     best, best_over, best_value = place.copy(), over, value
     new_over, new_value = over, value
     scale = value
@@ -290,14 +366,12 @@ def anneal(
         if count != 0:
             keep = False
             if count > 0:
-                new_over = excess(p, place)
-                if new_over <= over:
-                    new_value = latency(p, place)
-                    if new_over < over and new_value < np.inf:
-                        keep = True
-                    elif new_value < np.inf:
-                        worse = new_value - value
-                        keep = worse <= 0 or rng.random() < math.exp(-worse / max(temperature, 1e-300))
+                new_over, new_value = burden(p, place, over)
+                if new_over < over:
+                    keep = True
+                elif new_over == over:
+                    worse = new_value - value
+                    keep = worse <= 0 or rng.random() < math.exp(-worse / max(temperature, 1e-300))
             if keep:
                 over, value = new_over, new_value
                 if over < best_over or (over == best_over and value < best_value):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from placekit.contiguity import Contiguity
 from placekit.method import Run
 from placekit.objectives import OffloadLatency
 from placekit.placement import Placement
@@ -31,14 +32,15 @@ def solve_offload_program(
     Parameters
     ----------
     run
-        The run, without contiguity.
+        The run.
     workers
         Number of CP-SAT's workers by the number of variables.
     mechanisms
         What the program is built with.
     """
     flat = flatten_calls(run.problem)
-    follows = free_followers(flat) if mechanisms.followers else {}
+    is_free = run.problem.contiguity is Contiguity.NONE  # a node that follows another one may break a contiguity
+    follows = free_followers(flat) if is_free and mechanisms.followers else {}
     # without the memory of nodes that follow it is a relaxation: where that may count, all nodes on their own come next
     ways = [follows, {}] if follows and not memory_is_moot(flat) else [follows]
 

@@ -19,18 +19,23 @@ The row of :math:`a_o` needs no condition: in one call both outputs appear at it
 consumer's is later. So convexity follows from time by itself. Of equal accelerators the first calls start in the order
 of their indices. With several calls per device a node is a single op, and ops that share a device have equal sums of x
 over the slots of each device.
+
+Under a contiguity :math:`y_{vd}` says that node v is on device d. Acyclic: :math:`b_{de}` (d comes before e) is an
+order of the devices, and :math:`y_{ud} \wedge y_{ve} \Rightarrow b_{de}` for every edge (u, v) of the order graph.
+Convex: :math:`g_{od}` says that a path to op o has left device d, so :math:`g_{od} \Rightarrow \neg y_{od}`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from itertools import pairwise
+from itertools import pairwise, permutations, product
 
 import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
+from placekit.contiguity import Contiguity
 from placekit.placement import Placement
 from placekit.problem import Problem
 from placekit.solvers.backends.building import no_step
@@ -48,7 +53,7 @@ class OffloadModel:
     Parameters
     ----------
     problem
-        The problem, without contiguity.
+        The problem.
     flat
         Its flat form.
     ceiling_s
@@ -115,6 +120,10 @@ class OffloadModel:
         self._time_calls()
         self._time_hosts()
         self._order_equal_devices()
+        if problem.contiguity is Contiguity.ACYCLIC:
+            self._order_devices()
+        elif problem.contiguity is Contiguity.CONVEX:
+            self._keep_convex()
         self.proto.minimize(self.latency)
 
     def _place_nodes(self) -> None:
@@ -204,6 +213,51 @@ class OffloadModel:
             for a, b in pairwise(group):
                 self.proto.add(self.start[a] <= self.start[b])
 
+    def _on_devices(self) -> list[list[cp_model.IntVar | None]]:
+        """``[N][D]`` whether each node is on each device; None where it cannot be."""
+        found: list[list[cp_model.IntVar | None]] = []
+        for v in range(self.flat.num_nodes):
+            found.append([])
+            for d in range(self.problem.platform.num_devices):
+                mine = [self.x[v, p] for p in np.flatnonzero(self.device_of_place == d).tolist() if (v, p) in self.x]
+                if len(mine) > 1:
+                    there = self.proto.new_bool_var(f"y_{v}_{d}")
+                    self.proto.add(sum(mine) == there)
+                    mine = [there]
+                found[-1].append(mine[0] if mine else None)
+        return found
+
+    def _order_devices(self) -> None:
+        """Keep the quotient graph acyclic: devices have an order along which every edge goes."""
+        on, num_devices = self._on_devices(), self.problem.platform.num_devices
+        place = [self.proto.new_int_var(0, num_devices - 1, f"place_{d}") for d in range(num_devices)]
+        before = {}
+        for d, e in permutations(range(num_devices), 2):
+            before[d, e] = self.proto.new_bool_var(f"before_{d}_{e}")
+            self.proto.add(place[d] < place[e]).only_enforce_if(before[d, e])
+        senders, receivers = (self.node_of_op[ends] for ends in self.problem.order_edges)
+        edges = sorted({*zip(senders.tolist(), receivers.tolist(), strict=True)})
+        for (u, v), (d, e) in product(edges, before):
+            here, there = on[u][d], on[v][e]
+            if u != v and here is not None and there is not None:
+                self.proto.add_bool_or(~here, ~there, before[d, e])
+
+    def _keep_convex(self) -> None:
+        """Let no path of the order graph come back to a device that it has left."""
+        on, num_ops = self._on_devices(), self.problem.graph.num_ops
+        edges = sorted({*zip(*(ends.tolist() for ends in self.problem.order_edges), strict=True)})
+        for d in range(self.problem.platform.num_devices):
+            left = [self.proto.new_bool_var(f"left_{op}_{d}") for op in range(num_ops)]
+            at = [on[v][d] for v in self.node_of_op.tolist()]
+            for op, here in enumerate(at):
+                if here is not None:
+                    self.proto.add_implication(left[op], ~here)
+            for u, v in edges:
+                self.proto.add_implication(left[u], left[v])
+                here, there = at[u], at[v]
+                if here is not None:
+                    self.proto.add_bool_or(~here, left[v], *([] if there is None else [there]))
+
     # placements
     def read(self, solution: cp_model.CpSolverSolutionCallback) -> Placement:
         """Return the placement that CP-SAT has just found."""
@@ -244,4 +298,7 @@ def count_literals(problem: Problem, flat: OffloadProblem) -> float:
     graph, num_places = problem.graph, len(flat.device_of_place)
     num_slots = num_places - len(flat.hosts)
     moved = num_slots * (12.0 * graph.num_tensors + 6.0 * graph.num_edges)
-    return moved + 3.0 * num_places * flat.num_nodes + graph.num_edges * (2.0 + len(flat.hosts))
+    num_devices, num_edges = problem.platform.num_devices, len(problem.order_edges[0])
+    per_edge = {Contiguity.NONE: 0.0, Contiguity.CONVEX: 5.0 * num_devices, Contiguity.ACYCLIC: 3.0 * num_devices**2}
+    together = per_edge[problem.contiguity] * num_edges
+    return moved + together + 3.0 * num_places * flat.num_nodes + graph.num_edges * (2.0 + len(flat.hosts))

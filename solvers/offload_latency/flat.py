@@ -104,24 +104,26 @@ class OffloadProblem:
 
 
 def flatten_calls(problem: Problem[OffloadLatency], *, whole_classes: bool = False) -> OffloadProblem:
-    """Return the flat form of a problem whose objective is `OffloadLatency`; its contiguity is left to the judge.
+    """Return the flat form of a problem whose objective is `OffloadLatency`; its contiguity is left to others.
 
     Parameters
     ----------
     problem
         The problem.
     whole_classes
-        True for nodes that are classes with several calls per device, too: all of a class is in one call then.
+        True for nodes that are classes with several calls per device, too: all of a class is in one call then, and
+        classes that an acyclic quotient cannot separate are one node.
 
     Notes
     -----
     O(ops + edges log edges), and for classes of several ops O(entries * edges) inside each.
     """
     objective = problem.objective
-    problem = problem.replace(contiguity=Contiguity.NONE)
-    if objective.calls_per_device > 1 and not whole_classes:
-        groups = np.arange(problem.graph.num_ops)
-        problem = problem.replace(colocation=None, costs=problem.costs.replace(op_group=groups))
+    if not whole_classes:
+        problem = problem.replace(contiguity=Contiguity.NONE)
+        if objective.calls_per_device > 1:
+            groups = np.arange(problem.graph.num_ops)
+            problem = problem.replace(colocation=None, costs=problem.costs.replace(op_group=groups))
     contraction = contract(problem)
     platform = problem.platform
     hosts = tuple(d for d, device in enumerate(platform.devices) if device.is_host)

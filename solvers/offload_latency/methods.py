@@ -29,13 +29,6 @@ __all__ = [
 ]
 
 
-def _needs_freedom(problem: Problem[OffloadLatency]) -> str | None:
-    """Return why a method that searches by calls cannot work on a problem, or None."""
-    if problem.contiguity is not Contiguity.NONE:
-        return f"for offload-latency it does not keep parts {problem.contiguity}; use contiguity none"
-    return None
-
-
 class OffloadLatencyDp(Method):
     """The series program (:mod:`placekit.solvers.offload_latency.series_program`), and a moment of annealing."""
 
@@ -65,7 +58,9 @@ class OffloadLatencyIlp(IlpMethod):
 
     def supports(self, problem: Problem[OffloadLatency]) -> str | None:
         """Return None without contiguity."""
-        return _needs_freedom(problem)
+        if problem.contiguity is not Contiguity.NONE:
+            return f"for offload-latency it does not keep parts {problem.contiguity}; use contiguity none"
+        return None
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Start from the series program and a search, and solve the integer program."""
@@ -93,10 +88,6 @@ class OffloadLatencyCpsat(CpsatMethod):
     params_type = OffloadCpsatParams
     params: OffloadCpsatParams
 
-    def supports(self, problem: Problem[OffloadLatency]) -> str | None:
-        """Return None without contiguity."""
-        return _needs_freedom(problem)
-
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Start from the series program and a search, and solve the constraint program."""
         wait_for_module("placekit.solvers.offload_latency.cp_method")
@@ -115,10 +106,6 @@ class OffloadLatencyLocalSearch(Method):
     params_type = LocalSearchParams
     argument = "patience"
     params: LocalSearchParams
-
-    def supports(self, problem: Problem[OffloadLatency]) -> str | None:
-        """Return None without contiguity."""
-        return _needs_freedom(problem)
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Search until told to stop, or until `patience` rounds in a row brought nothing."""

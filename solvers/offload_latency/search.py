@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.contiguity import Contiguity, edges_along_order
 from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.graph import topological_order
 from placekit.method import Run
 from placekit.objectives import OffloadLatency
 from placekit.placement import Placement
-from placekit.solvers.offload_latency.anneal import Places, anneal, excess, latency
+from placekit.solvers.offload_latency.anneal import ACYCLIC, CONVEX, FREE, Places, anneal, burden
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
 from placekit.solvers.offload_latency.plans import host_of_node, node_places, placement_at
 from placekit.solvers.params import LocalSearchParams
@@ -48,6 +49,7 @@ def places_of(flat: OffloadProblem) -> Places:
     first_places = np.zeros(platform.num_devices, dtype=np.int64)
     first_places[device[::-1]] = np.arange(len(device))[::-1]
     host = host_of_node(flat)
+    order_senders, order_receivers = edges_along_order(graph.num_ops, *problem.order_edges)
     return Places(
         num_slots=num_slots,
         calls_per_device=flat.calls_per_device,
@@ -66,6 +68,9 @@ def places_of(flat: OffloadProblem) -> Places:
         **_lists("behind", senders, receivers, num_nodes, "nodes"),
         **_lists("before", receivers, senders, num_nodes, "nodes"),
         host_place=np.where(host >= 0, first_places[host], -1),
+        contiguity={Contiguity.NONE: FREE, Contiguity.CONVEX: CONVEX, Contiguity.ACYCLIC: ACYCLIC}[problem.contiguity],
+        order_senders=order_senders,
+        order_receivers=order_receivers,
     )
 
 
@@ -82,8 +87,8 @@ def search_offload(run: Run[OffloadLatency], params: LocalSearchParams) -> StopR
     """Anneal from the best placement that `run` holds, again and again, at temperatures drawn at random.
 
     A proposal moves a node, or nodes that hang together, to the place of a neighbour or to a random one, empties a
-    call, or exchanges two. Excess of memory can only shrink. Every round is `WORKERS` walks side by side, of which the
-    best counts, so the answer depends on the seed alone, unless time runs out.
+    call, or exchanges two. What breaks a constraint can only shrink. Every round is `WORKERS` walks side by side, of
+    which the best counts, so the answer depends on the seed alone, unless time runs out.
 
     Notes
     -----
@@ -94,10 +99,8 @@ def search_offload(run: Run[OffloadLatency], params: LocalSearchParams) -> StopR
     if not places.allowed.any(axis=1).all():
         return StopReason.FINISHED
     start = _start(run, flat, places)
-    best = (excess(places, start), latency(places, start))
-    if not np.isfinite(best[1]):
-        return StopReason.FINISHED
-    run.offer(placement_at(flat, start), at_most=best[1])
+    best = burden(places, start, np.inf)
+    run.offer(placement_at(flat, start), at_most=None if best[0] else best[1])
     stale, number = 0, 0
     with ThreadPoolExecutor(WORKERS) as pool:
         while (reason := run.should_stop()) is None:
@@ -115,14 +118,14 @@ def search_offload(run: Run[OffloadLatency], params: LocalSearchParams) -> StopR
             number, stale = number + 1, stale + 1
             if value[0] < best[0] or (value[0] == best[0] and value[1] < best[1] * (1 - 1e-9)):
                 start, best, stale = found, value, 0
-                run.offer(placement_at(flat, start), at_most=best[1])
+                run.offer(placement_at(flat, start), at_most=None if best[0] else best[1])
     return reason
 
 
 def _walk(
     run: Run, places: Places, place: NDArray[np.int64], steps: int, hot: float, rng: np.random.Generator
 ) -> tuple[tuple[float, float], NDArray[np.int64]]:
-    """Anneal `place`, cooling from `hot`; return the excess and latency of the best places, and these.
+    """Anneal `place`, cooling from `hot`; return the burden of the best places, and these.
 
     In blocks, so that it can be stopped.
     """
@@ -150,7 +153,7 @@ def _start(run: Run, flat: OffloadProblem, places: Places) -> NDArray[np.int64]:
     for placement in (run.placement, run.warm_start):
         if placement is not None:
             place = places_from(flat, places, placement)
-            if place is not None and np.isfinite(latency(places, place)):
+            if place is not None:
                 return place
     place = places.host_place.copy()
     nodes = np.repeat(np.arange(flat.num_nodes), np.diff(places.behind_offsets))

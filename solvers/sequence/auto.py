@@ -11,10 +11,10 @@ from placekit.compile_ahead import expect_kernels
 from placekit.contiguity import Contiguity
 from placekit.method import Method, Run
 from placekit.problem import Problem
-from placekit.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.enumeration.method import Enumerate, num_placements
 from placekit.solvers.generic.relaxed_links import relaxed_run
+from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 from placekit.solvers.makespan.mechanisms import Without
 from placekit.solvers.sequence.quick_bounds import raise_quick_bounds
 from placekit.solvers.sequence.stages import Stage, run_stages
@@ -43,6 +43,8 @@ NEARLY_CLOSED = 0.025
 
 _WITH_MECHANISMS = ("local-search", "lns", "cpsat", "bound")
 """Methods whose mechanisms for the makespan can be switched off."""
+NO_END = 10**9
+"""Patience of a search that goes on until the solve is to stop."""
 ENUMERATE_FIRST_UP_TO = 10_000
 """Placements up to which looking at them all takes less time than any other start."""
 
@@ -55,8 +57,8 @@ class Auto(Method):
 
     The choice depends on the objective, the contiguity, the number of choices (classes times devices) and, for the
     makespan, on whether the devices are equal and on the gap by then; see `plan`. Stages end early when the proof is
-    there; ``info["stages"]`` tells what was chosen, why, and what it gave. Without a time limit it takes at most a
-    minute.
+    there; ``info["stages"]`` tells what was chosen, why, and what it gave. Under a time limit a search takes what the
+    stages leave of it. Without one it ends with its stages, after a minute at most.
     """
 
     name = "auto"
@@ -75,11 +77,10 @@ class Auto(Method):
     def run(self, run: Run) -> StopReason:
         """Go through the plan."""
         expect_kernels(run.problem.objective.name)
-        bound = run.problem.objective.quick_bound(run.problem)
-        if bound is not None:
-            run.raise_bound(bound[0], bound[1], tolerance=OPTIMALITY_TOLERANCE)
-        with run.limited_to(DEFAULT_TIME_LIMIT_S if run.remaining_s is None else None):
-            stages = plan(run.problem)
+        raise_bounds_at_once(run)
+        has_limit = run.remaining_s is not None
+        with run.limited_to(None if has_limit else DEFAULT_TIME_LIMIT_S):
+            stages = to_the_end(plan(run.problem)) if has_limit else plan(run.problem)
             if not _is_enumerated_first(run.problem):
                 raise_quick_bounds(relaxed_run(run))
             if self.params.without:
@@ -111,6 +112,13 @@ def plan(problem: Problem) -> tuple[Stage, ...]:
     return _with_links(problem, stages) if problem.has_direct_links else stages
 
 
+def to_the_end(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Return the stages with a search at their end that takes the time that the others leave, if none of them does."""
+    if not stages or stages[-1].params.get("patience") == NO_END:
+        return stages
+    return (*stages, Stage("local-search", "the rest of the time", params={"patience": NO_END}))
+
+
 def _any_objective(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: ARG001  # the signature of all plans
     return (
         Stage("greedy", "a start in milliseconds"),
@@ -138,11 +146,9 @@ def _throughput(problem: Problem, size: int) -> tuple[Stage, ...]:
     return of_contiguity[problem.contiguity](size)
 
 
-def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:
+def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: ARG001  # the signature of all plans
     program = Stage("dp", "calls along the spine of the graph: often the proof, always a bound", 0.7)
-    if problem.contiguity is not Contiguity.NONE:
-        return (program,)
-    anneal = Stage("local-search", "anneal calls and host ops", params={"patience": 10**9})
+    anneal = Stage("local-search", "anneal calls and host ops", params={"patience": NO_END})
     if size > PROGRAM_UP_TO:
         return (program, anneal)
     whole = Stage("cpsat", f"{size} choices: the whole program may close", 0.8)
@@ -155,7 +161,7 @@ def _makespan(problem: Problem, size: int) -> tuple[Stage, ...]:
     is_equal = len({device.kind for device in problem.platform.devices}) == 1
     start = Stage("heft", "list scheduling takes milliseconds")
     if size <= MAKESPAN_PROGRAM_UP_TO:
-        anneal = Stage("local-search", "anneal placement and order", params={"steps": FAST_STEPS, "patience": 10**9})
+        anneal = Stage("local-search", "anneal placement and order", params={"steps": FAST_STEPS, "patience": NO_END})
         slowly = replace(anneal, params={**anneal.params, "steps": SLOW_STEPS})
         both = Stage("bound", "limits refuted case by case, and annealing beside it", beside=anneal)
         program = Stage("cpsat", "the program that models every order, and annealing beside it", 0.85, beside=slowly)
@@ -237,7 +243,7 @@ def _free(size: int) -> tuple[Stage, ...]:
         search,
         Stage("lns", "neighbourhoods of the best placement, solved exactly", 0.35),
         Stage("bound", "the proof of how good it is: relaxations around the bottleneck device"),
-        Stage("lns", "the rest of the time", params={"patience": 10**9}),
+        Stage("lns", "the rest of the time", params={"patience": NO_END}),
     )
 
 

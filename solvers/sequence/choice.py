@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from placekit.errors import InvalidProblemError
-from placekit.objectives import Throughput
 from placekit.problem import Problem
 from placekit.result import Incumbent, Result, Status
 from placekit.solve import solve
+from placekit.solvers.generic.work_and_path import shared_work
 from placekit.stop import MaxRuntime, Stop, StopReason
 
-__all__ = ["Compared", "solve_best", "work_bound_s"]
+__all__ = ["Compared", "solve_best"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,6 @@ class Compared:
     objective_s: float | None
     bound_s: float | None
     runtime_s: float
-
-
-def work_bound_s(problem: Problem) -> float:
-    """Return a bound of the throughput: all work, each op where it is fastest, shared by all devices without loss.
-
-    It holds with teams, too: in the time of a sample of the stream every device works at most that long.
-    """
-    costs = problem.costs
-    used = sorted(set(problem.platform.kind_of_device.tolist()))
-    fastest_s = np.where(costs.supported, costs.op_time_s, np.inf)[:, used].min(axis=1)
-    return float(fastest_s.sum()) / problem.platform.num_devices * (1 - 1e-9)  # sums are rounded
 
 
 def solve_best(
@@ -130,8 +119,8 @@ def solve_best(
 
 def _quick_bound_s(problem: Problem) -> float:
     own = problem.objective.quick_bound(problem)
-    least = 0.0 if own is None else own[0]
-    return max(least, work_bound_s(problem)) if problem.objective.name == Throughput.name else least
+    work = shared_work(problem)
+    return max(0.0 if own is None else own[0], 0.0 if work is None else work[0])
 
 
 def _rank(result: Result) -> tuple[bool, float, bool]:

@@ -4,8 +4,7 @@
   work (:mod:`placekit.solvers.throughput.bounds.machines`);
 - *critical path with transfers* for `Makespan` (:mod:`placekit.solvers.makespan.bounds.windows`).
 
-The bound of `SerialLatency` at once is already better than its largest op, and the first stage for `OffloadLatency`
-begins with its critical path.
+Before them come the bounds that are to be had at any size (:mod:`placekit.solvers.generic.work_and_path`).
 """
 
 from __future__ import annotations

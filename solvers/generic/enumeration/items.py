@@ -18,9 +18,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.contiguity import Contiguity
+from placekit.contiguity import Contiguity, edges_along_order
 from placekit.evaluate import MEMORY_TOLERANCE
-from placekit.graph import sum_by, topological_order
+from placekit.graph import sum_by
 from placekit.objectives import OffloadLatency
 from placekit.problem import Problem
 from placekit.teams import teams_of
@@ -165,12 +165,7 @@ class Items:
     @cached_property
     def _order_edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Edges of the order graph along a topological order of it."""
-        senders, receivers = self.problem.order_edges
-        order, _ = topological_order(self.problem.graph.num_ops, senders, receivers)
-        rank = np.empty(len(order), dtype=np.int64)
-        rank[order] = np.arange(len(order))
-        along = np.argsort(rank[senders], kind="stable")
-        return senders[along], receivers[along]
+        return edges_along_order(self.problem.graph.num_ops, *self.problem.order_edges)
 
 
 def items_of(problem: Problem, team_of_device: NDArray[np.int64] | None = None) -> Items:

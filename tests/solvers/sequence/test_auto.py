@@ -295,3 +295,28 @@ def test_no_limit_is_too_short_for_an_answer(name: str) -> None:
     """Where everything fits on one device, that is the least there is to say."""
     problem = generate("transformer", 300, objective=OBJECTIVES[name]())
     assert pk.solve(problem, "auto", stop=pk.MaxRuntime(1e-9)).placement is not None
+
+
+def test_a_search_takes_the_time_that_the_stages_leave(diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under a time limit only: without one the answer depends on the seed alone."""
+    monkeypatch.setattr(auto_module, "plan", lambda _: (Stage("greedy", "a start that ends at once"),))
+    monkeypatch.setattr(auto_module, "with_enumeration", lambda _, stages: stages)
+    problem = diamond.replace(objective=pk.SerialLatency(subgraph_cost_s=1.0), contiguity="none")
+    limited = pk.solve(problem, "auto", stop=pk.MaxRuntime(60) | pk.MaxIterations(500))
+    assert limited.stop_reason is pk.StopReason.ITERATIONS
+    assert [line["method"] for line in limited.info["stages"]] == ["greedy", "local-search"]
+    unlimited = pk.solve(problem, "auto")
+    assert unlimited.stop_reason is pk.StopReason.FINISHED
+    assert [line["method"] for line in unlimited.info["stages"]] == ["greedy"]
+
+
+@pytest.mark.parametrize("contiguity", ["acyclic", "convex"])
+def test_offload_latency_under_a_contiguity_is_searched_and_proven(contiguity: str) -> None:
+    """Tight memory, colocation and several calls: no first placement of `dp` is feasible."""
+    graph = pk.OpGraph.from_edges(list("abcdefg"), [("a", "e"), ("f", "g")])
+    times = [[0.0], [40], [40], [0], [10], [20], [20]]
+    costs = pk.CostTable(("x",), times, [[2.0], [2.0]], [3.0, 1, 3, 4, 2, 3, 4])
+    platform = pk.Platform.of(x=4, memory_bytes={"x": 16.0})
+    problem = pk.Problem(graph, platform, costs, pk.OffloadLatency(calls_per_device=3), contiguity=contiguity)
+    result = pk.solve(problem.colocate("abg", "cd", "ef"), "auto")
+    assert (result.status, result.objective) == (pk.Status.OPTIMAL, {"acyclic": 90.0, "convex": 64.0}[contiguity])
