@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placekit.cli.answers import keep_problem
 from placekit.cli.console import check_writable
-from placekit.errors import InvalidProblemError
-from placekit.io.atomic import encode_json, is_special, write_together
+from placekit.errors import InvalidProblemError, PlacekitError
+from placekit.io.atomic import STDOUT, encode_json, is_special, write_together
 
 if TYPE_CHECKING:
     from placekit.problem import Problem
     from placekit.result import Result
 
-__all__ = ["OutputFiles", "result_beside"]
+__all__ = ["OutputFiles", "file_facts", "result_beside"]
 
+EARLIER = "earlier_placement"
+"""Kind of a placement file of an earlier solve that was renamed, among the files of a solve without an answer."""
 _STEMS = (".problem", ".workload", ".placement", ".result", ".costs")
 
 
@@ -71,6 +75,8 @@ class OutputFiles:
 
         Both are on disk before either appears, and both say by a hash (`Placement.content_hash`) which placement it is.
 
+        Without a placement, one that an earlier solve left there is renamed, because it is not of this result.
+
         The problem is kept, for what is asked of the result later.
 
         With `certificate`, the result's certificate is written if it proves the whole bound.
@@ -92,9 +98,35 @@ class OutputFiles:
             document = result.to_dict(with_certificate=certificate and _holds(result, problem))
             files.append((self.result, encode_json(self.result, document)))
         write_together(files)
+        if result.placement is None and self.placement.is_file():
+            written[EARLIER] = str(_set_aside(self.placement))
         if self.result is not None:
             keep_problem(problem)
         return written
+
+
+def file_facts(written: Mapping[str, str]) -> dict[str, str]:
+    """Return the lines that tell people which files were written, and which one was renamed."""
+    told = {kind: "standard output" if name == str(STDOUT) else name for kind, name in written.items()}
+    earlier = told.pop(EARLIER, None)
+    lines = {f"wrote {kind}": name for kind, name in told.items()}
+    return lines if earlier is None else lines | {"renamed": f"the placement of an earlier solve to {earlier}"}
+
+
+def _set_aside(path: Path) -> Path:
+    """Rename `path` to a name that is free: with ``.old``, or a number behind that, at its end.
+
+    Raises
+    ------
+    PlacekitError
+        The folder cannot be written.
+    """
+    names = (path.with_name(f"{path.name}.old{number or ''}") for number in count())
+    target = next(name for name in names if not name.exists())
+    try:
+        return path.rename(target)
+    except OSError as error:
+        raise PlacekitError(f"cannot rename {path} to {target}: {error.strerror}") from error
 
 
 def result_beside(placement: Path) -> Path:

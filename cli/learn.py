@@ -165,6 +165,7 @@ def learn(
     check_writable(kept)
     task = read_task(model, TaskOptions(ObjectiveChoice(objective, contiguity), costs, devices, shape))
     start = read_placed(warm_start, task.problem.graph, task.problem.platform) if warm_start else None
+    before = _file_state(kept)
     with LearnLine(time_limit) as line:
         measured = _measured(model, shape, task.problem, evaluations, line) if is_measured else None
         learner.session = Session(
@@ -185,12 +186,23 @@ def learn(
             warm_start=start,
             on_progress=line,
         )
-    written = files.write(result, task.problem) | {"policy": str(kept)}
+    written = files.write(result, task.problem)
+    if _file_state(kept) != before:  # where nothing is feasible, nothing was trained
+        written["policy"] = str(kept)
     if as_json:
         print_json(result.to_dict() | {"files": written})
     else:
         show_parts([*report(task, result, written), *_measured_lines(result)])
     raise typer.Exit(exit_code(result))
+
+
+def _file_state(path: Path) -> tuple[int, int] | None:
+    """Return what changes when a file is written; None if there is no file."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_ino, state.st_mtime_ns
 
 
 def _check_one_task(model: Path | None, generate: Path | None, train: Path | None) -> None:

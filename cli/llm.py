@@ -234,6 +234,7 @@ def _parts(
     written: Mapping[str, str],
 ) -> Iterator[RenderableType]:
     from placekit.cli.facts import problem_facts
+    from placekit.cli.files import file_facts
     from placekit.cli.render import fact_lines, result_lines
 
     shown = task.problem.replace(platform=task.platform)
@@ -244,7 +245,7 @@ def _parts(
         yield ""
         yield from serving_lines(task, report)
     yield ""
-    yield fact_lines({f"wrote {kind}": name for kind, name in written.items()})
+    yield fact_lines(file_facts(written))
 
 
 def _asked(task: LanguageTask) -> dict[str, str]:

@@ -185,6 +185,7 @@ def exit_code(result: Result) -> int:
 def report(task: Task, result: Result, written: Mapping[str, str]) -> Iterator[RenderableType]:
     """Return what to tell of a result: the task, loads, bound and gap, single devices, and the files by kind."""
     from placekit.cli.comparison import choice_lines, single_device_table
+    from placekit.cli.files import file_facts
     from placekit.cli.render import fact_lines, result_lines
 
     yield fact_lines(task.facts)
@@ -197,4 +198,4 @@ def report(task: Task, result: Result, written: Mapping[str, str]) -> Iterator[R
         yield ""
         yield single_device_table(task.problem, result)
     yield ""
-    yield fact_lines({f"wrote {kind}": "standard output" if name == "-" else name for kind, name in written.items()})
+    yield fact_lines(file_facts(written))

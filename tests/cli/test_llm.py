@@ -92,8 +92,9 @@ def test_experts_are_pinned_to_the_host(call: Callable[..., Any], tmp_path: Path
                 "--problem", "moe.problem.json")  # fmt: skip
     assert done.returncode == 0, done.stderr
     clash = call(
-        "llm", *numbers, "--platform", "pc.toml", "--granularity", "op", "--pin", "*=GPU", "--pin", "*exps=CPU"
-    )
+        "llm", *numbers, "--platform", "pc.toml", "--granularity", "op", "--pin", "*=GPU", "--pin", "*exps=CPU",
+        "-o", "clash.json",
+    )  # fmt: skip
     assert clash.returncode == 3
     told = " ".join(clash.stdout.split())
     assert "'*exps=CPU' overrides '*=GPU' for 8 ops" in told
