@@ -113,7 +113,8 @@ def write_sidecar(source: ModelSource, placement: Placement, platform: Platform,
     fold_constants(folded)
     of_stage = {op: targets[stage.device.name] for stage in plan.stages for op in stage.op_names}
     # Parameters and Results by their neighbours; what is folded away has a device in the file nevertheless
-    target_of_op = of_stage | set_affinities(folded, of_stage)
+    target_of_op = dict.fromkeys(source.graph.op_names, next(iter(targets.values())))
+    target_of_op |= of_stage | set_affinities(folded, of_stage)
     write_json(path, {op: target_of_op[op] for op in source.graph.op_names})
     properties = {targets[each.name]: dict(each.properties) for each in plan.devices if each.properties}
     model_name = _relative(model_path, path.parent)

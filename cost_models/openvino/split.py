@@ -3,8 +3,9 @@
 A stage is a model of its own. Tensors are known by their key (friendly name of the producing op, output port):
 a stage's Parameters are the tensors that it takes from other stages or from the model's inputs, its Results are the
 tensors that other stages or the model's outputs need. Constants, and what is computed from constants alone, are
-copied into every stage that uses them. A variable, the state that a model keeps between inferences, is kept by the one
-stage that reads and assigns it.
+copied into every stage that uses them. So is the value of a tensor that depends on known shapes alone: as an input of
+a stage, a shape would be data, and the ops that take it would lose their own known shapes. A variable, the state that a
+model keeps between inferences, is kept by the one stage that reads and assigns it.
 
 Running a split model: put the model's inputs under `model_input_keys` into a dictionary, run the stages in the
 returned order, each reading `Stage.inputs` from the dictionary and writing `Stage.outputs` to it, and read the model's
@@ -21,7 +22,7 @@ import numpy as np
 
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.graph import topological_order
-from placekit.io.openvino_graph import STATEFUL
+from placekit.io.openvino_graph import ALWAYS_PLACED, STATEFUL
 
 if TYPE_CHECKING:
     import openvino
@@ -194,6 +195,7 @@ def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[S
     stage_of = {node.get_friendly_name(): stage_of_op[node.get_friendly_name()] for node in computing}
     sinks = _sinks(computing, stage_of)
     order = _stage_order(computing, stage_of)
+    known = _known_values(model, computing, constant, stage_of)
     taken: dict[int, dict[TensorKey, Any]] = {stage: {} for stage in order}
     given: dict[int, dict[TensorKey, Any]] = {stage: {} for stage in order}
     for result in work.get_results():
@@ -207,6 +209,9 @@ def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[S
         for target in node.inputs():
             key, source = _source_key(target), target.get_source_output()
             if key[0] in constant or stage_of.get(key[0]) == stage:
+                continue
+            if key in known:
+                target.replace_source_output(known[key])
                 continue
             if key not in taken[stage]:
                 parameter = opset.parameter(source.get_partial_shape(), source.get_element_type())
@@ -230,8 +235,48 @@ def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[S
         name = f"{model.get_friendly_name()}.{stage}"
         part = Model(results, sinks.get(stage, []), list(taken[stage].values()), name)
         # a clone, so that no node is shared: neither a constant with another stage nor an output with old consumers
-        stages.append(Stage(stage, part.clone(), tuple(taken[stage]), tuple(given[stage]), tuple(members[stage])))
+        part = part.clone()
+        part.validate_nodes_and_infer_types()  # what a file of the stage says: no shape that only the whole model knew
+        stages.append(Stage(stage, part, tuple(taken[stage]), tuple(given[stage]), tuple(members[stage])))
     return stages
+
+
+def _known_values(
+    model: openvino.Model, computing: list[Any], constant: set[str], stage_of: Mapping[str, int]
+) -> dict[TensorKey, Any]:
+    """Return the outputs of constants for the tensors between stages that depend on known shapes alone."""
+    from openvino import Model
+    from openvino import opset13 as opset
+    from openvino.passes import ConstantFolding, Manager
+
+    shapes: dict[str, Any] = {}  # the ShapeOf ops
+    derived: set[str] = set()
+    cut: dict[TensorKey, None] = {}
+    for node in computing:
+        name, sources = node.get_friendly_name(), [_source_key(each) for each in node.inputs()]
+        if node.get_type_name() == "ShapeOf" and node.get_input_partial_shape(0).is_static:
+            shapes[name] = node
+            derived.add(name)
+        elif (
+            node.get_type_name() not in ALWAYS_PLACED
+            and any(key[0] in derived for key in sources)
+            and all(key[0] in derived or key[0] in constant for key in sources)
+        ):
+            derived.add(name)
+        cut |= {key: None for key in sources if key[0] in derived and stage_of[key[0]] != stage_of[name]}
+    if not cut:
+        return {}
+    work = {node.get_friendly_name(): node for node in model.clone().get_ops()}
+    outputs = {key: work[key[0]].output(key[1]) for key in cut}
+    results = {key: opset.result(output) for key, output in outputs.items()}
+    for name, node in shapes.items():
+        shape = opset.constant(list(node.get_input_shape(0)), node.get_output_element_type(0))
+        work[name].output(0).replace(shape.output(0))
+    folding = Manager()
+    folding.register_pass(ConstantFolding())
+    folding.run_passes(Model(list(results.values()), [], "shapes"))
+    found = {key: result.input(0).get_source_output() for key, result in results.items()}
+    return {key: output for key, output in found.items() if output.get_node().get_type_name() == "Constant"}
 
 
 def _sinks(computing: list[Any], stage_of: Mapping[str, int]) -> dict[int, list[Any]]:

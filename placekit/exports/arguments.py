@@ -183,41 +183,51 @@ def _llama_cpp(graph: OpGraph, platform: Platform, placement: Placement) -> Runt
             f"llama.cpp takes a run of blocks per device; {name!r} has block {back} and blocks before those of "
             f"{between!r}{_PIN_ATTENTION}"
         )
-    arguments: list[str] = []
     if chain:
         counts[-1] += 1  # the output follows the last block
-        arguments += ["--n-gpu-layers", str(len(homes) + 1 - first), "--split-mode", "layer"]
-        arguments += [
-            "--device",
-            ",".join(buffer[home] for home in chain),
-            "--tensor-split",
-            ",".join(map(str, counts)),
-        ]
+        offloaded = ["--n-gpu-layers", str(len(homes) + 1 - first), "--split-mode", "layer"]
     else:
-        arguments += ["--n-gpu-layers", "0"]
+        offloaded = ["--n-gpu-layers", "0"]
     follows = {FRONT: "CPU", BACK: buffer[chain[-1]] if chain else "CPU"}
-    ends: dict[str, None] = {}
+    ends: dict[str, str] = {}  # buffer of every tensor outside of the blocks
+    moved: list[tuple[str, str]] = []
     blocks_of: dict[tuple[str, tuple[str, ...]], list[int]] = {}  # elsewhere than their blocks: by device and names
     for op in np.flatnonzero((graph.op_weight_bytes > 0) & work).tolist():
         number, target = int(blocks.block_of_op[op]), buffer[int(device[op])]
         home = follows[number] if number < 0 else buffer[homes[number]]
+        if number < 0:
+            tensor = _end_tensor(graph.op_names[op], number)
+            if ends.setdefault(tensor, target) != target:
+                raise UnsupportedProblemError(
+                    f"llama.cpp has one tensor {tensor}; {graph.op_names[op]!r} is on {target}, and another op that "
+                    f"holds it is on {ends[tensor]}: --pin them to one device"
+                )
         if target == home:
             continue
         if number < 0:
-            ends[f"{_END_TENSORS[number]}={target}"] = None
+            moved.append((tensor, target))
         else:
             names = _tensors(graph, number, blocks.rest_of_op[op])
             blocks_of.setdefault((target, names), []).append(number)
     names_of: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for (target, names), numbers in blocks_of.items():
         names_of.setdefault((target, tuple(sorted(set(numbers)))), []).extend(names)
-    rules = [
-        f"^blk\\.{_any_of(numbers, blocks.num_blocks)}\\.{_one_of(names)}\\.={target}"
+    rules = [(rf"^{tensor}\.weight$", target) for tensor, target in dict.fromkeys(moved)]
+    rules += [
+        (rf"^blk\.{_any_of(numbers, blocks.num_blocks)}\.{_one_of(names)}\.", target)
         for (target, numbers), names in names_of.items()
     ]
-    for rule in (*ends, *rules):
-        arguments += ["--override-tensor", rule]
-    return RuntimeArguments("llama.cpp", {}, tuple(arguments), tuple(placement.device_names[home] for home in chain))
+    # llama.cpp knows the cards of --device only: one that rules alone name has no block
+    named = sorted({d for d in cards if buffer[d] in {target for _, target in rules}} - set(chain))
+    used = [*chain, *named]
+    arguments = offloaded
+    if used:
+        arguments += ["--device", ",".join(buffer[d] for d in used)]
+    if chain:
+        arguments += ["--tensor-split", ",".join(map(str, [*counts, *(0 for _ in named)]))]
+    for pattern, target in rules:
+        arguments += ["--override-tensor", f"{pattern}={target}"]
+    return RuntimeArguments("llama.cpp", {}, tuple(arguments), tuple(placement.device_names[d] for d in used))
 
 
 def _home(graph: OpGraph, placement: Placement, inside: np.ndarray[Any, Any], work: np.ndarray[Any, Any]) -> int:
@@ -238,7 +248,12 @@ def _tensors(graph: OpGraph, number: int, rest: str) -> tuple[str, ...]:
     return GGUF_TENSORS[path]
 
 
-_END_TENSORS = {FRONT: r"^token_embd\.weight$", BACK: r"^output(_norm)?\.weight$"}
+def _end_tensor(name: str, number: int) -> str:
+    """Return the tensor that an op outside of the blocks holds, by the op's name."""
+    is_norm = re.search(r"norm|(^|[./])ln_?f?\b", name.lower()) is not None
+    if number == FRONT:
+        return "token_embd_norm" if is_norm else "position_embd" if "pos" in name or "wpe" in name else "token_embd"
+    return "output_norm" if is_norm else "output"
 
 
 def _any_of(numbers: Sequence[int], num_blocks: int) -> str:

@@ -27,12 +27,21 @@ from placekit.io.model import ModelInput, format_shape
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["STATEFUL", "Lowered", "apply_shapes", "lower", "placed_names", "settle_names", "short_reason"]
+__all__ = [
+    "ALWAYS_PLACED",
+    "STATEFUL",
+    "Lowered",
+    "apply_shapes",
+    "lower",
+    "placed_names",
+    "settle_names",
+    "short_reason",
+]
 
 STATEFUL = frozenset({"ReadValue", "Assign"})
 """Types of the ops that read and assign what a model keeps between inferences."""
 
-_ALWAYS_PLACED = frozenset(
+ALWAYS_PLACED = frozenset(
     {"Parameter", "Result", "ReadValue", "Assign", "RandomUniform", "Multinomial", "If", "Loop", "TensorIterator"}
 )
 """Ops that have a device even where constants alone feed them: copies of them would not be equal, or not be cheap."""
@@ -81,7 +90,7 @@ def _scan(model: openvino.Model) -> _Scan:
         sources.append([(index[port.get_node().get_name()], port.get_index()) for port in ports])
         is_placed.append(
             op_type != "Constant"
-            and (op_type in _ALWAYS_PLACED or not ports or any(is_placed[source] for source, _ in sources[-1]))
+            and (op_type in ALWAYS_PLACED or not ports or any(is_placed[source] for source, _ in sources[-1]))
         )
     return _Scan(nodes, types, sources, is_placed)
 

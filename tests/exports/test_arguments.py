@@ -91,6 +91,8 @@ def llama_homes(told: RuntimeArguments) -> dict[str, str]:
         for name in {name for names in GGUF_TENSORS.values() for name in names}:
             tensors[f"blk.{block}.{name}.weight"] = home(block)
     rules = [rule.rpartition("=")[::2] for rule in values.get("--override-tensor", [])]
+    assert {buffer for _, buffer in rules} <= {"CPU", *devices}, "llama.cpp: unknown buffer type"
+    assert len({pattern for pattern, _ in rules}) == len(rules), "the first rule of a pattern hides the others"
     return {
         name: next((buffer for pattern, buffer in rules if re.search(pattern, name)), at)
         for name, at in tensors.items()
@@ -104,19 +106,23 @@ def buffer_of(placement: pk.Placement, op: str) -> str:
 
 
 @pytest.mark.parametrize(("ends", "devices"), SPLITS)
-@pytest.mark.parametrize("moved", [(), (3, 7)])
+@pytest.mark.parametrize("moved", [{}, {3: 0, 7: 0}, {1: 3, 5: 1, 8: 0}, dict.fromkeys(range(9), 2)])
+@pytest.mark.parametrize("last", [None, (0, 3), (1, 0), (3, 2)])
 def test_llama_cpp_puts_every_tensor_where_the_placement_has_it(
-    ends: tuple[int, ...], devices: tuple[int, ...], moved: tuple[int, ...]
+    ends: tuple[int, ...], devices: tuple[int, ...], moved: dict[int, int], last: tuple[int, int] | None
 ) -> None:
-    """Blocks by the split, embedding and output by it or by a rule; experts that are moved to the CPU, by rules."""
+    """Blocks by the split, embedding and output by it or by a rule; experts, last norm and head that are moved, too."""
     placement = placement_of(ends, devices)
     at = placement.device_of_op.copy()
     for op, name in enumerate(GRAPH.op_names):
         if name.endswith("_exps") and block_of(name) in moved:
-            at[op] = 0
+            at[op] = moved[block_of(name)]
+    if last is not None:
+        at[GRAPH.op_index["model.norm"]], at[GRAPH.op_index["lm_head"]] = last
     placement = pk.Placement(GRAPH.op_names, PLATFORM.device_names, at)
     homes = llama_homes(runtime_arguments("llama.cpp", GRAPH, PLATFORM, placement))
     assert homes["token_embd.weight"] == buffer_of(placement, "model.embed_tokens")
+    assert homes["output_norm.weight"] == buffer_of(placement, "model.norm")
     assert homes["output.weight"] == buffer_of(placement, "lm_head")
     for name in GRAPH.op_names:
         path = re.sub(r"^model\.layers\.\d+\.", "", name)

@@ -97,6 +97,65 @@ def test_names_of_tensors_are_names_of_inputs(saved: Callable[[ov.Model], ModelS
         np.testing.assert_array_equal(pipe({"pixels": good})["y"], chain_value(good))
 
 
+def computed_shape(kind: str, size: int | str = 2) -> ov.Model:
+    """Return a model in which an op is told its shape by numbers that come from the shape of a tensor."""
+    x = opset.parameter([size, 6, 4], ov.Type.f32, name="x")
+    act = opset.relu(x, name="act")
+    shape = opset.shape_of(act, name="shape")
+    first, second = (opset.gather(shape, [at], 0, name=f"dim{at}") for at in (0, 1))
+    half = opset.divide(second, np.array([2]), name="half")
+    if kind == "reshape":
+        made = opset.reshape(act, opset.concat([first, half, [8]], 0, name="sizes"), special_zero=False)
+    elif kind == "range":
+        stop = opset.squeeze(second, [0], name="stop")
+        steps = opset.unsqueeze(opset.range(0, stop, 1, output_type="f32", name="steps"), [0, 2], name="column")
+        made = opset.add(act, steps)
+    elif kind == "tile":
+        made = opset.tile(act, opset.concat([[1], half, [1]], 0, name="repeats"))
+    elif kind == "broadcast":
+        made = opset.broadcast(opset.reduce_max(act, [1], keep_dims=True, name="most"), shape)
+    elif kind == "interpolate":
+        sizes = opset.multiply(second, np.array([2]), name="sizes")
+        made = opset.interpolate(act, sizes, "nearest", "sizes", axes=[1])
+    elif kind == "lstm":
+        states = [
+            opset.broadcast(np.float32(0.5), opset.concat([first, [1, 3]], 0, name=f"sizes{at}")) for at in range(2)
+        ]
+        lengths = opset.broadcast(opset.squeeze(second, [0], name="steps"), first, name="lengths")
+        numbers = np.random.default_rng(0).standard_normal
+        weights = [numbers(each).astype(np.float32) for each in ((1, 12, 4), (1, 12, 3), (1, 12))]
+        made = opset.lstm_sequence(act, *states, lengths, *weights, 3, "forward")
+    else:
+        made = opset.slice(act, [0], half, [1], [1])
+    made.set_friendly_name("made")
+    y = opset.result(opset.exp(made.output(0), name="exp"))
+    return ov.Model([y, opset.result(half)], [x], kind)
+
+
+SHAPED = ["reshape", "range", "tile", "broadcast", "interpolate", "lstm", "slice"]
+
+
+@pytest.mark.parametrize("size", [2, "?"])
+@pytest.mark.parametrize("kind", SHAPED)
+def test_a_shape_of_another_stage_is_known(
+    saved: Callable[[ov.Model], ModelSource], tmp_path: Path, kind: str, size: int | str
+) -> None:
+    """Wherever its ops are: the bundle loads and computes, and what has a fixed shape in the model has it there."""
+    source = saved(computed_shape(kind, size))
+    inputs = [np.random.default_rng(1).standard_normal((2, 6, 4), dtype=np.float32)]
+    expected = whole(source.load(), inputs)
+    each_alone = np.arange(source.graph.num_ops) % 3
+    for seed in range(4):
+        random_ones = np.random.default_rng(seed).integers(0, 3, source.graph.num_ops)
+        plan = placed_plan(source, random_ones if seed else each_alone, 3)
+        if size != "?":
+            assert all(port.get_partial_shape().is_static for each in plan.stages for port in each.model.outputs)
+        write_bundle(plan, tmp_path / "b")
+        with runtime.load(tmp_path / "b") as pipe:
+            for found, value in zip(pipe(inputs).values(), expected, strict=True):
+                np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-6)
+
+
 def test_dynamic_shapes_are_kept(saved: Callable[[ov.Model], ModelSource], tmp_path: Path) -> None:
     """A bundle of a model with a dynamic dimension takes samples of any size."""
     write_bundle(alternating_plan(saved(chain(["?", 8]))), tmp_path / "b")

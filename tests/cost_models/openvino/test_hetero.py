@@ -249,6 +249,21 @@ def test_the_side_car_of_shapes_that_were_given_brings_its_model(saved: Saved, c
     assert compiled.inputs[0].get_shape() == ov.Shape([3, 8])
 
 
+def test_a_device_with_nothing_but_shapes_has_no_part(saved: Saved, core: ov.Core, tmp_path: Path) -> None:
+    """Its ops are folded, and named in the file nevertheless."""
+    x = opset.parameter([2, 6], ov.Type.f32, name="x")
+    act = opset.relu(x, name="act")
+    swapped = opset.gather(opset.shape_of(act, name="shape"), [1, 0], 0, name="swapped")
+    model = ov.Model([opset.result(opset.reshape(act, swapped, special_zero=False))], [x], "turned")
+    source = saved(model)
+    placement = placement_of(source, {"shape": 1, "swapped": 1})
+    files = write_sidecar(source, placement, PLATFORM, tmp_path / "turned.json")
+    assert list(json.loads(files[0].read_text())) == list(source.graph.op_names)
+    compiled = runpy.run_path(str(files[1]))["load"](core)
+    array = np.arange(12, dtype=np.float32).reshape(2, 6)
+    np.testing.assert_array_equal(compiled([array])[0], array.reshape(6, 2))
+
+
 def test_a_side_car_that_cannot_be_written_says_why(saved: Saved, tmp_path: Path) -> None:
     """Another suffix, the model's own name, and core groups."""
     source = saved(chain([2, 8]))
