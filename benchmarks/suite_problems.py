@@ -35,8 +35,7 @@ from placekit.training.problem import TrainingProblem
 if TYPE_CHECKING:
     from placekit.costs import CostTable
     from placekit.io.model import ModelSource
-    from placekit.io.platform_toml import PlatformFile
-
+    from placekit.platform import Platform
 __all__ = ["AnyProblem", "ProblemSpec", "address_of", "declared_problems", "problem_address", "settle"]
 
 AnyProblem = Problem | TrainingProblem
@@ -335,7 +334,7 @@ class _Sources:
         source = self._read_model(path, zoo)
         devices, costs = self._costs_of(path, zoo, model, platform.name)
         chosen = {} if objective is None else {"objective": objective}
-        return source.problem(devices.platform, costs, contiguity=contiguity, **chosen)
+        return source.problem(devices, costs, contiguity=contiguity, **chosen)
 
     def _read(self, path: Path, zoo: str | None) -> ModelSource:
         from placekit.io.model import read_model
@@ -348,26 +347,25 @@ class _Sources:
             return build(declared["zoo"], path, seed=declared["seed"], **declared["params"]).source
         return read_model(path)
 
-    def _costs(self, path: Path, zoo: str | None, model: str, platform_name: str) -> tuple[PlatformFile, CostTable]:
+    def _costs(self, path: Path, zoo: str | None, model: str, platform_name: str) -> tuple[Platform, CostTable]:
         entries = self._suite.content.platform or (PlatformEntry(name="default"),)
         entry = next(each for each in entries if each.name == platform_name)
         source = self._read_model(path, zoo)
         if entry.costs == PUBLISHED:
             from placekit.benchmarks.two_kinds import two_kind_costs
-            from placekit.io.platform_toml import PlatformFile
 
             platform, costs = two_kind_costs(source, json.loads(zoo)["zoo"] if zoo is not None else model)
-            return PlatformFile(platform), costs
-        file = self._platform(entry, source)
+            return platform, costs
+        platform = self._platform(entry, source)
         if entry.costs in COST_MODELS:
-            return file, get_cost_model(entry.costs, file).cost_table(source, file.platform)
+            return platform, get_cost_model(entry.costs, platform).cost_table(source, platform)
         from placekit.io.costs_json import read_costs
 
         costs = read_costs(str(self._costs_file(entry, model)), source.graph)
-        return file, costs.for_kinds(file.platform.kinds)
+        return platform, costs.for_kinds(platform.kinds)
 
-    def _platform(self, entry: PlatformEntry, source: ModelSource) -> PlatformFile:
-        from placekit.io.platform_toml import PlatformFile, read_platform
+    def _platform(self, entry: PlatformEntry, source: ModelSource) -> Platform:
+        from placekit.io.platform_toml import read_platform
 
         if entry.file is not None:
             return read_platform(self._suite.home / entry.file)
@@ -375,9 +373,9 @@ class _Sources:
         from placekit.cost_models.openvino.devices import core_groups
 
         if entry.groups is not None:
-            return PlatformFile(core_groups(entry.groups, precision=entry.precision))
+            return core_groups(entry.groups, precision=entry.precision)
         assert isinstance(entry.precision, str)  # several go with groups
-        return PlatformFile(platform_for(source, entry.devices, precision=entry.precision))
+        return platform_for(source, entry.devices, precision=entry.precision)
 
 
 def _file_hash(path: Path) -> str:

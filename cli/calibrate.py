@@ -75,7 +75,7 @@ def calibrate(
     )
     source = read_source(model, shape)
     chosen = devices.resolve(source)
-    problem = source.problem(chosen.platform, cost_table(source, chosen, costs))
+    problem = source.problem(chosen, cost_table(source, chosen, costs))
     with StepBar() as bar:
         measured = measure_splits(
             source, problem, calibration_splits(problem), how, Timing(settings, cache=None), progress=bar

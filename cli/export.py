@@ -96,7 +96,7 @@ def export(
     target = output or Path(f"{model.stem}.hetero.json" if hetero else f"{model.stem}.bundle")
     _refuse_overwriting(target, (model, placement))
     source = read_source(model, shape)
-    devices = choice.of_answer(placement).resolve(source).platform
+    devices = choice.of_answer(placement).resolve(source)
     placed = read_placed(placement, source.graph, devices, default_device)
     plan = plan_stages(source, placed, devices)
     if hetero:
@@ -139,7 +139,7 @@ def _export_to_torch(asked: _Request) -> None:
     source = read_source(asked.model, asked.shape)
     if not isinstance(source, TorchSource):
         raise InvalidProblemError(f"--to {_TORCH}: {asked.model} is no PyTorch program (.pt2)")
-    devices = asked.choice.of_answer(asked.placement).resolve(source).platform
+    devices = asked.choice.of_answer(asked.placement).resolve(source)
     placed = read_placed(asked.placement, source.graph, devices, asked.default_device)
     plan = plan_torch_stages(source, placed, devices)
     write_torch_pipeline(plan, target)
@@ -278,7 +278,7 @@ def _graph_of(asked: _Request) -> tuple[OpGraph, Platform, tuple[str, ...] | Non
         problem = read_problem(asked.model)
         return problem.graph, problem.platform, None, problem.costs
     source = read_source(asked.model, asked.shape)
-    devices = asked.choice.of_answer(asked.placement).resolve(source).platform
+    devices = asked.choice.of_answer(asked.placement).resolve(source)
     return source.graph, devices, source.module_of_op if isinstance(source, TorchSource) else None, None
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from placekit.io.platform_toml import PlatformFile
     from placekit.language.report import ServingReport
     from placekit.language.serving import Serving
     from placekit.language.task import Costs, LanguageTask
@@ -136,13 +135,12 @@ def llm(
     given = {key: value for key, value in numbers.items() if value is not None}
     tokens = parse_phases(phase or [])
     serving = Serving(context=context, sequences=sequences, batch=batch, **tokens)  # type: ignore[arg-type]  # None: P + G
-    file = read_platform(platform)
-    file = replace(file, platform=leave_free(limit_memory(_with_sheet_memory(file), memory), memory_headroom))
-    model = Analytic.from_platform_file(file)
+    machine = leave_free(limit_memory(_with_sheet_memory(read_platform(platform)), memory), memory_headroom)
+    model = Analytic.from_platform_file(machine)
     choice = ObjectiveChoice(objective, contiguity=contiguity, overlap=overlap, teams=teams)
     chosen = {"objective": choice.objective(), "contiguity": choice.contiguity_or_none()}
     task, model_told = _task(
-        name, given, serving, file.platform, lambda graph: model.cost_table(graph, file.platform), precision,
+        name, given, serving, machine, lambda graph: model.cost_table(graph, machine), precision,
         cache_precision=cache_precision, granularity=granularity,
         **{field: value for field, value in chosen.items() if value is not None},
     )  # fmt: skip
@@ -209,18 +207,18 @@ def _task(
     )
 
 
-def _with_sheet_memory(file: PlatformFile) -> Platform:
+def _with_sheet_memory(platform: Platform) -> Platform:
     """Return the platform; devices without a limit have that of the accelerator which they name, if it has one."""
     from placekit.cost_models.device_table import DEVICE_TABLE
 
     def limit(kind: str) -> float | None:
-        named = DEVICE_TABLE.get(file.spec_of_kind.get(kind, kind))
+        named = DEVICE_TABLE.get(platform.spec_of_kind.get(kind, kind))
         return None if named is None else named.memory_bytes
 
-    return file.platform.replace(
+    return platform.replace(
         devices=tuple(
             device.replace(memory_bytes=limit(device.kind)) if device.memory_bytes is None else device
-            for device in file.platform.devices
+            for device in platform.devices
         )
     )
 

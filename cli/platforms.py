@@ -15,7 +15,6 @@ from placekit.errors import InvalidProblemError, UnknownNameError
 
 if TYPE_CHECKING:
     from placekit.io.model import ModelSource
-    from placekit.io.platform_toml import PlatformFile
     from placekit.platform import Platform
 
 __all__ = ["PlatformChoice", "devices_named", "leave_free", "limit_memory"]
@@ -84,7 +83,7 @@ class PlatformChoice:
         """True if there are several ways to cut the CPU into groups, of which the best is wanted."""
         return self.groups == "auto"
 
-    def cuts(self) -> list[PlatformFile]:
+    def cuts(self) -> list[Platform]:
         """Return every platform that `is_open` leaves the choice of.
 
         Raises
@@ -93,12 +92,11 @@ class PlatformChoice:
             An unknown precision.
         """
         from placekit.cost_models.openvino.devices import PRECISIONS, core_cuts
-        from placekit.io.platform_toml import PlatformFile
 
         precision = self.precision or "f32"
         if precision not in PRECISIONS:
             raise UnknownNameError(f"no precision {precision!r}; precisions are {', '.join(PRECISIONS)}")
-        return [PlatformFile(cut) for cut in core_cuts(precision=precision)]
+        return list(core_cuts(precision=precision))
 
     def of_answer(self, path: Path) -> PlatformChoice:
         """Return the choice with what is open decided as the placement or result in `path` says: by its devices.
@@ -114,8 +112,8 @@ class PlatformChoice:
             return self
         named = set(devices_named(path))
         for cut in self.cuts():
-            if named <= set(cut.platform.device_names):
-                return replace(self, groups=str(cut.platform.num_devices))
+            if named <= set(cut.device_names):
+                return replace(self, groups=str(cut.num_devices))
         raise InvalidProblemError(
             f"--groups auto: {path} is for devices {', '.join(sorted(named))}, which no way of cutting the cores of "
             "this machine gives"
@@ -126,7 +124,7 @@ class PlatformChoice:
         """True if the user chose devices in any way."""
         return any(value is not None for value in (self.devices, self.file, self.groups, self.precision))
 
-    def resolve(self, source: ModelSource | None = None) -> PlatformFile:
+    def resolve(self, source: ModelSource | None = None) -> Platform:
         """Return the chosen platform; without a choice all devices, or two groups of cores on a plain CPU.
 
         Parameters
@@ -139,7 +137,7 @@ class PlatformChoice:
         PlacekitError
             A device that is not there, a bad file, more groups than cores, an unknown precision.
         """
-        from placekit.io.platform_toml import PlatformFile, read_platform
+        from placekit.io.platform_toml import read_platform
 
         if self.file is not None:
             return read_platform(self.file)
@@ -158,8 +156,8 @@ class PlatformChoice:
                     f"--precision {self.precision}: several precisions need core groups (--groups), not -d"
                 )
             count = None if self.groups is None else int(self.groups)
-            return PlatformFile(core_groups(count, precision=precisions if len(precisions) > 1 else precisions[0]))
-        return PlatformFile(platform_for(source, self.devices, precision=precisions[0]))
+            return core_groups(count, precision=precisions if len(precisions) > 1 else precisions[0])
+        return platform_for(source, self.devices, precision=precisions[0])
 
 
 def devices_named(path: Path) -> list[str]:

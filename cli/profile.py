@@ -60,7 +60,7 @@ def profile(
     target = output or Path(f"{model.stem}.costs.json")
     check_writable(target)
     source = read_source(model, shape)
-    devices = choice.resolve(source).platform
+    devices = choice.resolve(source)
     measure = Profiled(
         repetitions=repetitions,
         on_noise="refuse" if refuse_noise else "flag",

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from placekit.costs import CostTable
     from placekit.graph import OpGraph
     from placekit.io.model import ModelSource
-    from placekit.io.platform_toml import PlatformFile
     from placekit.placement import Placement
     from placekit.platform import Platform
     from placekit.problem import Problem
@@ -89,7 +88,7 @@ def read_source(path: Path, shape: str | None) -> ModelSource:
     return read_model(path, parse_shape(shape) if shape is not None else None)
 
 
-def cost_table(source: ModelSource, platform: PlatformFile, costs: str | None) -> CostTable:
+def cost_table(source: ModelSource, platform: Platform, costs: str | None) -> CostTable:
     """Return the costs of a model: measured (the default), analytic, or from a file.
 
     Raises
@@ -107,12 +106,12 @@ def cost_table(source: ModelSource, platform: PlatformFile, costs: str | None) -
         if not Path(name).exists():
             known = ", ".join(map(repr, COST_MODELS))
             raise InvalidFileError(f"--costs {name}: no such file; it is a costs file or one of {known}")
-        return read_costs(name, source.graph).for_kinds(platform.platform.kinds)
+        return read_costs(name, source.graph).for_kinds(platform.kinds)
     if name != "profiled":
         source.require_static()  # unknown dimensions would count as 1
     model = get_cost_model(name, platform)
     with StepBar() as bar:
-        return model.cost_table(source, platform.platform, progress=bar)
+        return model.cost_table(source, platform, progress=bar)
 
 
 def read_task(path: Path, options: TaskOptions, kept: Problem | None = None) -> Task:
@@ -161,7 +160,7 @@ def read_tasks(path: Path, options: TaskOptions) -> dict[str, Task]:
         _refuse_model_options(path, kind, options)
     tasks = {}
     for cut in options.platform.cuts():
-        count, size = cut.platform.num_devices, len(cut.platform.devices[0].cores)
+        count, size = cut.num_devices, len(cut.devices[0].cores)
         name = f"{format_count(count, 'group')} of {format_count(size, 'core')}"
         tasks[name] = read_task(path, replace(options, platform=replace(options.platform, groups=str(count))))
     return tasks
@@ -177,24 +176,23 @@ def _from_model(
     # members of a team would each remember something else
     platform = options.platform.resolve(source)
     is_stateful = bool(STATEFUL.intersection(source.graph.op_types))
-    choice = options.objective if is_stateful else options.objective.for_model(platform.platform)
+    choice = options.objective if is_stateful else options.objective.for_model(platform)
     objective, contiguity = choice.objective(), choice.contiguity_or_none()
     chosen = {"contiguity": contiguity} | ({"objective": objective} if objective else {})
-    limited = leave_free(limit_memory(platform.platform, options.memory), options.headroom)
-    platform = replace(platform, platform=limited)
+    platform = leave_free(limit_memory(platform, options.memory), options.headroom)
     if options.memory_model is not None:
         check_memory_model(options.memory_model)
     for pattern, device in pins.items():  # what is wrong is said before minutes of measuring
         matching_ops(source.graph, pattern)
-        platform.platform.index(device)
+        platform.index(device)
     if options.costs is None and kept is not None and kept.graph.content_hash == source.graph.content_hash:
-        costs = kept.costs.for_kinds(platform.platform.kinds)
+        costs = kept.costs.for_kinds(platform.kinds)
     else:
         costs = cost_table(source, platform, options.costs)
     if options.memory_model is not None:
         op_memory_bytes, blocks = op_memory(source, costs.op_group, options.memory_model)
         costs = costs.replace(op_memory_bytes=op_memory_bytes, blocks=blocks)
-    return source.problem(platform.platform, costs, **chosen).pin(pins), model_facts(source)
+    return source.problem(platform, costs, **chosen).pin(pins), model_facts(source)
 
 
 def _from_problem_file(path: Path, kind: str, choice: ObjectiveChoice) -> tuple[Problem, dict[str, str]]:

@@ -100,9 +100,9 @@ def time(
     if isinstance(source, TorchSource):
         require_torch_executor(how)
     chosen = devices.of_answer(placement).resolve(source)
-    placed = read_placed(placement, source.graph, chosen.platform, default_device)
-    problem = source.problem(chosen.platform, cost_table(source, chosen, costs))
-    checked = _checked(source, placed, chosen.platform, how, seed) if check else None  # refuses what does not run
+    placed = read_placed(placement, source.graph, chosen, default_device)
+    problem = source.problem(chosen, cost_table(source, chosen, costs))
+    checked = _checked(source, placed, chosen, how, seed) if check else None  # refuses what does not run
     with StepBar() as bar:
         timed = time_placement(
             source,

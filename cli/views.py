@@ -202,14 +202,14 @@ def slowest_table(costs: CostTable, op_names: list[str] | tuple[str, ...], count
 def _view_platform(path: Path) -> View:
     from placekit.io.platform_toml import read_platform
 
-    file = read_platform(path)
+    platform = read_platform(path)
     devices = [
         {"name": device.name, "kind": device.kind, "memory_bytes": device.memory_bytes, "openvino": device.openvino}
-        for device in file.platform.devices
+        for device in platform.devices
     ]
-    specs = {kind: f"analytic spec {spec}" for kind, spec in file.spec_of_kind.items()}
-    document = {"devices": devices, "spec_of_kind": dict(file.spec_of_kind)}
-    parts: list[RenderableType] = [platform_table(file.platform)]
+    specs = {kind: f"analytic spec {spec}" for kind, spec in platform.spec_of_kind.items()}
+    document = {"devices": devices, "spec_of_kind": dict(platform.spec_of_kind)}
+    parts: list[RenderableType] = [platform_table(platform)]
     if specs:
         parts += ["", fact_lines(specs)]
     return View(document, parts)

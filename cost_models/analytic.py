@@ -38,10 +38,10 @@ from placekit.cost_models.op_classes import DENSE_TYPES, DEPTHWISE_TYPES, FUSABL
 from placekit.costs import CostTable
 from placekit.errors import InvalidProblemError
 from placekit.graph import DYNAMIC, OpGraph
+from placekit.reprs import short_repr
 
 if TYPE_CHECKING:
     from placekit.io.model import ModelSource
-    from placekit.io.platform_toml import PlatformFile
     from placekit.platform import Platform
 
 __all__ = ["Analytic", "fused_groups"]
@@ -88,9 +88,11 @@ class Analytic:
         # mappingproxy does not pickle
         return (type(self), (dict(self.specs), self.fuse, self.memory_model))
 
+    __repr__ = short_repr
+
     @classmethod
-    def from_platform_file(cls, file: PlatformFile, *, fuse: bool = True) -> Analytic:
-        """Return the model with the specs that a platform file names or describes.
+    def from_platform_file(cls, platform: Platform, *, fuse: bool = True) -> Analytic:
+        """Return the model with the specs that the file of a platform names or describes.
 
         Raises
         ------
@@ -99,8 +101,9 @@ class Analytic:
         InvalidProblemError
             A description that lacks a field.
         """
-        own = {name: spec_from_values(name, values) for name, values in file.specs.items()}
-        return cls({kind: own.get(name) or get_spec(name) for kind, name in file.spec_of_kind.items()}, fuse)
+        own = {name: spec_from_values(name, values) for name, values in platform.specs.items()}
+        named = {kind: name for kind, name in platform.spec_of_kind.items() if kind in platform.kinds}
+        return cls({kind: own.get(name) or get_spec(name) for kind, name in named.items()}, fuse)
 
     @property
     def name(self) -> str:

@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from placekit.cost_models.base import CostModel
-    from placekit.io.platform_toml import PlatformFile
+    from placekit.platform import Platform
 
 __all__ = ["COST_MODELS", "get_cost_model", "register_cost_model"]
 
 
-def _analytic(file: PlatformFile) -> CostModel:
+def _analytic(platform: Platform) -> CostModel:
     from placekit.cost_models.analytic import Analytic
 
-    return Analytic.from_platform_file(file)
+    return Analytic.from_platform_file(platform)
 
 
-def _profiled(file: PlatformFile) -> CostModel:  # noqa: ARG001  # it measures the devices themselves
+def _profiled(platform: Platform) -> CostModel:  # noqa: ARG001  # it measures the devices themselves
     from placekit.cost_models.profiled import Profiled
 
     return Profiled()
 
 
-def _maker(model: Any, what: str) -> Callable[[PlatformFile], CostModel]:
+def _maker(model: Any, what: str) -> Callable[[Platform], CostModel]:
     """Return what makes the cost model of a platform file; refuse a class that is none.
 
     Raises
@@ -42,14 +42,14 @@ def _maker(model: Any, what: str) -> Callable[[PlatformFile], CostModel]:
     if not isinstance(getattr(model, "name", None), str):
         raise InvalidProblemError(f"{what}: {model.__name__} has no class attribute 'name' of type str")
 
-    def make(file: PlatformFile) -> CostModel:
-        made: CostModel = model.from_platform_file(file) if hasattr(model, "from_platform_file") else model()
+    def make(platform: Platform) -> CostModel:
+        made: CostModel = model.from_platform_file(platform) if hasattr(model, "from_platform_file") else model()
         return made
 
     return make
 
 
-def _read(point: EntryPoint) -> Callable[[PlatformFile], CostModel]:
+def _read(point: EntryPoint) -> Callable[[Platform], CostModel]:
     model = load(point)
     whose = f"plugin {plugin_name(point)}: its entry point '{point.name} = {point.value}'"
     try:
@@ -61,7 +61,7 @@ def _read(point: EntryPoint) -> Callable[[PlatformFile], CostModel]:
     return make
 
 
-COST_MODELS: OpenTable[Callable[[PlatformFile], CostModel]] = OpenTable(
+COST_MODELS: OpenTable[Callable[[Platform], CostModel]] = OpenTable(
     "cost model", {"analytic": _analytic, "profiled": _profiled}, _read
 )
 """What makes a cost model of a platform file, by name: placekit's own, of plugins, and those that were registered."""
@@ -74,8 +74,8 @@ def register_cost_model(model: type[CostModel]) -> None:
     ----------
     model
         A class with a class attribute `name` and a method `cost_table`, as in
-        :class:`~placekit.cost_models.base.CostModel`. It is made by ``model.from_platform_file(file)`` if it has that,
-        for descriptions of devices in the platform file, else by ``model()``.
+        :class:`~placekit.cost_models.base.CostModel`. It is made by ``model.from_platform_file(platform)`` if it
+        has that, for specs in the platform file, else by ``model()``.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def register_cost_model(model: type[CostModel]) -> None:
     COST_MODELS.register(str(model.name), make)
 
 
-def get_cost_model(name: str, file: PlatformFile) -> CostModel:
+def get_cost_model(name: str, platform: Platform) -> CostModel:
     """Return the cost model called `name`, made for a platform file.
 
     Raises
@@ -98,4 +98,4 @@ def get_cost_model(name: str, file: PlatformFile) -> CostModel:
         raise UnknownNameError(
             f"no cost model {name!r}; cost models are {', '.join(COST_MODELS)}{did_you_mean(name, COST_MODELS)}"
         )
-    return COST_MODELS[name](file)
+    return COST_MODELS[name](platform)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from placekit.errors import InvalidGraphError, InvalidProblemError
 from placekit.graph import frozen_array
 from placekit.memory_blocks import MemoryBlocks
+from placekit.reprs import short_list
 
 __all__ = ["CostTable"]
 
@@ -201,4 +202,4 @@ class CostTable:
 
     def __repr__(self) -> str:
         source = self.provenance.get("source", "given")
-        return f"CostTable({self.num_ops} ops, kinds {', '.join(self.kinds)}, {source})"
+        return f"CostTable({self.num_ops} ops, kinds {short_list(self.kinds)}, {source})"

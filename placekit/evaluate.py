@@ -17,6 +17,7 @@ from placekit.graph import topological_order
 from placekit.memory_blocks import MemoryUse
 from placekit.objectives.base import Score
 from placekit.placement import Placement, Violation
+from placekit.reprs import short_repr
 from placekit.teams import forbidden_teams
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ class Evaluation:
     device_loads: tuple[DeviceLoad, ...]
     violations: tuple[Violation, ...]
     score: Score | None = None
+
+    __repr__ = short_repr
 
     @property
     def is_feasible(self) -> bool:

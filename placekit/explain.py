@@ -27,6 +27,7 @@ from placekit.evaluate import DeviceLoad, Evaluation, evaluate
 from placekit.placement import Placement
 from placekit.platform import Platform
 from placekit.problem import UNPINNED, Problem
+from placekit.reprs import short_repr
 from placekit.result import SOLVER_TOLERANCE, Result
 from placekit.solve import solve
 from placekit.stop import MaxRuntime
@@ -158,6 +159,8 @@ class Explanation:
     num_moves_tried: int
     unchanged: WhatIf | None
     what_ifs: tuple[WhatIf, ...]
+
+    __repr__ = short_repr
 
     @property
     def binding(self) -> tuple[WhatIf, ...]:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from placekit.errors import InvalidGraphError, InvalidProblemError
 from placekit.graph import frozen_array
+from placekit.reprs import short_list
 from placekit.teams import checked_teams, forbidden_teams, team_name, teams_from_names, teams_of
 
 if TYPE_CHECKING:
@@ -294,5 +295,5 @@ class Placement(Mapping[str, str]):
 
     def __repr__(self) -> str:
         counts = np.bincount(self.device_of_op, minlength=len(self.device_names))
-        shares = ", ".join(f"{self.team_name(members[0])}: {counts[members[0]]}" for members in self.teams)
+        shares = short_list(f"{self.team_name(members[0])}: {counts[members[0]]}" for members in self.teams)
         return f"Placement({len(self)} ops; {shares})"

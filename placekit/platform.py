@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from placekit.errors import InvalidProblemError, UnknownNameError
+from placekit.reprs import short_list, short_repr
 
 __all__ = ["MAX_DEVICES", "Device", "DirectLink", "Link", "Platform"]
 
@@ -87,6 +88,8 @@ class Device:
         # mappingproxy does not pickle
         values = (self.name, self.kind, self.memory_bytes, self.is_host, self.openvino, self.cores)
         return (type(self), (*values, dict(self.properties), self.node))
+
+    __repr__ = short_repr
 
     def __hash__(self) -> int:
         return hash((self.name, self.kind))
@@ -170,6 +173,9 @@ class Platform:
     direct_links
         Links between pairs of devices. A pair takes the link of its two kinds, else the one of any kinds, else the way
         through host memory; that way ends at the border of a node, so pairs on different nodes need a link.
+    spec_of_kind, specs
+        For analytic costs only: name of the spec by kind, for kinds that name one; and specs of a platform file's own,
+        some fields of :class:`placekit.cost_models.device_spec.DeviceSpec` by name. Equality ignores both.
 
     Raises
     ------
@@ -187,9 +193,14 @@ class Platform:
     devices: tuple[Device, ...]
     links: Mapping[str, Link] = field(default_factory=dict)
     direct_links: tuple[DirectLink, ...] = ()
+    spec_of_kind: Mapping[str, str] = field(default_factory=dict, compare=False)
+    specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", tuple(self.devices))
+        object.__setattr__(self, "spec_of_kind", MappingProxyType(dict(self.spec_of_kind)))
+        specs = {name: MappingProxyType(dict(values)) for name, values in self.specs.items()}
+        object.__setattr__(self, "specs", MappingProxyType(specs))
         object.__setattr__(self, "links", MappingProxyType(dict(self.links)))
         object.__setattr__(self, "direct_links", tuple(self.direct_links))
         if not self.devices:
@@ -365,10 +376,15 @@ class Platform:
             ) from None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.devices, dict(self.links), self.direct_links))
+        specs = {name: dict(values) for name, values in self.specs.items()}
+        return (type(self), (self.devices, dict(self.links), self.direct_links, dict(self.spec_of_kind), specs))
 
     def __hash__(self) -> int:
         return hash(self.devices)
+
+    def __repr__(self) -> str:
+        counts = Counter(device.kind for device in self.devices)
+        return f"Platform({self.num_devices} devices: {short_list(f'{n} x {kind}' for kind, n in counts.items())})"
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, validated anew."""

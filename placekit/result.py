@@ -291,5 +291,11 @@ class Result(BaseResult):
         lines += [f"  {violation}" for violation in self.violations]
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        return (
+            f"Result({self.problem_name!r}: {self.objective_name} by {self.method}, {self.status}, "
+            f"objective {self.objective} s, bound {self.lower_bound} s, {self.placement})"
+        )
+
     def __str__(self) -> str:
         return self.summary()

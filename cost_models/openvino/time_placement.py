@@ -16,6 +16,7 @@ from placekit.io.model import ModelSource
 from placekit.placement import Placement
 from placekit.problem import Problem
 from placekit.pytorch.source import TorchSource
+from placekit.reprs import short_repr
 
 __all__ = ["PLACEMENT", "PlacementTiming", "Verdict", "time_placement"]
 
@@ -53,6 +54,8 @@ class PlacementTiming:
     stages: StageCosts
     prediction: Prediction
     team_names: tuple[tuple[str, ...], ...]
+
+    __repr__ = short_repr
 
     @property
     def placed(self) -> Series:

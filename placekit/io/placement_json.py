@@ -18,6 +18,7 @@ from placekit.io.schemas import PlacementModel
 from placekit.placement import Placement
 from placekit.platform import Platform
 from placekit.problem import Problem
+from placekit.reprs import short_repr
 from placekit.teams import JOINT, teams_from_names
 
 __all__ = ["PlacementFile", "placement_to_dict", "read_placement", "write_placement"]
@@ -52,6 +53,8 @@ class PlacementFile:
     model_name: str | None = None
     model_hash: str | None = None
     steps: Mapping[str, int] | None = None
+
+    __repr__ = short_repr
 
     def for_problem(self, problem: Problem, default: str | None = None) -> Placement:
         """Return the placement of `problem`'s ops.

@@ -7,9 +7,7 @@ import re
 import reprlib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from placekit.errors import InvalidFileError
@@ -18,7 +16,7 @@ from placekit.io.platform_schema import PlatformFileModel, TomlDevice
 from placekit.io.reading import blaming, read_text, validated
 from placekit.platform import MAX_DEVICES, Device, DirectLink, Link, Platform
 
-__all__ = ["PlatformFile", "parse_memory", "read_platform", "write_platform"]
+__all__ = ["parse_memory", "read_platform", "write_platform"]
 
 _UNITS: dict[str, float] = {"": 1.0, "B": 1.0} | {
     f"{prefix}{suffix}": float(base) ** power
@@ -28,31 +26,7 @@ _UNITS: dict[str, float] = {"": 1.0, "B": 1.0} | {
 _MEMORY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
-@dataclass(frozen=True)
-class PlatformFile:
-    """What a platform file says.
-
-    Parameters
-    ----------
-    platform
-        The devices and their links.
-    spec_of_kind
-        Name of the analytic device spec by kind, for the kinds that name one.
-    specs
-        The file's own specs: some fields of :class:`placekit.cost_models.device_spec.DeviceSpec` by name of the spec.
-    """
-
-    platform: Platform
-    spec_of_kind: Mapping[str, str] = field(default_factory=dict)
-    specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "spec_of_kind", MappingProxyType(dict(self.spec_of_kind)))
-        frozen = {name: MappingProxyType(dict(values)) for name, values in self.specs.items()}
-        object.__setattr__(self, "specs", MappingProxyType(frozen))
-
-
-def read_platform(path: str | Path) -> PlatformFile:
+def read_platform(path: str | Path) -> Platform:
     """Read the platform in the TOML file `path`.
 
     Raises
@@ -79,8 +53,9 @@ def read_platform(path: str | Path) -> PlatformFile:
                 f"{path}: device[{at}] ({device.name!r}) has spec {device.spec!r}, but its kind {device.kind!r} has "
                 f"{spec_of_kind[device.kind]!r}; give them different kinds"
             )
+    specs = {name: spec.model_dump(exclude_none=True) for name, spec in model.spec.items()}
     with blaming(path):
-        platform = Platform(
+        return Platform(
             tuple(each for at, device in enumerate(model.device) for each in _devices(device, f"{path}: device[{at}]")),
             {
                 kind: Link(
@@ -97,9 +72,9 @@ def read_platform(path: str | Path) -> PlatformFile:
                 )
                 for link in model.direct_link
             ),
+            spec_of_kind,
+            specs,
         )
-    specs = {name: spec.model_dump(exclude_none=True) for name, spec in model.spec.items()}
-    return PlatformFile(platform, spec_of_kind, specs)
 
 
 def _devices(entry: TomlDevice, where: str) -> list[Device]:
@@ -155,7 +130,7 @@ def parse_memory(text: str, where: str = "memory") -> float:
     return float(match[1]) * _UNITS[unit]
 
 
-def write_platform(file: PlatformFile | Platform, path: str | Path) -> None:
+def write_platform(platform: Platform, path: str | Path) -> None:
     """Write a platform to the TOML file `path`; `read_platform` gives an equal one. The write is atomic.
 
     Raises
@@ -163,9 +138,8 @@ def write_platform(file: PlatformFile | Platform, path: str | Path) -> None:
     PlacekitError
         The file cannot be written.
     """
-    file = PlatformFile(file) if isinstance(file, Platform) else file
     lines: list[str] = []
-    for device in file.platform.devices:
+    for device in platform.devices:
         entry: dict[str, Any] = {"name": device.name, "kind": device.kind}
         if device.is_host:
             entry["host"] = True
@@ -179,17 +153,17 @@ def write_platform(file: PlatformFile | Platform, path: str | Path) -> None:
             entry["properties"] = dict(device.properties)
         if device.node is not None:
             entry["node"] = device.node
-        if device.kind in file.spec_of_kind:
-            entry["spec"] = file.spec_of_kind[device.kind]
+        if device.kind in platform.spec_of_kind:
+            entry["spec"] = platform.spec_of_kind[device.kind]
         lines += _table("[[device]]", entry)
-    for kind, link in file.platform.links.items():
+    for kind, link in platform.links.items():
         values = {"latency_s": link.latency_s, "bandwidth_bytes_per_s": link.bandwidth_bytes_per_s}
         lines += _table(f"[link.{_quoted(kind)}]", values)
-    for direct in file.platform.direct_links:
+    for direct in platform.direct_links:
         values = {"latency_s": direct.latency_s, "bandwidth_bytes_per_s": direct.bandwidth_bytes_per_s}
         of_pairs = {"kinds": list(direct.kinds)} if direct.kinds else {}
         lines += _table("[[direct_link]]", {**of_pairs, "between_nodes": direct.between_nodes, **values})
-    for name, spec in file.specs.items():
+    for name, spec in platform.specs.items():
         lines += _table(f"[spec.{_quoted(name)}]", spec)
     write_text(path, "\n".join(lines))
 

@@ -15,6 +15,7 @@ from placekit.objectives import SerialLatency, Throughput
 from placekit.objectives.base import moved_tensors
 from placekit.placement import Placement
 from placekit.problem import Problem
+from placekit.reprs import short_repr
 
 __all__ = ["DeviceMemory", "ServingReport", "serving_report"]
 
@@ -79,6 +80,8 @@ class ServingReport:
     memory: tuple[DeviceMemory, ...]
     most_sequences: int | None
     next_breaks: str | None
+
+    __repr__ = short_repr
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON values."""

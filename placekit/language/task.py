@@ -27,6 +27,7 @@ from placekit.language.graph import decoder_step
 from placekit.language.serving import Phase, Serving
 from placekit.platform import Platform
 from placekit.problem import Problem
+from placekit.reprs import short_repr
 from placekit.sizes import format_bytes
 
 __all__ = ["GRANULARITIES", "Costs", "LanguageTask", "alive_bytes", "decoder_task", "language_task", "layer_labels"]
@@ -64,6 +65,8 @@ class LanguageTask:
     weight_bytes: NDArray[np.float64]
     cache_bytes: NDArray[np.float64]
     activation_bytes: float
+
+    __repr__ = short_repr
 
     @property
     def platform(self) -> Platform:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from placekit.contiguity import Contiguity
 from placekit.graph import distinct, sum_by
 from placekit.placement import Violation
+from placekit.reprs import short_repr
 
 if TYPE_CHECKING:
     from placekit.placement import Placement
@@ -71,6 +72,8 @@ class Schedule:
     peer: NDArray[np.int64]
     peak_memory_bytes: NDArray[np.float64] | None = None
     memory: NDArray[np.float64] | None = None
+
+    __repr__ = short_repr
 
     def __len__(self) -> int:
         return len(self.device)
@@ -124,6 +127,8 @@ class Score:
     schedule: Schedule | None = None
     violations: tuple[Violation, ...] = ()
     share: NDArray[np.float64] | None = None
+
+    __repr__ = short_repr
 
 
 @runtime_checkable

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from placekit.reprs import short_repr
 from placekit.result import BaseResult
 from placekit.training.evaluate import StageLoad
 from placekit.training.plan import PlanStage, TrainingPlan
@@ -37,6 +38,8 @@ class PlanResult(BaseResult):
     memory_bytes: float
     bandwidth_bytes_per_s: float
     num_microbatches: int
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         self._check(self.plan, "plan")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from placekit.errors import InvalidCertificateError
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency
+from placekit.reprs import short_repr
 from placekit.result import SOLVER_TOLERANCE, Status
 from placekit.verification.certificates import Certificate, LargestOp, Prices
 from placekit.verification.exact import ExactProblem
@@ -72,6 +73,8 @@ class Verification:
     objective: float | None
     lower_bound: float | None
     gap: float | None
+
+    __repr__ = short_repr
 
     @property
     def is_consistent(self) -> bool:

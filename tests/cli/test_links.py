@@ -27,10 +27,10 @@ def layers(tmp_path: Path) -> Path:
     names = [f"layer.{i}" for i in range(6)]
     graph = OpGraph.from_edges(names, pairwise(names), op_types=["MatMul"] * 6)
     graph = graph.replace(op_flops=[1e12, 3e12, 2e12, 2e12, 1e12, 4e12], tensor_bytes=[1e7] * 5)
-    file = read_platform(PLATFORM)
-    costs = Analytic.from_platform_file(file).cost_table(graph, file.platform)
+    platform = read_platform(PLATFORM)
+    costs = Analytic.from_platform_file(platform).cost_table(graph, platform)
     path = tmp_path / "layers.json"
-    write_problem(Problem(graph, file.platform, costs), path)
+    write_problem(Problem(graph, platform, costs), path)
     return path
 
 

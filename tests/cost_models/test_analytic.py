@@ -282,8 +282,8 @@ def test_specs_of_a_platform_file_are_used(tmp_path: Path) -> None:
         '[[device]]\nname = "N"\nkind = "n"\nspec = "npu"\n'
         '[spec.chip]\nbase = "npu"\ndense_flops_per_s = 1e15\nunsupported_op_types = ["Relu"]\n'
     )
-    file = read_platform(path)
-    specs = Analytic.from_platform_file(file).spec_of_kind(file.platform)
+    platform = read_platform(path)
+    specs = Analytic.from_platform_file(platform).spec_of_kind(platform)
     assert specs["acc"].dense_flops_per_s == 1e15
     assert specs["acc"].unsupported_op_types == frozenset({"Relu"})
     assert specs["acc"].op_overhead_s == get_spec("npu").op_overhead_s

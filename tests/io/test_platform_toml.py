@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import fields
 from pathlib import Path
 
@@ -10,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import NAMES, linked_platforms, platforms
 
+import placekit as pk
 from placekit.cost_models.device_spec import DeviceSpec
 from placekit.errors import InvalidFileError, PlacekitError
 from placekit.io.detect import kind_of_file
 from placekit.io.platform_schema import SpecModel
-from placekit.io.platform_toml import PlatformFile, parse_memory, read_platform, write_platform
+from placekit.io.platform_toml import parse_memory, read_platform, write_platform
 from placekit.platform import Link, Platform
 
 EXAMPLE = """
@@ -53,8 +55,7 @@ def write(folder: Path, text: str) -> Path:
 
 def test_example_says_what_it_should(tmp_path: Path) -> None:
     """Counts, sizes with units, OpenVINO's spelling of booleans, links, specs."""
-    file = read_platform(write(tmp_path, EXAMPLE))
-    platform = file.platform
+    platform = read_platform(write(tmp_path, EXAMPLE))
     assert platform.device_names == ("CPU", "ACC.0", "ACC.1", "ACC.2")
     cpu, acc = platform.devices[:2]
     assert cpu.is_host
@@ -62,8 +63,8 @@ def test_example_says_what_it_should(tmp_path: Path) -> None:
     assert dict(cpu.properties) == {"INFERENCE_NUM_THREADS": "2", "ENABLE_CPU_PINNING": "NO"}
     assert (acc.memory_bytes, acc.is_host, acc.openvino) == (8e9, False, None)
     assert dict(platform.links) == {"accelerator": Link(1e-5, 12e9)}
-    assert dict(file.spec_of_kind) == {"accelerator": "mychip"}
-    assert dict(file.specs["mychip"]) == {"base": "gpu-discrete", "dense_flops_per_s": 1e12}
+    assert dict(platform.spec_of_kind) == {"accelerator": "mychip"}
+    assert dict(platform.specs["mychip"]) == {"base": "gpu-discrete", "dense_flops_per_s": 1e12}
     assert kind_of_file(tmp_path / "platform.toml") == "platform"
 
 
@@ -71,7 +72,7 @@ def test_link_without_bandwidth_does_not_depend_on_size(tmp_path: Path) -> None:
     """Left out or infinite, it is the same."""
     device = '[[device]]\nname = "A"\nkind = "acc"\n[link.acc]\nlatency_s = 1.0\n'
     for text in (device, device + "bandwidth_bytes_per_s = inf\n"):
-        assert read_platform(write(tmp_path, text)).platform.links["acc"] == Link(1.0, float("inf"))
+        assert read_platform(write(tmp_path, text)).links["acc"] == Link(1.0, float("inf"))
 
 
 SPECS = st.dictionaries(
@@ -88,6 +89,16 @@ SPECS = st.dictionaries(
 )
 
 
+def test_platform_of_a_file_is_one_for_a_problem(tmp_path: Path) -> None:
+    """What `pk.read_platform` returns goes into a problem, with costs by the specs of the file."""
+    graph = pk.OpGraph.from_edges(["a", "b"], [("a", "b")])
+    platform = pk.read_platform(write(tmp_path, EXAMPLE))
+    problem = pk.Problem(graph, platform, pk.Analytic.from_platform_file(platform).cost_table(graph, platform))
+    assert pk.solve(problem, "enumerate").objective is not None
+    pk.write_problem(problem, tmp_path / "p.problem.json")
+    assert pk.read_problem(tmp_path / "p.problem.json") == problem
+
+
 @given(platform=platforms() | linked_platforms(platforms()), specs=SPECS, data=st.data())
 def test_platform_comes_back_exactly(
     tmp_path_factory: pytest.TempPathFactory,
@@ -97,12 +108,12 @@ def test_platform_comes_back_exactly(
 ) -> None:
     """read(write(platform)) == platform, for every name and property."""
     named = data.draw(st.dictionaries(st.sampled_from(platform.kinds), NAMES, max_size=2))
-    file = PlatformFile(platform, named, specs)
+    platform = platform.replace(spec_of_kind=named, specs=specs)
     path = tmp_path_factory.getbasetemp() / "platform.toml"
-    write_platform(file, path)
-    assert read_platform(path) == file
     write_platform(platform, path)
-    assert read_platform(path).platform == platform
+    back = read_platform(path)
+    for read in (back, pickle.loads(pickle.dumps(back))):
+        assert (read, read.spec_of_kind, read.specs) == (platform, named, specs)
 
 
 DEVICE = '[[device]]\nname = "A"\nkind = "acc"\n'
