@@ -9,7 +9,7 @@ from placekit.compiled import kernel
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, ready_time
 from placekit.solvers.makespan.search.walk import NUM_CHANGED, SEGMENT_END, SEGMENT_START, STAMP, Walk, place, undo
 
-__all__ = ["exchange", "move_class", "place_in_time", "pull", "push", "shift", "window"]
+__all__ = ["exchange", "move_class", "move_group", "place_in_time", "pull", "push", "shift", "window"]
 
 
 @kernel
@@ -40,20 +40,61 @@ def move_class(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
 
 
 @kernel
-def exchange(flat: SequenceProblem, walk: Walk, v: int, w: int) -> int:
-    """Let the classes of two ops change places, which both must be allowed to; return the first position touched.
+def exchange(flat: SequenceProblem, walk: Walk, v: int, d: int, num_back: int) -> int:
+    """Move the class of op `v` to device `d`, and the classes of some ops on `d` to where `v` was.
 
-    Returns -1, and changes nothing, if they are on one device or a device has no room.
+    These are the first `num_back` ops of `walk.kept`, all of which are allowed there. Returns the first position
+    touched, or -1 (nothing changed) if a device has no room or `v` is on `d` already.
     """
-    classes, a, b = flat.instance.class_of_op, walk.device[v], walk.device[w]
-    if a == b:
+    source, first = walk.device[v], len(walk.sequence)
+    if source == d:
         return -1
-    first = min(_log_and_place(flat, walk, classes[w], a), _log_and_place(flat, walk, classes[v], b))
+    for k in range(num_back):
+        if walk.device[walk.kept[k]] == d:  # else its class went with another op
+            first = min(first, _log_and_place(flat, walk, flat.instance.class_of_op[walk.kept[k]], source))
+    first = min(first, _log_and_place(flat, walk, flat.instance.class_of_op[v], d))
     limit_bytes = flat.instance.limit_bytes
-    if walk.used_bytes[a] > limit_bytes[a] or walk.used_bytes[b] > limit_bytes[b]:
+    if walk.used_bytes[source] > limit_bytes[source] or walk.used_bytes[d] > limit_bytes[d]:
         undo(flat, walk)
         return -1
     return first
+
+
+@kernel
+def move_group(flat: SequenceProblem, walk: Walk, v: int, d: int, size: int) -> int:
+    """Move op `v` and up to `size` ops connected with `v` on the same device to `d`.
+
+    Returns the first position touched, or -1 if nothing moved. Breadth first from `v`; O(edges of the group).
+    """
+    instance, source, queue = flat.instance, walk.device[v], walk.kept
+    walk.counters[STAMP] += 1
+    stamp = walk.counters[STAMP]
+    queue[0], walk.mark[v] = v, stamp
+    count, at, first = 1, 0, -1
+    while at < count:
+        x = queue[at]
+        at += 1
+        if walk.device[x] == source:
+            moved = move_class(flat, walk, instance.class_of_op[x], d)
+            if moved >= 0:
+                first = moved if first < 0 else min(first, moved)
+        for j in range(instance.in_offsets[x], instance.in_offsets[x + 1]):
+            count = _join(walk, instance.producer[instance.in_tensors[j]], source, stamp, count, size)
+        for j in range(instance.out_offsets[x], instance.out_offsets[x + 1]):
+            t = instance.out_tensors[j]
+            for i in range(instance.reader_offsets[t], instance.reader_offsets[t + 1]):
+                count = _join(walk, instance.readers[i], source, stamp, count, size)
+    return first
+
+
+@kernel
+def _join(walk: Walk, u: int, source: int, stamp: int, count: int, size: int) -> int:
+    """Put op `u` into the queue in `walk.kept` if it is new, on `source`, and there is room; return the new length."""
+    if count >= size or walk.mark[u] == stamp or walk.device[u] != source:
+        return count
+    walk.mark[u] = stamp
+    walk.kept[count] = u
+    return count + 1
 
 
 @kernel

@@ -2,11 +2,11 @@
 
 Along an arc of the critical path the two ops are brought together if a transfer lies between them, and reordered or
 separated if only the device makes one wait for the other; elsewhere classes move to the device of a neighbour or a
-random one, and ops shift inside their windows.
+random one, alone or in connected groups, and ops shift inside their windows.
 
 Where work binds, every device is critical, and hardly anything can be sent without something coming back. Two classes
 change places if they run at about the same time; of a few that could, those that leave the devices most nearly as busy
-as they were.
+as they were. A long op rarely has a match on the other device: it changes places with several short ones.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 from placekit.solvers.makespan.search.moves import (
     exchange,
     move_class,
+    move_group,
     place_in_time,
     pull,
     push,
     shift,
     window,
 )
-from placekit.solvers.makespan.search.walk import NOTHING, PATH_LENGTH, TRANSFER, Walk
+from placekit.solvers.makespan.search.walk import NOTHING, PATH_LENGTH, STAMP, TRANSFER, Walk
 
 __all__ = ["propose"]
 
@@ -34,23 +35,34 @@ CRITICAL_SHARE = 0.6
 """Share of the proposals that are about an arc of the critical path."""
 NEIGHBOUR_SHARE = 0.6
 """Share of the moves whose target is the device of a producer or reader."""
-SEND, PULL, PUSH, SHIFT, EXCHANGE = range(5)
-"""Actions: send a class to a device; move an op forward or backward, or anywhere; let two classes change places."""
+SEND, GROUP, PULL, PUSH, SHIFT, TRADE, EXCHANGE = range(7)
+"""Actions: send a class, or a connected group, to a device; move an op forward or backward, or anywhere; let one class
+change places with several, or with one."""
 ANYWHERE = NOTHING + 1
 """What a proposal is about if not an arc of the critical path, of which `NOTHING` is the last kind."""
 SHARES = (
-    # send, pull, push, shift, exchange
-    (0.51, 0.00, 0.00, 0.00, 0.49),  # SAME_DEVICE
-    (0.84, 0.00, 0.00, 0.00, 0.16),  # TRANSFER
-    (0.25, 0.19, 0.12, 0.00, 0.44),  # MACHINE
-    (0.51, 0.00, 0.00, 0.00, 0.49),  # NOTHING
-    (0.37, 0.00, 0.00, 0.12, 0.51),  # ANYWHERE
+    # send, group, pull, push, shift, trade, exchange
+    (0.40, 0.05, 0.00, 0.00, 0.00, 0.17, 0.38),  # SAME_DEVICE
+    (0.75, 0.05, 0.00, 0.00, 0.00, 0.06, 0.14),  # TRANSFER
+    (0.20, 0.03, 0.15, 0.10, 0.00, 0.16, 0.36),  # MACHINE
+    (0.40, 0.05, 0.00, 0.00, 0.00, 0.17, 0.38),  # NOTHING
+    (0.30, 0.02, 0.00, 0.00, 0.10, 0.17, 0.41),  # ANYWHERE
 )
 """Share of each action by what the proposal is about."""
+LARGEST_GROUP = 5
+"""Groups are of at most ``2 ** LARGEST_GROUP`` ops."""
 NEARBY = 16
 """Positions within which two classes change places."""
 PARTNERS = 4
 """Ops that are looked at before one is chosen to change places."""
+LARGEST_OF = 6
+"""Ops of which the longest changes places with several."""
+NEARER = 8
+"""Positions within which these several are."""
+SEVERAL = 4
+"""How many they are at most."""
+UNEVEN = 0.3
+"""Time that may be left over after such a trade, as a share of the time of the long op."""
 
 
 @kernel
@@ -104,7 +116,42 @@ def _exchange(flat: SequenceProblem, walk: Walk, v: int) -> int:
         longer_s = max(flat.time_s[w, a] - flat.time_s[v, a], flat.time_s[v, b] - flat.time_s[w, b])
         if longer_s < least_s:
             least_s, partner = longer_s, w
-    return exchange(flat, walk, v, partner)
+    walk.kept[0] = partner
+    return exchange(flat, walk, v, walk.device[partner], 1)
+
+
+@kernel
+def _trade(flat: SequenceProblem, walk: Walk, v: int) -> int:
+    """Let the longest of a few ops near op `v` change places with several on a random device.
+
+    Random ops there are taken as long as each brings the devices nearer to how busy they were.
+    """
+    for _ in range(LARGEST_OF - 1):
+        w = _near(walk, v, NEARBY)
+        if flat.time_s[w, walk.device[w]] > flat.time_s[v, walk.device[v]]:
+            v = w
+    classes, a, b = flat.instance.class_of_op, walk.device[v], _below(len(walk.used_bytes))
+    if a == b or not flat.allowed[classes[v], b]:
+        return -1
+    walk.counters[STAMP] += 1
+    stamp = walk.counters[STAMP]
+    gain_a_s, gain_b_s, num_back = -flat.time_s[v, a], flat.time_s[v, b], 0
+    for _ in range(2 * NEARER):
+        w = _near(walk, v, NEARER)
+        if walk.device[w] != b or walk.mark[w] == stamp or not flat.allowed[classes[w], a]:
+            continue
+        with_a_s, with_b_s = gain_a_s + flat.time_s[w, a], gain_b_s - flat.time_s[w, b]
+        if max(with_a_s, with_b_s) >= max(gain_a_s, gain_b_s):
+            continue
+        gain_a_s, gain_b_s = with_a_s, with_b_s
+        walk.mark[w] = stamp
+        walk.kept[num_back] = w
+        num_back += 1
+        if num_back == SEVERAL:
+            break
+    if max(gain_a_s, gain_b_s) > UNEVEN * flat.time_s[v, a]:
+        return -1
+    return exchange(flat, walk, v, b, num_back)
 
 
 @kernel
@@ -151,7 +198,11 @@ def propose(flat: SequenceProblem, walk: Walk) -> int:
         v, u = u, v
     if action == EXCHANGE:
         return _exchange(flat, walk, v)
+    if action == TRADE:
+        return _trade(flat, walk, v)
     target = walk.device[u] if why == TRANSFER else _target(flat, walk, v)
+    if action == GROUP:
+        return move_group(flat, walk, v, target, 2 << _below(LARGEST_GROUP))
     first = move_class(flat, walk, flat.instance.class_of_op[v], target)
     if first >= 0 and np.random.random() < 0.5:  # noqa: NPY002
         shifted = place_in_time(flat, walk, v)

@@ -338,3 +338,31 @@ def test_without_room_there_is_no_answer() -> None:
     costs = pk.CostTable(("acc",), np.ones((3, 1)), np.ones((2, 1)), np.array([1.3, 1.3, 1.3]))
     result = pk.solve(pk.Problem(graph, platform, costs, Makespan()), "local-search", params=SMALL)
     assert (result.status, result.stop_reason) == (pk.Status.UNKNOWN, pk.StopReason.FINISHED)
+
+
+def tiled_products(num_layers: int) -> pk.Problem:
+    """Return products of 2 x 2 tiles, layer after layer, on four equal devices; a transfer costs four products.
+
+    Every tile of a layer is the sum of two products, each of a tile before it and of a tile of weights.
+    """
+    times, edges = {f"x{i}{j}": 0.001 for i in (0, 1) for j in (0, 1)}, []
+    for layer, i, j in itertools.product(range(num_layers), (0, 1), (0, 1)):
+        tile = f"sum{layer}{i}{j}"
+        for k in (0, 1):
+            weight, product = f"w{layer}{k}{j}", f"product{layer}{i}{j}{k}"
+            times |= {weight: 0.001, product: 4.0, tile: 0.001}
+            source = f"x{i}{k}" if layer == 0 else f"sum{layer - 1}{i}{k}"
+            edges += [(source, product), (weight, product), (product, tile)]
+    graph = pk.OpGraph.from_edges(list(times), edges)
+    time_s = np.array([[times[name]] for name in graph.op_names])
+    costs = pk.CostTable(("gpu",), time_s, 2.0 * time_s[graph.tensor_producer], np.zeros(len(times)))
+    return pk.Problem(graph, pk.Platform.of(gpu=4), costs, pk.Makespan())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_of_ops_move_together(seed: int) -> None:
+    """Two rows of tiles on two devices take 8 s a layer; single moves end in schedules that take 8 s more."""
+    search = {"max_cycles": 12, "steps": 300}
+    result = pk.solve(tiled_products(4), "local-search", params=search, seed=seed)
+    assert result.objective is not None
+    assert result.objective < 32.1
