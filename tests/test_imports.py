@@ -90,7 +90,7 @@ def test_rooms_import_downwards_only() -> None:
     assert not wrong
 
 
-MAKESPAN_ROOMS = ("mechanisms", "schedule", "lists", "bounds", "decomposition", "search", "exact")
+MAKESPAN_ROOMS = ("schedule", "lists", "bounds", "decomposition", "search", "exact")
 """Rooms of `placekit.solvers.makespan`, lowest first."""
 
 

@@ -9,5 +9,4 @@ Rooms, in the order in which they may import each other; what a room needs flows
 5. `search`: better schedules by annealing.
 6. `exact`: the constraint program, A*, and who does what in which share of the time.
 
-:mod:`placekit.solvers.makespan.mechanisms` names what can be switched off.
 """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from placekit.contiguity import Contiguity
 from placekit.loading import wait_for_module
 from placekit.method import Method, Run
@@ -15,26 +13,10 @@ from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bound import BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op
-from placekit.solvers.makespan.mechanisms import Without
-from placekit.solvers.params import CpsatParams, LnsParams, LocalSearchParams
+from placekit.solvers.params import LnsParams, LocalSearchParams
 from placekit.stop import StopReason
 
 __all__ = ["MakespanBound", "MakespanCpsat", "MakespanLns", "MakespanLocalSearch"]
-
-
-@dataclass(frozen=True)
-class MakespanCpsatParams(Without, CpsatParams):
-    """Parameters of `MakespanCpsat`: those of ``cpsat``, and `without`."""
-
-
-@dataclass(frozen=True)
-class MakespanLocalSearchParams(Without, LocalSearchParams):
-    """Parameters of `MakespanLocalSearch`: those of ``local-search``, and `without`."""
-
-
-@dataclass(frozen=True)
-class MakespanLnsParams(Without, LnsParams):
-    """Parameters of `MakespanLns`: those of ``lns``, and `without`."""
 
 
 def _begin(run: Run[Makespan]) -> None:
@@ -45,8 +27,6 @@ def _begin(run: Run[Makespan]) -> None:
 class MakespanBound(BoundMethod):
     """Bounds without the constraint program of the whole problem, under any contiguity."""
 
-    params_type = Without
-    params: Without
     knows_links = True  # its tasks do
 
     def run(self, run: Run[Makespan]) -> StopReason:
@@ -54,14 +34,12 @@ class MakespanBound(BoundMethod):
         wait_for_module("placekit.solvers.makespan.exact.cp_method")
         from placekit.solvers.makespan.exact.cp_method import bound_makespan
 
-        return bound_makespan(run, recorded(run), self.params.mechanisms)
+        return bound_makespan(run, recorded(run))
 
 
 class MakespanCpsat(CpsatMethod):
     """The program of all orders (:mod:`placekit.solvers.makespan.exact.cp_method`)."""
 
-    params_type = MakespanCpsatParams
-    params: MakespanCpsatParams
     knows_links = True  # its tasks do
 
     def supports(self, problem: Problem[Makespan]) -> str | None:
@@ -76,16 +54,16 @@ class MakespanCpsat(CpsatMethod):
 
         if open_run(run) is None:
             return StopReason.PROVED
-        return solve_makespan(run, self.workers, self.params.mechanisms)
+        return solve_makespan(run, self.workers)
 
 
 class MakespanLocalSearch(Method):
     """Annealing of placement and order together (:mod:`placekit.solvers.makespan.search.local_search`)."""
 
     name = "local-search"
-    params_type = MakespanLocalSearchParams
+    params_type = LocalSearchParams
     argument = "patience"
-    params: MakespanLocalSearchParams
+    params: LocalSearchParams
     knows_links = True  # its schedules do
 
     def supports(self, problem: Problem[Makespan]) -> str | None:
@@ -99,16 +77,16 @@ class MakespanLocalSearch(Method):
         from placekit.solvers.makespan.search.local_search import search_makespan
 
         _begin(run)
-        return search_makespan(run, self.params, self.params.mechanisms)
+        return search_makespan(run, self.params)
 
 
 class MakespanLns(Method):
     """Large-neighbourhood search (:mod:`placekit.solvers.makespan.exact.lns`)."""
 
     name = "lns"
-    params_type = MakespanLnsParams
+    params_type = LnsParams
     argument = "patience"
-    params: MakespanLnsParams
+    params: LnsParams
     knows_links = True  # its tasks do
 
     def supports(self, problem: Problem[Makespan]) -> str | None:
@@ -122,4 +100,4 @@ class MakespanLns(Method):
         from placekit.solvers.makespan.exact.lns import search_neighbourhoods
 
         _begin(run)
-        return search_neighbourhoods(run, self.params, self.params.mechanisms)
+        return search_neighbourhoods(run, self.params)

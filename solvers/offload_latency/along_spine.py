@@ -10,7 +10,6 @@ from placekit.method import Run
 from placekit.solvers.offload_latency.bounds import rounded_down
 from placekit.solvers.offload_latency.flat import OffloadProblem
 from placekit.solvers.offload_latency.inside import Inside, look_inside
-from placekit.solvers.offload_latency.mechanisms import ALL, Mechanisms
 from placekit.solvers.offload_latency.plans import assign_devices, insert_nodes, placement_of
 from placekit.solvers.offload_latency.series import Series, along_order, decompose
 from placekit.solvers.offload_latency.series_program import Plan, solve_series
@@ -45,7 +44,6 @@ def solve_along_spine(
     flat: OffloadProblem,
     on_bound: Callable[[float, str], None],
     should_stop: Callable[[], bool],
-    mechanisms: Mechanisms = ALL,
 ) -> None:
     """Offer the best placement of the series program, and raise the bound by it; with few ideals, then with more.
 
@@ -54,10 +52,10 @@ def solve_along_spine(
     gap is rarely well described by ideals, so with many of them only the bound is worth its time.
     """
     # without a line along one order, a series that loses most of the nodes is of no use
-    has_line = mechanisms.line and flat.num_nodes <= MAX_ORDER
+    has_line = flat.num_nodes <= MAX_ORDER
     least_kept = 0 if has_line else -(-flat.num_nodes // 2)
-    insides: Mapping[int, Inside] | None = None if mechanisms.inside else {}
-    for max_ideals in MAX_IDEALS if mechanisms.larger else MAX_IDEALS[:1]:
+    insides: Mapping[int, Inside] | None = None
+    for max_ideals in MAX_IDEALS:
         series = decompose(flat, max_ideals, should_stop, least_kept)
         run.done.add(SERIES_PROGRAM)
         if series is None:
@@ -71,7 +69,7 @@ def solve_along_spine(
         if len(series.dropped) <= flat.num_nodes / 2:
             if max_ideals > MAX_IDEALS[0] and insides is None:
                 insides = look_inside(run, flat, series.between)
-            insides = _solve_series(run, flat, series, insides, on_bound, should_stop, has_chains=mechanisms.chains)
+            insides = _solve_series(run, flat, series, insides, on_bound, should_stop)
         if should_stop() or not len(series.dropped):
             return
 
@@ -83,8 +81,6 @@ def _solve_series(
     insides: Mapping[int, Inside] | None,
     on_bound: Callable[[float, str], None],
     should_stop: Callable[[], bool],
-    *,
-    has_chains: bool,
 ) -> Mapping[int, Inside] | None:
     """Raise the bound and offer placements; return what is known of calls inside gaps, None if nobody looked."""
     if series.num_ideals <= PLAN_UP_TO:
@@ -98,7 +94,6 @@ def _solve_series(
             series,
             is_bound=True,
             insides=insides or {},
-            has_chains=has_chains,
             most_s=most_s,
             should_stop=should_stop,
         )

@@ -18,15 +18,12 @@ from placekit.solvers.offload_latency.bounds import longest_latency
 from placekit.solvers.offload_latency.cp_model import OffloadModel, count_literals
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.free_followers import free_followers, memory_is_moot
-from placekit.solvers.offload_latency.mechanisms import ALL, Mechanisms
 from placekit.stop import StopReason
 
 __all__ = ["solve_offload_program"]
 
 
-def solve_offload_program(
-    run: Run[OffloadLatency], workers: Callable[[int], int], mechanisms: Mechanisms = ALL
-) -> StopReason:
+def solve_offload_program(run: Run[OffloadLatency], workers: Callable[[int], int]) -> StopReason:
     """Build the model, start it from the best placement that is known, and solve it.
 
     Parameters
@@ -35,12 +32,10 @@ def solve_offload_program(
         The run.
     workers
         Number of CP-SAT's workers by the number of variables.
-    mechanisms
-        What the program is built with.
     """
     flat = flatten_calls(run.problem)
     is_free = run.problem.contiguity is Contiguity.NONE  # a node that follows another one may break a contiguity
-    follows = free_followers(flat) if is_free and mechanisms.followers else {}
+    follows = free_followers(flat) if is_free else {}
     # without the memory of nodes that follow it is a relaxation: where that may count, all nodes on their own come next
     ways = [follows, {}] if follows and not memory_is_moot(flat) else [follows]
 

@@ -16,8 +16,7 @@ from placekit.solvers.generic.bound import BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.offload_latency.flat import flatten_calls
-from placekit.solvers.offload_latency.mechanisms import OffloadCpsatParams, OffloadDpParams
-from placekit.solvers.params import LocalSearchParams
+from placekit.solvers.params import DpParams, LocalSearchParams
 from placekit.stop import StopReason
 
 __all__ = [
@@ -33,14 +32,14 @@ class OffloadLatencyDp(Method):
     """The series program (:mod:`placekit.solvers.offload_latency.series_program`), and a moment of annealing."""
 
     name = "dp"
-    params_type = OffloadDpParams
-    params: OffloadDpParams
+    params_type = DpParams
+    params: DpParams
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Solve calls along the spine of the graph."""
         from placekit.solvers.offload_latency.opening import solve_offload
 
-        return solve_offload(run, self.params.mechanisms)
+        return solve_offload(run)
 
 
 class OffloadLatencyBound(BoundMethod):
@@ -85,8 +84,6 @@ class OffloadLatencyIlp(IlpMethod):
 class OffloadLatencyCpsat(CpsatMethod):
     """Exact offload latency by constraint programming."""
 
-    params_type = OffloadCpsatParams
-    params: OffloadCpsatParams
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Start from the series program and a search, and solve the constraint program."""
@@ -96,7 +93,7 @@ class OffloadLatencyCpsat(CpsatMethod):
 
         if (stopped := search_before(run)) is not None:
             return stopped
-        return solve_offload_program(run, self.workers, self.params.mechanisms)
+        return solve_offload_program(run, self.workers)
 
 
 class OffloadLatencyLocalSearch(Method):

@@ -15,7 +15,6 @@ from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.offload_latency.along_spine import SERIES_PROGRAM, solve_along_spine
 from placekit.solvers.offload_latency.bounds import CRITICAL_PATH, critical_path, rounded_down
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
-from placekit.solvers.offload_latency.mechanisms import ALL, Mechanisms
 from placekit.solvers.offload_latency.plans import placement_of
 from placekit.solvers.offload_latency.search import search_offload
 from placekit.solvers.params import LocalSearchParams
@@ -55,7 +54,7 @@ def open_offload(
     return flat
 
 
-def solve_offload(run: Run[OffloadLatency], mechanisms: Mechanisms = ALL) -> StopReason:
+def solve_offload(run: Run[OffloadLatency]) -> StopReason:
     """Solve by the series program: its placement and its bound; if they differ, polish the placement for a moment.
 
     The program does not see that host ops run beside calls within a gap, and a few moves often find that.
@@ -64,8 +63,8 @@ def solve_offload(run: Run[OffloadLatency], mechanisms: Mechanisms = ALL) -> Sto
     if flat is None:
         return StopReason.PROVED
     if run.should_stop() is None:
-        solve_along_spine(run, flat, run.raise_bound, lambda: run.should_stop() is not None, mechanisms)
-    if run.should_stop() is None and mechanisms.polish:
+        solve_along_spine(run, flat, run.raise_bound, lambda: run.should_stop() is not None)
+    if run.should_stop() is None:
         search_offload(run, LocalSearchParams(patience=2, steps=100))
     return run.should_stop() or StopReason.FINISHED
 

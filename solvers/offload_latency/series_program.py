@@ -87,7 +87,6 @@ def solve_series(
     *,
     is_bound: bool,
     insides: Mapping[int, Inside] = MappingProxyType({}),
-    has_chains: bool = True,
     most_s: float = math.inf,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Plan | None:
@@ -101,8 +100,6 @@ def solve_series(
         True for a lower bound, False for a placement.
     insides
         What is known of the calls inside gaps, by the number of the gap.
-    has_chains
-        Whether one call inside a gap is looked at with its chains (:mod:`placekit.solvers.offload_latency.chains`).
     most_s
         Latency that is known to be possible, in seconds: what is above is cut off.
     should_stop
@@ -130,7 +127,7 @@ def solve_series(
     table.done_s[0] = 0.0
     most_s = most_s * (1 + 1e-9) + flat.rounding_s
     most = len(choices[-1]) if choices else 0  # calls inside a gap that are told apart
-    uses_chains, receivers_of = has_chains and is_bound and most > 1, Waits(flat).receivers_of if insides else []
+    uses_chains, receivers_of = is_bound and most > 1, Waits(flat).receivers_of if insides else []
     last_nodes = last_nodes_of(series)
     inputs, out_s = inputs_of(flat, series, net_time_s), out_times(flat, net_time_s, series.dropped)
     call_s, largest = time_s.min(axis=1, initial=np.inf), float(limits.max(initial=0.0))

@@ -15,7 +15,6 @@ from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.enumeration.method import Enumerate, num_placements
 from placekit.solvers.generic.relaxed_links import relaxed_run
 from placekit.solvers.generic.work_and_path import raise_bounds_at_once
-from placekit.solvers.makespan.mechanisms import Without
 from placekit.solvers.sequence.quick_bounds import raise_quick_bounds
 from placekit.solvers.sequence.stages import Stage, run_stages
 from placekit.stop import StopReason
@@ -41,8 +40,6 @@ orders does not close on many unequal devices, because its own relaxation knows 
 NEARLY_CLOSED = 0.025
 """Gap of the makespan below which annealing does more than refuting limits does, where the program is not the best."""
 
-_WITH_MECHANISMS = ("local-search", "lns", "cpsat", "bound")
-"""Methods whose mechanisms for the makespan can be switched off."""
 NO_END = 10**9
 """Patience of a search that goes on until the solve is to stop."""
 ENUMERATE_FIRST_UP_TO = 10_000
@@ -62,14 +59,10 @@ class Auto(Method):
     """
 
     name = "auto"
-    params_type = Without
-    params: Without
     knows_links = knows_blocks = True  # its parts are asked one by one
 
     def supports(self, problem: Problem) -> str | None:
         """Return None if there is a plan; only the makespan has none, under a contiguity."""
-        if self.params.without and problem.objective.name != "makespan":
-            return f"mechanisms can be switched off for makespan, not for {problem.objective.name}"
         if plan(problem):
             return None
         return f"makespan knows no contiguity {str(problem.contiguity)!r}: devices work asynchronously; use 'none'"
@@ -83,8 +76,6 @@ class Auto(Method):
             stages = to_the_end(plan(run.problem)) if has_limit else plan(run.problem)
             if not _is_enumerated_first(run.problem):
                 raise_quick_bounds(relaxed_run(run))
-            if self.params.without:
-                stages = tuple(_without(stage, self.params.without) for stage in stages)
             reason = run_stages(run, with_enumeration(run.problem, stages))
         if run.infeasible_because is None and reason is not StopReason.PROVED:
             offer_single_devices(run)  # too short a limit for the stages: never worse than what needs no search
@@ -182,13 +173,6 @@ def _makespan(problem: Problem, size: int) -> tuple[Stage, ...]:
         Stage("lns", "re-optimise windows of the schedule", 0.5),
         Stage("bound", "too many orders to model: relaxations bound them"),
     )
-
-
-def _without(stage: Stage, names: str) -> Stage:
-    """Return a stage of the makespan, and the one beside it, without some mechanisms."""
-    beside = None if stage.beside is None else _without(stage.beside, names)
-    params = {**stage.params, "without": names} if stage.method in _WITH_MECHANISMS else stage.params
-    return replace(stage, params=params, beside=beside)
 
 
 def _is_open(more_than: float, run: Run) -> bool:

@@ -37,7 +37,6 @@ from placekit.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
-from placekit.solvers.generic.repair import relieve_memory
 from placekit.solvers.serial_latency.bound import with_subgraphs
 from placekit.solvers.serial_latency.certificates import cut_prices, directed_prices, flow_prices
 from placekit.solvers.serial_latency.decomposition import decomposition_bounds
@@ -45,7 +44,6 @@ from placekit.solvers.serial_latency.descent import descend
 from placekit.solvers.serial_latency.expansion import best_labels
 from placekit.solvers.serial_latency.flow import Cut, CutCost, closure
 from placekit.solvers.serial_latency.labels import Labels, labels_of
-from placekit.solvers.serial_latency.mechanisms import Mechanisms, Without
 from placekit.solvers.serial_latency.memory import priced_cuts
 from placekit.solvers.serial_latency.paths import price_paths
 from placekit.solvers.serial_latency.subgraphs import PieceSearch
@@ -66,7 +64,7 @@ NUM_STARTS = 6
 
 
 @dataclass(frozen=True)
-class MinCutParams(Without):
+class MinCutParams:
     """Parameters of `MinCut`.
 
     Parameters
@@ -91,22 +89,19 @@ class MinCut(Method):
         if contraction is None:
             return StopReason.PROVED
         run.info["proven_by"] = None
-        on = self.params.mechanisms
-        search = _Search(run, contraction, on)
+        search = _Search(run, contraction)
         steps = [
-            (True, "minimum cut", search.cut),
-            (on.direction, "minimum cuts by direction", search.cut_by_direction),
-            (on.memory_prices, "price on memory", search.price_memory),
-            (on.paths, "changes along paths", search.count_along_paths),
-            (True, "subgraphs counted from below", search.save_subgraphs),
-            (on.descent, "single moves", search.descend),
-            (on.decomposition, "minimum cut per device", search.decompose),
-            (on.levels and self.params.fallback, "constraint program", search.count_levels),
-            (self.params.fallback, "integer program", search.solve_program),
+            ("minimum cut", search.cut),
+            ("minimum cuts by direction", search.cut_by_direction),
+            ("price on memory", search.price_memory),
+            ("changes along paths", search.count_along_paths),
+            ("subgraphs counted from below", search.save_subgraphs),
+            ("single moves", search.descend),
+            ("minimum cut per device", search.decompose),
         ]
-        for is_on, name, step in steps:
-            if not is_on:
-                continue
+        if self.params.fallback:
+            steps += [("constraint program", search.count_levels), ("integer program", search.solve_program)]
+        for name, step in steps:
             reason = run.should_stop() or step()
             if run.is_proven:
                 run.info["proven_by"] = name
@@ -119,10 +114,8 @@ class MinCut(Method):
 class _Search:
     """The steps; each returns why to end the run, or None to go on with the next."""
 
-    def __init__(
-        self, run: Run[SerialLatency], contraction: Contraction[SerialLatency], mechanisms: Mechanisms
-    ) -> None:
-        self.run, self.contraction, self.problem, self.mechanisms = run, contraction, run.problem, mechanisms
+    def __init__(self, run: Run[SerialLatency], contraction: Contraction[SerialLatency]) -> None:
+        self.run, self.contraction, self.problem = run, contraction, run.problem
         objective = run.problem.objective
         self.subgraph_cost_s = objective.subgraph_cost_s
         self.flat = flatten(contraction)
@@ -251,8 +244,7 @@ class _Search:
             return None
         if self.run.placement is not None:
             self._consider(self.contraction.restrict(self.run.placement.device_of_op))
-        starts = self.starts if self.mechanisms.pieces else {}
-        for _, device in sorted(starts.values(), key=lambda start: start[0])[:NUM_STARTS]:
+        for _, device in sorted(self.starts.values(), key=lambda start: start[0])[:NUM_STARTS]:
             for better in self.pieces.improve(device, lambda: self._is_told_to_stop):
                 self._offer(better)
         return None
@@ -266,9 +258,7 @@ class _Search:
 
     def _fitted(self, device: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the devices of a placement that fits, as far as single moves make it fit."""
-        if self.mechanisms.descent:
-            return descend(self.flat, device)
-        return relieve_memory(self.contraction, device)
+        return descend(self.flat, device)
 
     def _overfills(self, device: NDArray[np.int64]) -> bool:
         used = np.bincount(device, weights=self.contraction.memory_bytes, minlength=len(self.flat.limit_bytes))

@@ -30,7 +30,6 @@ from typing import Any, ClassVar, Self
 from placekit.params import read_params
 from placekit.placement import Violation
 from placekit.result import OPTIMALITY_TOLERANCE
-from placekit.solvers.training_plan.mechanisms import Without
 from placekit.solvers.training_plan.search import MAX_NODES, PlanSearch, Stopped
 from placekit.solvers.training_plan.tables import Ideals, Tables, all_ideals, linear_orders, some_ideals
 from placekit.stop import StopReason
@@ -57,7 +56,7 @@ FLUID, TARGETS = "work over devices", "DP over ideals"
 
 
 @dataclass(frozen=True)
-class TrainingDpParams(Without):
+class TrainingDpParams:
     """Parameters of `TrainingDp`.
 
     Parameters
@@ -94,7 +93,7 @@ class TrainingDp:
         run.info["ideals"] = self.params.max_ideals + 1 if found is None else len(found)
         counts: Counter[str] = Counter()
         try:
-            if found is None or (len(found) > MANY_IDEALS and self.params.mechanisms.orders_first):
+            if found is None or len(found) > MANY_IDEALS:
                 orders = linear_orders(tables)
                 search = self._search(run, tables, some_ideals(tables, orders))
                 Sweep(run, search, devices, counts, is_complete=False).narrow(FINE_OF_SOME)
@@ -106,7 +105,7 @@ class TrainingDp:
 
     def _search(self, run: PlanRun, tables: Tables, ideals: Ideals) -> PlanSearch:
         stop = lambda: run.should_stop() is not None  # noqa: E731
-        return PlanSearch(tables, ideals, stop, self.params.max_nodes, self.params.mechanisms)
+        return PlanSearch(tables, ideals, stop, self.params.max_nodes)
 
 
 class Sweep:

@@ -43,13 +43,13 @@ Relaxation = tuple[
 sums of the least bytes, which are those of price 0, close together."""
 
 
-def relax(tables: Tables, ideals: Ideals, most_in_flight: int, has_prices: bool = True) -> Relaxation:
+def relax(tables: Tables, ideals: Ideals, most_in_flight: int) -> Relaxation:
     """Return the sums for up to `most_in_flight` microbatches. O(degrees * rows * ideals * layers) once."""
     grid = list(range(1, min(EVERY_ROW, most_in_flight) + 1))
     while grid[-1] < most_in_flight:
         grid.append(min(most_in_flight, int(grid[-1] * STEP) + 1))
     row_of = np.searchsorted(grid, np.arange(most_in_flight + 1), side="right") - 1
-    num_prices = (NUM_PRICES if len(ideals) <= MANY_IDEALS else FEWER_PRICES) if has_prices else 1
+    num_prices = NUM_PRICES if len(ideals) <= MANY_IDEALS else FEWER_PRICES
     num_degrees, num_layers = len(tables.tensor_degrees), tables.num_layers
     prices = np.zeros((num_degrees, len(grid), num_prices))
     totals = np.zeros((num_degrees, len(grid), len(ideals), num_prices))
@@ -84,7 +84,7 @@ def _prices(
     saved = held[fastest] - held
     trades = (slower > 0) & (saved > 0)
     found = np.zeros(num_prices)
-    if trades.any() and num_prices > 1:
+    if trades.any():
         ratio, weight = saved[trades] / slower[trades], slower[trades]
         by_ratio = np.argsort(ratio)
         passed = np.cumsum(weight[by_ratio])

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.solvers.training_plan.chains import extend_chains, stage_edges_s
 from placekit.solvers.training_plan.knapsack import FITS, choose
-from placekit.solvers.training_plan.mechanisms import ALL, Mechanisms
 from placekit.solvers.training_plan.relaxation import relax
 from placekit.solvers.training_plan.tables import Ideals, Tables
 from placekit.training.plan import PlanStage, TrainingPlan
@@ -43,8 +42,6 @@ class PlanSearch:
         Asked between two calls of the kernel.
     max_nodes
         Nodes of the search for the choices of one stage.
-    mechanisms
-        What the search knows beforehand.
 
     Attributes
     ----------
@@ -58,7 +55,6 @@ class PlanSearch:
         ideals: Ideals,
         should_stop: Callable[[], bool] = lambda: False,
         max_nodes: int = MAX_NODES,
-        mechanisms: Mechanisms = ALL,
     ) -> None:
         self.tables, self.ideals, self.should_stop, self.max_nodes = tables, ideals, should_stop, max_nodes
         self.pairs, self.gave_up = 0, 0
@@ -83,7 +79,7 @@ class PlanSearch:
             *(np.zeros(rows), np.zeros(rows), np.zeros(rows, dtype=np.int64), np.zeros(rows), np.zeros((5, n + 1))),
         )
         self._picked = np.zeros(n, dtype=np.int64)
-        self._relaxed = relax(tables, ideals, max(1, self._max_replicas), mechanisms.prices)
+        self._relaxed = relax(tables, ideals, max(1, self._max_replicas))
         self._labels = np.zeros((1024, 6), dtype=np.int32)
 
     def slowest_s(self) -> float:

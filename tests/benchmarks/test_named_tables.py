@@ -17,7 +17,7 @@ from placekit.benchmarks.store import Store
 from placekit.errors import InvalidFileError
 
 ROOT = Path(__file__).parents[2]
-OWN = ("ablation_latency.jsonl", "ablation_makespan.jsonl", "ablation_throughput.jsonl", "pytorch.jsonl", "teams.jsonl")
+OWN = ("pytorch.jsonl", "teams.jsonl")
 """Rows that the modules of their names in `placekit.benchmarks` read."""
 ROWS = sorted(path for path in (ROOT / "benchmarks" / "rows").glob("*.jsonl") if path.name not in OWN)
 

@@ -12,7 +12,6 @@ import numpy as np
 from placekit.solvers.makespan.bounds.between import least_between
 from placekit.solvers.makespan.bounds.shared_work import MAX_OPS_SHARED, shared_work, shared_work_of_all
 from placekit.solvers.makespan.bounds.windows import SLACK, HeadsTails, Windows, narrow
-from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.tasks import Tasks, representatives
 from placekit.verification.certificates import CertificateSource
 
@@ -45,16 +44,16 @@ class Look(NamedTuple):
     least_s: float
 
 
-def first_heads_tails(tasks: Tasks, mechanisms: Mechanisms = ALL) -> HeadsTails:
+def first_heads_tails(tasks: Tasks) -> HeadsTails:
     """Return what is known of the time between ops; nothing for very large graphs. O(ops**3)."""
     nothing = np.zeros_like(tasks.time_s)
-    if tasks.num_ops > MAX_OPS_BETWEEN or not mechanisms.between:
+    if tasks.num_ops > MAX_OPS_BETWEEN:
         return HeadsTails(nothing, nothing)
     return HeadsTails(nothing, nothing, least_between(representatives(tasks)))
 
 
 def quick_bounds(
-    tasks: Tasks, heads_tails: HeadsTails, limit_s: float | None = None, mechanisms: Mechanisms = ALL
+    tasks: Tasks, heads_tails: HeadsTails, limit_s: float | None = None
 ) -> Iterator[tuple[float, str, CertificateSource]]:
     """Yield lower bounds in seconds with their names and certificates.
 
@@ -68,21 +67,19 @@ def quick_bounds(
         The problem; see :func:`first_heads_tails`.
     limit_s
         Makespan of a schedule that is known, for scale.
-    mechanisms
-        Those of them that are used.
     """
     windows = narrow(tasks, heads_tails=heads_tails)
     if windows is None:
         return
     path_s = windows.path_s * (1 - 1e-12)
     yield path_s, "critical path with transfers", None
-    if mechanisms.shared_work and tasks.num_ops <= MAX_OPS_SHARED:
+    if tasks.num_ops <= MAX_OPS_SHARED:
         shares = shared_work_of_all(windows, path_s, limit_s or path_s)
         if shares is not None:
             yield shares.bound_s, "shared work", partial(shares.certificate, tasks)
 
 
-def look(tasks: Tasks, limit_s: float, heads_tails: HeadsTails, mechanisms: Mechanisms = ALL) -> Look | None:
+def look(tasks: Tasks, limit_s: float, heads_tails: HeadsTails) -> Look | None:
     """Return what holds under a limit on the makespan; None if no schedule keeps it.
 
     Where sharing out the work says that a class is too dear for a device, the device is closed for it, which narrows
@@ -93,7 +90,7 @@ def look(tasks: Tasks, limit_s: float, heads_tails: HeadsTails, mechanisms: Mech
         windows = narrow(tasks, limit_s, heads_tails)
         if windows is None:
             return None
-        shares = shared_work(windows, limit_s) if mechanisms.shared_work else None
+        shares = shared_work(windows, limit_s)
         least_s = max(windows.path_s, 0.0 if shares is None else shares.bound_s)
         if least_s > most_s:
             return None

@@ -19,7 +19,6 @@ import numpy as np
 
 from placekit.solvers.makespan.bounds.quick import Look, look
 from placekit.solvers.makespan.bounds.windows import HeadsTails
-from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
 __all__ = ["refute_by_cases"]
@@ -41,7 +40,6 @@ def refute_by_cases(
     rng: np.random.Generator,
     should_stop: Callable[[], bool],
     rounds: int | None = None,
-    mechanisms: Mechanisms = ALL,
 ) -> Iterator[float]:
     """Yield limits in seconds, each larger than the one before, below which no schedule stays.
 
@@ -57,14 +55,12 @@ def refute_by_cases(
         Asked before every case.
     rounds
         How often the steps may become too small before it gives up; None for ever.
-    mechanisms
-        What every case is looked at with.
 
     Notes
     -----
     A case costs the windows and the linear program of its tasks: hundredths of a second for 100 ops, a tenth for 250.
     """
-    tree = _Tree(tasks, heads_tails, rng, should_stop, mechanisms)
+    tree = _Tree(tasks, heads_tails, rng, should_stop)
     step, nodes = FIRST_STEP, FIRST_NODES
     while low_s < high_s and rounds != 0 and not should_stop():
         limit_s = min(low_s * (1 + step), high_s)
@@ -89,13 +85,11 @@ class _Tree:
         heads_tails: HeadsTails,
         rng: np.random.Generator,
         should_stop: Callable[[], bool],
-        mechanisms: Mechanisms,
     ) -> None:
         self.tasks = tasks
         self.heads_tails = heads_tails
         self.rng = rng
         self.should_stop = should_stop
-        self.mechanisms = mechanisms
         self.gain = np.zeros(tasks.num_classes)
         self.tries = np.zeros(tasks.num_classes)
         self.nodes_left = 0
@@ -114,7 +108,7 @@ class _Tree:
     def _look(self, tasks: Tasks, limit_s: float) -> Look | None:
         """Look at a case; None if it is refuted."""
         self.nodes_left -= 1
-        return look(tasks, limit_s, self.heads_tails, self.mechanisms)
+        return look(tasks, limit_s, self.heads_tails)
 
     def _splits(self, parent: Look, limit_s: float) -> bool:
         """Return True if some class makes cases that are all refuted."""

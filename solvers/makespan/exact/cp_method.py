@@ -29,7 +29,6 @@ from placekit.solvers.makespan.decomposition.segments import LARGE
 from placekit.solvers.makespan.exact.cp_model import MakespanModel, count_literals
 from placekit.solvers.makespan.exact.proofs import A_STAR, Proof
 from placekit.solvers.makespan.exact.series import solve_in_series
-from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable, offer_timetable, timetable_of
 from placekit.stop import StopReason
@@ -50,9 +49,7 @@ GAP_DIVISOR, LEAST_GAP = 3.0, 0.002
 the best makespan itself."""
 
 
-def solve_makespan(
-    run: Run[Makespan], workers: Callable[[int], int], mechanisms: Mechanisms = ALL, *, in_series: bool = True
-) -> StopReason:
+def solve_makespan(run: Run[Makespan], workers: Callable[[int], int], *, in_series: bool = True) -> StopReason:
     """Build the model from the best placement known, and solve it; again whenever a better one narrows it.
 
     Parameters
@@ -61,12 +58,10 @@ def solve_makespan(
         The run; its problem's objective is the makespan.
     workers
         Number of CP-SAT's workers by the number of variables.
-    mechanisms
-        What is used of searches and bounds.
     in_series
         False for a segment, which is not divided again.
     """
-    proof = Proof(run, mechanisms)
+    proof = Proof(run)
     tasks = proof.tasks
     proof.quickly()
     proof.anneal(patience=5 if in_series else 2)  # a segment the program solves in milliseconds
@@ -76,7 +71,7 @@ def solve_makespan(
     while (reason := run.should_stop()) is None:
         known = run.objective, run.bound
         ceiling_s = _worst_s(tasks) if run.objective is None else run.objective
-        if in_series and mechanisms.rising_limits:  # a segment is closed at once, or left to its bounds
+        if in_series:  # a segment is closed at once, or left to its bounds
             ceiling_s = min(ceiling_s, limit_to_refute(run))
         refutes = run.objective is not None and ceiling_s < run.objective
         windows = _windows(proof, ceiling_s)
@@ -124,13 +119,11 @@ def _windows(proof: Proof, limit_s: float) -> Windows | None:
     """Return the windows of schedules up to a limit, without devices that are too dear; None if there are none."""
     if proof.tasks.num_ops > MAX_OPS_REFUTE:
         return narrow(proof.tasks, limit_s, proof.heads_tails)
-    found = look(proof.tasks, limit_s, proof.heads_tails, proof.mechanisms)
+    found = look(proof.tasks, limit_s, proof.heads_tails)
     return None if found is None else found.windows
 
 
-def bound_makespan(
-    run: Run[Makespan], keep: KeepBound, mechanisms: Mechanisms = ALL, *, in_series: bool = True
-) -> StopReason:
+def bound_makespan(run: Run[Makespan], keep: KeepBound, *, in_series: bool = True) -> StopReason:
     """Prove bounds without the constraint program of the whole problem; method ``bound``.
 
     Parameters
@@ -139,8 +132,6 @@ def bound_makespan(
         The run; its problem's objective is the makespan, under any contiguity.
     keep
         Takes bounds in seconds, their names and certificates.
-    mechanisms
-        What is used of searches and bounds.
     in_series
         False for a segment, which is not divided again.
     """
@@ -148,7 +139,7 @@ def bound_makespan(
     if open_run(run) is None:
         return StopReason.PROVED
     keep(*largest_op(run.problem))
-    proof = Proof(run, mechanisms, keep)
+    proof = Proof(run, keep)
     proof.quickly()
     if run.problem.contiguity is Contiguity.NONE:
         if not was_searched:
@@ -164,16 +155,16 @@ def bound_makespan(
 
 def _solve_segments(proof: Proof, workers: Callable[[int], int]) -> None:
     """Solve the segments between cuts, if there are any, and let the proof know what they prove."""
-    run, mechanisms = proof.run, proof.mechanisms
+    run = proof.run
     # a segment is a problem for every pair of kinds at its ends, and no problem can ask for a kind on one node
-    if not mechanisms.series or run.problem.has_direct_links or run.should_stop() is not None:
+    if run.problem.has_direct_links or run.should_stop() is not None:
         return
 
     def solve(part: Run) -> StopReason:
         if part.problem.graph.num_ops < LARGE:
-            return solve_makespan(part, workers, mechanisms, in_series=False)
-        Proof(part, mechanisms).anneal(SEGMENT_SHARE, patience=10, steps=50_000)
-        return bound_makespan(part, part.raise_bound, mechanisms, in_series=False)
+            return solve_makespan(part, workers, in_series=False)
+        Proof(part).anneal(SEGMENT_SHARE, patience=10, steps=50_000)
+        return bound_makespan(part, part.raise_bound, in_series=False)
 
     time_s = proof.seconds(SERIES_AGAIN_SHARE if run.parts else SERIES_SHARE)
     found = solve_in_series(run, proof.tasks, solve, time_s)

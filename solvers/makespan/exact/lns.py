@@ -16,7 +16,6 @@ from placekit.solvers.makespan.bounds.windows import narrow
 from placekit.solvers.makespan.decomposition.neighbourhood import critical_ops, cut_out, put_back
 from placekit.solvers.makespan.exact.cp_model import MakespanModel
 from placekit.solvers.makespan.exact.proofs import Proof
-from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.sequence import sequence_problem
 from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable, by_start, timetable_of
@@ -35,7 +34,7 @@ OPERATORS = ("time", "devices", "region", "critical", "random")
 path with what is next to them, or any."""
 
 
-def search_neighbourhoods(run: Run, params: LnsParams, mechanisms: Mechanisms = ALL) -> StopReason:
+def search_neighbourhoods(run: Run, params: LnsParams) -> StopReason:
     """Search until told to stop, or until `patience` rounds in a row brought nothing.
 
     1. Annealing (:mod:`placekit.solvers.makespan.search.local_search`) gives the first schedule.
@@ -51,16 +50,14 @@ def search_neighbourhoods(run: Run, params: LnsParams, mechanisms: Mechanisms = 
         The run; its problem's objective is the makespan, without contiguity.
     params
         How to search.
-    mechanisms
-        What is used of annealing and bounds.
     """
-    proof = Proof(run, mechanisms)
+    proof = Proof(run)
     proof.quickly()
     proof.anneal(START_SHARE)
     reason = run.should_stop()
     if reason is not None or run.placement is None or run.evaluation is None:
         return reason or StopReason.FINISHED
-    return _Search(run, params, proof.tasks, mechanisms, run.placement, run.evaluation).search()
+    return _Search(run, params, proof.tasks, run.placement, run.evaluation).search()
 
 
 class _Search(NeighbourhoodSearch[Placement]):
@@ -73,14 +70,13 @@ class _Search(NeighbourhoodSearch[Placement]):
         run: Run,
         params: LnsParams,
         tasks: Tasks,
-        mechanisms: Mechanisms,
         placement: Placement,
         evaluation: Evaluation,
     ) -> None:
         weights = uncertain_ops(run) if params.uncertainty else None
         names = OPERATORS if weights is None else (*OPERATORS, UNCERTAIN)
         super().__init__(run, params, [Operator(name) for name in names], tasks.num_ops)
-        self.tasks, self.mechanisms = tasks, mechanisms
+        self.tasks = tasks
         self.weights = None if weights is None else weights[tasks.op]
         self.neighbours = adjacency(tasks.senders, tasks.receivers, tasks.num_ops)
         self.flat = sequence_problem(run.problem, has_contention=False)
@@ -94,7 +90,7 @@ class _Search(NeighbourhoodSearch[Placement]):
 
     def restart(self) -> None:
         """Anneal, and go on from the best."""
-        search_makespan(self.run, LocalSearchParams(max_cycles=2), self.mechanisms)
+        search_makespan(self.run, LocalSearchParams(max_cycles=2))
         assert self.run.placement is not None  # the search began with one
         assert self.run.evaluation is not None
         self._stand_on(self.run.placement, self.run.evaluation)

@@ -12,7 +12,6 @@ from placekit.solvers.generic.bound import KeepBound
 from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, first_heads_tails, look, quick_bounds
 from placekit.solvers.makespan.decomposition.case_split import refute_by_cases
 from placekit.solvers.makespan.exact.a_star import MAX_OPS_A_STAR, ROUNDING, search_all_schedules
-from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.tasks import make_tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable, offer_timetable
 from placekit.solvers.makespan.search.local_search import search_makespan
@@ -34,8 +33,6 @@ class Proof:
     ----------
     run
         The run; its problem's objective is the makespan.
-    mechanisms
-        What is used of searches and bounds; the others do nothing.
     keep
         Takes bounds in seconds, their names and certificates; `Run.raise_bound` if None.
 
@@ -47,10 +44,10 @@ class Proof:
         Heads and tails, and what is between ops; replaced as more becomes known.
     """
 
-    def __init__(self, run: Run, mechanisms: Mechanisms = ALL, keep: KeepBound | None = None) -> None:
-        self.run, self.mechanisms, self.keep = run, mechanisms, keep or run.raise_bound
+    def __init__(self, run: Run, keep: KeepBound | None = None) -> None:
+        self.run, self.keep = run, keep or run.raise_bound
         self.tasks = make_tasks(run.problem)
-        self.heads_tails = first_heads_tails(self.tasks, mechanisms)
+        self.heads_tails = first_heads_tails(self.tasks)
 
     def seconds(self, share: float) -> float:
         """Return a share of the time that is left."""
@@ -59,7 +56,7 @@ class Proof:
     def anneal(self, share: float = ANNEALING, patience: int = 5, steps: int = 1_000) -> None:
         """Anneal for a moment: the better the best schedule, the narrower the windows."""
         with self.run.limited_to(None if self.run.remaining_s is None else self.seconds(share)):
-            search_makespan(self.run, LocalSearchParams(patience=patience, steps=steps), self.mechanisms)
+            search_makespan(self.run, LocalSearchParams(patience=patience, steps=steps))
 
     def quickly(self) -> None:
         """Raise the bound by what takes no search; of large graphs in a thread, so that a signal need not wait."""
@@ -70,7 +67,7 @@ class Proof:
 
         def look() -> None:
             try:
-                found.set_result(list(quick_bounds(self.tasks, self.heads_tails, objective_s, self.mechanisms)))
+                found.set_result(list(quick_bounds(self.tasks, self.heads_tails, objective_s)))
             except BaseException as error:  # for whoever asked
                 found.set_exception(error)
 
@@ -85,9 +82,9 @@ class Proof:
         """Search all schedules of a few ops."""
         limit_s = self.run.objective
         is_small = self.tasks.num_ops <= MAX_OPS_A_STAR
-        if not (limit_s and is_small and self.mechanisms.a_star) or self._should_stop():
+        if not (limit_s and is_small) or self._should_stop():
             return
-        found = look(self.tasks, limit_s, self.heads_tails, self.mechanisms)
+        found = look(self.tasks, limit_s, self.heads_tails)
         if found is None:
             return
         searches = search_all_schedules(self.tasks, found.windows, limit_s, self.seconds(share), self._should_stop)
@@ -102,13 +99,11 @@ class Proof:
     def by_cases(self) -> None:
         """Refute limits case by case, until the time is up; without a time limit as long as it is easy."""
         run = self.run
-        if not (run.objective and run.bound and self.tasks.num_ops <= MAX_OPS_REFUTE and self.mechanisms.case_split):
+        if not (run.objective and run.bound and self.tasks.num_ops <= MAX_OPS_REFUTE):
             return
         limits, rng = (run.bound, run.objective), np.random.default_rng(run.seed)
         rounds = 1 if run.remaining_s is None else None
-        for bound_s in refute_by_cases(
-            self.tasks, self.heads_tails, *limits, rng, self._should_stop, rounds, self.mechanisms
-        ):
+        for bound_s in refute_by_cases(self.tasks, self.heads_tails, *limits, rng, self._should_stop, rounds):
             self.keep(min(bound_s, limits[1]), "cases refuted")
 
     def _should_stop(self) -> bool:

@@ -10,7 +10,6 @@ import numpy as np
 from placekit.method import Run
 from placekit.objectives import Makespan
 from placekit.solvers.makespan.lists.schedulers import Heft, MEtf
-from placekit.solvers.makespan.mechanisms import ALL, Mechanisms
 from placekit.solvers.makespan.schedule.sequence import sequence_problem
 from placekit.solvers.makespan.search.incumbent import HOT, STRETCH_STEPS, STRETCHES, Best, cycle, sweep
 from placekit.solvers.makespan.search.starts import known_starts, list_schedule, redispatch
@@ -36,7 +35,7 @@ WHOLE_UP_TO = 2_000
 """Ops up to which cycles over the whole schedule are worth their time."""
 
 
-def search_makespan(run: Run[Makespan], params: LocalSearchParams, mechanisms: Mechanisms = ALL) -> StopReason:
+def search_makespan(run: Run[Makespan], params: LocalSearchParams) -> StopReason:
     """Search from what `run` holds, and offer what is found; return why it ended.
 
     1. Start from what is known: warm start, single devices, `heft`, `m-etf`.
@@ -54,8 +53,6 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams, mechanisms: M
         The solve in progress; its problem asks for no contiguity.
     params
         How to search.
-    mechanisms
-        What is used of the above.
 
     Notes
     -----
@@ -88,7 +85,7 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams, mechanisms: M
         if proposal_s and run.remaining_s is not None:  # a walk that is cut off before it is cold has hardly begun
             cycle_s = min(longest_s, 0.95 * run.remaining_s)
             steps = min(steps, max(int(cycle_s / (proposal_s * num_ops)), FIRST_STEPS))
-        can_sweep = mechanisms.stretches and not flat.has_contention and num_ops > STRETCHES[0]
+        can_sweep = not flat.has_contention and num_ops > STRETCHES[0]
         if can_sweep and (num_ops > WHOLE_UP_TO or number % 2 == 1):
             sweep(best, flat, min(steps, STRETCH_STEPS))
         else:

@@ -17,7 +17,6 @@ from placekit.solvers.throughput.bounds.bottleneck import bottleneck_until_close
 from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
 from placekit.solvers.throughput.bounds.forced_work import memory_forced_work
 from placekit.solvers.throughput.bounds.machines import certified_machines
-from placekit.solvers.throughput.mechanisms import ALL, Mechanisms, Without
 from placekit.stop import StopReason
 from placekit.teams import no_teams
 from placekit.verification.certificates import Certificate
@@ -32,7 +31,6 @@ def lower_bounds(
     upper_bound_s: float | None = None,
     should_stop: Callable[[], bool] | None = None,
     on_bound: Callable[[float, str, Certificate | None], None] | None = None,
-    mechanisms: Mechanisms = ALL,
 ) -> list[tuple[float, str]]:
     """Prove lower bounds on the objective of every feasible placement, the quick ones first.
 
@@ -49,8 +47,6 @@ def lower_bounds(
         Asked often; True ends the search with the bounds so far.
     on_bound
         Called with every bound, in seconds, its name and its certificate, if it has one, as soon as it is proven.
-    mechanisms
-        Which of them are used.
 
     Returns
     -------
@@ -82,20 +78,20 @@ def lower_bounds(
         machines = certified_machines(problem, time_limit_s=left_s())
         if machines is not None:
             add(machines[0], "unrelated machines", machines[1])
-    if mechanisms.forced_work and left_s() > 0:
+    if left_s() > 0:
         add(
             memory_forced_work(problem, time_limit_s=left_s(0.1), should_stop=should_stop),
             "memory-forced work",
         )
-    if mechanisms.forced_cuts and left_s() > 0:
+    if left_s() > 0:
         add(
             memory_forced_cuts(problem, time_limit_s=left_s(0.1), should_stop=should_stop),
             "memory-forced cuts",
         )
     most = max(len(problem.platform.devices_of_kind(kind)) for kind in range(len(problem.platform.kinds)))
-    if problem.contiguity is Contiguity.ACYCLIC or not mechanisms.several:
+    if problem.contiguity is Contiguity.ACYCLIC:
         most = 1
-    if no_teams(problem) is not None or not mechanisms.bottleneck:
+    if no_teams(problem) is not None:
         most = 0
     for num_detailed in range(1, most + 1):
         best_s = max(bound_s for bound_s, _ in found)
@@ -117,9 +113,6 @@ def lower_bounds(
 class ThroughputBound(BoundMethod):
     """Lower bounds by every means of :mod:`placekit.solvers.throughput.bounds`; the best is the result's."""
 
-    params_type = Without
-    params: Without
-
     def run(self, run: Run[Throughput]) -> StopReason:
         """Offer the quick placements, then raise the bound until the time is up or nothing is left to try."""
         keep = recorded(run)
@@ -131,6 +124,5 @@ class ThroughputBound(BoundMethod):
             upper_bound_s=run.objective,
             should_stop=lambda: run.should_stop() is not None,
             on_bound=keep,
-            mechanisms=self.params.mechanisms,
         )
         return run.should_stop() or StopReason.FINISHED

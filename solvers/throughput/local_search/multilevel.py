@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,6 @@ from placekit.solvers.throughput.local_search.anneal import score
 from placekit.solvers.throughput.local_search.chain import greedy_chain, random_topological_order
 from placekit.solvers.throughput.local_search.cycle import Cycle, Solution, run_cycle
 from placekit.solvers.throughput.local_search.state import empty_state
-from placekit.solvers.throughput.mechanisms import ALL, Mechanisms, ThroughputLocalSearchParams
 from placekit.stop import StopReason
 
 __all__ = ["ThroughputLocalSearch", "search"]
@@ -50,9 +48,9 @@ class ThroughputLocalSearch(Method):
     """
 
     name = "local-search"
-    params_type = ThroughputLocalSearchParams
+    params_type = LocalSearchParams
     argument = "patience"
-    params: ThroughputLocalSearchParams
+    params: LocalSearchParams
 
     def run(self, run: Run[Throughput]) -> StopReason:
         """Search until told to stop, or until `patience` cycles in a row brought nothing; with teams of each partition.
@@ -66,10 +64,10 @@ class ThroughputLocalSearch(Method):
     def _search(self, run: Run[Throughput]) -> StopReason:
         offer_single_devices(run)
         run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
-        return search(run, self.params, self.params.mechanisms)
+        return search(run, self.params)
 
 
-def search(run: Run[Throughput], params: LocalSearchParams, mechanisms: Mechanisms = ALL) -> StopReason:
+def search(run: Run[Throughput], params: LocalSearchParams) -> StopReason:
     """Search from what `run` holds, and offer what is found; return why it ended.
 
     Parameters
@@ -78,8 +76,6 @@ def search(run: Run[Throughput], params: LocalSearchParams, mechanisms: Mechanis
         The solve in progress.
     params
         How to search.
-    mechanisms
-        What it uses.
 
     Notes
     -----
@@ -108,8 +104,6 @@ def search(run: Run[Throughput], params: LocalSearchParams, mechanisms: Mechanis
         if best is None or stale >= params.patience or number == params.max_cycles:
             return StopReason.FINISHED
         cycle = _draw_cycle(run.rng, flat, params, number)
-        if not mechanisms.clusters:
-            cycle = replace(cycle, num_clusters=len(best.device))
         found = run_cycle(flat, best, None, best.objective_s, cycle, run.rng, lambda: run.should_stop() is not None)
         number += 1
         stale += 1

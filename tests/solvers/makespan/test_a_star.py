@@ -120,7 +120,7 @@ def test_as_the_program_on_many_devices(seed: int, num_equal: int, num_others: i
     times = rng.integers(1, 6, (num_ops, 2)).astype(np.float64)
     costs = pk.CostTable(("cpu", "gpu"), times, rng.integers(0, 3, (graph.num_tensors, 2)) / 1.0, np.zeros(num_ops))
     problem = pk.Problem(graph, pk.Platform.of(cpu=num_others, gpu=num_equal), costs, pk.Makespan())
-    exact = pk.solve(problem, "cpsat", params={"without": "a-star"}, stop=pk.MaxRuntime(60))
+    exact = pk.solve(problem, "cpsat", stop=pk.MaxRuntime(60))
     assert exact.status is pk.Status.OPTIMAL
     assert exact.objective is not None
     run = Run(problem)

@@ -19,6 +19,7 @@ from placekit.result import SOLVER_TOLERANCE
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.registry import get_method
 from placekit.solvers.throughput.lns.neighbourhood import Neighbourhood, reduce_problem
+from placekit.solvers.throughput.lns.profile import is_below, profile_of
 from placekit.solvers.throughput.local_search.anneal import score
 from placekit.solvers.throughput.local_search.state import empty_state
 
@@ -143,3 +144,14 @@ def test_wrong_parameters_are_explained(argument: str, params: dict[str, float],
     """Messages name the parameter, its value and its range."""
     with pytest.raises(InvalidProblemError, match=message):
         get_method(argument, params)
+
+
+def test_profiles_compare_as_sorted_loads() -> None:
+    """The largest load first, then the second; differences of rounding count as none."""
+    ones, twos = np.array([[1.0], [3.0], [2.0]]), np.array([[3.0], [1.0], [1.0]])
+    none = np.zeros_like(ones)
+    assert profile_of(ones, none, False).tolist() == [3.0, 2.0, 1.0]
+    assert is_below(profile_of(twos, none, False), profile_of(ones, none, False))
+    assert not is_below(profile_of(ones, none, False), profile_of(twos, none, False))
+    assert not is_below(profile_of(ones * (1 - 1e-15), none, False), profile_of(ones, none, False))
+    assert profile_of(ones, twos, True).tolist() == [3.0, 3.0, 2.0]
