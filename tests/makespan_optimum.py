@@ -16,7 +16,6 @@ from placekit.contiguity import Contiguity
 from placekit.objectives import Makespan
 from placekit.problem import Problem
 from placekit.solvers.makespan.bounds.quick import look
-from placekit.solvers.makespan.bounds.windows import HeadsTails
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
 SMALL = problems(
@@ -148,11 +147,11 @@ def random_schedule(
     return device[tasks.op], start[tasks.op], finish[tasks.op]
 
 
-def refute(tasks: Tasks, heads_tails: HeadsTails, low_s: float, high_s: float) -> float:
+def refute(tasks: Tasks, low_s: float, high_s: float) -> float:
     """Return a limit between `low_s` and `high_s` below which no schedule stays, by bisection."""
     while high_s - low_s > 1e-4 * high_s:
         limit_s = (low_s + high_s) / 2
-        if look(tasks, limit_s, heads_tails) is None:
+        if look(tasks, limit_s) is None:
             low_s = limit_s
         else:
             high_s = limit_s

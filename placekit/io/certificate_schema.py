@@ -162,24 +162,7 @@ class DirectionsModel(_Model):
     cases: Annotated[list[OrderedPricesModel | None], Field(min_length=2, max_length=2)]
 
 
-class SeriesModel(_Model):
-    """Cuts, and columns of cases of the segments between them."""
-
-    kind: Literal["series"]
-    cuts: Annotated[list[_Index], Field(min_length=1)]
-    segment: list[_Index]
-    first: list[_Index | None]
-    last: list[_Index | None]
-    seconds: list[_Seconds]
-
-    @model_validator(mode="after")
-    def _lengths_agree(self) -> Self:
-        if not len(self.segment) == len(self.first) == len(self.last) == len(self.seconds):
-            raise ValueError("segment, first, last and seconds of a series must have one length")
-        return self
-
-
 CertificateModel = Annotated[
-    LargestOpModel | NoDeviceModel | CriticalPathModel | SharedWorkModel | PricesModel | DirectionsModel | SeriesModel,
+    LargestOpModel | NoDeviceModel | CriticalPathModel | SharedWorkModel | PricesModel | DirectionsModel,
     Field(discriminator="kind"),
 ]

@@ -24,7 +24,6 @@ __all__ = [
     "PricedEdge",
     "PricedNet",
     "Prices",
-    "Series",
     "SharedWork",
 ]
 
@@ -304,44 +303,13 @@ class Directions:
         return cls((first, second))
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """Makespan: ops that lead to one another cut the graph into segments, whose least times add up.
-
-    Parameters
-    ----------
-    cuts
-        The ops, one or more. Segment 0 ends with the first of them, segment 1 begins with it, and so on.
-    cases
-        (segment, first, last, seconds): makespan of the segment, at least, if its first and its last op run on devices
-        of the kinds of these; None where it begins or ends with no cut.
-    """
-
-    kind: ClassVar[str] = "series"
-
-    cuts: tuple[int, ...]
-    cases: tuple[tuple[int, int | None, int | None, float], ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the certificate as JSON values: the cases as columns."""
-        columns: list[list[Any]] = [list(column) for column in zip(*self.cases, strict=True)] or [[], [], [], []]
-        names = "segment", "first", "last", "seconds"
-        return {"kind": self.kind, "cuts": list(self.cuts), **dict(zip(names, columns, strict=True))}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Series:
-        """Return the certificate that `to_dict` wrote (the data must already be validated)."""
-        columns = data["segment"], data["first"], data["last"], data["seconds"]
-        return cls(tuple(data["cuts"]), tuple(zip(*columns, strict=True)))
-
-
-Certificate: TypeAlias = LargestOp | CriticalPath | SharedWork | NoDevice | Prices | Directions | Series
+Certificate: TypeAlias = LargestOp | CriticalPath | SharedWork | NoDevice | Prices | Directions
 
 CertificateSource: TypeAlias = Certificate | Callable[[], Certificate | None] | None
 """A certificate, or what makes it on demand: most bounds are soon replaced by better ones. None for none."""
 
 CERTIFICATES: Mapping[str, type[Certificate]] = {
-    kind.kind: kind for kind in (LargestOp, CriticalPath, SharedWork, NoDevice, Prices, Directions, Series)
+    kind.kind: kind for kind in (LargestOp, CriticalPath, SharedWork, NoDevice, Prices, Directions)
 }
 """Every kind by its name in files."""
 

@@ -13,8 +13,6 @@ Let :math:`R'_u` be the same minimum over devices other than d. If v starts at :
 Ancestors that must share the device of v have an infinite :math:`R'`. **Tails** are heads of the reversed graph, as a
 schedule read backwards is one of it (Papadimitriou and Yannakakis 1990, for ops that run once).
 
-What is between two ops (:mod:`placekit.verification.between`) is added to the least end of the first.
-
 Of devices that are alike two are enough, the one of v and another: moving to a third is no shorter than to one of them.
 """
 
@@ -23,10 +21,9 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from placekit.verification.between import Delays, least_between, turned
 from placekit.verification.exact import ExactProblem
 
-__all__ = ["around", "least_delays", "path_ends"]
+__all__ = ["around", "path_ends"]
 
 MAX_LOOKS = 6_000_000
 """Pairs of devices at edges between ancestors, of all ops together: some seconds. Beyond that, plain paths."""
@@ -43,9 +40,8 @@ def around(exact: ExactProblem) -> tuple[_Heads, _Heads]:
     costs = _costs(exact, places)
     backwards = {(v, u): known for (u, v), known in costs.items()}
     if is_small:
-        between = least_between(exact, least_delays(exact))
-        heads = _heads(exact, places, exact.in_order, costs, turned(between))
-        tails = _heads(exact, places, exact.in_order[::-1], backwards, between)
+        heads = _heads(exact, places, exact.in_order, costs)
+        tails = _heads(exact, places, exact.in_order[::-1], backwards)
     else:
         heads = _plain_heads(exact, places, exact.in_order, costs)
         tails = _plain_heads(exact, places, exact.in_order[::-1], backwards)
@@ -61,13 +57,6 @@ def path_ends(exact: ExactProblem, along: set[tuple[int, int]]) -> list[int]:
     costs = {edge: known for edge, known in _costs(exact, places).items() if edge in along}
     heads = _plain_heads(exact, places, exact.in_order, costs)
     return [min(head + exact.ticks(op, d) for d, head in row.items()) for op, row in enumerate(heads)]
-
-
-def least_delays(exact: ExactProblem) -> Delays:
-    """Return the least ticks of every edge between two devices; of devices alike, two say it all."""
-    places = _representatives(exact)
-    pairs = [(g, d) for g in places for d in places if g != d]
-    return {edge: min((known[pair] for pair in pairs), default=0) for edge, known in _costs(exact, places).items()}
 
 
 def _costs(exact: ExactProblem, places: list[int]) -> _Costs:
@@ -116,20 +105,16 @@ def _plain_heads(exact: ExactProblem, places: list[int], order: list[int], costs
     return heads
 
 
-def _heads(
-    exact: ExactProblem, places: list[int], order: list[int], costs: _Costs, between: list[dict[int, int]]
-) -> _Heads:
-    """Return the heads of the module docstring; `between` by the later op, then by the earlier one."""
+def _heads(exact: ExactProblem, places: list[int], order: list[int], costs: _Costs) -> _Heads:
+    """Return the heads of the module docstring."""
     homes, before, group = _homes(exact, places), _before(exact, costs), exact.group_of
     rank = {op: at for at, op in enumerate(order)}
     ancestors: list[set[int]] = [set() for _ in order]
     heads: _Heads = [{} for _ in order]
-    ends = [0] * len(order)
     for v in order:
         ancestors[v] = set(before[v]).union(*(ancestors[u] for u in before[v]))
         # the nearest first, so that what an ancestor leads to is known when its turn comes
         nearest = sorted(ancestors[v], key=rank.__getitem__, reverse=True)
-        known = max((ends[s] + ticks for s, ticks in between[v].items()), default=0)
         for d in homes[v]:
             until = {u: dict.fromkeys([d] if group[u] == group[v] else homes[u], 0) for u in nearest}
             for w in (v, *nearest):
@@ -143,8 +128,7 @@ def _heads(
                         until[u][g] = max(known_until, least)
             ways = {u: {g: heads[u][g] + exact.ticks(u, g) + rest for g, rest in until[u].items()} for u in nearest}
             soonest = max((min(row.values()) for row in ways.values()), default=0)
-            heads[v][d] = max(soonest, known, _shared(exact, v, d, ways, heads))
-        ends[v] = min(head + exact.ticks(v, d) for d, head in heads[v].items())
+            heads[v][d] = max(soonest, _shared(exact, v, d, ways, heads))
     return heads
 
 

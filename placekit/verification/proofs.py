@@ -1,7 +1,6 @@
 r"""What certificates prove, worked out exactly: the value is a lower bound whatever the certificate says, or an error.
 
-**prices**, **directions**, **series.** See :mod:`placekit.verification.prices`,
-:mod:`placekit.verification.directions` and :mod:`placekit.verification.series`.
+**prices**, **directions**. See :mod:`placekit.verification.prices` and :mod:`placekit.verification.directions`.
 
 **critical-path.** Op after op, the least time at which each can end on each kind of device.
 
@@ -25,21 +24,18 @@ from placekit.verification.certificates import (
     Directions,
     LargestOp,
     NoDevice,
-    Series,
     SharedWork,
 )
 from placekit.verification.directions import directed_value
 from placekit.verification.exact import ExactProblem
-from placekit.verification.exhaustive import MAX_STEPS
 from placekit.verification.heads import around
 from placekit.verification.paths import earliest_ends, longest_path
 from placekit.verification.prices import NOTHING_FEASIBLE, Bound, group_of, priced_value
-from placekit.verification.series import series_value
 
 __all__ = ["fastest_everywhere", "proven"]
 
 
-def proven(exact: ExactProblem, certificate: Certificate, max_steps: int = MAX_STEPS) -> Bound:
+def proven(exact: ExactProblem, certificate: Certificate) -> Bound:
     """Return what `certificate` proves: no placement has an objective below it. See the module docstring.
 
     Parameters
@@ -48,15 +44,11 @@ def proven(exact: ExactProblem, certificate: Certificate, max_steps: int = MAX_S
         The problem.
     certificate
         The certificate.
-    max_steps
-        Steps of enumeration at most, for the kinds that need it.
 
     Raises
     ------
     InvalidCertificateError
         It is no certificate of this problem, or breaks the rules of its kind.
-    OpenCertificateError
-        There are too few steps to say.
     """
     if isinstance(certificate, NoDevice):
         return NOTHING_FEASIBLE if not exact.allowed[group_of(exact, certificate.op)] else Fraction(0)
@@ -70,8 +62,6 @@ def proven(exact: ExactProblem, certificate: Certificate, max_steps: int = MAX_S
         return _shared_work(exact, certificate)
     if isinstance(certificate, Directions):
         return directed_value(exact.without_links, certificate)
-    if isinstance(certificate, Series):
-        return series_value(exact.without_links, certificate, max_steps)
     return priced_value(exact.without_links, certificate)
 
 

@@ -5,7 +5,7 @@ Rooms, in the order in which they may import each other; what a room needs flows
 1. `schedule`: what a schedule is, as sequences and as timetables.
 2. `lists`: one schedule by a rule, in milliseconds.
 3. `bounds`: what no schedule can beat.
-4. `decomposition`: windows of a schedule, segments of a graph and cases of a proof, as problems of their own.
+4. `decomposition`: windows of a schedule and cases of a proof, as problems of their own.
 5. `search`: better schedules by annealing.
 6. `exact`: the constraint program, A*, and who does what in which share of the time.
 

@@ -84,7 +84,6 @@ class OffloadLatencyIlp(IlpMethod):
 class OffloadLatencyCpsat(CpsatMethod):
     """Exact offload latency by constraint programming."""
 
-
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Start from the series program and a search, and solve the constraint program."""
         wait_for_module("placekit.solvers.offload_latency.cp_method")

@@ -21,7 +21,7 @@ from placekit.contiguity import Contiguity
 from placekit.io.certificate_schema import CertificateModel
 from placekit.problem import Problem
 from placekit.result import Status
-from placekit.solvers.makespan.bounds.quick import first_heads_tails, quick_bounds
+from placekit.solvers.makespan.bounds.quick import quick_bounds
 from placekit.solvers.makespan.schedule.tasks import make_tasks
 from placekit.solvers.serial_latency.mincut import MinCut, MinCutParams
 from placekit.verification.certificates import certificate_from_dict
@@ -112,7 +112,7 @@ def test_quick_bounds_of_the_makespan_are_certified_or_found_again(cases: int) -
         exact, tasks = ExactProblem.of(problem), make_tasks(problem)
         if not all(exact.allowed) or not np.isfinite(tasks.time_s).any(axis=1).all():
             continue
-        for bound_s, _, source in quick_bounds(tasks, first_heads_tails(tasks)):
+        for bound_s, _, source in quick_bounds(tasks):
             certificate = source() if callable(source) else source
             value = exact.seconds(longest_path(exact)) if certificate is None else proven(exact, certificate)
             assert value * (1 + BOUND_TOLERANCE) >= Fraction(bound_s)
@@ -127,7 +127,7 @@ def test_paths_know_direct_links_and_stay_below_the_optimum(cases: int) -> None:
         if best is not None:
             assert float(exact.seconds(longest_path(exact))) <= best * (1 + 1e-12)
             tasks = make_tasks(problem)
-            for _, _, source in quick_bounds(tasks, first_heads_tails(tasks)):
+            for _, _, source in quick_bounds(tasks):
                 certificate = source() if callable(source) else source
                 assert certificate is None or float(proven(exact, certificate)) <= best * (1 + 1e-12)
 

@@ -19,7 +19,6 @@ from placekit.contiguity import Contiguity
 from placekit.errors import InvalidCertificateError
 from placekit.objectives import Makespan, Objective, OffloadLatency, SerialLatency, Throughput
 from placekit.problem import Problem
-from placekit.verification.between import least_between
 from placekit.verification.certificates import (
     Certificate,
     CriticalPath,
@@ -30,18 +29,16 @@ from placekit.verification.certificates import (
     PricedEdge,
     PricedNet,
     Prices,
-    Series,
     SharedWork,
 )
 from placekit.verification.exact import ExactProblem
 from placekit.verification.exhaustive import enumerate_all
-from placekit.verification.heads import around, least_delays
+from placekit.verification.heads import around
 from placekit.verification.ideals import reaches_below
 from placekit.verification.judge import broken_constraints
 from placekit.verification.paths import longest_path
 from placekit.verification.prices import NOTHING_FEASIBLE, Bound
 from placekit.verification.proofs import proven
-from placekit.verification.series import OpenCertificateError
 from placekit.verification.timeline import ordered_finishes
 
 OBJECTIVES: st.SearchStrategy[Objective] = st.one_of(
@@ -164,21 +161,6 @@ def random_directions(exact: ExactProblem, rng: np.random.Generator) -> Directio
     return Directions((cases[0], cases[1]))
 
 
-def random_series(exact: ExactProblem, op: int, rng: np.random.Generator) -> Series:
-    """Return cuts along a path, and seconds that may well be true of the segments between them."""
-    path = random_walk(exact, op, rng)
-    cuts = [each for each in path if rng.random() < 0.6] or [op]
-    d, scale = exact.num_devices, float(exact.seconds(max(ticks or 0 for row in exact.time for ticks in row)))
-    ends = [None, *cuts, None]
-    cases = [
-        (at, a, b, float(rng.choice([0.5, 1.0, 1.5, 3.0])) * scale)
-        for at, (first, last) in enumerate(pairwise(ends))
-        for a in ([None] if first is None else [int(rng.integers(d))])
-        for b in ([None] if last is None else [int(rng.integers(d))])
-    ]
-    return Series(tuple(cuts), tuple(cases))
-
-
 def random_shared_work(exact: ExactProblem, op: int, rng: np.random.Generator) -> SharedWork:
     """Return rows of some ops on some devices; often all of them, as the bounds that hold need."""
     rows = []
@@ -193,15 +175,13 @@ def random_shared_work(exact: ExactProblem, op: int, rng: np.random.Generator) -
 def random_certificate(exact: ExactProblem, rng: np.random.Generator) -> Certificate:
     """Return a certificate of any kind."""
     op = int(rng.integers(exact.num_ops))
-    kind = int(rng.integers(8))
+    kind = int(rng.integers(7))
     if kind == 0:
         return LargestOp(op)
     if kind == 1:
         return NoDevice(op)
     if kind == 2:
         return CriticalPath(tuple(random_walk(exact, op, rng)))
-    if kind == 7:
-        return random_series(exact, op, rng)
     if kind == 6 and exact.num_devices == 2:
         return random_directions(exact, rng)
     if kind == 3:
@@ -226,7 +206,7 @@ def test_no_certificate_proves_too_much(data: st.DataObject) -> None:
     for _ in range(8):
         try:
             assert is_true(proven(exact, random_certificate(exact, rng)), best)
-        except (InvalidCertificateError, OpenCertificateError):
+        except InvalidCertificateError:
             continue
 
 
@@ -323,9 +303,6 @@ def test_ops_run_on_one_device_where_moving_takes_longer() -> None:
     heads, tails = around(exact)
     assert exact.seconds(min(heads[6].values())) == 6
     assert exact.seconds(min(tails[0].values())) == 6
-    near = problem.replace(costs=costs.replace(transfer_time_s=costs.transfer_time_s / 10))
-    exact = ExactProblem.of(near)
-    assert exact.seconds(longest_path(exact)) == 7  # two ops elsewhere save less than their four moves
 
 
 @given(st.data())
@@ -338,7 +315,6 @@ def test_heads_and_tails_hold_in_every_schedule(data: st.DataObject) -> None:
     if any(not devices for devices in exact.allowed):
         return
     heads, tails = around(exact)
-    between = least_between(exact, least_delays(exact))
     for device in itertools.product(range(exact.num_devices), repeat=exact.num_ops):
         constraints = {name for name, _ in broken_constraints(exact, list(device))}
         if constraints & {"support", "pin", "colocation", "memory"}:
@@ -350,5 +326,3 @@ def test_heads_and_tails_hold_in_every_schedule(data: st.DataObject) -> None:
             starts = [end - exact.ticks(op, device[op]) for op, end in enumerate(ends)]
             assert all(start >= heads[op][device[op]] for op, start in enumerate(starts))
             assert all(max(ends) - end >= tails[op][device[op]] for op, end in enumerate(ends))
-            for s, row in enumerate(between):
-                assert all(starts[t] - ends[s] >= ticks for t, ticks in row.items())

@@ -1,7 +1,6 @@
-"""Lower bounds. In: tasks, a limit on the makespan, what is known before, after and between ops. Out: seconds, windows.
+"""Lower bounds. In: tasks, a limit on the makespan, what is known before and after ops. Out: seconds, windows.
 
 - `windows`: heads and tails of every op under a limit; all other bounds use them
-- `between`: the work that must happen between two ops
 - `shared_work`: the linear program that shares out the work
 - `quick`: those together, without a limit and with one
 """

@@ -9,16 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placekit.solvers.makespan.bounds.between import least_between
 from placekit.solvers.makespan.bounds.shared_work import MAX_OPS_SHARED, shared_work, shared_work_of_all
-from placekit.solvers.makespan.bounds.windows import SLACK, HeadsTails, Windows, narrow
-from placekit.solvers.makespan.schedule.tasks import Tasks, representatives
+from placekit.solvers.makespan.bounds.windows import SLACK, Windows, narrow
+from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.verification.certificates import CertificateSource
 
-__all__ = ["MAX_OPS_REFUTE", "Look", "first_heads_tails", "look", "quick_bounds"]
+__all__ = ["MAX_OPS_REFUTE", "Look", "look", "quick_bounds"]
 
-MAX_OPS_BETWEEN = 700
-"""Ops up to which every pair is looked at."""
 MAX_OPS_REFUTE = 2000
 """Ops up to which limits are refuted one after the other."""
 MAX_LOOKS = 4
@@ -44,31 +41,20 @@ class Look(NamedTuple):
     least_s: float
 
 
-def first_heads_tails(tasks: Tasks) -> HeadsTails:
-    """Return what is known of the time between ops; nothing for very large graphs. O(ops**3)."""
-    nothing = np.zeros_like(tasks.time_s)
-    if tasks.num_ops > MAX_OPS_BETWEEN:
-        return HeadsTails(nothing, nothing)
-    return HeadsTails(nothing, nothing, least_between(representatives(tasks)))
-
-
-def quick_bounds(
-    tasks: Tasks, heads_tails: HeadsTails, limit_s: float | None = None
-) -> Iterator[tuple[float, str, CertificateSource]]:
+def quick_bounds(tasks: Tasks, limit_s: float | None = None) -> Iterator[tuple[float, str, CertificateSource]]:
     """Yield lower bounds in seconds with their names and certificates.
 
-    1. *critical path with transfers*: head, time and tail of an op (:mod:`placekit.solvers.makespan.bounds.windows`),
-       with the work between ops (:mod:`placekit.solvers.makespan.bounds.between`) where `heads_tails` hold it;
+    1. *critical path with transfers*: head, time and tail of an op (:mod:`placekit.solvers.makespan.bounds.windows`);
     2. *shared work*: what the seconds of all devices are worth (:mod:`placekit.solvers.makespan.bounds.shared_work`).
 
     Parameters
     ----------
-    tasks, heads_tails
-        The problem; see :func:`first_heads_tails`.
+    tasks
+        The problem.
     limit_s
         Makespan of a schedule that is known, for scale.
     """
-    windows = narrow(tasks, heads_tails=heads_tails)
+    windows = narrow(tasks)
     if windows is None:
         return
     path_s = windows.path_s * (1 - 1e-12)
@@ -79,7 +65,7 @@ def quick_bounds(
             yield shares.bound_s, "shared work", partial(shares.certificate, tasks)
 
 
-def look(tasks: Tasks, limit_s: float, heads_tails: HeadsTails) -> Look | None:
+def look(tasks: Tasks, limit_s: float) -> Look | None:
     """Return what holds under a limit on the makespan; None if no schedule keeps it.
 
     Where sharing out the work says that a class is too dear for a device, the device is closed for it, which narrows
@@ -87,7 +73,7 @@ def look(tasks: Tasks, limit_s: float, heads_tails: HeadsTails) -> Look | None:
     """
     most_s, looks_left = limit_s * (1 + SLACK), MAX_LOOKS
     while True:
-        windows = narrow(tasks, limit_s, heads_tails)
+        windows = narrow(tasks, limit_s)
         if windows is None:
             return None
         shares = shared_work(windows, limit_s)

@@ -71,14 +71,10 @@ class HeadsTails:
     head_s, tail_s
         ``[V, D]`` least seconds before the start, and after the end, of each op on each device; 0 where nothing is
         known.
-    between_s
-        ``[V, V]`` least seconds from the end of one op to the start of another, -infinity where the second is not
-        behind the first; None if nothing is known.
     """
 
     head_s: NDArray[np.float64]
     tail_s: NDArray[np.float64]
-    between_s: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,10 +131,8 @@ def narrow(tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None
     kept = chosen_devices(tasks)
     tasks = representatives(tasks)
     before = after = np.zeros_like(tasks.time_s)
-    between = np.zeros((0, 0))
     if heads_tails is not None:
         before, after = (np.ascontiguousarray(least[:, kept]) for least in (heads_tails.head_s, heads_tails.tail_s))
-        between = between if heads_tails.between_s is None else heads_tails.between_s
     most_s = limit_s * (1 + SLACK)
     delay = tasks.pair_delay_s()
     along = _Lists.of(tasks.senders, tasks.receivers, delay, tasks.num_ops)
@@ -147,10 +141,10 @@ def narrow(tasks: Tasks, limit_s: float = np.inf, heads_tails: HeadsTails | None
     most = min(MAX_ANCESTORS, max(1, MAX_LOOKS // max(1, tasks.num_ops * tasks.num_devices**3)))
     for _ in range(MAX_ROUNDS):
         time_s, label = tasks.time_s, tasks.class_of_op
-        head = _heads(along, between, time_s, label, before, most)
+        head = _heads(along, time_s, label, before, most)
         tail = after  # what a solve that has to end is left with: less is known, and all of it holds
         if is_wanted():
-            turned = np.ascontiguousarray(between[::-1, ::-1].T), time_s[::-1].copy(), label[::-1].copy()
+            turned = time_s[::-1].copy(), label[::-1].copy()
             tail = np.ascontiguousarray(_heads(against, *turned, after[::-1].copy(), most)[::-1])
         if np.isfinite(limit_s):
             tasks = _close(tasks, np.isfinite(time_s) & (head + time_s + tail <= most_s), head, tail, most_s)
@@ -253,7 +247,6 @@ def _one_machine(head: NDArray[np.float64], time: NDArray[np.float64], tail: NDA
 @njit(cache=True, nogil=True)
 def _heads(
     lists: _Lists,
-    between_s: NDArray[np.float64],
     time_s: NDArray[np.float64],
     label: NDArray[np.int64],
     given_s: NDArray[np.float64],
@@ -262,7 +255,6 @@ def _heads(
     """Return the heads of the module docstring."""
     num_ops, num_devices = time_s.shape
     head = np.full((num_ops, num_devices), np.inf)
-    end = np.full(num_ops, np.inf)
     reach = np.full((num_ops, num_devices), -np.inf)  # B
     stamp = np.full(num_ops, -1)
     ancestors = np.empty(num_ops, dtype=np.int64)
@@ -287,10 +279,6 @@ def _heads(
         by_place = _argsort(value, count)
         for i in range(count):
             near[i] = ancestors[by_place[i]]
-        known = 0.0
-        for s in range(v if len(between_s) else 0):
-            if between_s[s, v] > 0.0:
-                known = max(known, end[s] + between_s[s, v])
         for d in range(num_devices):
             if not np.isfinite(time_s[v, d]):
                 continue
@@ -352,6 +340,5 @@ def _heads(
                     serial_low = remote[by_remote[k]]
                     low = k + 1
             split = serial_high if low == 0 else min(serial_low, serial_high)
-            head[v, d] = max(path, split, given_s[v, d], known)
-            end[v] = min(end[v], head[v, d] + time_s[v, d])
+            head[v, d] = max(path, split, given_s[v, d])
     return head

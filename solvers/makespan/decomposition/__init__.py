@@ -2,6 +2,5 @@
 
 - `stretch`: a window of a sequence, for annealing; heads and tails that its outside leaves
 - `neighbourhood`: a window of a timetable with some free ops, for the constraint program
-- `segments`: what lies between ops that separate the graph, and what their optima prove together
 - `case_split`: a class on one device or another; a limit is refuted if it is in every case
 """

@@ -18,7 +18,6 @@ from dataclasses import replace
 import numpy as np
 
 from placekit.solvers.makespan.bounds.quick import Look, look
-from placekit.solvers.makespan.bounds.windows import HeadsTails
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
 __all__ = ["refute_by_cases"]
@@ -34,7 +33,6 @@ LEAST_STEP = 0.0005
 
 def refute_by_cases(
     tasks: Tasks,
-    heads_tails: HeadsTails,
     low_s: float,
     high_s: float,
     rng: np.random.Generator,
@@ -45,8 +43,8 @@ def refute_by_cases(
 
     Parameters
     ----------
-    tasks, heads_tails
-        The tasks with all devices, and what is known of the time before, between and after them.
+    tasks
+        The tasks with all devices.
     low_s, high_s
         A limit that is refuted, and a makespan that is known.
     rng
@@ -60,7 +58,7 @@ def refute_by_cases(
     -----
     A case costs the windows and the linear program of its tasks: hundredths of a second for 100 ops, a tenth for 250.
     """
-    tree = _Tree(tasks, heads_tails, rng, should_stop)
+    tree = _Tree(tasks, rng, should_stop)
     step, nodes = FIRST_STEP, FIRST_NODES
     while low_s < high_s and rounds != 0 and not should_stop():
         limit_s = min(low_s * (1 + step), high_s)
@@ -82,12 +80,10 @@ class _Tree:
     def __init__(
         self,
         tasks: Tasks,
-        heads_tails: HeadsTails,
         rng: np.random.Generator,
         should_stop: Callable[[], bool],
     ) -> None:
         self.tasks = tasks
-        self.heads_tails = heads_tails
         self.rng = rng
         self.should_stop = should_stop
         self.gain = np.zeros(tasks.num_classes)
@@ -108,7 +104,7 @@ class _Tree:
     def _look(self, tasks: Tasks, limit_s: float) -> Look | None:
         """Look at a case; None if it is refuted."""
         self.nodes_left -= 1
-        return look(tasks, limit_s, self.heads_tails)
+        return look(tasks, limit_s)
 
     def _splits(self, parent: Look, limit_s: float) -> bool:
         """Return True if some class makes cases that are all refuted."""

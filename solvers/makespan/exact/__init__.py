@@ -2,7 +2,5 @@
 
 - `cp_method`: methods ``cpsat`` and ``bound``; `cp_model`: the constraint program
 - `proofs`: every bound in its share of the time
-- `a_star`, `a_star_state`: all schedules of a few ops
-- `series`: the segments of a graph solved one by one
 - `lns`: neighbourhoods of the best schedule, by the constraint program
 """

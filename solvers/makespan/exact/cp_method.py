@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -25,22 +24,14 @@ from placekit.solvers.generic.bound import KeepBound
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, look
 from placekit.solvers.makespan.bounds.windows import SLACK, Windows, narrow
-from placekit.solvers.makespan.decomposition.segments import LARGE
 from placekit.solvers.makespan.exact.cp_model import MakespanModel, count_literals
-from placekit.solvers.makespan.exact.proofs import A_STAR, Proof
-from placekit.solvers.makespan.exact.series import solve_in_series
+from placekit.solvers.makespan.exact.proofs import Proof
 from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable, offer_timetable, timetable_of
 from placekit.stop import StopReason
 
 __all__ = ["bound_makespan", "limit_to_refute", "solve_makespan"]
 
-SEGMENT_SHARE = 0.5
-"""Share of the time of a large segment for annealing, and of the rest for limits; no program models all its orders. Of
-that of a small one for A*."""
-SERIES_SHARE, SERIES_AGAIN_SHARE = 0.6, 0.2
-"""Shares of the rest of the time for the segments between cuts; the second if another method of the plan has worked on
-them before."""
 RESTART_GAIN, RESTART_AFTER_S = 0.005, 3.0
 """Relative gain since the model was built that is worth building it anew, with narrower windows; and seconds that every
 model gets at least."""
@@ -49,7 +40,7 @@ GAP_DIVISOR, LEAST_GAP = 3.0, 0.002
 the best makespan itself."""
 
 
-def solve_makespan(run: Run[Makespan], workers: Callable[[int], int], *, in_series: bool = True) -> StopReason:
+def solve_makespan(run: Run[Makespan], workers: Callable[[int], int]) -> StopReason:
     """Build the model from the best placement known, and solve it; again whenever a better one narrows it.
 
     Parameters
@@ -58,21 +49,15 @@ def solve_makespan(run: Run[Makespan], workers: Callable[[int], int], *, in_seri
         The run; its problem's objective is the makespan.
     workers
         Number of CP-SAT's workers by the number of variables.
-    in_series
-        False for a segment, which is not divided again.
     """
     proof = Proof(run)
     tasks = proof.tasks
     proof.quickly()
-    proof.anneal(patience=5 if in_series else 2)  # a segment the program solves in milliseconds
-    if in_series:
-        _solve_segments(proof, workers)
-    proof.by_a_star(A_STAR if in_series else SEGMENT_SHARE)
+    proof.anneal()
     while (reason := run.should_stop()) is None:
         known = run.objective, run.bound
         ceiling_s = _worst_s(tasks) if run.objective is None else run.objective
-        if in_series:  # a segment is closed at once, or left to its bounds
-            ceiling_s = min(ceiling_s, limit_to_refute(run))
+        ceiling_s = min(ceiling_s, limit_to_refute(run))
         refutes = run.objective is not None and ceiling_s < run.objective
         windows = _windows(proof, ceiling_s)
         if windows is None:
@@ -81,9 +66,7 @@ def solve_makespan(run: Run[Makespan], workers: Callable[[int], int], *, in_seri
             run.raise_bound(ceiling_s, "windows")
             continue
         step = Building("constraint program", count_literals(tasks), CPSAT, lambda: time_left(run))
-        model = MakespanModel(
-            tasks, windows, ceiling_s, run.bound or 0.0, proof.heads_tails.between_s, decides=refutes, step=step
-        )
+        model = MakespanModel(tasks, windows, ceiling_s, run.bound or 0.0, decides=refutes, step=step)
         if run.placement is not None and run.evaluation is not None and not refutes:
             model.hint(timetable_of(run.placement, run.evaluation, tasks))
         outcome, was_cut_short = _search(run, tasks, model, workers, ceiling_s)
@@ -118,12 +101,12 @@ def limit_to_refute(run: Run) -> float:
 def _windows(proof: Proof, limit_s: float) -> Windows | None:
     """Return the windows of schedules up to a limit, without devices that are too dear; None if there are none."""
     if proof.tasks.num_ops > MAX_OPS_REFUTE:
-        return narrow(proof.tasks, limit_s, proof.heads_tails)
-    found = look(proof.tasks, limit_s, proof.heads_tails)
+        return narrow(proof.tasks, limit_s)
+    found = look(proof.tasks, limit_s)
     return None if found is None else found.windows
 
 
-def bound_makespan(run: Run[Makespan], keep: KeepBound, *, in_series: bool = True) -> StopReason:
+def bound_makespan(run: Run[Makespan], keep: KeepBound) -> StopReason:
     """Prove bounds without the constraint program of the whole problem; method ``bound``.
 
     Parameters
@@ -132,8 +115,6 @@ def bound_makespan(run: Run[Makespan], keep: KeepBound, *, in_series: bool = Tru
         The run; its problem's objective is the makespan, under any contiguity.
     keep
         Takes bounds in seconds, their names and certificates.
-    in_series
-        False for a segment, which is not divided again.
     """
     was_searched = run.placement is not None
     if open_run(run) is None:
@@ -144,33 +125,8 @@ def bound_makespan(run: Run[Makespan], keep: KeepBound, *, in_series: bool = Tru
     if run.problem.contiguity is Contiguity.NONE:
         if not was_searched:
             proof.anneal()
-        if in_series:
-            _solve_segments(proof, lambda _: 1)
-            if run.bound is not None and run.bound_name is not None:
-                keep(run.bound, run.bound_name)
-        proof.by_a_star()
         proof.by_cases()
     return run.should_stop() or StopReason.FINISHED
-
-
-def _solve_segments(proof: Proof, workers: Callable[[int], int]) -> None:
-    """Solve the segments between cuts, if there are any, and let the proof know what they prove."""
-    run = proof.run
-    # a segment is a problem for every pair of kinds at its ends, and no problem can ask for a kind on one node
-    if run.problem.has_direct_links or run.should_stop() is not None:
-        return
-
-    def solve(part: Run) -> StopReason:
-        if part.problem.graph.num_ops < LARGE:
-            return solve_makespan(part, workers, in_series=False)
-        Proof(part).anneal(SEGMENT_SHARE, patience=10, steps=50_000)
-        return bound_makespan(part, part.raise_bound, in_series=False)
-
-    time_s = proof.seconds(SERIES_AGAIN_SHARE if run.parts else SERIES_SHARE)
-    found = solve_in_series(run, proof.tasks, solve, time_s)
-    if found is not None:
-        proof.heads_tails = replace(found, between_s=proof.heads_tails.between_s)
-        proof.quickly()
 
 
 def _search(

@@ -44,7 +44,6 @@ from placekit.graph import sum_by
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.cpsat import WatchedCpModel
 from placekit.solvers.backends.scale import TimeScale, scale_bytes
-from placekit.solvers.makespan.bounds.between import useful_pairs
 from placekit.solvers.makespan.bounds.windows import Windows
 from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable
@@ -66,9 +65,6 @@ class MakespanModel:
         Makespan of a schedule that is known, in seconds.
     low_s
         A proven lower bound in seconds.
-    between_s
-        ``[V, V]`` least seconds from the end of one op to the start of another
-        (:mod:`placekit.solvers.makespan.bounds.between`); None for nothing.
     orders
         Pairs of ops of which the second starts when the first has ended, beside the edges.
     decides
@@ -91,7 +87,6 @@ class MakespanModel:
         windows: Windows,
         ceiling_s: float,
         low_s: float = 0.0,
-        between_s: NDArray[np.float64] | None = None,
         orders: Sequence[tuple[int, int]] = (),
         *,
         decides: bool = False,
@@ -114,8 +109,6 @@ class MakespanModel:
         self._place()
         self._time_ops(low_s)
         self._order_edges()
-        if between_s is not None:
-            self._keep_apart(between_s)
         for u, v in orders:
             self.proto.add(self.start[v] >= self.finish[u])
         self._run_one_at_a_time()
@@ -212,12 +205,6 @@ class MakespanModel:
                 if units > least:
                     literals = [~same, self._on_kind(a, k, kinds_of[a]), self._on_kind(b, m, kinds_of[b])]
                     self.proto.add(self.start[v] >= self.finish[u] + units).only_enforce_if(*literals)
-
-    def _keep_apart(self, between_s: NDArray[np.float64]) -> None:
-        """Let ops wait for the work that must happen between them."""
-        least = self._units(between_s)
-        for s, t in np.argwhere(useful_pairs(between_s, self.windows.tasks.time_s.min(axis=1))).tolist():
-            self.proto.add(self.start[t] >= self.finish[s] + int(least[s, t]))
 
     def _same(self, a: int, b: int) -> cp_model.IntVar:
         key = (min(a, b), max(a, b))

@@ -9,19 +9,17 @@ import numpy as np
 from placekit.method import Run
 from placekit.solvers.backends.beside import run_beside
 from placekit.solvers.generic.bound import KeepBound
-from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, first_heads_tails, look, quick_bounds
+from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, quick_bounds
 from placekit.solvers.makespan.decomposition.case_split import refute_by_cases
-from placekit.solvers.makespan.exact.a_star import MAX_OPS_A_STAR, ROUNDING, search_all_schedules
 from placekit.solvers.makespan.schedule.tasks import make_tasks
-from placekit.solvers.makespan.schedule.timetable import Timetable, offer_timetable
 from placekit.solvers.makespan.search.local_search import search_makespan
 from placekit.solvers.params import LocalSearchParams
 from placekit.verification.certificates import CertificateSource
 
 __all__ = ["Proof"]
 
-ANNEALING, A_STAR = 0.15, 0.1
-"""Shares of the rest of the time."""
+ANNEALING = 0.15
+"""Share of the rest of the time."""
 DEFAULT_S = 60.0
 """Seconds that are divided where there is no time limit."""
 
@@ -40,14 +38,11 @@ class Proof:
     ----------
     tasks
         The tasks of the problem.
-    heads_tails
-        Heads and tails, and what is between ops; replaced as more becomes known.
     """
 
     def __init__(self, run: Run, keep: KeepBound | None = None) -> None:
         self.run, self.keep = run, keep or run.raise_bound
         self.tasks = make_tasks(run.problem)
-        self.heads_tails = first_heads_tails(self.tasks)
 
     def seconds(self, share: float) -> float:
         """Return a share of the time that is left."""
@@ -67,7 +62,7 @@ class Proof:
 
         def look() -> None:
             try:
-                found.set_result(list(quick_bounds(self.tasks, self.heads_tails, objective_s)))
+                found.set_result(list(quick_bounds(self.tasks, objective_s)))
             except BaseException as error:  # for whoever asked
                 found.set_exception(error)
 
@@ -78,24 +73,6 @@ class Proof:
         for bound in found.result():
             self.keep(*bound)
 
-    def by_a_star(self, share: float = A_STAR) -> None:
-        """Search all schedules of a few ops."""
-        limit_s = self.run.objective
-        is_small = self.tasks.num_ops <= MAX_OPS_A_STAR
-        if not (limit_s and is_small) or self._should_stop():
-            return
-        found = look(self.tasks, limit_s, self.heads_tails)
-        if found is None:
-            return
-        searches = search_all_schedules(self.tasks, found.windows, limit_s, self.seconds(share), self._should_stop)
-        for bound_s, device, end_s in searches:
-            self.keep(min(bound_s, limit_s), "all schedules, by A*")
-            if device is not None:
-                start_s = end_s - self.tasks.time_s[np.arange(self.tasks.num_ops), device]
-                # in whole units of what the search may be wrong by: ops that start at once must not change places
-                start, finish = (np.rint(at_s / (ROUNDING * limit_s)) for at_s in (start_s, end_s))
-                offer_timetable(self.run, self.tasks, Timetable(device, start, finish))
-
     def by_cases(self) -> None:
         """Refute limits case by case, until the time is up; without a time limit as long as it is easy."""
         run = self.run
@@ -103,7 +80,7 @@ class Proof:
             return
         limits, rng = (run.bound, run.objective), np.random.default_rng(run.seed)
         rounds = 1 if run.remaining_s is None else None
-        for bound_s in refute_by_cases(self.tasks, self.heads_tails, *limits, rng, self._should_stop, rounds):
+        for bound_s in refute_by_cases(self.tasks, *limits, rng, self._should_stop, rounds):
             self.keep(min(bound_s, limits[1]), "cases refuted")
 
     def _should_stop(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import oracle
@@ -18,8 +17,7 @@ import placekit as pk
 from placekit.benchmarks.families import generate
 from placekit.patience import waiting_while
 from placekit.solvers.makespan.bounds import windows
-from placekit.solvers.makespan.bounds.between import least_between, reachable, useful_pairs
-from placekit.solvers.makespan.bounds.quick import first_heads_tails, look, quick_bounds
+from placekit.solvers.makespan.bounds.quick import look, quick_bounds
 from placekit.solvers.makespan.bounds.windows import _one_machine, narrow
 from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks, representatives
 
@@ -28,13 +26,12 @@ EPS = 1e-9
 
 @given(data=st.data(), problem=SMALL)
 @examples(150)
-def test_every_schedule_keeps_heads_tails_and_distances(data: st.DataObject, problem: pk.Problem) -> None:
-    """No op of any schedule is earlier than its head, later than its tail allows, or closer to another than L."""
+def test_every_schedule_keeps_heads_and_tails(data: st.DataObject, problem: pk.Problem) -> None:
+    """No op of any schedule is earlier than its head, or later than its tail allows."""
     tasks = make_tasks(problem)
     device, start, finish = random_schedule(data, problem, tasks)
     end = float(finish.max())
-    heads_tails = first_heads_tails(tasks)
-    windows = narrow(tasks, end, heads_tails)
+    windows = narrow(tasks, end)
     assert windows is not None
     slack = EPS * max(end, 1e-300)
     for v, d in enumerate(device.tolist()):
@@ -43,10 +40,7 @@ def test_every_schedule_keeps_heads_tails_and_distances(data: st.DataObject, pro
         assert windows.tail_s[v, column] <= end - finish[v] + slack
     for c in range(windows.tasks.num_classes):
         assert len(set(device[windows.tasks.class_of_op == c].tolist())) == 1
-    assert heads_tails.between_s is not None
-    for s, t in np.argwhere(heads_tails.between_s > 0).tolist():
-        assert heads_tails.between_s[s, t] <= start[t] - finish[s] + slack
-    for bound_s, name, _ in quick_bounds(tasks, heads_tails, end):
+    for bound_s, name, _ in quick_bounds(tasks, end):
         assert bound_s <= end + slack, name
 
 
@@ -56,12 +50,11 @@ def test_bounds_are_not_above_the_optimum(problem: pk.Problem) -> None:
     """Every bound, with and without a limit, against enumeration of placements and orders."""
     optimum = known_optimum(problem)
     tasks = make_tasks(problem)
-    heads_tails = first_heads_tails(tasks)
     for upper_s in (None, optimum, 2 * optimum):
-        for bound_s, name, _ in quick_bounds(tasks, heads_tails, upper_s):
+        for bound_s, name, _ in quick_bounds(tasks, upper_s):
             assert bound_s <= optimum * (1 + EPS), name
-    assert narrow(tasks, optimum, heads_tails) is not None
-    assert refute(tasks, heads_tails, 0.0, 3 * optimum) <= optimum * (1 + EPS)
+    assert narrow(tasks, optimum) is not None
+    assert refute(tasks, 0.0, 3 * optimum) <= optimum * (1 + EPS)
     result = pk.solve(problem, method="bound", stop=pk.MaxRuntime(120))
     assert result.lower_bound is not None
     assert result.lower_bound <= optimum * (1 + 2e-6)
@@ -94,7 +87,10 @@ def plain_heads(tasks: Tasks) -> list[list[float]]:
     """Return the heads of the module docstring of `windows`, written from its formulas."""
     delay = tasks.pair_delay_s()
     edges = list(zip(tasks.senders.tolist(), tasks.receivers.tolist(), strict=True))
-    behind = reachable(tasks)
+    behind = np.zeros((tasks.num_ops, tasks.num_ops), dtype=bool)
+    for u, v in reversed(edges):
+        behind[u, v] = True
+        behind[u] |= behind[v]
     devices = range(tasks.num_devices)
     time_s, label = tasks.time_s, tasks.class_of_op
     head = [[math.inf for _ in devices] for _ in range(tasks.num_ops)]
@@ -153,68 +149,10 @@ def test_heads_are_those_of_the_formulas(problem: pk.Problem) -> None:
     assert np.allclose(windows.head_s, np.where(np.isfinite(windows.head_s), expected, np.inf), rtol=1e-12, atol=0)
 
 
-@given(problems(max_ops=8, max_kinds=1, max_devices=2, with_unsupported=False, objective=st.just(pk.Makespan())))
-@examples(60)
-def test_distances_are_those_of_the_formula(problem: pk.Problem) -> None:
-    """L against a plain twin, for equal devices."""
-    tasks = representatives(make_tasks(problem))
-    tasks = replace(tasks, group_size=np.full(1, 3)) if len(tasks.group_size) == 1 else tasks
-    assume(len(tasks.group_size) == 1 and np.isfinite(tasks.time_s).all() and tasks.num_devices > 1)
-    least = least_between(tasks)
-    behind = reachable(tasks)
-    time_s = tasks.time_s.min(axis=1)
-    edges = list(zip(tasks.senders.tolist(), tasks.receivers.tolist(), strict=True))
-    delay = [float(c[0, 0]) if tasks.group_size[0] > 1 else 0.0 for c in tasks.delay_s]
-
-    def path(s: int, t: int) -> float:
-        steps = [0.0 if w == t else time_s[w] + path(w, t) for a, w in edges if a == s and (w == t or behind[w, t])]
-        return max(steps, default=-math.inf)
-
-    for s, t in itertools.product(range(tasks.num_ops), repeat=2):
-        if not behind[s, t]:
-            assert least[s, t] == -math.inf
-            continue
-        between = [v for v in range(tasks.num_ops) if behind[s, v] and behind[v, t]]
-        first = sorted(
-            max(
-                c + (0.0 if u == s else path(s, u) + time_s[u])
-                for (u, w), c in zip(edges, delay, strict=True)
-                if w == v and (u == s or behind[s, u])
-            )
-            for v in between
-        )
-        last = sorted(
-            max(
-                c + (0.0 if w == t else path(w, t) + time_s[w])
-                for (u, w), c in zip(edges, delay, strict=True)
-                if u == v and (w == t or behind[w, t])
-            )
-            for v in between
-        )
-        work = sum(time_s[v] for v in between)
-        spread = [
-            (work + sum(first[: k - 1]) + sum(last[: k - 1])) / k
-            for k in range(1, min(int(tasks.group_size[0]), len(between)) + 1)
-        ]
-        expected = max([path(s, t), min(spread, default=0.0)])
-        assert least[s, t] == pytest.approx(expected, rel=1e-9)
-
-
-def test_work_between_two_ops_pays_for_its_spread() -> None:
-    """12 s of work, 2 s to go and 2 s to return: (12 + 3 * 4) / 4 = 6 s on four devices, against 3 s of work alone."""
-    tasks = make_tasks(fork(12, 2.0, 4))
-    least = least_between(representatives(tasks))
-    assert least[0, -1] == pytest.approx(6.0)
-    assert np.argwhere(useful_pairs(least, tasks.time_s.min(axis=1))).tolist() == [[0, 13]]
-    windows = narrow(tasks, heads_tails=first_heads_tails(tasks))
-    assert windows is not None
-    assert windows.path_s == pytest.approx(8.0)
-
-
 def test_slow_transfers_keep_ops_together() -> None:
     """A transfer of 12 s pays for nothing in 14 s of work, and that is proven."""
     tasks = make_tasks(fork(12, 12.0, 4))
-    assert refute(tasks, first_heads_tails(tasks), 0.0, 14.0) == pytest.approx(14.0, rel=2e-4)
+    assert refute(tasks, 0.0, 14.0) == pytest.approx(14.0, rel=2e-4)
 
 
 def test_joins_wait_for_all_their_inputs_but_one() -> None:
@@ -241,19 +179,14 @@ def test_bound_method_names_the_best_bound() -> None:
 def test_a_solve_that_has_to_end_knows_less_and_nothing_wrong(problem: pk.Problem, questions: int) -> None:
     """However many questions it still has: at most what a solve with time knows, and the optimum keeps its limit."""
     tasks = make_tasks(problem)
-    whole = first_heads_tails(tasks)
-    windows = narrow(tasks, heads_tails=whole)
+    windows = narrow(tasks)
     left = iter(range(questions))
     with waiting_while(lambda: next(left, None) is not None):
-        part = first_heads_tails(tasks)
-        short = narrow(tasks, heads_tails=part)
+        short = narrow(tasks)
         optimum = best_makespan(problem)
         if optimum is not None:
-            assert look(tasks, optimum, part) is not None
+            assert look(tasks, optimum) is not None
     assert (windows is None) == (short is None)
-    assert part.between_s is not None
-    assert whole.between_s is not None
-    assert (part.between_s <= whole.between_s).all()
     if windows is not None and short is not None:
         assert (short.head_s <= windows.head_s + EPS * windows.path_s).all()
         assert (short.tail_s <= windows.tail_s + EPS * windows.path_s).all()

@@ -11,8 +11,7 @@ from strategies import examples
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.solvers.makespan.bounds.between import _weights_of
-from placekit.solvers.makespan.bounds.quick import first_heads_tails, look
+from placekit.solvers.makespan.bounds.quick import look
 from placekit.solvers.makespan.bounds.shared_work import share_out, shared_work
 from placekit.solvers.makespan.bounds.windows import narrow
 from placekit.solvers.makespan.decomposition import case_split as cases
@@ -34,15 +33,14 @@ def test_no_limit_above_the_optimum_is_refuted(problem: pk.Problem) -> None:
     optimum = known_optimum(problem)
     assume(optimum > 0)
     tasks = make_tasks(problem)
-    heads_tails = first_heads_tails(tasks)
     for limit_s in (optimum, 1.3 * optimum, 3 * optimum):
-        windows = narrow(tasks, limit_s, heads_tails)
+        windows = narrow(tasks, limit_s)
         assert windows is not None
         shares = shared_work(windows, limit_s)
         assert shares is None or shares.bound_s <= limit_s * (1 + EPS)
-        assert look(tasks, limit_s, heads_tails) is not None
+        assert look(tasks, limit_s) is not None
     rng = np.random.default_rng(0)
-    refuted = list(refute_by_cases(tasks, heads_tails, 0.3 * optimum, 2 * optimum, rng, never, rounds=1))
+    refuted = list(refute_by_cases(tasks, 0.3 * optimum, 2 * optimum, rng, never, rounds=1))
     assert refuted == sorted(refuted)
     assert all(limit_s <= optimum * (1 + EPS) for limit_s in refuted)
 
@@ -56,7 +54,7 @@ def test_what_is_closed_for_a_limit_no_schedule_within_it_uses(problem: pk.Probl
     assert result.placement is not None
     assert result.objective is not None
     tasks = make_tasks(problem)
-    found = look(tasks, result.objective, first_heads_tails(tasks))
+    found = look(tasks, result.objective)
     assert found is not None
     assert found.least_s <= result.objective * (1 + EPS)
     device = result.placement.device_of_op[tasks.op]
@@ -98,12 +96,11 @@ def test_the_device_of_the_source_decides() -> None:
     """One scatter feeds all: where it runs, the others wait for its tensor, which no single window can know."""
     problem = generate("feed-forward-shards", 40, num_devices=3, transfer_ratio=2.0, objective=pk.Makespan())
     tasks = make_tasks(problem)
-    heads_tails = first_heads_tails(tasks)
     best = pk.solve(problem, "local-search", stop=pk.MaxIterations(20_000)).objective
     assert best is not None
-    alone = refute(tasks, heads_tails, best / 10, best)
+    alone = refute(tasks, best / 10, best)
     rng = np.random.default_rng(0)
-    by_cases = max(refute_by_cases(tasks, heads_tails, alone, best, rng, never, rounds=1))
+    by_cases = max(refute_by_cases(tasks, alone, best, rng, never, rounds=1))
     assert alone * 1.01 < by_cases <= best * (1 + EPS)
 
 
@@ -119,7 +116,7 @@ def test_proof_by_cases_stops_when_told(monkeypatch: pytest.MonkeyPatch) -> None
         return asked > 5
 
     monkeypatch.setattr(cases, "FIRST_NODES", 10**6)
-    list(refute_by_cases(tasks, first_heads_tails(tasks), 0.015, 1.0, np.random.default_rng(0), stop))
+    list(refute_by_cases(tasks, 0.015, 1.0, np.random.default_rng(0), stop))
     assert asked < 20
 
 
@@ -129,8 +126,6 @@ def test_bounds_hold_where_times_differ_by_hundreds_of_digits() -> None:
     op_time_s = problem.costs.op_time_s * np.array([1e-310, 1.0])
     problem = problem.replace(costs=problem.costs.replace(op_time_s=op_time_s))
     tasks = make_tasks(problem)
-    assert all((y > 0).all() and y.max() == 1.0 for y in _weights_of(tasks))
     best = pk.solve(problem, "local-search", stop=pk.MaxIterations(2000)).objective
     assert best is not None
-    heads_tails = first_heads_tails(tasks)
-    assert look(tasks, best, heads_tails) is not None
+    assert look(tasks, best) is not None

@@ -19,7 +19,6 @@ from placekit.errors import KernelsPendingError
 from placekit.method import Run
 from placekit.result import SOLVER_TOLERANCE
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
-from placekit.solvers.makespan.bounds.quick import first_heads_tails
 from placekit.solvers.makespan.bounds.windows import narrow
 from placekit.solvers.makespan.decomposition.neighbourhood import critical_ops, cut_out, put_back
 from placekit.solvers.makespan.exact import proofs
@@ -65,13 +64,12 @@ def test_a_limit_is_refuted_below_the_optimum_only(problem: pk.Problem) -> None:
     assume(optimum is not None and optimum > 0)
     assert optimum is not None
     tasks = make_tasks(problem)
-    heads_tails = first_heads_tails(tasks)
 
     def decide(limit_s: float) -> Outcome:
-        windows = narrow(tasks, limit_s, heads_tails)
+        windows = narrow(tasks, limit_s)
         if windows is None:
             return Outcome.INFEASIBLE
-        model = MakespanModel(tasks, windows, limit_s, 0.0, heads_tails.between_s, decides=True)
+        model = MakespanModel(tasks, windows, limit_s, 0.0, decides=True)
         return search(model, CpsatLimits(refutes=True), lambda *_: None, None, lambda: False)
 
     assert decide(optimum * (1 + 1e-9)) is Outcome.OPTIMAL
@@ -143,10 +141,9 @@ def test_every_schedule_rounds_to_a_solution(data: st.DataObject, problem: pk.Pr
     assert run.objective is not None
     tasks = make_tasks(problem)
     plan = timetable_of(run.placement, pk.evaluate(problem, run.placement), tasks)
-    heads_tails = first_heads_tails(tasks)
-    windows = narrow(tasks, run.objective, heads_tails)
+    windows = narrow(tasks, run.objective)
     assert windows is not None
-    model = MakespanModel(tasks, windows, run.objective, between_s=heads_tails.between_s)
+    model = MakespanModel(tasks, windows, run.objective)
     assert model.hint(plan)
     solver = cp_model.CpSolver()
     solver.parameters.fix_variables_to_their_hinted_value = True

@@ -178,7 +178,7 @@ def test_bound_method_reports_every_bound(diamond: pk.Problem) -> None:
     assert result.lower_bound == max(result.info["lower_bounds_s"].values())
     assert result.bound_name in result.info["lower_bounds_s"]
     assert result.objective == 4.0
-    with pytest.raises(InvalidProblemError, match="method 'bound' takes no argument"):
+    with pytest.raises(InvalidProblemError, match="method 'bound' has no parameters"):
         pk.solve(diamond, method="bound:fast")
 
 
