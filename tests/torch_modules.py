@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-__all__ = ["Attention", "Changing", "Convolutional", "Counter", "Recurrent", "Tied", "Views", "examples"]
+__all__ = ["Attention", "Changing", "Convolutional", "Counter", "Infinite", "Recurrent", "Tied", "Views", "examples"]
 
 
 class Attention(nn.Module):
@@ -126,6 +126,18 @@ class Changing(nn.Module):
         return before + y + z.add_(before) + kept
 
 
+class Infinite(nn.Module):
+    """Numbers that JSON does not have: infinities of both signs and NaN, as masks and limits have them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a sum of finite numbers."""
+        inf = float("inf")
+        masked = torch.softmax(x.masked_fill(x < -1, -inf), -1) + torch.softmax(torch.where(x > 0, x, -inf), -1)
+        limited = x.clamp(0.0, inf) + torch.relu(torch.full_like(x, -inf)) + torch.relu(x + -inf)
+        replaced = torch.nan_to_num(x.masked_fill(x > 1, float("nan"))) + (x / 0).nan_to_num(0.0, 1.0, -1.0)
+        return masked + limited + replaced + torch.relu(-torch.full((5, 8), inf))
+
+
 def examples() -> dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]]:
     """Return every module with arguments that it takes."""
     return {
@@ -134,6 +146,7 @@ def examples() -> dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]]:
         "recurrent": (Recurrent().eval(), (torch.zeros(2, 7, 6),)),
         "counter": (Counter().eval(), (torch.zeros(3, 4),)),
         "changing": (Changing().eval(), (torch.zeros(16, 8),)),
+        "infinite": (Infinite().eval(), (torch.zeros(5, 8),)),
         "views": (Views().eval(), (torch.zeros(16, 8),)),
         "perceptron": (nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 2)).eval(), (torch.zeros(5, 8),)),
     }

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from placekit.cost_models.openvino.tensor_checks import TOLERANCES, OutputCheck, TensorCheck
 from placekit.cost_models.openvino.tensor_errors import relative_errors
 from placekit.cost_models.openvino.timing_contenders import Executor
-from placekit.cost_models.pytorch.devices import computing_with
+from placekit.cost_models.pytorch.devices import RUN_FAILURES, computing_with, first_line
 from placekit.cost_models.pytorch.pipeline import CompiledTorchPlan, SerialTorch, to_array
 from placekit.cost_models.pytorch.runners import torch_pipeline
 from placekit.cost_models.pytorch.stages import TorchPlan
+from placekit.errors import ExecutionError
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.needs import require_torch
 
@@ -86,8 +87,11 @@ def _compared(plan: TorchPlan, executor: Executor | None, seed: int) -> OutputCh
     counts = list(dict.fromkeys(len(device.cores) for device in plan.devices)) or [0]
     runs = []
     for count in counts:
-        with torch.inference_mode(), computing_with(count):
-            runs.append([(to_array(each), _precision(each)) for each in whole.forward(*inputs)])
+        try:
+            with torch.inference_mode(), computing_with(count):
+                runs.append([(to_array(each), _precision(each)) for each in whole.forward(*inputs)])
+        except RUN_FAILURES as error:
+            raise ExecutionError(f"model {plan.name!r} does not run on cpu: {first_line(error)}") from error
     expected = [
         (array, precision, max(relative_errors(array, other[at][0])[0] for other in runs))
         for at, (array, precision) in enumerate(runs[0])

@@ -18,8 +18,10 @@ from placekit.platform import Device, Platform
 from placekit.pytorch.needs import require_torch
 
 __all__ = [
+    "RUN_FAILURES",
     "computing_with",
     "default_platform",
+    "first_line",
     "hardware_name",
     "platform_from_devices",
     "synchronised",
@@ -29,8 +31,16 @@ __all__ = [
 
 _LOGGER = logging.getLogger(__name__)
 
+RUN_FAILURES = (RuntimeError, IndexError, ValueError, TypeError)
+"""Errors that torch raises when an operator does not run."""
+
 TORCH = "torch"
 """Property of a device that says what torch calls it, for example ``"cuda:0"``."""
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message; torch adds whole stacks below."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def torch_device(device: Device) -> str:

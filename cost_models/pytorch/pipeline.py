@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from placekit.cost_models.openvino.pipeline_stage import pin_this_thread
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
 from placekit.cost_models.pytorch.allocator import keep_freed_memory
-from placekit.cost_models.pytorch.devices import synchronised, torch_device, use_threads
+from placekit.cost_models.pytorch.devices import RUN_FAILURES, first_line, synchronised, torch_device, use_threads
 from placekit.cost_models.pytorch.pipeline_folder import FolderPlan
 from placekit.cost_models.pytorch.stages import Key, TorchPlan
 from placekit.errors import ExecutionError, InvalidProblemError
@@ -253,8 +253,10 @@ class SerialTorch:
                 start_s = time.perf_counter()
                 try:
                     made = members[at].run([tensors[key] for key in stage.inputs])
-                except (RuntimeError, IndexError, ValueError, TypeError) as error:
-                    raise ExecutionError(f"stage {stage.name!r} failed on device {device.name!r}: {error}") from error
+                except RUN_FAILURES as error:
+                    raise ExecutionError(
+                        f"stage {stage.name!r} failed on device {device.name!r}: {first_line(error)}"
+                    ) from error
                 times.append((start_s, time.perf_counter()))
                 tensors |= dict(zip(stage.outputs, made, strict=True))
         return tensors, times

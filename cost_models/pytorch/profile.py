@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.kind_profile import KindProfile
-from placekit.cost_models.pytorch.devices import synchronised
+from placekit.cost_models.pytorch.devices import RUN_FAILURES, first_line, synchronised
 from placekit.errors import ProfileError
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.lowering import Lowered
@@ -45,7 +45,6 @@ _LEAST_BATCH_S = 20e-6
 _MOST_PER_OP_S = 1.0
 """After this time an op has been repeated enough, if that was three times."""
 _LEAST_REPETITIONS = 3
-_FAILURES = (RuntimeError, IndexError, ValueError, TypeError)
 _MAX_WEIGHTS = 32
 """Layers whose weights take turns."""
 
@@ -106,8 +105,8 @@ def profile_ops(
                 walk.run(inputs, measure)
                 if walk.is_supported:
                     whole = time_calls([lambda: module.forward(*inputs)], repetitions, device).tolist()
-        except _FAILURES as error:
-            raise ProfileError(f"model {source.name!r} cannot be run again and again: {_first(error)}") from error
+        except RUN_FAILURES as error:
+            raise ProfileError(f"model {source.name!r} cannot be run again and again: {first_line(error)}") from error
         call_s = _call_s(source, device)
     return _profile(lowered, walk, np.array(whole), call_s)
 
@@ -289,7 +288,7 @@ class _Walk:
             if self._device == "cpu":
                 raise self._failed(call.index, error) from error
             return None
-        except _FAILURES as error:
+        except RUN_FAILURES as error:
             raise self._failed(call.index, error) from error
 
     def _weights_in_turn(self, call: _Call) -> list[dict[int, Any]]:
@@ -327,7 +326,7 @@ class _Walk:
             tree_map = self._torch.utils._pytree.tree_map
             args, kwargs = (tree_map(self._to("cpu"), each) for each in (args, dict(kwargs)))
             return tree_map(self._to(self._device), node.target(*args, **kwargs))
-        except _FAILURES as error:
+        except RUN_FAILURES as error:
             raise self._failed(node.meta.get(NODE, 0), error) from error
 
     def _to(self, device: str) -> Callable[[Any], Any]:
@@ -336,11 +335,7 @@ class _Walk:
     def _failed(self, index: int, error: Exception) -> ProfileError:
         node = self._lowered.program.nodes[index]
         where = f"module {node.module!r}" if node.module else "the program"
-        return ProfileError(f"{where}: {node.target} does not run on {self._device}: {_first(error)}")
-
-
-def _first(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+        return ProfileError(f"{where}: {node.target} does not run on {self._device}: {first_line(error)}")
 
 
 def _attribute(module: Any, path: str) -> Any:

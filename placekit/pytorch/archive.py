@@ -290,17 +290,31 @@ def _value(argument: Any) -> Any:
         case "as_optional_tensor":
             return Ref(str(value["as_tensor"]["name"])) if "as_tensor" in value else None
         case "as_sym_int" | "as_sym_bool" | "as_sym_float":
-            return Ref(str(value["as_name"])) if "as_name" in value else next(iter(value.values()))
+            return _number(value)
         case "as_sym_ints" | "as_sym_bools" | "as_sym_floats":
-            return [Ref(str(each["as_name"])) if "as_name" in each else next(iter(each.values())) for each in value]
-        case "as_int" | "as_float" | "as_bool" | "as_string":
+            return [_number(each) for each in value]
+        case "as_int" | "as_bool" | "as_string":
             return value
+        case "as_float":
+            return float(value)  # JSON has no infinity and no NaN: torch writes "-Infinity"
+        case "as_complex":
+            return complex(float(value["real"]), float(value["imag"]))
         case "as_scalar_type":
             return Special("dtype", _DTYPES[int(value)][0])
         case "as_layout" | "as_memory_format":
             return Special(kind.removeprefix("as_"), _NAMES[kind][int(value)])
         case "as_device":
             return Special("device", str(value["type"]))
-        case "as_ints" | "as_floats" | "as_bools" | "as_strings" | "as_int_lists" | "as_float_lists":
+        case "as_ints" | "as_bools" | "as_strings" | "as_int_lists":
             return list(value)
+        case "as_floats":
+            return [float(each) for each in value]
+        case "as_float_lists":
+            return [[float(each) for each in row] for row in value]
     return kind
+
+
+def _number(value: Any) -> Any:
+    """Return a number that may be symbolic."""
+    ((kind, told),) = value.items()
+    return Ref(str(told)) if kind == "as_name" else float(told) if kind == "as_float" else told

@@ -250,7 +250,7 @@ def _plain(value: Any) -> Any:
     kind = type(value).__name__
     if kind in ("dtype", "layout", "memory_format", "device"):
         return Special(kind, str(value.type if kind == "device" else value).removeprefix("torch."))
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
+    return value if isinstance(value, bool | int | float | complex | str | None) else str(value)
 
 
 def _tensor(value: Any, hints: dict[str, int]) -> TorchTensor:

@@ -80,6 +80,19 @@ def test_any_placement_gives_what_the_whole_gives(name: str, seed: int) -> None:
     assert len(checked.cuts) >= len(plan.cuts) > 0
 
 
+def test_an_op_that_fails_inside_a_check_is_one_line() -> None:
+    """The whole program runs first, so that a stage is not blamed for what every placement would do."""
+
+    class Failing(nn.Module):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any) -> Any:
+            return torch.linalg.cholesky(-torch.ones(2, 2) + 0 * x)
+
+    source = read_torch(Failing(), (torch.zeros(2, 2),))
+    with pytest.raises(ExecutionError, match=r"^model 'Failing' does not run on cpu: linalg\.cholesky: .*$") as caught:
+        require_equal_torch_outputs(placed(source, np.zeros(source.graph.num_ops)))
+    assert "\n" not in str(caught.value)
+
+
 def test_memory_that_is_changed_is_in_one_stage() -> None:
     """Cut after its last reader, the parts give the whole; torn apart, the placement is refused."""
     source = source_of("changing")
