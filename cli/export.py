@@ -22,7 +22,7 @@ from placekit.cli.options import (
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.scattered import scattered_lines
 from placekit.cli.task import read_placed, read_source
-from placekit.errors import InvalidProblemError, UnknownNameError
+from placekit.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
 from placekit.exports.arguments import ARGUMENT_RUNTIMES
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ __all__ = ["export"]
 
 _MAX_STAGES = 20
 _TORCH = "torch-pipeline"
+_NOT_CHECKED = "nothing (--no-check)"
 _KINDS = {".json": "affinities", ".py": "loader", ".xml": "model", ".bin": "weights"}
 
 
@@ -72,20 +73,25 @@ def export(
             "--output", "-o", metavar="PATH", help="Default: STEM.bundle or STEM.pipeline, folders; STEM.RUNTIME.json."
         ),
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Read the export back and run one sample before it is in place.")
+    ] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Write a placed model to deploy it: a bundle that placekit.runtime.load runs, HETERO affinities, or --to others.
 
     Runtimes of language models need the names of ops only: they take problem files and .pt2 files, too.
     """
+    from placekit.cli.progress import StepBar
     from placekit.cost_models.openvino.bundle import write_bundle
-    from placekit.cost_models.openvino.sidecar import write_sidecar
+    from placekit.cost_models.openvino.bundle_check import check_bundle
+    from placekit.cost_models.openvino.sidecar import check_sidecar, write_sidecar
     from placekit.cost_models.openvino.stages import plan_stages
 
     if to != "openvino":
         if hetero or queue_size is not None:
             raise InvalidProblemError(f"--hetero and --queue-size go with --to openvino, not with --to {to}")
-        asked = _Request(model, placement, choice, shape, default_device, output, as_json)
+        asked = _Request(model, placement, choice, shape, default_device, output, check, as_json)
         if to == _TORCH:
             _export_to_torch(asked)
         else:
@@ -99,21 +105,29 @@ def export(
     devices = choice.of_answer(placement).resolve(source)
     placed = read_placed(placement, source.graph, devices, default_device)
     plan = plan_stages(source, placed, devices)
-    if hetero:
-        written = {_KINDS[path.suffix]: str(path) for path in write_sidecar(source, placed, devices, target)}
-    else:
-        write_bundle(plan, target, queue_size=2 if queue_size is None else queue_size)
-        written = {"bundle": str(target)}
-    _show(source, plan, written, as_json=as_json)
+    told: list[str] = []
+    with StepBar() as bar:
+        if hetero:
+            by_script = (lambda *files: told.append(check_sidecar(plan, *files))) if check else None
+            files = write_sidecar(source, placed, devices, target, check=by_script)
+            written = {_KINDS[path.suffix]: str(path) for path in files}
+        else:
+            by_bundle = (lambda new: told.append(check_bundle(plan, new, bar))) if check else None
+            write_bundle(plan, target, queue_size=2 if queue_size is None else queue_size, check=by_bundle)
+            written = {"bundle": str(target)}
+    _show(source, plan, written, told, as_json=as_json)
 
 
-def _show(source: ModelSource, plan: StagePlan | TorchPlan, written: Mapping[str, str], *, as_json: bool) -> None:
+def _show(
+    source: ModelSource, plan: StagePlan | TorchPlan, written: Mapping[str, str], told: list[str], *, as_json: bool
+) -> None:
     from placekit.cli.console import print_json, show_parts
 
+    checked = told[0] if told else _NOT_CHECKED
     if as_json:
-        print_json(_document(plan) | {"files": dict(written)})
+        print_json(_document(plan) | {"checked": checked, "files": dict(written)})
     else:
-        show_parts(_report(source, plan, written))
+        show_parts(_report(source, plan, written, checked))
 
 
 class _Request(NamedTuple):
@@ -125,11 +139,14 @@ class _Request(NamedTuple):
     shape: str | None
     default_device: str | None
     output: Path | None
+    check: bool
     as_json: bool
 
 
 def _export_to_torch(asked: _Request) -> None:
     """Write stages for torch.distributed.pipelining, and print them."""
+    from placekit.cli.progress import StepBar
+    from placekit.cost_models.pytorch.pipeline_check import check_torch_pipeline
     from placekit.cost_models.pytorch.pipeline_export import write_torch_pipeline
     from placekit.cost_models.pytorch.stages import plan_torch_stages
     from placekit.pytorch.source import TorchSource
@@ -142,8 +159,11 @@ def _export_to_torch(asked: _Request) -> None:
     devices = asked.choice.of_answer(asked.placement).resolve(source)
     placed = read_placed(asked.placement, source.graph, devices, asked.default_device)
     plan = plan_torch_stages(source, placed, devices)
-    write_torch_pipeline(plan, target)
-    _show(source, plan, {"pipeline": str(target)}, as_json=asked.as_json)
+    told: list[str] = []
+    with StepBar() as bar:
+        check = (lambda new: told.append(check_torch_pipeline(plan, new, bar))) if asked.check else None
+        write_torch_pipeline(plan, target, check=check)
+    _show(source, plan, {"pipeline": str(target)}, told, as_json=asked.as_json)
 
 
 @dataclass(frozen=True)
@@ -160,6 +180,8 @@ class _Placed:
         Module of every op, if it is known.
     costs
         Its costs, if they are known.
+    check
+        Whether the export is read back and, where that is possible, run.
     """
 
     model: Path
@@ -169,6 +191,7 @@ class _Placed:
     placement: Placement
     modules: tuple[str, ...] | None
     costs: CostTable | None
+    check: bool
 
 
 @dataclass(frozen=True)
@@ -179,12 +202,30 @@ class _Written:
     told: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     command: str | None = None
+    checked: str | None = None
 
 
 def _to_onnxruntime(placed: _Placed) -> _Written:
-    from placekit.exports.onnxruntime import write_annotated
+    from placekit.cost_models.openvino.inputs import random_inputs
+    from placekit.exports.onnxruntime import check_annotated, write_annotated
+    from placekit.io.model import read_model
 
-    return _Written(write_annotated(placed.model, placed.graph, placed.placement, placed.devices, placed.target))
+    told: list[str] = []
+
+    def check(annotated: Path, setting: str) -> None:
+        model = read_model(placed.model).load()
+        try:
+            values = [tensor.data for tensor in random_inputs(model)]
+        except UnsupportedProblemError as error:
+            told.append(f"every node annotated; not run: {error}")
+            return
+        inputs = dict(zip((each.get_friendly_name() for each in model.get_parameters()), values, strict=True))
+        told.append(check_annotated(placed.model, annotated, setting, inputs))
+
+    files = write_annotated(
+        placed.model, placed.graph, placed.placement, placed.devices, placed.target, check if placed.check else None
+    )
+    return _Written(files, checked=told[0] if told else None)
 
 
 def _to_netron(placed: _Placed) -> _Written:
@@ -258,14 +299,30 @@ def _export_elsewhere(to: str, asked: _Request) -> None:
     check_writable(target)
     graph, devices, modules, costs = _graph_of(asked)
     placement = read_placed(asked.placement, graph, devices, asked.default_device)
-    written = _WRITERS[to](_Placed(asked.model, target, graph, devices, placement, modules, costs))
+    written = _WRITERS[to](_Placed(asked.model, target, graph, devices, placement, modules, costs, asked.check))
+    checked = (written.checked or _read_back(to, written.files)) if asked.check else _NOT_CHECKED
     if asked.as_json:
-        print_json({**written.told, "files": dict(written.files)})
+        print_json({**written.told, "checked": checked, "files": dict(written.files)})
     else:
-        show_parts([fact_lines({**written.facts, **{f"wrote {kind}": path for kind, path in written.files.items()}})])
+        paths = {f"wrote {kind}": path for kind, path in written.files.items()}
+        show_parts([fact_lines({**written.facts, "checked": checked, **paths})])
         if written.command is not None:
             print_line()
             print_line(written.command)
+
+
+def _read_back(to: str, files: Mapping[str, str]) -> str:
+    """Read files of a runtime that is not run here, and return what was checked."""
+    import xml.etree.ElementTree as ET
+
+    from placekit.io.reading import read_json
+
+    for path in files.values():
+        if path.endswith(".json"):
+            read_json(path)
+        elif path.endswith(".xml"):
+            ET.parse(path)  # noqa: S314  the file was just written
+    return f"format only: read back, {to} was not run"
 
 
 def _graph_of(asked: _Request) -> tuple[OpGraph, Platform, tuple[str, ...] | None, CostTable | None]:
@@ -306,7 +363,9 @@ def _document(plan: StagePlan | TorchPlan) -> dict[str, Any]:
     }
 
 
-def _report(source: ModelSource, plan: StagePlan | TorchPlan, written: Mapping[str, str]) -> Iterator[RenderableType]:
+def _report(
+    source: ModelSource, plan: StagePlan | TorchPlan, written: Mapping[str, str], checked: str
+) -> Iterator[RenderableType]:
     from placekit.cli.render import fact_lines, plain_table
     from placekit.cli.units import format_bytes, format_count
 
@@ -323,4 +382,5 @@ def _report(source: ModelSource, plan: StagePlan | TorchPlan, written: Mapping[s
     yield from scattered_lines(len(plan.stages), len(plan.teams))
     yield ""
     between = f"{format_count(len(plan.cuts), 'tensor')}, {format_bytes(plan.cut_bytes)} per sample"
-    yield fact_lines({"between": between} | {f"wrote {kind}": path for kind, path in written.items()})
+    paths = {f"wrote {kind}": path for kind, path in written.items()}
+    yield fact_lines({"between": between, "checked": checked} | paths)

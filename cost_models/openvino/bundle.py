@@ -13,7 +13,7 @@ The manifest names the members of the team that runs a stage; all of them load t
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,9 @@ MANIFEST = "manifest.json"
 _LOGGER = logging.getLogger(__name__)
 
 
-def write_bundle(plan: StagePlan, folder: str | Path, *, queue_size: int = 2) -> None:
+def write_bundle(
+    plan: StagePlan, folder: str | Path, *, queue_size: int = 2, check: Callable[[Path], object] | None = None
+) -> None:
     """Write `plan` as a bundle.
 
     The folder appears complete or not at all. A bundle that is there already is replaced.
@@ -63,6 +65,8 @@ def write_bundle(plan: StagePlan, folder: str | Path, *, queue_size: int = 2) ->
         Where to write; its parent must exist.
     queue_size
         Samples that fit between a stage and the next, unless the user of the bundle says otherwise.
+    check
+        Called with the new folder before it takes its place; what it raises leaves everything as it was.
 
     Raises
     ------
@@ -75,7 +79,13 @@ def write_bundle(plan: StagePlan, folder: str | Path, *, queue_size: int = 2) ->
         raise InvalidProblemError(
             f"bundle of {plan.name!r}: queue_size is {queue_size}; it must be >= 1 and at most {MAX_QUEUE_SIZE}"
         )
-    write_folder(folder, "bundle", _reason, lambda new: _write_files(plan, new, queue_size))
+
+    def write(new: Path) -> None:
+        _write_files(plan, new, queue_size)
+        if check is not None:
+            check(new)
+
+    write_folder(folder, "bundle", _reason, write)
 
 
 def _reason(folder: Path) -> str | None:

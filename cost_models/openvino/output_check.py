@@ -36,7 +36,7 @@ from placekit.platform import Device
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["check_outputs", "check_placement", "in_f32"]
+__all__ = ["array_of", "check_outputs", "check_placement", "in_f32", "probe_model"]
 
 
 def in_f32(plan: StagePlan) -> StagePlan:
@@ -114,11 +114,11 @@ def check_placement(
         for key, expected in probed.items():
             names = members[stage_of[key]]
             if turn < len(names):  # the others have had their turn
-                mine = _array(found[key])
+                mine = array_of(found[key])
                 mine = axes_of_model(mine, expected.shape) if key in turned else mine
                 where = stage_of[key] + (f" on {names[turn]}" if len(names) > 1 else "")
                 cuts.append(whole.check(f"{key[0]}:{key[1]}", where, expected, mine, tolerance))
-        outputs += whole.check_outputs([_array(found[key]) for key in plan.output_keys], inputs, probed, tolerance)
+        outputs += whole.check_outputs([array_of(found[key]) for key in plan.output_keys], inputs, probed, tolerance)
     return OutputCheck(whole.device.name, whole.precision, tuple(cuts), tuple(outputs))
 
 
@@ -225,7 +225,7 @@ class _Whole:
         """Return the tensors of `keys`, or the model's outputs, of the whole model."""
         if keys is not None and not keys:
             return []
-        compiled = self._model if keys is None else self._compile(_probe(self._plan.model, keys))
+        compiled = self._model if keys is None else self._compile(probe_model(self._plan.model, keys))
         request = compiled.create_infer_request()
         for index, tensor in enumerate(inputs):
             request.set_input_tensor(index, tensor)
@@ -234,10 +234,10 @@ class _Whole:
                 request.infer(share_outputs=True)
             except RuntimeError as error:
                 raise ExecutionError(f"model {self._plan.name!r} fails on {self.device.name!r}: {error}") from error
-        return [_array(request.get_output_tensor(index)) for index in range(len(compiled.outputs))]
+        return [array_of(request.get_output_tensor(index)) for index in range(len(compiled.outputs))]
 
 
-def _probe(model: openvino.Model, keys: Sequence[TensorKey]) -> openvino.Model:
+def probe_model(model: openvino.Model, keys: Sequence[TensorKey]) -> openvino.Model:
     """Return `model` with the tensors of `keys` as its outputs."""
     from openvino import Model
     from openvino import opset13 as opset
@@ -256,7 +256,7 @@ def _precision(compiled: openvino.CompiledModel) -> str:
         return "f32"
 
 
-def _array(tensor: openvino.Tensor) -> NDArray[Any]:
+def array_of(tensor: openvino.Tensor) -> NDArray[Any]:
     """Return a copy of a tensor's numbers; numpy has no bf16, so it becomes f32."""
     kind = tensor.element_type.get_type_name()
     if kind == "string":

@@ -9,22 +9,35 @@ The script needs OpenVINO and nothing else. It is written next to the JSON file:
 
 from __future__ import annotations
 
+import runpy
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placekit.cost_models.openvino.affinity import fold_constants, hetero_devices, set_affinities
-from placekit.cost_models.openvino.devices import shared_core
-from placekit.cost_models.openvino.stages import plan_stages
-from placekit.errors import PlacekitError, UnsupportedProblemError
+from placekit.cost_models.openvino.bundle_check import MOST_ERROR, run_once
+from placekit.cost_models.openvino.devices import require_device, shared_core
+from placekit.cost_models.openvino.inputs import random_inputs
+from placekit.cost_models.openvino.stages import StagePlan, plan_stages
+from placekit.cost_models.openvino.tensor_errors import relative_errors
+from placekit.errors import (
+    DeviceUnavailableError,
+    ExecutionError,
+    OutputMismatchError,
+    PlacekitError,
+    UnsupportedProblemError,
+)
 from placekit.io.atomic import write_json, write_text
 from placekit.io.model import ModelSource
+from placekit.io.openvino_graph import short_reason
 from placekit.placement import Placement
 from placekit.platform import Platform
 
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["write_sidecar"]
+__all__ = ["check_sidecar", "write_sidecar"]
 
 _LOADER = '''"""Compile {model!r} for HETERO, every op on the device that {sidecar!r} names. Written by placekit."""
 
@@ -61,7 +74,14 @@ if __name__ == "__main__":
 '''
 
 
-def write_sidecar(source: ModelSource, placement: Placement, platform: Platform, path: str | Path) -> tuple[Path, ...]:
+def write_sidecar(
+    source: ModelSource,
+    placement: Placement,
+    platform: Platform,
+    path: str | Path,
+    *,
+    check: Callable[[Path, Path], object] | None = None,
+) -> tuple[Path, ...]:
     """Write the affinities of a placement as JSON, and the script that loads the model with them.
 
     Where OpenVINO would not find the op names in the user's file (ONNX, where it makes them up, or shapes that were
@@ -77,6 +97,9 @@ def write_sidecar(source: ModelSource, placement: Placement, platform: Platform,
         The devices; each that is used must be one of OpenVINO's own, no core group.
     path
         The ``.json`` file. The script has the same name with the suffix ``.py``, the model with ``.xml``.
+    check
+        Called with the new script and its model before the files take their places; what it raises leaves everything
+        as it was.
 
     Returns
     -------
@@ -97,31 +120,95 @@ def write_sidecar(source: ModelSource, placement: Placement, platform: Platform,
     targets = hetero_devices(plan)
     if not targets:
         raise UnsupportedProblemError(f"model {source.name!r} computes nothing; HETERO has nothing to place")
-    model_path, written = source.path, []
-    if source.shapes or not _names(shared_core().read_model(source.path)).issuperset(source.graph.op_names):
-        from openvino import save_model
-
-        model_path = path.with_suffix(".xml")
-        if model_path.resolve() == source.path.resolve():
-            raise PlacekitError(f"{path}: its model would replace the one that was read; choose another name")
-        try:
-            save_model(plan.model, model_path, compress_to_fp16=False)
-        except RuntimeError as error:
-            raise PlacekitError(f"cannot write {model_path}: {error}") from error
-        written = [model_path, model_path.with_suffix(".bin")]
     folded = plan.model.clone()
     fold_constants(folded)
     of_stage = {op: targets[stage.device.name] for stage in plan.stages for op in stage.op_names}
     # Parameters and Results by their neighbours; what is folded away has a device in the file nevertheless
     target_of_op = dict.fromkeys(source.graph.op_names, next(iter(targets.values())))
     target_of_op |= of_stage | set_affinities(folded, of_stage)
-    write_json(path, {op: target_of_op[op] for op in source.graph.op_names})
     properties = {targets[each.name]: dict(each.properties) for each in plan.devices if each.properties}
-    model_name = _relative(model_path, path.parent)
-    text = _LOADER.format(model=model_name, sidecar=path.name, properties=repr(properties))
-    loader = path.with_suffix(".py")
-    write_text(loader, text)
-    return (path, loader, *written)
+    brings_model = bool(source.shapes) or not _names(shared_core().read_model(source.path)).issuperset(
+        source.graph.op_names
+    )
+    model_path = path.with_suffix(".xml") if brings_model else source.path
+    if brings_model and model_path.resolve() == source.path.resolve():
+        raise PlacekitError(f"{path}: its model would replace the one that was read; choose another name")
+    try:
+        # beside the target, because a rename does not cross file systems
+        with tempfile.TemporaryDirectory(prefix=f".{path.name[:64]}.", suffix=".tmp", dir=path.parent) as work:
+            new = Path(work) / path.name
+            if brings_model:
+                _save_model(plan.model, new.with_suffix(".xml"))
+            text = _LOADER.format(
+                model=_relative(model_path, path.parent), sidecar=path.name, properties=repr(properties)
+            )
+            write_text(new.with_suffix(".py"), text)
+            write_json(new, {op: target_of_op[op] for op in source.graph.op_names})
+            if check is not None:
+                check(new.with_suffix(".py"), new.with_suffix(".xml") if brings_model else source.path)
+            files = [new, new.with_suffix(".py")]
+            files += [new.with_suffix(".xml"), new.with_suffix(".bin")] if brings_model else []
+            for file in reversed(files):
+                file.replace(path.with_name(file.name))
+    except OSError as error:
+        raise PlacekitError(f"cannot write {path}: {error.strerror or error}") from error
+    return tuple(path.with_name(file.name) for file in files)
+
+
+def _save_model(model: openvino.Model, path: Path) -> None:
+    from openvino import save_model
+
+    try:
+        save_model(model, path, compress_to_fp16=False)
+    except RuntimeError as error:  # a full disk
+        raise OSError(f"{path.name}: {error}") from error
+
+
+def check_sidecar(plan: StagePlan, script: Path, model: Path) -> str:
+    """Load a model by a script of `write_sidecar`, run one seeded sample in f32, and return what was checked.
+
+    Parameters
+    ----------
+    plan
+        The stages, with the whole model.
+    script, model
+        The script, beside its JSON file, and the model.
+
+    Raises
+    ------
+    ExecutionError
+        HETERO does not take the model or the sample.
+    OutputMismatchError
+        An output that is not the whole model's.
+    """
+    core = shared_core()
+    load = runpy.run_path(str(script), run_name="check")["load"]
+    targets = tuple(hetero_devices(plan).values())
+    try:
+        for target in targets:
+            require_device(target, core)
+    except DeviceUnavailableError as error:
+        return f"script read back; not run: {error}"
+    properties = load.__globals__["PROPERTIES"]
+    for target in targets:
+        properties[target] = properties.get(target, {}) | {"INFERENCE_PRECISION_HINT": "f32"}
+    try:
+        inputs = random_inputs(plan.model)
+        expected = run_once(plan.model, inputs)
+    except (UnsupportedProblemError, RuntimeError) as error:
+        return f"script read back; not run: {short_reason(error)}"
+    try:
+        found = list(load(core, model=str(model.resolve()))(inputs).values())
+    except RuntimeError as error:
+        raise ExecutionError(f"HETERO:{','.join(targets)} does not run the model: {short_reason(error)}") from error
+    for name, one, other in zip(plan.output_names, expected, found, strict=True):
+        error_of_output = relative_errors(one, other)[1]
+        if error_of_output > MOST_ERROR:
+            raise OutputMismatchError(
+                f"output {name!r} of HETERO:{','.join(targets)} differs from the whole model's by "
+                f"{error_of_output:.2g} of its spread; {MOST_ERROR:g} is allowed"
+            )
+    return f"script read back, one sample run on HETERO:{','.join(targets)}: outputs as the whole model's"
 
 
 def _names(model: openvino.Model) -> set[str]:

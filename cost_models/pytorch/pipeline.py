@@ -86,7 +86,7 @@ class TorchStageRunner:
 def to_array(tensor: torch.Tensor) -> NDArray[Any]:
     """Return a tensor's numbers, not copied if it is on a CPU; bf16 and 8-bit floats, which numpy lacks, become f32."""
     torch = require_torch("running a PyTorch program")
-    tensor = tensor.detach().to("cpu")
+    tensor = tensor.detach().to("cpu").resolve_conj().resolve_neg()
     if tensor.dtype.is_floating_point and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
         tensor = tensor.to(torch.float32)
     found: NDArray[Any] = tensor.numpy()

@@ -12,6 +12,7 @@ Stages form a chain, as a pipeline of torch does: a tensor that skips stages is 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def chain_of(plan: TorchPlan) -> list[tuple[str, ...]]:
     return [*found, tuple(program.outputs)]
 
 
-def write_torch_pipeline(plan: TorchPlan, folder: str | Path) -> None:
+def write_torch_pipeline(plan: TorchPlan, folder: str | Path, *, check: Callable[[Path], object] | None = None) -> None:
     """Write `plan` as a folder that runs by itself. It appears complete or not at all, and replaces one of its kind.
 
     Parameters
@@ -54,6 +55,8 @@ def write_torch_pipeline(plan: TorchPlan, folder: str | Path) -> None:
         The stages.
     folder
         Where to write; its parent must exist.
+    check
+        Called with the new folder before it takes its place; what it raises leaves everything as it was.
 
     Raises
     ------
@@ -70,7 +73,13 @@ def write_torch_pipeline(plan: TorchPlan, folder: str | Path) -> None:
             )
     if not plan.stages:
         raise UnsupportedProblemError(f"model {plan.name!r} has no ops to run")
-    write_folder(folder, "pipeline of torch", _reason, lambda new: _write(plan, new))
+
+    def write(new: Path) -> None:
+        _write(plan, new)
+        if check is not None:
+            check(new)
+
+    write_folder(folder, "pipeline of torch", _reason, write)
 
 
 def _reason(folder: Path) -> str | None:
@@ -89,7 +98,7 @@ def _write(plan: TorchPlan, folder: Path) -> None:
     entries = []
     for at, stage in enumerate(plan.stages):
         module = plan.builder.part(stage.ops, chain[at], chain[at + 1])
-        given = tuple(tensors[name] for name in chain[at])
+        given = tuple(tensors[name].clone() for name in chain[at])  # no views, which torch.export cannot copy
         file = f"stages/{at}.pt2"
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's about tied weights of one stage

@@ -59,21 +59,10 @@ def run(manifest: dict[str, Any], options: argparse.Namespace) -> None:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if all(each["torch"].startswith("cuda") for each in stages) else "gloo")
 
-    class Sample(torch.nn.Module):
-        """A stage that is called with one sample, whose dimension is in front."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.program = torch.export.load(HERE / mine["file"]).module().to(device)
-
-        def forward(self, *inputs: Any) -> tuple[Any, ...]:
-            """Return the outputs of the stage, each with a dimension in front."""
-            return tuple(each.unsqueeze(0) for each in self.program(*(each.squeeze(0) for each in inputs)))
-
     inputs = read_inputs(manifest, options, torch)
     samples = len(inputs[0])
     with torch.no_grad():
-        stage = PipelineStage(Sample(), rank, len(stages), device)
+        stage = PipelineStage(load_stage(mine, device, rank == len(stages) - 1), rank, len(stages), device)
         schedule = ScheduleGPipe(stage, samples)
         given = [each.to(device) for each in inputs] if rank == 0 else []
         outputs = schedule.step(*given)
@@ -89,6 +78,34 @@ def run(manifest: dict[str, Any], options: argparse.Namespace) -> None:
                 named = zip(manifest["outputs"], outputs, strict=True)
                 torch.save({name: each.cpu() for name, each in named}, options.outputs)
     dist.destroy_process_group()
+
+
+def load_stage(entry: dict[str, Any], device: Any, is_last: bool) -> Any:
+    """Return a stage of the manifest as a module that is called with one sample, whose dimension is in front."""
+    import torch
+
+    program = torch.export.load(HERE / entry["file"])
+    nodes = {node.name: node for node in program.graph.nodes}
+    is_complex = [nodes[name].meta["val"].is_complex() for name in program.graph_signature.user_inputs]
+
+    class Sample(torch.nn.Module):
+        """A stage that sends what every backend of torch.distributed can: contiguous real numbers."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.program = program.module().to(device)
+
+        def forward(self, *inputs: Any) -> tuple[Any, ...]:
+            """Return the outputs of the stage, each with a dimension in front."""
+            given = zip(inputs, is_complex, strict=True)
+            read = [torch.view_as_complex(each) if pair and not each.is_complex() else each for each, pair in given]
+            made = [each.unsqueeze(0) for each in self.program(*(each.squeeze(0) for each in read))]
+            made = [each.resolve_conj().resolve_neg() for each in made]
+            if not is_last:
+                made = [torch.view_as_real(each) if each.is_complex() else each for each in made]
+            return tuple(each.contiguous() for each in made)
+
+    return Sample()
 
 
 def read_inputs(manifest: dict[str, Any], options: argparse.Namespace, torch: Any) -> list[Any]:

@@ -11,17 +11,23 @@ ONNX Runtime documentation, "Partitioning with annotations and memory constraint
 
 from __future__ import annotations
 
+import importlib
 import re
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from placekit.errors import UnsupportedProblemError
+import numpy as np
+
+from placekit.errors import ExecutionError, OutputMismatchError, PlacekitError, UnsupportedProblemError
 from placekit.exports.onnx_nodes import devices_of_nodes, label_nodes, load_nodes
 from placekit.graph import OpGraph
 from placekit.io.atomic import encode_json, write_together
 from placekit.placement import Placement
 from placekit.platform import Device, Platform
 
-__all__ = ["ANNOTATION", "SETTING", "session_setting", "write_annotated"]
+__all__ = ["ANNOTATION", "SETTING", "check_annotated", "session_setting", "write_annotated"]
 
 ANNOTATION = "layer_ann"
 """Metadata entry of a node."""
@@ -65,11 +71,17 @@ def session_setting(platform: Platform, placement: Placement) -> str:
 
 
 def write_annotated(
-    source: Path, graph: OpGraph, placement: Placement, platform: Platform, target: Path
+    source: Path,
+    graph: OpGraph,
+    placement: Placement,
+    platform: Platform,
+    target: Path,
+    check: Callable[[Path, str], object] | None = None,
 ) -> dict[str, str]:
     """Write the annotated copy of an ONNX file, and beside it a JSON file with the session options; return the files.
 
-    Weights in files beside the model are not copied: they are read from there.
+    Weights in files beside the model are not copied: they are read from there. `check` is called with the annotated
+    model, before it takes its place, and with the value of `SETTING`; what it raises leaves everything as it was.
 
     Raises
     ------
@@ -85,8 +97,68 @@ def write_annotated(
     devices = devices_of_nodes(model, graph, placement)
     label_nodes(model, ANNOTATION, [_label(platform.devices[device]) for device in devices])
     options = target.with_name(f"{target.stem}.session.json")
-    write_together([(target, model.SerializeToString()), (options, encode_json(options, {SETTING: setting}))])
+    content = model.SerializeToString()
+    if check is not None:
+        try:
+            with tempfile.TemporaryDirectory(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent) as work:
+                new = Path(work) / target.name
+                new.write_bytes(content)
+                check(new, setting)
+        except OSError as error:
+            raise PlacekitError(f"cannot write {target}: {error.strerror or error}") from error
+    write_together([(target, content), (options, encode_json(options, {SETTING: setting}))])
     return {"model": str(target), "session": str(options)}
+
+
+def check_annotated(source: Path, annotated: Path, setting: str, inputs: dict[str, Any]) -> str:
+    """Run one sample through the annotated model in ONNX Runtime, and return what was checked.
+
+    Parameters
+    ----------
+    source, annotated
+        The model as it was, and the one that was written.
+    setting
+        Value of `SETTING`.
+    inputs
+        The sample, by name.
+
+    Raises
+    ------
+    ExecutionError
+        ONNX Runtime runs the model as it was, and not the annotated one.
+    OutputMismatchError
+        An output differs.
+    """
+    try:
+        onnxruntime: Any = importlib.import_module("onnxruntime")
+    except ImportError:
+        return "every node annotated; not run: onnxruntime is not installed"
+
+    def run(path: Path, setting: str | None) -> list[Any]:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # a rule for a device that is not there is an error in the log, and skipped
+        if setting is not None:
+            options.add_session_config_entry(SETTING, setting)
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return list(session.run(None, inputs))
+
+    try:
+        expected = run(source, None)
+    except Exception as error:  # ONNX Runtime has errors of its own
+        return f"every node annotated; not run: onnxruntime does not run {source.name}: {_first_line(error)}"
+    try:
+        found = run(annotated, setting)
+    except Exception as error:
+        raise ExecutionError(f"onnxruntime does not run the annotated model: {_first_line(error)}") from error
+    for at, (one, other) in enumerate(zip(expected, found, strict=True)):
+        is_number = np.asarray(one).dtype.kind in "fc"
+        if not (np.allclose(one, other, 1e-3, 1e-5, equal_nan=True) if is_number else np.array_equal(one, other)):
+            raise OutputMismatchError(f"output {at} of the annotated model differs from that of {source.name}")
+    return "one sample run in onnxruntime on the CPU: outputs as the model's"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _label(device: Device) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from placekit import runtime
+from placekit.cost_models.openvino import bundle_check
 from placekit.io.model import read_model
 
 Call = Callable[..., Any]
@@ -40,7 +41,7 @@ def test_a_bundle_runs(call: Call, model_file: Path, placement_file: Path, platf
     """The folder is called after the model, the report names the stages, and the bundle computes."""
     done = call("export", model_file, placement_file, "--platform", platform_file)
     assert done.returncode == 0, done.stderr
-    for text in ("0:right", "1:left", "tiny.bundle", "1 tensor, 32 KiB"):
+    for text in ("0:right", "1:left", "tiny.bundle", "1 tensor, 32 KiB", "one sample run through 2 stages"):
         assert text in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
     with runtime.load("tiny.bundle") as pipe:
@@ -77,9 +78,28 @@ def test_affinities_for_hetero(call: Call, model_file: Path, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     files = json.loads(done.stdout)["files"]
     assert files == {"affinities": "tiny.hetero.json", "loader": "tiny.hetero.py"}
+    assert "one sample run on HETERO:CPU" in json.loads(done.stdout)["checked"]
     assert json.loads(Path(files["affinities"]).read_text()) == dict.fromkeys(ops, "CPU")
     loaded = subprocess.run([sys.executable, files["loader"]], check=True, capture_output=True, text=True)
     assert "CPU" in loaded.stdout
+
+
+def test_a_check_that_fails_is_one_line(
+    call: Call, model_file: Path, placement_file: Path, platform_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit code says so and nothing is written; without the check the bundle is there."""
+    monkeypatch.setattr(bundle_check, "MOST_ERROR", -1.0)
+    monkeypatch.setattr(bundle_check, "_is_repeatable", lambda *_: True)
+    arguments = ("export", model_file, placement_file, "--platform", platform_file)
+    before = sorted(Path().iterdir())
+    done = call(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "stage '0:right': its output " in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert sorted(Path().iterdir()) == before
+    done = call(*arguments, "--no-check", "--json")
+    assert json.loads(done.stdout)["checked"] == "nothing (--no-check)"
+    assert Path("tiny.bundle").is_dir()
 
 
 @pytest.mark.parametrize(

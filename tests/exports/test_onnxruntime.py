@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.errors import UnsupportedProblemError
-from placekit.exports.onnxruntime import ANNOTATION, SETTING, session_setting, write_annotated
+from placekit.errors import ExecutionError, OutputMismatchError, UnsupportedProblemError
+from placekit.exports.onnxruntime import ANNOTATION, SETTING, check_annotated, session_setting, write_annotated
 
 onnx = pytest.importorskip("onnx")
 PLATFORM = pk.Platform.of(cpu=1, gpu=2, host="cpu")
@@ -76,6 +76,24 @@ def test_onnxruntime_takes_the_rules_and_runs(model: Path, tmp_path: Path) -> No
         assigned = [node.name for part in session.get_provider_graph_assignment_info() for node in part.get_nodes()]
         assert len(assigned) == 12
         np.testing.assert_array_equal(session.run(None, data), expected)
+
+
+def test_the_annotated_model_is_checked(model: Path, tmp_path: Path) -> None:
+    """It runs as the model does; one of other numbers, or one that does not run, is refused."""
+    pytest.importorskip("onnxruntime")
+    data = {"x": np.random.default_rng(1).normal(size=(2, 16)).astype(np.float32)}
+    path, setting = export(model, tmp_path / "placed.onnx", 0)
+    assert check_annotated(model, path, setting, data).startswith("one sample run in onnxruntime on the CPU")
+    other = onnx.load(path)
+    other.graph.node[-2].op_type = "Sigmoid"
+    onnx.save(other, path)
+    with pytest.raises(OutputMismatchError, match=r"output 0 of the annotated model differs from that of layers.onnx"):
+        check_annotated(model, path, setting, data)
+    other.graph.node[-2].op_type = "NoSuchOp"
+    onnx.save(other, path)
+    with pytest.raises(ExecutionError, match=r"onnxruntime does not run the annotated model: .*NoSuchOp"):
+        check_annotated(model, path, setting, data)
+    assert "not run: onnxruntime does not run placed.onnx" in check_annotated(path, model, setting, data)
 
 
 def test_what_a_session_cannot_have_is_refused(tmp_path: Path) -> None:

@@ -12,10 +12,17 @@ import numpy as np
 import pytest
 
 from placekit import runtime
+from placekit.cost_models.pytorch.pipeline_check import check_torch_pipeline
 from placekit.cost_models.pytorch.pipeline_export import chain_of, write_torch_pipeline
 from placekit.cost_models.pytorch.pipeline_folder import read_torch_pipeline
 from placekit.cost_models.pytorch.stages import TorchPlan, plan_torch_stages
-from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnsupportedProblemError
+from placekit.errors import (
+    InvalidFileError,
+    InvalidProblemError,
+    OutputMismatchError,
+    PlacekitError,
+    UnsupportedProblemError,
+)
 from placekit.placement import Placement
 from placekit.platform import Device, Platform
 from placekit.pytorch.inputs import random_inputs
@@ -124,6 +131,75 @@ def test_the_script_runs_two_processes(tmp_path: Path) -> None:
     for at, sample in enumerate(samples):
         for name, expected in zip(plan.output_names, whole(*sample), strict=True):
             torch.testing.assert_close(outputs[name][at], expected)
+
+
+class Views(nn.Module):  # type: ignore[misc,name-defined]  # torch may be missing
+    """Tensors of every kind, all made before the op `middle.linear` and read behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        """Make views, complex and conjugate numbers, a tensor without dimensions, flags and ids."""
+        h = self.first(x)
+        z = torch.view_as_complex(h.reshape(2, 4, 4, 2))
+        across, part, wide, one = h.transpose(1, 2), h[..., :4], h[:, :1].expand(2, 4, 8), h[:, :, 0]
+        turned, conjugate, pairs, imag = z.transpose(0, 1), z.conj(), torch.view_as_real(z), z.imag
+        total, flags, ids, half = h.sum(), (h > 0).transpose(1, 2), h.argmax(-1), h.half().permute(2, 0, 1)
+        found = self.middle(h) + across.transpose(1, 2) * total + torch.cat([part, imag], -1) + wide
+        found = torch.where(flags.transpose(1, 2), found, -found) + (one * ids).unsqueeze(-1)
+        product = torch.view_as_real(turned.transpose(0, 1) * conjugate * z) + pairs
+        return self.last(found + product.reshape(2, 4, 8) + half.permute(1, 2, 0).to(h.dtype)), conjugate
+
+
+def test_the_script_sends_tensors_of_every_kind(tmp_path: Path) -> None:
+    """What is not contiguous, complex or conjugate arrives as it was, and is an output like any other."""
+    module, x = Views().eval(), torch.randn(2, 4, 8)
+    source = read_torch(module, (x,), name="views")
+    names = source.graph.op_names
+    platform = Platform(tuple(Device(f"cpu{i}", "cpu", is_host=True, openvino="CPU") for i in range(2)))
+    behind = (np.arange(len(names)) >= names.index("middle.linear")).astype(np.int64)
+    plan = plan_torch_stages(source, Placement(names, platform.device_names, behind), platform)
+    assert (len(plan.stages), len(plan.cuts)) == (2, 14)
+    told: list[str] = []
+    write_torch_pipeline(plan, tmp_path / "pipeline", check=lambda new: told.append(check_torch_pipeline(plan, new)))
+    assert told[0].startswith("read back, one sample run through 2 stages")
+    torch.save({"x": x[None]}, tmp_path / "inputs.pt")
+    files: list[str | Path] = ["--inputs", tmp_path / "inputs.pt", "--outputs", tmp_path / "outputs.pt"]
+    done = subprocess.run(
+        [sys.executable, tmp_path / "pipeline" / "run.py", *files],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    sent = torch.load(tmp_path / "outputs.pt", weights_only=True)
+    with runtime.load(tmp_path / "pipeline") as pipe:
+        handed_on = pipe([x])
+    with torch.no_grad():
+        for name, expected in zip(plan.output_names, module(x), strict=True):
+            torch.testing.assert_close(sent[name][0], expected.resolve_conj())
+            torch.testing.assert_close(torch.from_numpy(handed_on[name]), expected.resolve_conj())
+
+
+def test_a_pipeline_that_computes_something_else_is_not_written(tmp_path: Path) -> None:
+    """The stage is named, and the pipeline that was there stays."""
+    _, plan = plan_of("perceptron", seed=None)
+    folder = tmp_path / "pipeline"
+    write_torch_pipeline(plan, folder)
+    before = (folder / "manifest.json").read_bytes()
+
+    def check(new: Path) -> None:
+        script = new / "run.py"
+        script.write_text(script.read_text().replace("each.contiguous() for", "each.contiguous() * 2 for"))
+        check_torch_pipeline(plan, new)
+
+    with pytest.raises(OutputMismatchError, match=r"stage '0:cpu0': its output '\w+' differs from"):
+        write_torch_pipeline(plan, folder, check=check)
+    assert [each.name for each in tmp_path.iterdir()] == ["pipeline"]
+    assert (folder / "manifest.json").read_bytes() == before
 
 
 def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
