@@ -9,8 +9,11 @@ import typer
 
 from placekit.cli.console import print_line
 from placekit.cli.options import JsonOption
+from placekit.errors import InvalidProblemError, check_names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from placekit.benchmarks.plan import Job, Plan
     from placekit.benchmarks.runner import SuiteProgress
     from placekit.benchmarks.store import Store
@@ -70,15 +73,18 @@ def bench(
     with store.locked():
         plan = make_plan(chosen, store.folder)
         known = store.rows()
-        jobs = [
-            job
-            for job in plan.jobs
-            if (not method or job.case.method in method)
-            and (workload is None or workload in job.facts["model"])
-            and (contiguity is None or job.facts["contiguity"] == contiguity)
-            and (most_s is None or job.case.time_limit_s <= most_s)
-            and (not case or job.case.address in case)
-        ]
+        jobs = list(plan.jobs)
+        jobs = _chosen(jobs, "--method", method, lambda job: job.case.method)
+        jobs = _chosen(
+            jobs, "--workload", workload and [workload], lambda job: str(job.facts["model"]), str.__contains__
+        )
+        jobs = _chosen(jobs, "--contiguity", contiguity and [contiguity], lambda job: str(job.facts["contiguity"]))
+        jobs = _chosen(jobs, "--case", case, lambda job: job.case.address)
+        if most_s is not None:
+            least_s = min((job.case.time_limit_s for job in jobs), default=0.0)
+            if least_s > most_s:
+                raise InvalidProblemError(f"--most is {most_s:g} s; the shortest time limit of a case is {least_s:g} s")
+            jobs = [job for job in jobs if job.case.time_limit_s <= most_s]
         wanted = [job for job in jobs if again or _is_to_do(known.get(job.case.address), retry)]
         if not as_json:
             _announce(plan, jobs, wanted, store)
@@ -89,6 +95,26 @@ def bench(
         if chosen.content.measure:
             _measure(jobs, store, chosen.content, retry=retry, is_quiet=as_json)
         _finish(jobs, plan, store, as_json=as_json)
+
+
+def _chosen(
+    jobs: list[Job],
+    option: str,
+    wanted: list[str] | str | None,
+    name_of: Callable[[Job], str],
+    has: Callable[[str, str], bool] = str.__eq__,
+) -> list[Job]:
+    """Return the jobs whose name is, or has in it, one of those that are wanted; without any, all jobs.
+
+    Raises
+    ------
+    UnknownNameError
+        A wanted name that no job has.
+    """
+    if not wanted or not jobs:  # what is left out of a suite without jobs is told
+        return jobs
+    check_names(option, wanted, map(name_of, jobs), lambda name, known: has(known, name))
+    return [job for job in jobs if any(has(name_of(job), each) for each in wanted)]
 
 
 def _is_to_do(row: dict[str, Any] | None, retry: bool) -> bool:

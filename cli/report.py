@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from placekit.cli.options import JsonOption
-from placekit.errors import InvalidFileError
+from placekit.errors import InvalidFileError, InvalidProblemError
 
 if TYPE_CHECKING:
     from placekit.benchmarks.report.sources import Source
@@ -58,6 +58,8 @@ def report(
         from placekit.benchmarks.report.sources import read_source
 
         if figure is not None:
+            if table != "growth":
+                raise InvalidProblemError(f"--figure goes with --table growth; the table is {table}")
             check_writable(figure)
         source = read_source(
             results, objectives=objective or (), models=workload or (), methods=method or (), suite=suite
@@ -66,6 +68,12 @@ def report(
         if figure is not None:
             _draw_growth(source, figure)
         return
+    for option, value in (
+        ("--objective", objective), ("--workload", workload), ("--method", method), ("--suite", suite),
+        ("--figure", figure),
+    ):  # fmt: skip
+        if value is not None and value != []:
+            raise InvalidProblemError(f"{option} goes with --table; the page shows everything")
     if len(results) > 1:
         raise InvalidFileError(f"{len(results)} folders of results; a page is made of one, a --table of several")
     from placekit.benchmarks.report.write import write_report

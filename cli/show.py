@@ -10,7 +10,7 @@ import typer
 
 from placekit.cli.options import JsonOption
 from placekit.cli.train_plan import draw_plan
-from placekit.errors import InvalidFileError, InvalidProblemError
+from placekit.errors import InvalidFileError, InvalidProblemError, check_names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +71,9 @@ def show(
     if file is None:
         raise InvalidProblemError("show needs a FILE, or --schema KIND")
     from placekit.cli.views import view_file
+    from placekit.training.schedule import SCHEDULES
 
+    check_names("--schedule", [schedule], SCHEDULES)
     view = view_file(file)
     wanted = {"plot": plot, "gantt": gantt, "trace": trace}
     files = {name: path for name, path in wanted.items() if path is not None}

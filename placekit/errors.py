@@ -117,6 +117,43 @@ class OutputMismatchError(PlacekitError, RuntimeError):
     """A placement that computes something else than the model on one device; names the first differing tensor."""
 
 
+def check_names(
+    option: str, wanted: Iterable[str], known: Iterable[object], matches: Callable[[str, str], bool] = str.__eq__
+) -> None:
+    """Refuse an option that names nothing.
+
+    Parameters
+    ----------
+    option
+        The option, for the message.
+    wanted
+        The names that were given.
+    known
+        The names that there are.
+    matches
+        Whether a given name means a known one; equality by default.
+
+    Raises
+    ------
+    UnknownNameError
+        A name that means none of `known`; the message lists those.
+
+    Examples
+    --------
+    >>> check_names("--method", ["greedy"], ["ilp", "hsdag"])
+    Traceback (most recent call last):
+        ...
+    placekit.errors.UnknownNameError: --method 'greedy': there is none here; there are hsdag, ilp
+    """
+    names = sorted({str(name) for name in known})
+    for each in wanted:
+        if not any(matches(each, name) for name in names):
+            there = ", ".join(names) if names else "none at all"
+            raise UnknownNameError(
+                f"{option} {each!r}: there is none here; there are {there}{did_you_mean(each, names)}"
+            )
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'X'?"`` for the name in `known` that `name` is likely a misspelling of, else ``""``.
 

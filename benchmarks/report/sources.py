@@ -9,7 +9,7 @@ from pathlib import Path
 from placekit.benchmarks.report.groups import Group, group_rows
 from placekit.benchmarks.rows import read_lines
 from placekit.benchmarks.store import Row, Store
-from placekit.errors import InvalidFileError
+from placekit.errors import InvalidFileError, check_names
 
 __all__ = ["Source", "read_source"]
 
@@ -64,6 +64,8 @@ def read_source(
     ------
     InvalidFileError
         A path without rows, or a line that is none.
+    UnknownNameError
+        An objective, model, method or suite that no row has.
     """
     rows: dict[str, Row] = {}
     measured: dict[str, Row] = {}
@@ -82,8 +84,16 @@ def read_source(
         row if suite in (None, row["suite"]) else row | {"label": f"{row['label']}, {row['suite']}"}
         for row in rows.values()
     )
-    groups = tuple(group for group in group_rows(named) if is_meant(group.objective, group.model))
-    kept = tuple(row for row in measured.values() if is_meant(str(row.get("objective")), str(row.get("model"))))
+    every, timed_rows = list(group_rows(named)), list(measured.values())
+    labels = [row[key] for row in (*rows.values(), *timed_rows) for key in ("label", "method") if row.get(key)]
+    check_names("--objective", objectives, [*(g.objective for g in every), *(r.get("objective") for r in timed_rows)])
+    models_there = [*(group.model for group in every), *(row.get("model") for row in timed_rows)]
+    check_names("--workload", models, models_there, lambda text, name: text in name)
+    check_names("--method", methods, labels)
+    suites = [] if suite is None else [suite]
+    check_names("--suite", suites, (row.get("suite") for row in (*rows.values(), *timed_rows)))
+    groups = tuple(group for group in every if is_meant(group.objective, group.model))
+    kept = tuple(row for row in timed_rows if is_meant(str(row.get("objective")), str(row.get("model"))))
     source = Source(groups, kept, tuple(methods), suite)
     return replace(source, groups=tuple(group for group in groups if any(map(source.shows, group.all_rows))))
 

@@ -14,7 +14,7 @@ import pytest
 from placekit.benchmarks.report.named import TABLES, growth_rows, named_tables
 from placekit.benchmarks.report.sources import read_source
 from placekit.benchmarks.store import Store
-from placekit.errors import InvalidFileError
+from placekit.errors import InvalidFileError, UnknownNameError
 
 ROOT = Path(__file__).parents[2]
 OWN = ("pytorch.jsonl", "teams.jsonl")
@@ -76,7 +76,7 @@ def test_gaps_are_to_the_best_bound_of_all(written: Any) -> None:
     assert lines("gaps", path, suite="s") == lines("gaps", path)
     other = written(row("a", 11.0), row("a", 10.5, 10.0, suite="t", seed=1), name="other.jsonl")
     assert lines("gaps", other, suite="s") == [("a", "10.0")]
-    with pytest.raises(InvalidFileError, match="no rows for table 'gaps'"):
+    with pytest.raises(UnknownNameError, match="--workload 'other': there is none here; there are m"):
         lines("gaps", path, models=["other"])
 
 

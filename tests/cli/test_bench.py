@@ -42,6 +42,46 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+UNKNOWN = {
+    ("-m", "nonsense"): "--method 'nonsense': there is none here; there are greedy, random:30",
+    ("-m", "greedy", "-m", "randon:30"): "did you mean 'random:30'?",
+    ("--workload", "nonsense"): "--workload 'nonsense': there is none here; there are chains",
+    ("--contiguity", "nonsense"): "--contiguity 'nonsense': there is none here; there are acyclic",
+    ("--case", "nonsense"): "--case 'nonsense': there is none here; there are ",
+    ("--most", "0.5"): "--most is 0.5 s; the shortest time limit of a case is 5 s",
+    ("--executor", "nonsense"): "no executor 'nonsense'",
+}
+
+
+@pytest.mark.parametrize("options", UNKNOWN)
+def test_option_that_chooses_nothing_is_refused(call: Call, suite: Path, options: tuple[str, ...]) -> None:
+    """No silent run of 0 cases; the message lists what there is."""
+    done = call("bench", suite, *options)
+    assert done.returncode == 2
+    assert UNKNOWN[options] in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("threads")
+def test_report_of_what_no_row_has_is_refused(call: Call, suite: Path) -> None:
+    """The names that rows have are listed; options of tables do not go with the page."""
+    assert call("bench", suite, "-m", "greedy").returncode == 0
+    for option, there in (
+        ("--objective", "throughput"),
+        ("-m", "greedy"),
+        ("--workload", "chains"),
+        ("--suite", "two"),
+    ):
+        done = call("report", "results", "--table", "gaps", option, "nonsense")
+        assert done.returncode == 2
+        assert f"'nonsense': there is none here; there are {there}" in done.stderr
+        done = call("report", "results", option, "nonsense")
+        assert done.returncode == 2
+        assert "goes with --table" in done.stderr
+    done = call("report", "results", "--table", "gaps", "--figure", "x.svg")
+    assert "--figure goes with --table growth" in done.stderr
+
+
 def test_bench_writes_rows_and_continues(call: Call, suite: Path, tmp_path: Path) -> None:
     """A part first, then the rest; the third run has nothing to do; every row can be made again by its command."""
     done = call("bench", suite, "-m", "greedy")
