@@ -29,8 +29,7 @@ def model_facts(source: ModelSource) -> dict[str, str]:
         "model": f"{source.name}: {format_count(graph.num_ops, 'op')}, {format_count(graph.num_edges, 'edge')} "
         f"({source.num_nodes} nodes and {source.num_edges} edges with constants)",
         "inputs": inputs or "none",
-        "work": f"{float(graph.op_flops.sum()) / 1e9:.4g} GFLOP{per}, "
-        f"weights {format_bytes(graph.op_weight_bytes.sum())}",
+        "work": f"{float(graph.op_flops.sum()) / 1e9:.4g} GFLOP{per}, weights {format_bytes(source.weight_bytes)}",
     }
 
 

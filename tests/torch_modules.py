@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
-__all__ = ["Attention", "Changing", "Convolutional", "Counter", "Infinite", "Recurrent", "Tied", "Views", "examples"]
+__all__ = [
+    "Attention",
+    "Changing",
+    "Convolutional",
+    "Counter",
+    "Infinite",
+    "Recurrent",
+    "Regions",
+    "Tied",
+    "Views",
+    "examples",
+]
 
 
 class Attention(nn.Module):
@@ -138,6 +150,28 @@ class Infinite(nn.Module):
         return masked + limited + replaced + torch.relu(-torch.full((5, 8), inf))
 
 
+class Regions(nn.Module):
+    """Parts with a mode of their own: without gradients, in autocast, in none inside of it, in a checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.norm, self.cell = nn.Linear(8, 8), nn.Linear(8, 8), nn.LayerNorm(8), nn.GRU(8, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return what the parts give; some of it twice, some as it came."""
+        with torch.no_grad():
+            scale = torch.relu(self.a(x)) * 2
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                low = self.norm(self.a(x) + scale)
+                with torch.autocast("cpu", enabled=False):
+                    high = self.b(low.float())
+                low = self.b(high) + low + nn.functional.mse_loss(self.a(x), x) + self.cell(x)[0]
+        with torch.set_grad_enabled(torch.is_grad_enabled()):
+            kept = x
+        checked = torch.utils.checkpoint.checkpoint(self.b, self.a(x), use_reentrant=False)
+        return low, high.sum(), self.b(low.float() + kept), checked, low
+
+
 def examples() -> dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]]:
     """Return every module with arguments that it takes."""
     return {
@@ -147,6 +181,7 @@ def examples() -> dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]]:
         "counter": (Counter().eval(), (torch.zeros(3, 4),)),
         "changing": (Changing().eval(), (torch.zeros(16, 8),)),
         "infinite": (Infinite().eval(), (torch.zeros(5, 8),)),
+        "regions": (Regions().eval(), (torch.zeros(5, 8),)),
         "views": (Views().eval(), (torch.zeros(16, 8),)),
         "perceptron": (nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 2)).eval(), (torch.zeros(5, 8),)),
     }

@@ -93,6 +93,11 @@ class ModelSource:
         Shapes that the user gave, by name of an input or of its tensor.
     shared_weights
         Bytes, and the ops that read them, of constants behind several ops; `graph.op_weight_bytes` has them for each.
+    attention
+        Tensors with the queries, keys and values of every attention op, by op; -1 for a tensor that is a weight.
+    unbounded
+        The first op whose output has a size that data decide, without an upper bound; empty if there is none, or if
+        the inputs are not known.
 
     Examples
     --------
@@ -109,6 +114,8 @@ class ModelSource:
     inputs: tuple[ModelInput, ...]
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     shared_weights: tuple[tuple[float, tuple[int, ...]], ...] = ()
+    attention: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
+    unbounded: str = ""
 
     def __post_init__(self) -> None:
         what = f"model {self.graph.name!r}: colocation"
@@ -120,11 +127,13 @@ class ModelSource:
         object.__setattr__(self, "path", Path(self.path))
         object.__setattr__(self, "inputs", tuple(self.inputs))
         object.__setattr__(self, "shapes", MappingProxyType({k: tuple(v) for k, v in self.shapes.items()}))
+        object.__setattr__(self, "attention", MappingProxyType(dict(self.attention)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # mappingproxy does not pickle
         values = (self.graph, self.colocation, self.path, self.content_hash, self.num_nodes, self.num_edges)
-        return (type(self), (*values, self.inputs, dict(self.shapes), self.shared_weights))
+        more = (self.inputs, dict(self.shapes), self.shared_weights, dict(self.attention), self.unbounded)
+        return (type(self), (*values, *more))
 
     @property
     def name(self) -> str:
@@ -132,17 +141,24 @@ class ModelSource:
         return self.graph.name
 
     @property
+    def weight_bytes(self) -> float:
+        """Bytes of all weights, those that several ops read once."""
+        again = sum(num_bytes * (len(ops) - 1) for num_bytes, ops in self.shared_weights)
+        return float(self.graph.op_weight_bytes.sum()) - again
+
+    @property
     def dynamic_inputs(self) -> tuple[ModelInput, ...]:
         """The inputs with a dimension that is only known when the model runs."""
         return tuple(each for each in self.inputs if each.is_dynamic)
 
     def require_static(self) -> None:
-        """Refuse a model whose inputs have unknown dimensions, for the steps that need to run it.
+        """Refuse a model with sizes that are not known, for the steps that need to run it or to know its costs.
 
         Raises
         ------
         InvalidFileError
-            An input with an unknown dimension; the message says how to fix it.
+            An input with an unknown dimension, or an op whose output has a size that data decide without an upper
+            bound; the message says how to fix it.
         """
         if self.dynamic_inputs:
             first = self.dynamic_inputs[0]
@@ -153,6 +169,12 @@ class ModelSource:
             raise InvalidFileError(
                 f"{self.path}: input {first.name!r} has shape {format_shape(first.shape)}; every dimension must be "
                 f"known here, give the sizes you want, for example --shape {remedy}"
+            )
+        if self.unbounded:
+            raise InvalidFileError(
+                f"{self.path}: {self.unbounded}; the size depends on the values of tensors and has no upper bound, so "
+                "the costs are not known. Replace what computes the size by a constant, or the op by one of a fixed "
+                "size (TopK for a selection)"
             )
 
     def load(self) -> openvino.Model:
@@ -231,6 +253,8 @@ def read_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = No
         inputs=lowered.inputs,
         shapes=given,
         shared_weights=lowered.shared_weights,
+        attention=lowered.attention,
+        unbounded=lowered.unbounded,
     )
 
 

@@ -13,7 +13,9 @@ import mmap
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from placekit.errors import InvalidFileError
@@ -30,7 +32,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 # Field numbers of onnx.proto3 (https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3).
 _DESCENT: Mapping[str, Mapping[int, str]] = {
-    "model": {7: "graph"},
+    "model": {7: "graph", 25: "function"},
     "graph": {1: "node", 5: "tensor", 11: "value", 12: "value"},
     "node": {2: "name", 3: "name", 5: "attribute"},
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph"},
@@ -43,7 +45,7 @@ _LEAVES = frozenset({"name", "key", "location"})
 
 def model_files(path: Path) -> list[Path]:
     """Return the files that make up the model: the ``.onnx``, and those with its external data."""
-    return [path, *(path.parent / name for name in sorted(_walk(path)[1]))]
+    return [path, *(path.parent / name for name in sorted(_walk(path).external))]
 
 
 def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> openvino.Model:
@@ -56,25 +58,75 @@ def load_model(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> openvino.Mo
     UnknownNameError
         A shape for an input that the model does not have.
     """
-    names, external = _walk(path)
-    for name in sorted(external):
+    found = _walk(path)
+    for name in sorted(found.external):
         if not inside(path.parent, name, path).is_file():
             raise InvalidFileError(f"{path}: the file with its external data is missing: {name}")
-    import openvino as ov
-
+    names = found.names
     try:
-        model = ov.convert_model(path)
-    except Exception as error:  # the converter raises types of its own
-        raise InvalidFileError(f"{path}: OpenVINO cannot convert it: {short_reason(error)}") from None
+        model = _convert(path, path)
+    except InvalidFileError as error:
+        if not found.has_functions:
+            raise
+        try:
+            from onnx import inliner, load, save
+        except ModuleNotFoundError:
+            raise InvalidFileError(
+                f"{error}; the model has functions of its own, which are inlined if the package onnx is installed: "
+                "pip install onnx"
+            ) from None
+        with TemporaryDirectory(prefix="placekit-") as folder:
+            inlined = Path(folder) / path.name
+            save(inliner.inline_local_functions(load(path)), inlined, save_as_external_data=bool(found.external))
+            names |= _walk(inlined).names
+            model = _convert(inlined, path)
+    _join_inputs(model)
     apply_shapes(model, shapes, path)
     settle_names(model, names)
     return model
 
 
-def _walk(path: Path) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names in the file, and the relative paths of its external data."""
+def _convert(file: Path, path: Path) -> openvino.Model:
+    """Return what OpenVINO makes of `file`; messages name `path`."""
+    import openvino as ov
+
+    try:
+        return ov.convert_model(file)
+    except Exception as error:  # the converter raises types of its own
+        raise InvalidFileError(f"{path}: OpenVINO cannot convert it: {short_reason(error)}") from None
+
+
+def _join_inputs(model: openvino.Model) -> None:
+    """Make one input of two that the converter makes of an input that is an output as well. In place.
+
+    The converter leaves the input's tensor name with a parameter that nothing reads, and its friendly name with another
+    one, which all read.
+    """
+    read = {each.get_friendly_name(): each for each in model.get_parameters() if each.output(0).get_target_inputs()}
+    for unread in model.get_parameters():
+        names = unread.output(0).get_names()
+        twin = next((read[name] for name in names if name in read), None)
+        if twin is None or unread.output(0).get_target_inputs():
+            continue
+        twin.output(0).replace(unread.output(0))
+        model.remove_parameter(twin)
+        unread.set_friendly_name(twin.get_friendly_name())
+        unread.output(0).set_names(names)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Names in a file, relative paths of its external data, and whether it has functions of its own."""
+
+    names: frozenset[str]
+    external: frozenset[str]
+    has_functions: bool
+
+
+def _walk(path: Path) -> _Found:
+    """Return what is in the file."""
     names, external = set(), set()
-    has_graph = False
+    has_graph = has_functions = False
     with ExitStack() as stack_of_files:
         stream = stack_of_files.enter_context(open_input(path, None))
         if os.fstat(stream.fileno()).st_size == 0:
@@ -95,6 +147,8 @@ def _walk(path: Path) -> tuple[frozenset[str], frozenset[str]]:
                             key = value
                         elif key == b"location":  # other entries are offset and length
                             external.add(value.decode())
+                    elif inner == "function":
+                        has_functions = True
                     elif inner is not None:
                         has_graph = has_graph or inner == "graph"
                         stack.append((inner, start, stop))
@@ -102,7 +156,7 @@ def _walk(path: Path) -> tuple[frozenset[str], frozenset[str]]:
             raise InvalidFileError(f"{path}: not an ONNX model, or truncated: {error}") from None
     if not has_graph:
         raise InvalidFileError(f"{path}: not an ONNX model: it has no graph")
-    return frozenset(names), frozenset(external)
+    return _Found(frozenset(names), frozenset(external), has_functions)
 
 
 def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:

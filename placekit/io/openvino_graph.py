@@ -38,6 +38,9 @@ __all__ = [
     "short_reason",
 ]
 
+ATTENTION = "ScaledDotProductAttention"
+"""Type of the ops that read queries, keys and values, in this order."""
+
 STATEFUL = frozenset({"ReadValue", "Assign"})
 """Types of the ops that read and assign what a model keeps between inferences."""
 
@@ -62,6 +65,8 @@ class Lowered:
     num_edges: int
     inputs: tuple[ModelInput, ...]
     shared_weights: tuple[tuple[float, tuple[int, ...]], ...]
+    attention: Mapping[int, tuple[int, int, int]]
+    unbounded: str
 
 
 @dataclass(frozen=True)
@@ -183,7 +188,8 @@ def lower(model: openvino.Model, name: str) -> Lowered:
     """Turn a model with settled names into an op graph.
 
     A tensor is one output port of a placed op that at least one placed op reads. Unknown dimensions are `DYNAMIC` in
-    its shape; sizes and FLOPs take their lower bound, at least 1.
+    its shape. With all inputs known, a dimension that depends on data counts as its upper bound; if an input is not
+    known, and for a dimension without an upper bound, sizes and FLOPs take the lower bound, at least 1.
 
     Notes
     -----
@@ -199,8 +205,11 @@ def lower(model: openvino.Model, name: str) -> Lowered:
             if scan.is_placed[source]:
                 readers.setdefault((op_of[source], port), {})[op] = None
     tensors = sorted(readers)
+    tensor_of = {(placed[producer], port): tensor for tensor, (producer, port) in enumerate(tensors)}
     ports = [scan.nodes[placed[producer]].output(port) for producer, port in tensors]
     shapes = [_shape(port.get_partial_shape().to_string()) for port in ports]
+    is_known = not any(port.get_partial_shape().is_dynamic for port in model.inputs)
+    unbounded = [op for op, shape in enumerate(shapes) if is_known and shape.most is None]
     graph = OpGraph(
         name=name,
         op_names=tuple(scan.nodes[node].get_friendly_name() for node in placed),
@@ -210,14 +219,16 @@ def lower(model: openvino.Model, name: str) -> Lowered:
         consumers=np.array([op for tensor in tensors for op in readers[tensor]], dtype=np.int64),
         tensor_bytes=np.array(
             [
-                math.ceil(math.prod(least) * port.get_element_type().bitwidth / 8)
-                for port, (_, least) in zip(ports, shapes, strict=True)
+                math.ceil(math.prod(shape.sizes(is_known)) * port.get_element_type().bitwidth / 8)
+                for port, shape in zip(ports, shapes, strict=True)
             ],
             dtype=np.float64,
         ),
-        op_flops=np.array([_node_flops(scan.nodes[node], scan.types[node]) for node in placed], dtype=np.float64),
+        op_flops=np.array(
+            [_node_flops(scan.nodes[node], scan.types[node], is_known) for node in placed], dtype=np.float64
+        ),
         op_weight_bytes=weights,
-        tensor_shapes=tuple(shape for shape, _ in shapes),
+        tensor_shapes=tuple(shape.dimensions for shape in shapes),
     )
     return Lowered(
         graph=graph,
@@ -227,47 +238,75 @@ def lower(model: openvino.Model, name: str) -> Lowered:
         inputs=tuple(
             ModelInput(
                 port.get_node().get_friendly_name(),
-                _shape(port.get_partial_shape().to_string())[0],
+                _shape(port.get_partial_shape().to_string()).dimensions,
                 port.get_element_type().to_string(),
             )
             for port in model.inputs
         ),
         shared_weights=shared,
+        attention={
+            op: (tensor_of.get(query, -1), tensor_of.get(key, -1), tensor_of.get(value, -1))
+            for op, node in enumerate(placed)
+            if scan.types[node] == ATTENTION
+            for query, key, value in [scan.sources[node][:3]]
+        },
+        unbounded=_told(graph, unbounded[0]) if unbounded else "",
     )
 
 
+def _told(graph: OpGraph, tensor: int) -> str:
+    op = int(graph.tensor_producer[tensor])
+    shape = graph.tensor_shapes[tensor]
+    return f"op {graph.op_names[op]!r} ({graph.op_types[op]}) gives shape {format_shape(shape)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Dimensions, `DYNAMIC` where unknown; the least that each can be; the most, None if one has no bound."""
+
+    dimensions: tuple[int, ...]
+    least: tuple[int, ...]
+    most: tuple[int, ...] | None
+
+    def sizes(self, is_known: bool) -> tuple[int, ...]:
+        """Return what counts as the size; see `lower` for `is_known`."""
+        return self.most if is_known and self.most is not None else self.least
+
+
 @lru_cache(maxsize=4096)
-def _shape(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return a shape, and its smallest sizes, from OpenVINO's notation: ``[1,?,2..5]``, ``[...]`` for no known rank.
+def _shape(text: str) -> _Shape:
+    """Return a shape from OpenVINO's notation: ``[1,?,2..5]``, ``[...]`` for no known rank.
 
     The text is taken because iterating over a PartialShape in Python costs ten times as much.
     """
     inner = text[text.index("[") + 1 : text.rindex("]")]
     if inner == "...":
-        return (DYNAMIC,), (1,)
-    shape, least = [], []
+        return _Shape((DYNAMIC,), (1,), None)
+    shape, least, most = [], [], []
     for dim in inner.split(",") if inner else ():
-        low, is_range, _ = dim.partition("..")
+        low, is_range, high = dim.partition("..")
         known = not is_range and dim.isdigit()
         shape.append(int(dim) if known else DYNAMIC)
         least.append(int(dim) if known else max(int(low) if low.isdigit() else 1, 1))
-    return tuple(shape), tuple(least)
+        most.append(int(dim) if known else int(high) if high.isdigit() else None)
+    bounds = tuple(each for each in most if each is not None)
+    return _Shape(tuple(shape), tuple(least), bounds if len(bounds) == len(most) else None)
 
 
-def _node_flops(node: openvino.Node, op_type: str) -> float:
+def _node_flops(node: openvino.Node, op_type: str, is_known: bool) -> float:
     if op_type in DATA_MOVEMENT:
         return 0.0
     if op_type in _BODIES:
         costs = [
-            sum(_node_flops(inner, inner.get_type_name()) for inner in body.get_ordered_ops())
+            sum(_node_flops(inner, inner.get_type_name(), is_known) for inner in body.get_ordered_ops())
             for body in _bodies(node, op_type)
         ]
         # the longer branch of an If; a loop of unknown length counts once
         return max(costs) if op_type == "If" else costs[0] * max(node.get_num_iterations(), 1)
     return count_flops(
         op_type,
-        [_shape(node.get_input_partial_shape(i).to_string())[1] for i in range(node.get_input_size())],
-        [_shape(node.get_output_partial_shape(i).to_string())[1] for i in range(node.get_output_size())],
+        [_shape(node.get_input_partial_shape(i).to_string()).sizes(is_known) for i in range(node.get_input_size())],
+        [_shape(node.get_output_partial_shape(i).to_string()).sizes(is_known) for i in range(node.get_output_size())],
         node.get_attributes() if op_type in USES_ATTRIBUTES else None,
     )
 

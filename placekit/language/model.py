@@ -20,15 +20,14 @@ from numpy.typing import NDArray
 from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.graph import DYNAMIC, OpGraph, number_by_first
 from placekit.io.model import ModelInput, ModelSource, read_model
+from placekit.io.openvino_graph import ATTENTION
 from placekit.language.decoder import bits_of
 from placekit.language.serving import Phase, Serving
 from placekit.language.task import Costs, LanguageTask, language_task
 from placekit.platform import Platform
 
-__all__ = ["ATTENTION", "Caches", "find_caches", "model_task", "step_shapes"]
+__all__ = ["Caches", "find_caches", "model_task", "step_shapes"]
 
-ATTENTION = "ScaledDotProductAttention"
-"""Type of the ops that keep keys and values."""
 _CARRIES = frozenset(
     (
         "View", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Broadcast", "Expand", "Concat", "Gather", "Convert",
@@ -59,15 +58,23 @@ class Caches:
     groups: tuple[tuple[int, ...], ...]
 
 
-def find_caches(graph: OpGraph, num_tokens: int) -> Caches:
-    """Return the caches of a graph that was read at `num_tokens` tokens in all (of all sequences), without a past.
+def find_caches(graph: OpGraph, num_tokens: int, attention: Mapping[int, tuple[int, int, int]]) -> Caches:
+    """Return the caches of a graph that was read without a past.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    num_tokens
+        Tokens that it was read at, of all sequences.
+    attention
+        Queries, keys and values of every attention op, as of `placekit.io.model.ModelSource`.
 
     Raises
     ------
     UnsupportedProblemError
         No attention op, or a cache that no attention op reads.
     """
-    attention = [op for op, op_type in enumerate(graph.op_types) if op_type == ATTENTION]
     if not attention:
         raise UnsupportedProblemError(
             f"{graph.name!r} has no op of type {ATTENTION}: it is not known what it caches; export it with attention "
@@ -90,8 +97,8 @@ def find_caches(graph: OpGraph, num_tokens: int) -> Caches:
         inputs: dict[int, list[int]] = {}
         for tensor, op in zip(graph.consumed_tensor.tolist(), graph.consumers.tolist(), strict=True):
             inputs.setdefault(op, []).append(tensor)
-        for op in attention:
-            values[op] = _traced(graph, inputs, made, op) / num_tokens
+        for op, (_, *kept) in attention.items():
+            values[op] = sum(_narrowest(graph, inputs, tensor) for tensor in kept if tensor >= 0) / num_tokens
     return Caches(values, reader, tuple(groups))
 
 
@@ -110,18 +117,6 @@ def _way_to_attention(graph: OpGraph, made: Mapping[int, list[int]], state: int)
                 if came_from.setdefault(follower, op) == op and follower not in waiting:
                     waiting.append(follower)
     raise UnsupportedProblemError(f"{graph.name!r}: no attention op reads the state {graph.op_names[state]!r}")
-
-
-def _traced(graph: OpGraph, inputs: Mapping[int, list[int]], made: Mapping[int, list[int]], op: int) -> float:
-    """Return the numbers in the keys and values of an attention op, at the narrowest point of their way to it."""
-    out = graph.tensor_shapes[made[op][0]]
-    same_heads = [t for t in inputs[op] if len(graph.tensor_shapes[t]) == len(out)]
-    same_heads = [t for t in same_heads if graph.tensor_shapes[t][-1] == out[-1]]
-    if len(same_heads) == 1:  # queries, keys and values in one tensor
-        return 2.0 * math.prod(out)
-    narrow = sorted(_narrowest(graph, inputs, tensor) for tensor in same_heads)
-    # the queries are the widest of three, or as wide as the others
-    return sum(narrow[:2]) if len(narrow) > 2 else 2 * narrow[0]
 
 
 def _narrowest(graph: OpGraph, inputs: Mapping[int, list[int]], tensor: int) -> float:
@@ -189,7 +184,7 @@ def model_task(
     bits = bits_of(cache_precision, "cache_precision")
     for phase in serving.phases:
         source = read(step_shapes(inputs, phase, serving.batch))
-        caches = find_caches(source.graph, serving.batch * phase.tokens)
+        caches = find_caches(source.graph, serving.batch * phase.tokens, source.attention)
         if first is None:
             first = source, caches
         elif first[0].graph.op_names != source.graph.op_names:
@@ -197,7 +192,7 @@ def model_task(
                 f"{source.name!r} has other ops for 1 token than for {serving.prompt}: export it with an open number "
                 "of tokens, or serve one phase"
             )
-        graphs[phase.name] = _with_past(source.graph, caches, phase, serving.batch, bits / 8)
+        graphs[phase.name] = _with_past(source, caches, phase, serving.batch, bits / 8)
     if first is None:
         raise InvalidProblemError("serving: there is no phase")
     source, caches = first
@@ -211,11 +206,13 @@ def model_task(
     )  # fmt: skip
 
 
-def _with_past(graph: OpGraph, caches: Caches, phase: Phase, batch: int, value_bytes: float) -> OpGraph:
+def _with_past(source: ModelSource, caches: Caches, phase: Phase, batch: int, value_bytes: float) -> OpGraph:
     """Return the graph of a step; attention sees what was before, and reads it from the cache."""
+    graph = source.graph
     flops, read = graph.op_flops.copy(), graph.op_weight_bytes.copy()
     np.add.at(read, caches.reader, caches.values * batch * phase.past * value_bytes)
-    for tensor, op in enumerate(graph.tensor_producer.tolist()):
-        if graph.op_types[op] == ATTENTION:
-            flops[op] = 4.0 * math.prod(graph.tensor_shapes[tensor]) * phase.context
+    mixed = {op: tensor for tensor, op in reversed(list(enumerate(graph.tensor_producer.tolist())))}
+    for op, (query, _, _) in source.attention.items():  # a score per query channel, its share per value channel
+        made = math.prod(graph.tensor_shapes[mixed[op]])
+        flops[op] = 2.0 * (made + (math.prod(graph.tensor_shapes[query]) if query >= 0 else made)) * phase.context
     return graph.replace(op_flops=flops, op_weight_bytes=read)

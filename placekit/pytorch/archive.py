@@ -17,7 +17,7 @@ from typing import Any
 
 from placekit.errors import InvalidFileError
 from placekit.io.reading import MAX_TEXT_BYTES, open_input
-from placekit.pytorch.program import Ref, Size, Special, TorchNode, TorchProgram, TorchTensor, held_bytes
+from placekit.pytorch.program import Body, Ref, Size, Special, TorchNode, TorchProgram, TorchTensor, held_bytes
 
 __all__ = ["read_archive", "read_weights"]
 
@@ -274,7 +274,7 @@ def _returned(argument: Any) -> str | list[str | None] | None:
 
 
 def _value(argument: Any) -> Any:
-    """Return an argument as a plain value; what has no meaning here (devices, graphs, objects) as its kind's name."""
+    """Return an argument as a plain value; what has no meaning here (objects) as its kind's name."""
     ((kind, value),) = argument.items()
     match kind:
         case "as_none":
@@ -311,7 +311,20 @@ def _value(argument: Any) -> Any:
             return [float(each) for each in value]
         case "as_float_lists":
             return [[float(each) for each in row] for row in value]
+        case "as_graph":
+            return _body(value["graph"])
     return kind
+
+
+def _body(graph: Any) -> Body:
+    """Return the body of a call; the program outside of it has the examples of its symbols."""
+    return Body(
+        inputs=tuple(each.name if isinstance(each, Ref) else "" for each in map(_value, graph["inputs"])),
+        outputs=tuple(map(_value, graph["outputs"])),
+        nodes=tuple(map(_node, graph["nodes"])),
+        tensors={str(name): _tensor(meta, {}) for name, meta in graph["tensor_values"].items()},
+        devices=frozenset(str(meta["device"]["type"]) for meta in graph["tensor_values"].values()),
+    )
 
 
 def _number(value: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from placekit.errors import InvalidProblemError, SolverUnavailableError, UnsupportedProblemError
-from placekit.pytorch.program import Ref, Size, Special, TorchNode, TorchProgram, TorchTensor, held_bytes
+from placekit.pytorch.program import Body, Ref, Size, Special, TorchNode, TorchProgram, TorchTensor, held_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -143,33 +143,11 @@ def program_of(exported: torch.export.ExportedProgram, name: str) -> TorchProgra
         **signature.inputs_to_lifted_tensor_constants,
     }
     hints: dict[str, int] = {}
-    tensors: dict[str, TorchTensor] = {}
-    nodes: list[TorchNode] = []
-    inputs: list[str] = []
-    elements: dict[str, dict[int, str]] = {}  # names that getitem gives to the outputs of a node
     graph = exported.graph_module.graph
-    for node in graph.nodes:
-        if node.op == "call_function" and _is_getitem(node) and _is_multiple(node.args[0]):
-            elements.setdefault(node.args[0].name, {})[int(node.args[1])] = node.name
-    for node in graph.nodes:
-        value = node.meta.get("val")
-        if is_tensor(value):
-            tensors[node.name] = _tensor(value, hints)
-        if node.op == "placeholder":
-            if node.name not in lifted and is_tensor(value):
-                inputs.append(node.name)
-        elif node.op == "call_function" and not (_is_getitem(node) and _is_multiple(node.args[0])):
-            outputs: tuple[str, ...] = (node.name,)
-            places: tuple[int, ...] = ()
-            if _is_multiple(node):
-                named = elements.get(node.name, {})
-                outputs = tuple(named.get(at, f"{node.name}#{at}") for at in range(len(value)))
-                for each, part in zip(outputs, value, strict=True):
-                    if is_tensor(part):
-                        tensors[each] = _tensor(part, hints)
-                places = tuple(at for at, each in enumerate(outputs) if each in tensors)
-                outputs = tuple(outputs[at] for at in places)
-            nodes.append(TorchNode(node.name, _target(node.target), _module(node), _arguments(node), outputs, places))
+    nodes, tensors = _calls(exported.graph_module, hints)
+    inputs = [
+        node.name for node in graph.nodes if node.op == "placeholder" and node.name in tensors.keys() - lifted.keys()
+    ]
     user_outputs = [each for each in signature.user_outputs if isinstance(each, str)]
     pointers = _storage(exported)
     storage = {path: pointers.get(path, path) for path in lifted.values()}
@@ -191,6 +169,45 @@ def program_of(exported: torch.export.ExportedProgram, name: str) -> TorchProgra
         mutations=dict(signature.buffers_to_mutate),
         hints=hints,
     )
+
+
+def _calls(owner: Any, hints: dict[str, int]) -> tuple[list[TorchNode], dict[str, TorchTensor]]:
+    """Return the calls of a module of torch.fx, and the tensors in it."""
+    tensors: dict[str, TorchTensor] = {}
+    nodes: list[TorchNode] = []
+    elements: dict[str, dict[int, str]] = {}  # names that getitem gives to the outputs of a node
+    for node in owner.graph.nodes:
+        if node.op == "call_function" and _is_getitem(node) and _is_multiple(node.args[0]):
+            elements.setdefault(node.args[0].name, {})[int(node.args[1])] = node.name
+    for node in owner.graph.nodes:
+        value = node.meta.get("val")
+        if is_tensor(value):
+            tensors[node.name] = _tensor(value, hints)
+        if node.op == "call_function" and not (_is_getitem(node) and _is_multiple(node.args[0])):
+            outputs: tuple[str, ...] = (node.name,)
+            places: tuple[int, ...] = ()
+            if _is_multiple(node):
+                named = elements.get(node.name, {})
+                outputs = tuple(named.get(at, f"{node.name}#{at}") for at in range(len(value)))
+                for each, part in zip(outputs, value, strict=True):
+                    if is_tensor(part):
+                        tensors[each] = _tensor(part, hints)
+                places = tuple(at for at, each in enumerate(outputs) if each in tensors)
+                outputs = tuple(outputs[at] for at in places)
+            arguments = _arguments(node, owner)
+            nodes.append(TorchNode(node.name, _target(node.target), _module(node), arguments, outputs, places))
+    return nodes, tensors
+
+
+def _body(owner: Any) -> Body:
+    """Return a module of torch.fx that is the argument of a call."""
+    nodes, tensors = _calls(owner, {})
+    (returned,) = (node.args[0] for node in owner.graph.nodes if node.op == "output")
+    outputs = returned if isinstance(returned, list | tuple) else [returned]
+    inputs = tuple(node.name for node in owner.graph.nodes if node.op == "placeholder")
+    values = [node.meta.get("val") for node in owner.graph.nodes]
+    devices = frozenset(value.device.type for value in values if is_tensor(value))
+    return Body(inputs, tuple(_plain(each, owner) for each in outputs), tuple(nodes), tensors, devices)
 
 
 def _storage(exported: torch.export.ExportedProgram) -> dict[str, str]:
@@ -235,18 +252,20 @@ def _module(node: Any) -> str:
     return _MODULE_PATH.sub("", str(path))
 
 
-def _arguments(node: Any) -> dict[str, Any]:
+def _arguments(node: Any, owner: Any) -> dict[str, Any]:
     schema = getattr(node.target, "_schema", None)
     names = [each.name for each in schema.arguments] if schema is not None else []
     positional = {names[at] if at < len(names) else f"arg{at}": each for at, each in enumerate(node.args)}
-    return {name: _plain(value) for name, value in {**positional, **node.kwargs}.items()}
+    return {name: _plain(value, owner) for name, value in {**positional, **node.kwargs}.items()}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, owner: Any) -> Any:
+    """Return an argument of a call in the module `owner` as a plain value."""
     if hasattr(value, "op") and hasattr(value, "target"):  # a node
-        return Ref(value.name)
+        held = getattr(owner, str(value.target), None) if value.op == "get_attr" else None
+        return _body(held) if hasattr(held, "graph") else Ref(value.name)
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(each, owner) for each in value]
     kind = type(value).__name__
     if kind in ("dtype", "layout", "memory_format", "device"):
         return Special(kind, str(value.type if kind == "device" else value).removeprefix("torch."))

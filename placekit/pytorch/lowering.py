@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from placekit.errors import UnsupportedProblemError
 from placekit.graph import OpGraph
+from placekit.io.openvino_graph import ATTENTION
 from placekit.pytorch.ops import count_operator
 from placekit.pytorch.program import Ref, TorchNode, TorchProgram, operator_name
 from placekit.pytorch.state import Memory
@@ -45,6 +46,8 @@ class Lowered:
         Indices of the nodes whose change of memory is seen by others; every other call may work on a copy.
     states
         Paths of the buffers that the program changes.
+    attention
+        As of `placekit.io.model.ModelSource`.
     """
 
     program: TorchProgram
@@ -57,7 +60,25 @@ class Lowered:
     unknown: Mapping[str, int]
     in_place: frozenset[int]
     states: frozenset[str]
+    attention: Mapping[int, tuple[int, int, int]]
 
+
+_LOOP = (
+    "its body runs once for every element; write it as an operator on the whole tensor, or as a loop of Python, which "
+    "torch.export unrolls"
+)
+_REFUSED: Mapping[str, str] = {
+    "cond": (
+        "which branch of control flow runs is not known beforehand; export the module with the branch that is to be "
+        "placed"
+    ),
+    "while_loop": (
+        "how often its body runs is not known beforehand; export the module with a fixed number of steps, as a loop of "
+        "Python"
+    ),
+    **dict.fromkeys(("map", "map_impl", "scan", "associative_scan"), _LOOP),
+}
+"""Operators that run their bodies sometimes or often, and what to do instead."""
 
 NO_NODE = -1
 """Node of an op that is no call."""
@@ -95,6 +116,7 @@ def lower(program: TorchProgram, where: Path) -> Lowered:
         unknown=lowering.unknown,
         in_place=lowering.memory.seen_changes,
         states=lowering.memory.states | set(program.mutations.values()),
+        attention=lowering.attention,
     )
 
 
@@ -122,6 +144,7 @@ class _Lowering:
         self._used: dict[str, int] = {}
         self.memory = Memory(program)
         self._states: list[list[int]] = []
+        self.attention: dict[int, tuple[int, int, int]] = {}
 
     def run(self) -> None:
         """Walk through the program."""
@@ -141,10 +164,11 @@ class _Lowering:
     def _call(self, index: int, node: TorchNode) -> None:
         if node.target.startswith("higher_order."):
             caller = repr(node.module) if node.module else "at the top"
-            raise UnsupportedProblemError(
-                f"{self.where}: module {caller} calls {node.target}: which branch of control flow runs is not "
-                "known beforehand; export the module with the branch that is to be placed"
+            told = _REFUSED.get(
+                node.target.removeprefix("higher_order."),
+                "an operator with a body, which is not read; write the module with ordinary operators",
             )
+            raise UnsupportedProblemError(f"{self.where}: module {caller} calls {node.target}: {told}")
         made = [each for each in node.outputs if each in self.program.tensors]
         if not made:
             return
@@ -164,6 +188,9 @@ class _Lowering:
             self.unknown[node.target] = self.unknown.get(node.target, 0) + 1
         op = self._add(_op_name(node), counted.op_type, node.module, counted.flops, refs, made, index)
         self.memory.called(index, node, op, refs, made, is_view=is_view)
+        if counted.op_type == ATTENTION:
+            query, key, value = (self._tensor_of(node.arguments[name]) for name in ("query", "key", "value"))
+            self.attention[op] = query, key, value
 
     def _read(self, node: TorchNode) -> list[str]:
         """Return the tensors and parameters that a call reads; of memory that was changed in place, the change, too."""
@@ -175,6 +202,11 @@ class _Lowering:
                 if change is not None:
                     found[change] = None
         return list(found)
+
+    def _tensor_of(self, argument: Any) -> int:
+        """Return the tensor of the graph that an argument is; -1 if no op makes it."""
+        is_made = isinstance(argument, Ref) and argument.name in self._producer
+        return self._tensors.index(argument.name) if is_made else -1
 
     def _is_tensor(self, value: Any) -> bool:
         if isinstance(value, list):

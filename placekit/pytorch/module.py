@@ -161,6 +161,8 @@ class _Part:
                 args[0] = self.graph.call_function(self._torch.ops.aten.clone.default, (args[0],))
             else:
                 operator = functional
+        if node.autocast:
+            operator = _Autocast(operator, self._device, node.autocast)
         made = self.graph.call_function(operator, tuple(args), kwargs)
         made.meta[NODE] = index
         if not node.elements:
@@ -229,6 +231,34 @@ class _Part:
                 self._moved[id(tensor)] = tensor.detach().to(self._device)
             owner.register_buffer(name, self._moved[id(tensor)])
         return self.graph.get_attr(path)
+
+
+class _Autocast:
+    """Operator in autocast, as a function that torch.fx can call.
+
+    Parameters
+    ----------
+    operator
+        The operator.
+    device
+        Where its tensors are, as torch says it.
+    dtype
+        The type to cast to.
+    """
+
+    def __init__(self, operator: Any, device: str, dtype: str) -> None:
+        self._torch = require_torch("running a program")
+        self._operator = operator
+        self._device = self._torch.device(device).type
+        self._dtype = getattr(self._torch, dtype)
+        self.__name__ = f"{operator.__name__.replace('.', '_')}_in_{dtype}"  # in the code that torch.fx writes
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._torch.autocast(self._device, dtype=self._dtype, cache_enabled=False):
+            return self._operator(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"{self._operator} in autocast to {self._dtype}"
 
 
 def _without_change(operator: Any) -> Any:

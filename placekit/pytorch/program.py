@@ -19,6 +19,7 @@ from typing import Any, Self, TypeAlias
 from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError, UnsupportedProblemError
 
 __all__ = [
+    "Body",
     "Ref",
     "Size",
     "Special",
@@ -104,6 +105,8 @@ class TorchNode:
         Names of the tensors that it makes, in order; those that are None in torch are left out.
     elements
         Where each of `outputs` stands in the sequence that the call returns; empty if it returns one value.
+    autocast
+        Type of the autocast that the call runs in, on whatever device; empty without autocast.
     """
 
     name: str
@@ -112,12 +115,36 @@ class TorchNode:
     arguments: Mapping[str, Any]
     outputs: tuple[str, ...]
     elements: tuple[int, ...] = ()
+    autocast: str = ""
 
     def refs(self) -> list[str]:
         """Return the values that it reads, in order, one of several readings each."""
         found: dict[str, None] = {}
         _collect(list(self.arguments.values()), found)
         return list(found)
+
+
+@dataclass(frozen=True)
+class Body:
+    """Calls inside of a call: the argument of an operator such as ``wrap_with_autocast`` or ``cond``.
+
+    Parameters
+    ----------
+    inputs
+        Names that the calls use for what the body is given, in order.
+    outputs
+        Values that the body returns: `Ref` for tensors, numbers, None.
+    nodes, tensors
+        As of `TorchProgram`; the names are the body's own.
+    devices
+        Torch's types of the devices of these tensors: ``"cpu"``, ``"cuda"``.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[Any, ...]
+    nodes: tuple[TorchNode, ...]
+    tensors: Mapping[str, TorchTensor]
+    devices: frozenset[str]
 
 
 def _collect(value: Any, found: dict[str, None]) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from placekit.errors import InvalidFileError, InvalidGraphError, UnsupportedProblemError
 from placekit.io.model import ModelInput, ModelSource
 from placekit.pytorch.archive import read_archive
+from placekit.pytorch.bodies import inline_bodies
 from placekit.pytorch.exported import export_module, is_tensor, program_of
 from placekit.pytorch.lowering import Lowered, lower
 from placekit.pytorch.module import Builder
@@ -198,12 +199,14 @@ def source_of_program(
     """
     given = {name: tuple(int(dim) for dim in shape) for name, shape in (shapes or {}).items()}
     where = path or Path(program.name)
+    program = inline_bodies(program)
     lowered = lower(program.bind(given), where)
     if lowered.unknown:
         told = ", ".join(f"{target} ({count})" for target, count in sorted(lowered.unknown.items()))
         _LOGGER.warning("%s: operators without a count, one operation per output element each: %s", where, told)
     calls = [(each.target, sorted(each.arguments.items()), each.outputs) for each in program.nodes]
-    content = f"{lowered.graph.content_hash}{sorted(given.items())}{calls}"
+    casts = {at: each.autocast for at, each in enumerate(program.nodes) if each.autocast}
+    content = f"{lowered.graph.content_hash}{sorted(given.items())}{calls}{casts or ''}"
     digest = hashlib.blake2b(content.encode(), digest_size=16)
     tensors = lowered.program.tensors
     return TorchSource(
@@ -219,6 +222,7 @@ def source_of_program(
         ),
         shapes=given,
         shared_weights=lowered.shared_weights,
+        attention=lowered.attention,
         parameter_bytes=lowered.parameter_bytes,
         module_of_op=lowered.module_of_op,
         unknown_operators=lowered.unknown,

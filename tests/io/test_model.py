@@ -101,6 +101,27 @@ def test_dynamic_inputs_are_listed_and_refused_with_the_remedy(dynamic_ir: Path)
         model.require_static()
 
 
+def test_sizes_that_data_decide_count_at_their_bound(tmp_path: Path) -> None:
+    """What is not zero: at most all; a range as long as a sum of the input: nobody knows, and it is refused."""
+    x = ops.parameter([4, 8], ov.Type.f32, name="x")
+    chosen = ops.convert(ops.non_zero(x, "i64", name="chosen"), "f32", name="numbers")
+    total = ops.convert(ops.reduce_sum(x, ops.constant(np.array([0, 1])), False), "i64")
+    count = ops.range(ops.constant(np.int64(0)), total, ops.constant(np.int64(1)), "f32", name="count")
+    doubled = ops.multiply(count, ops.constant(np.float32(2)), name="doubled")
+    for name, end in (("bounded", chosen), ("endless", doubled)):
+        out = ops.relu(end, name="out")
+        ov.save_model(ov.Model([ops.result(out, name="result")], [x], name), tmp_path / f"{name}.xml", False)
+    bounded = read_model(tmp_path / "bounded.xml")
+    bounded.require_static()
+    assert bounded.graph.op_flops[bounded.graph.op_index["out"]] == 2 * 4 * 8
+    endless = read_model(tmp_path / "endless.xml")
+    with pytest.raises(
+        InvalidFileError, match=r"op 'count' \(Range\) gives shape \[\?\]; the size depends on the values of tensors"
+    ):
+        endless.require_static()
+    assert pickle.loads(pickle.dumps(endless)).unbounded == endless.unbounded
+
+
 def test_given_shapes_make_the_model_static_and_fold_what_they_decide(dynamic_ir: Path) -> None:
     """With all shapes given the model is static, in the graph and when loaded, and the shape computation is gone."""
     model = read_model(dynamic_ir, parse_shape("ids[1,128],scale[2,4]"))

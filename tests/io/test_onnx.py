@@ -1,6 +1,8 @@
 """The reader of ONNX files."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,3 +118,98 @@ def test_an_unknown_op_is_named(tmp_path: Path) -> None:
     onnx.save(onnx.helper.make_model(graph, ir_version=8), tmp_path / "fancy.onnx")
     with pytest.raises(InvalidFileError, match=r"convert it: No conversion rule found .*my\.domain\.FancyOp$"):
         read_model(tmp_path / "fancy.onnx")
+
+
+def saved(
+    path: Path, nodes: list[Any], ports: tuple[dict[str, Any], dict[str, Any]], weights: Any, **more: Any
+) -> Path:
+    """Write a model: its nodes, shapes of inputs and outputs by name, and weights by name."""
+    values = [
+        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in each.items()]
+        for each in ports
+    ]
+    initializers = [onnx.numpy_helper.from_array(np.asarray(each), name) for name, each in weights.items()]
+    graph = onnx.helper.make_graph(nodes, "g", *values, initializers)
+    onnx.save(onnx.helper.make_model(graph, ir_version=8, **more), path)
+    return path
+
+
+def opsets(*others: str) -> list[Any]:
+    """Return the operator sets of a model."""
+    return [onnx.helper.make_opsetid("", 17), *(onnx.helper.make_opsetid(each, 1) for each in others)]
+
+
+def test_a_selection_costs_what_it_costs_at_most(tmp_path: Path) -> None:
+    """Ten boxes of each of two classes; nobody knows how many there will be."""
+    node = onnx.helper.make_node
+    weights = {
+        "w": np.ones((4, 256), np.float32), "most": np.array([10]), "overlap": np.array([0.5], np.float32),
+        "least": np.array([0.0], np.float32), "two": np.array([2]), "axis": np.array([1]), "first": np.array([0]),
+    }  # fmt: skip
+    nodes = [
+        node("NonMaxSuppression", ["boxes", "scores", "most", "overlap", "least"], ["indices"]),
+        node("Gather", ["indices", "two"], ["column"], axis=1),
+        node("Squeeze", ["column", "axis"], ["chosen"]),
+        node("Squeeze", ["boxes", "first"], ["table"]),
+        node("Gather", ["table", "chosen"], ["selected"], axis=0),
+        node("MatMul", ["selected", "w"], ["y"]),
+    ]
+    ports = {"scores": [1, 2, 100], "boxes": [1, 100, 4]}, {"y": [None, 256]}
+    model = read_model(saved(tmp_path / "nms.onnx", nodes, ports, weights, opset_imports=opsets()))
+    graph = model.graph
+    product = graph.op_types.index("MatMul")
+    assert graph.op_flops[product] == 2 * 20 * 4 * 256
+    assert graph.tensor_bytes[graph.tensor_producer.tolist().index(product)] == 20 * 256 * 4
+    model.require_static()
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_an_input_that_is_an_output_is_one_input(names: tuple[str, str], tmp_path: Path) -> None:
+    """In the file's order, with its shape and name."""
+    node = onnx.helper.make_node("MatMul", ["a", "b"], ["y"])
+    shapes = {"a": [2, 8], "b": [8, 8]}
+    inputs = {name: shapes[name] for name in names}
+    model = read_model(
+        saved(tmp_path / "same.onnx", [node], (inputs, {"y": [2, 8], **inputs}), {}, opset_imports=opsets())
+    )
+    assert [(each.name, list(each.shape)) for each in model.inputs] == list(inputs.items())
+    loaded = model.load()
+    assert [port.get_names() for port in loaded.inputs] == [{name} for name in names]
+    assert len(loaded.outputs) == 3
+    assert read_model(model.path, {"a": (4, 8)}).inputs[names.index("a")].shape == (4, 8)
+
+
+def with_function(folder: Path) -> Path:
+    """Write a model that calls a function of its own."""
+    inner = [onnx.helper.make_node("MatMul", ["x", "w"], ["m"]), onnx.helper.make_node("Relu", ["m"], ["y"])]
+    function = onnx.helper.make_function("local", "layer", ["x", "w"], ["y"], inner, opsets())
+    node = onnx.helper.make_node("layer", ["x", "w"], ["y"], domain="local")
+    weights = {"w": np.ones((8, 8), np.float32)}
+    ports = {"x": [2, 8]}, {"y": [2, 8]}
+    return saved(folder / "function.onnx", [node], ports, weights, opset_imports=opsets("local"), functions=[function])
+
+
+def test_functions_of_a_model_are_inlined(tmp_path: Path) -> None:
+    """Their operators are ops like all others, the same at every reading."""
+    model = read_model(with_function(tmp_path))
+    assert model.graph.op_types == ("Parameter", "MatMul", "Relu", "Result")
+    assert model.weight_bytes == 8 * 8 * 4
+    assert len(model.load().get_results()) == 1
+
+
+def test_functions_need_the_package_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the package, the error says how to get it."""
+    path = with_function(tmp_path)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(InvalidFileError, match=r"for operations: local\.layer; .*functions of its own.*install onnx$"):
+        read_model(path)
+
+
+def test_a_weight_of_several_ops_counts_once(tmp_path: Path) -> None:
+    """In the total; each of its readers needs it."""
+    nodes = [onnx.helper.make_node(kind, [a, "w"], [b]) for kind, a, b in (("Add", "x", "m"), ("Max", "m", "y"))]
+    weights = {"w": np.arange(16, dtype=np.float32).reshape(2, 8)}
+    ports = {"x": [2, 8]}, {"y": [2, 8]}
+    model = read_model(saved(tmp_path / "tied.onnx", nodes, ports, weights, opset_imports=opsets()))
+    assert model.graph.op_weight_bytes.sum() == 2 * 2 * 8 * 4
+    assert model.weight_bytes == 2 * 8 * 4

@@ -11,8 +11,9 @@ import pytest
 import placekit as pk
 from placekit.cost_models.device_table import get_spec
 from placekit.errors import UnsupportedProblemError
+from placekit.io.openvino_graph import ATTENTION
 from placekit.language.decoder import Decoder
-from placekit.language.model import ATTENTION, find_caches, model_task
+from placekit.language.model import find_caches, model_task
 from placekit.language.task import LanguageTask, decoder_task
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def test_a_model_without_attention_is_refused() -> None:
     """It is not known what it caches."""
     graph = pk.OpGraph.from_edges(["a", "b"], [("a", "b")])
     with pytest.raises(UnsupportedProblemError, match="has no op of type ScaledDotProductAttention"):
-        find_caches(graph, 1)
+        find_caches(graph, 1, {})
 
 
 def torch_task(kv_heads: int, *, is_fused: bool, serving: pk.Serving = SERVING) -> LanguageTask:
@@ -101,6 +102,51 @@ def test_keys_and_values_are_traced_back(kv_heads: int, *, is_fused: bool) -> No
     task = torch_task(kv_heads, is_fused=is_fused)
     held = task.cache_bytes[task.cache_bytes > 0]
     assert held.tolist() == [2 * kv_heads * 16 * SERVING.context * 2] * 2
+
+
+class Masked(torch.nn.Module):
+    """Two layers of attention with an explicit mask, heads of 16 query channels and other values, groups of heads."""
+
+    def __init__(self, heads: int, kv_heads: int, value_width: int) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.value_width = heads, kv_heads, value_width
+        self.embed = torch.nn.Embedding(30, 32)
+        widths = {"q": heads * 16, "k": kv_heads * 16, "v": kv_heads * value_width}
+        self.layers: Any = torch.nn.ModuleList(
+            torch.nn.ModuleDict(
+                {name: torch.nn.Linear(32, width) for name, width in widths.items()}
+                | {"o": torch.nn.Linear(heads * value_width, 32)}
+            )
+            for _ in range(2)
+        )
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the last hidden state."""
+        x: torch.Tensor = self.embed(ids)
+        batch, tokens = ids.shape
+        mask = torch.ones(tokens, tokens, dtype=torch.bool).tril().view(1, 1, tokens, tokens)
+        mask = mask.expand(batch, self.heads, tokens, tokens)  # as many dimensions as keys
+        for layer in self.layers:
+            parts: Any = {name: each(x).view(batch, tokens, -1, 16) for name, each in layer.items() if name in "qk"}
+            parts["v"] = layer["v"](x).view(batch, tokens, -1, self.value_width)
+            q, k, v = (parts[name].transpose(1, 2) for name in "qkv")
+            k, v = (each.repeat_interleave(self.heads // self.kv_heads, 1) for each in (k, v))
+            mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            x = x + layer["o"](mixed.transpose(1, 2).reshape(batch, tokens, -1))
+        return x
+
+
+@pytest.mark.parametrize(("kv_heads", "value_width"), [(4, 16), (2, 16), (2, 8), (1, 24)])
+def test_keys_and_values_are_known_by_their_place(kv_heads: int, value_width: int) -> None:
+    """However long the prompt: as long as heads are wide, where the mask has the shape of keys, and around it."""
+    module = Masked(4, kv_heads, value_width).eval()
+    open_dims = ({0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC},)
+    exported = torch.export.export(module, (torch.zeros(2, 9, dtype=torch.long),), dynamic_shapes=open_dims)
+    for prompt in (8, 15, 16, 17, 24):
+        serving = pk.Serving(prompt, 16)
+        task = model_task(lambda shapes: pk.read_torch(exported, shapes=shapes), serving, PLATFORM, costs)
+        held = task.cache_bytes[task.cache_bytes > 0]
+        assert held.tolist() == [kv_heads * (16 + value_width) * serving.context * 2] * 2
 
 
 def test_a_module_costs_what_its_numbers_cost() -> None:

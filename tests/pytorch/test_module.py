@@ -22,7 +22,7 @@ nn = torch.nn
 
 import torch_modules as modules  # noqa: E402  # torch is there
 
-NAMES = ("tied", "convolutional", "recurrent", "views", "perceptron", "changing", "infinite")
+NAMES = ("tied", "convolutional", "recurrent", "views", "perceptron", "changing", "infinite", "regions")
 
 
 def flat(value: Any) -> list[Any]:

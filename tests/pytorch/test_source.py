@@ -8,6 +8,7 @@ import pickle
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,26 @@ class Choosing(nn.Module):  # type: ignore[misc,name-defined]
         return torch.cond(x.sum() > 0, lambda y: y.clone(), lambda y: 2 * y, (x,))
 
 
+class Looping(nn.Module):  # type: ignore[misc,name-defined]
+    """Runs a body often, by one of torch's operators."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Any) -> Any:
+        """Return what the last body gives, or all of them."""
+        find: Any = {
+            name: getattr(import_module(f"torch._higher_order_ops.{name}"), name)
+            for name in ("map", "scan", "while_loop")
+        }.__getitem__
+        if self.kind == "while":
+            return find("while_loop")(lambda y: y.sum() < 9, lambda y: (y + 1,), (x,))[0]
+        if self.kind == "scan":
+            return find("scan")(lambda carry, y: (carry + y, carry * y), x[0], x)[1]
+        return find("map")(lambda y: y * 2, x)
+
+
 class Leaving(nn.Module):  # type: ignore[misc,name-defined]
     """Leaves torch inside of forward."""
 
@@ -254,6 +275,18 @@ class Unregistered(nn.Module):  # type: ignore[misc,name-defined]
         return torch.ops.placekit_tests.twice(x)
 
 
+def test_regions_that_always_run_are_read_like_the_rest() -> None:
+    """A body costs what its calls cost; it carries the module of each of them."""
+    module, args = modules.examples()["regions"]
+    exported = torch.export.export(module, args)
+    assert "wrap_with_set_grad_enabled" in str(exported.graph)
+    graph = read_torch(exported).graph
+    linear = [op for op, name in enumerate(graph.op_names) if name.partition("#")[0] in ("a.linear", "b.linear")]
+    assert len(linear) == 8
+    assert {graph.op_flops[op] for op in linear} == {2 * 5 * 8 * 8}
+    assert {graph.op_weight_bytes[op] for op in linear} == {4 * (8 * 8 + 8)}
+
+
 def nested(module: Any) -> Any:
     """Return a sequence whose second layer is `module`."""
     return nn.Sequential(nn.Identity(), module)
@@ -281,6 +314,9 @@ def nested(module: Any) -> Any:
         ),
         (Branching(), (torch.zeros(3),), r"module Branching.* cannot be exported: .*torch\.where or torch\.cond"),
         (Choosing(), (torch.zeros(3),), r"calls higher_order\.cond: which branch of control flow runs is not known"),
+        (Looping("while"), (torch.zeros(3),), r"calls higher_order\.while_loop: how often its body runs is not known"),
+        (Looping("scan"), (torch.zeros(3, 3),), r"calls higher_order\.scan: its body runs once for every element"),
+        (Looping("map"), (torch.zeros(3, 3),), r"calls higher_order\.map_impl: its body runs once for every element"),
         (nn.Linear(3, 4), (torch.zeros(3, 5),), r"module Linear.* cannot be exported: .*runs with the arguments"),
     ],
 )

@@ -1,0 +1,139 @@
+"""Bodies that always run, put in the place of their calls.
+
+torch.export keeps a region of a module as a call with a body where the region has a mode of its own: without gradients,
+with autocast, with checkpoints. Such a body runs once and always, so that its calls belong to the program around it.
+Autocast casts inside of the operators, and is noted at every call (`TorchNode.autocast`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from placekit.errors import InvalidFileError
+from placekit.pytorch.program import Body, Ref, Special, TorchNode, TorchProgram
+
+__all__ = ["inline_bodies"]
+
+_AUTOCAST = "higher_order.wrap_with_autocast"
+_ALWAYS_RUN = frozenset(
+    {
+        _AUTOCAST,
+        "higher_order.wrap_with_set_grad_enabled",
+        "higher_order.tag_activation_checkpoint",
+        "higher_order.wrap_activation_checkpoint",
+        "higher_order.wrap",
+        "higher_order.strict_mode",
+        "higher_order.invoke_subgraph",
+    }
+)
+_DEFAULT_TYPES: Mapping[str, str] = {"cpu": "bfloat16", "cuda": "float16"}
+
+
+def inline_bodies(program: TorchProgram) -> TorchProgram:
+    """Return the program with every body that always runs in the place of its call.
+
+    Raises
+    ------
+    InvalidFileError
+        A call that gives its body another number of values than the body takes.
+    """
+    if not any(node.target in _ALWAYS_RUN for node in program.nodes):
+        return program
+    inlining = _Inlining(program)
+    names: dict[str, Any] = {}
+    inlining.run(program.nodes, names, "")
+
+    def now(name: str) -> str:
+        value = names.get(name, Ref(name))
+        return value.name if isinstance(value, Ref) else name
+
+    return replace(
+        program,
+        nodes=tuple(inlining.nodes),
+        tensors=inlining.tensors,
+        outputs=tuple(map(now, program.outputs)),
+        mutations={now(name): buffer for name, buffer in program.mutations.items()},
+    )
+
+
+class _Inlining:
+    """The calls of a program that grows as bodies are walked through."""
+
+    def __init__(self, program: TorchProgram) -> None:
+        self.name = program.name
+        self.nodes: list[TorchNode] = []
+        self.tensors = dict(program.tensors)
+        self._taken = {*program.tensors, *(node.name for node in program.nodes)}
+        self._taken |= {each for node in program.nodes for each in node.outputs}
+
+    def run(self, nodes: Iterable[TorchNode], names: dict[str, Any], autocast: str) -> None:
+        """Append calls.
+
+        Parameters
+        ----------
+        nodes
+            The calls.
+        names
+            Value in the program by name in the calls, for those that differ; it grows.
+        autocast
+            The type of autocast around the calls; empty without.
+        """
+        for node in nodes:
+            arguments = {key: _renamed(value, names) for key, value in node.arguments.items()}
+            if node.target in _ALWAYS_RUN:
+                self._enter(replace(node, arguments=arguments), names, autocast)
+                continue
+            outputs = tuple(names[each].name if each in names else each for each in node.outputs)
+            self.nodes.append(replace(node, arguments=arguments, outputs=outputs, autocast=autocast))
+
+    def _enter(self, node: TorchNode, names: dict[str, Any], autocast: str) -> None:
+        """Append the calls of a body."""
+        positional = [value for key, value in node.arguments.items() if key.startswith("arg")]
+        at = next((place for place, value in enumerate(positional) if isinstance(value, Body)), None)
+        if at is None:
+            raise InvalidFileError(f"model {self.name!r}: {node.target} has no body")
+        body, given = positional[at], positional[at + 1 :]
+        given = given[1:] if given and isinstance(given[0], str) else given  # a label of the body
+        places = node.elements or range(len(node.outputs))
+        if len(given) != len(body.inputs) or max(places, default=-1) >= len(body.outputs):
+            raise InvalidFileError(
+                f"model {self.name!r}: {node.target} gives {len(given)} values to a body of {len(body.inputs)}, "
+                f"and takes {len(node.outputs)} of {len(body.outputs)}"
+            )
+        if node.target == _AUTOCAST:
+            kind, dtype, is_enabled = positional[:3]
+            if kind in body.devices:  # autocast of one kind of device leaves tensors on others as they are
+                named = dtype.name if isinstance(dtype, Special) else _DEFAULT_TYPES.get(kind, "")
+                autocast = named if is_enabled else ""
+        inner: dict[str, Any] = dict(zip(body.inputs, given, strict=True))
+        returned = [(outer, body.outputs[place]) for outer, place in zip(node.outputs, places, strict=True)]
+        for outer, value in returned:  # what a body makes and returns has the name that the program has for it
+            if isinstance(value, Ref):
+                inner.setdefault(value.name, names.get(outer, Ref(outer)))
+        for each in body.nodes:
+            for name in (each.name, *each.outputs):
+                if name not in inner:
+                    inner[name] = Ref(self._fresh(name))
+        for name, tensor in body.tensors.items():
+            if name in inner and name not in body.inputs:
+                self.tensors[inner[name].name] = tensor
+        self.run((replace(each, name=inner[each.name].name) for each in body.nodes), inner, autocast)
+        names |= {outer: _renamed(value, inner) for outer, value in returned}
+
+    def _fresh(self, name: str) -> str:
+        number, found = 1, name
+        while found in self._taken:
+            number += 1
+            found = f"{name}_{number}"
+        self._taken.add(found)
+        return found
+
+
+def _renamed(value: Any, names: Mapping[str, Any]) -> Any:
+    if isinstance(value, Ref):
+        return names.get(value.name, value)
+    if isinstance(value, list):
+        return [_renamed(each, names) for each in value]
+    return value
