@@ -21,6 +21,7 @@ from placekit.cli.options import (
 )
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.task import cost_table, read_source
+from placekit.errors import InvalidProblemError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,6 +76,11 @@ def calibrate(
     )
     source = read_source(model, shape)
     chosen = devices.resolve(source)
+    if chosen.num_devices < 2:
+        raise InvalidProblemError(
+            f"calibrate measures splits between devices, and there is one, {chosen.device_names[0]}; give several "
+            "by -d, or --groups 2"
+        )
     problem = source.problem(chosen, cost_table(source, chosen, costs))
     with StepBar() as bar:
         measured = measure_splits(

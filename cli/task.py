@@ -106,7 +106,13 @@ def cost_table(source: ModelSource, platform: Platform, costs: str | None) -> Co
         if not Path(name).exists():
             known = ", ".join(map(repr, COST_MODELS))
             raise InvalidFileError(f"--costs {name}: no such file; it is a costs file or one of {known}")
-        return read_costs(name, source.graph).for_kinds(platform.kinds)
+        table = read_costs(name, source.graph)
+        if not set(platform.kinds) <= set(table.kinds):
+            raise InvalidProblemError(
+                f"--costs {name} is of kinds {', '.join(table.kinds)}; the devices here are of kinds "
+                f"{', '.join(platform.kinds)}: give the -d, --groups or --precision that the costs were measured with"
+            )
+        return table.for_kinds(platform.kinds)
     if name != "profiled":
         source.require_static()  # unknown dimensions would count as 1
     model = get_cost_model(name, platform)

@@ -90,22 +90,6 @@ def test_commands_on_the_page_about_language_models_run(
             assert "optimal" in told.out or "wrote" in told.out
 
 
-def test_commands_on_the_page_about_workloads_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Every command ends well on the file of the page."""
-    monkeypatch.chdir(tmp_path)
-    for language, text in blocks("workloads.md"):
-        if language == "json":
-            Path("workload.json").write_text(text)
-        elif language == "console":
-            for command in text.splitlines():
-                monkeypatch.setattr(sys, "argv", shlex.split(command.removeprefix("$ ")))
-                with pytest.raises(SystemExit) as ended:
-                    main()
-                assert not ended.value.code, command + capsys.readouterr().err
-
-
 COMMANDS = [
     (str(path.relative_to(DOCS)), line.removeprefix("$ ").partition(" #")[0].strip())
     for path in sorted(DOCS.rglob("*.md"))

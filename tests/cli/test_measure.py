@@ -96,3 +96,16 @@ def test_zoo_builds_a_model(call: Call) -> None:
     assert printed["files"] == {"model": "small.xml", "weights": "small.bin"}
     assert printed["nodes"] > printed["ops"] > 10
     assert call("show", "small.xml").returncode == 0
+
+
+def test_costs_of_other_devices_are_named(call: Call, model_file: Path) -> None:
+    """Costs of the whole CPU are none of core groups; a calibration needs several devices. Both say what to give."""
+    assert call("profile", model_file, "-d", "CPU", "--repetitions", "3", "-o", "c.json").returncode == 0
+    for command in ("calibrate", "solve", "problem"):
+        done = call(command, model_file, "--costs", "c.json", "--groups", "2")
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        assert "give the -d, --groups or --precision that the costs were measured with" in line
+    done = call("calibrate", model_file, "--costs", "c.json", "-d", "CPU")
+    assert done.returncode == 2
+    assert "there is one, CPU; give several by -d, or --groups 2" in done.stderr
