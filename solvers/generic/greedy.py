@@ -50,9 +50,8 @@ class Greedy(Method):
         work = device_work_s(contraction)
         fastest_first = np.argsort(work, kind="stable").tolist()
         sequences = [fastest_first, fastest_first[::-1], main_group(run.problem, contraction)]
-        for sequence in dict.fromkeys(map(tuple, sequences)):
-            reason = run.should_stop()
-            if reason is not None and run.evaluations:
+        for number, sequence in enumerate(dict.fromkeys(map(tuple, sequences))):
+            if number and (reason := run.should_stop()) is not None:
                 return reason
             run.offer(contraction.expand(fill(contraction, order, list(sequence), work)))
         return StopReason.FINISHED

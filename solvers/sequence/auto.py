@@ -28,6 +28,8 @@ PROGRAM_UP_TO = 2_000
 """Classes times devices up to which a program that models every choice is worth a try at once."""
 PROGRAM_AT_ALL = 200_000
 """Classes times devices beyond which such a program is not even built."""
+OFFLOAD_PROGRAM_FIRST_UP_TO = 100
+"""Classes times devices up to which the program of offload latency comes before annealing, as it closes in seconds."""
 MAKESPAN_PROGRAM_UP_TO = 8_000
 """Classes times devices up to which all orders are modelled at once."""
 MAKESPAN_PROGRAM_FIRST_UP_TO = 200
@@ -47,6 +49,14 @@ ENUMERATE_FIRST_UP_TO = 10_000
 
 FAST_STEPS, SLOW_STEPS = 20_000, 200_000
 """Proposals per op of an annealing with many starts, and of one with few. Which ends lower depends on the problem."""
+
+
+STARTS = (
+    Stage("single", "nothing to search"),
+    Stage("random", "chains and mixtures that fit where memory is tight", 0.1),
+    Stage("greedy", "a start in linear time"),
+)
+"""What an answer is never worse than."""
 
 
 class Auto(Method):
@@ -75,11 +85,18 @@ class Auto(Method):
         with run.limited_to(None if has_limit else DEFAULT_TIME_LIMIT_S):
             stages = to_the_end(plan(run.problem)) if has_limit else plan(run.problem)
             if not _is_enumerated_first(run.problem):
+                stages = with_starts(stages)
                 raise_quick_bounds(relaxed_run(run))
             reason = run_stages(run, with_enumeration(run.problem, stages))
         if run.infeasible_because is None and reason is not StopReason.PROVED:
             offer_single_devices(run)  # too short a limit for the stages: never worse than what needs no search
         return reason
+
+
+def with_starts(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Return the stages with what they are to be never worse than; list scheduling comes first where they begin so."""
+    num_first = int(bool(stages) and stages[0].method == "heft")
+    return (*stages[:num_first], *STARTS, *stages[num_first:])
 
 
 def with_enumeration(problem: Problem, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
@@ -143,6 +160,8 @@ def _offload(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: ARG001 
     if size > PROGRAM_UP_TO:
         return (program, anneal)
     whole = Stage("cpsat", f"{size} choices: the whole program may close", 0.8)
+    if size <= OFFLOAD_PROGRAM_FIRST_UP_TO:
+        return (program, whole, anneal)
     return (program, replace(anneal, share=0.1), whole, anneal)
 
 

@@ -53,21 +53,22 @@ def test_every_planned_method_exists_and_works_on_its_stage(diamond: pk.Problem)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_auto_is_never_worse_than_a_single_device(
+def test_auto_is_never_worse_than_what_needs_no_search(
     objective: str, diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the time ends after a poor start, the best single device is the answer."""
-    monkeypatch.setattr(auto_module, "plan", lambda _: (Stage("round-robin", "a poor start"),))
+    """Where the stages find little or nothing, the best of single devices, greedy and random is the answer."""
+    monkeypatch.setattr(auto_module, "_is_enumerated_first", lambda _: False)
     monkeypatch.setattr(auto_module, "with_enumeration", lambda _, stages: stages)
-    costs = diamond.costs.replace(transfer_time_s=diamond.costs.transfer_time_s * 100)
-    problem = diamond.replace(objective=OBJECTIVES[objective](), contiguity="none", costs=costs)
-    single = pk.solve(problem, "single").objective
-    poor, found = pk.solve(problem, "round-robin").objective, pk.solve(problem, "auto").objective
-    assert single is not None
-    assert poor is not None
-    assert found is not None
-    assert single < poor
-    assert found == single
+    problem = diamond.replace(objective=OBJECTIVES[objective](), contiguity="none")
+    tight = problem.platform.replace(devices=tuple(d.replace(memory_bytes=2.0) for d in problem.platform.devices))
+    costly = problem.costs.replace(transfer_time_s=problem.costs.transfer_time_s * 100)
+    for each in (problem.replace(costs=costly), problem.replace(platform=tight)):
+        for stages in [(Stage("round-robin", "a poor start"),), (Stage("single", "nothing fits"),)]:
+            monkeypatch.setattr(auto_module, "plan", lambda _, stages=stages: stages)
+            simple = [pk.solve(each, method).objective for method in ("single", "greedy", "random")]
+            found = pk.solve(each, "auto").objective
+            assert found is not None
+            assert found == min(value for value in simple if value is not None)
 
 
 def test_the_program_of_all_orders_is_left_out_where_little_is_open() -> None:
@@ -95,8 +96,8 @@ def test_the_account_tells_what_each_stage_brought(workloads: Path) -> None:
     problem = pk.read_workload(workloads / "throughput" / "operator_bert_l-3_inference.json")
     result = pk.solve(problem.replace(contiguity="none"), "auto", stop=pk.MaxRuntime(60))
     assert result.status is pk.Status.OPTIMAL
-    assert [stage["method"] for stage in result.info["stages"]] == ["dp", "ilp"]
-    start, program = result.info["stages"]
+    assert [stage["method"] for stage in result.info["stages"]] == ["single", "random", "greedy", "dp", "ilp"]
+    *_, start, program = result.info["stages"]
     assert start["objective_s"] == pytest.approx(27.9185676799e-3)
     assert start["bound_s"] is None or start["bound_s"] <= 21.91e-3  # the acyclic proof does not count
     assert program["objective_s"] == pytest.approx(21.9083761057e-3)
