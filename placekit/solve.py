@@ -52,7 +52,8 @@ def solve(
         When to stop, for example ``MaxRuntime(60) | TargetGap(0.01)``; by default when the method is done. Memory is
         limited by `MaxMemory`, or else by most of what the machine has left.
     seed
-        Seed of every random choice: same seed, same answer.
+        Seed of every random choice. Same seed, same answer, when the solve ends by itself or by a limit in iterations;
+        with a wall-clock limit the answer also depends on how far the machine came.
     params
         Parameters of the method, by name.
     warm_start

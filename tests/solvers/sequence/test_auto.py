@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from oracle import brute_force
@@ -311,13 +312,13 @@ def test_a_search_takes_the_time_that_the_stages_leave(diamond: pk.Problem, monk
     assert [line["method"] for line in unlimited.info["stages"]] == ["greedy"]
 
 
-@pytest.mark.parametrize("contiguity", ["acyclic", "convex"])
-def test_offload_latency_under_a_contiguity_is_searched_and_proven(contiguity: str) -> None:
+@pytest.mark.parametrize(("contiguity", "best_s"), [(pk.Contiguity.ACYCLIC, 90.0), (pk.Contiguity.CONVEX, 64.0)])
+def test_offload_latency_under_a_contiguity_is_searched_and_proven(contiguity: pk.Contiguity, best_s: float) -> None:
     """Tight memory, colocation and several calls: no first placement of `dp` is feasible."""
     graph = pk.OpGraph.from_edges(list("abcdefg"), [("a", "e"), ("f", "g")])
-    times = [[0.0], [40], [40], [0], [10], [20], [20]]
-    costs = pk.CostTable(("x",), times, [[2.0], [2.0]], [3.0, 1, 3, 4, 2, 3, 4])
+    times = np.array([[0.0], [40], [40], [0], [10], [20], [20]])
+    costs = pk.CostTable(("x",), times, np.full((2, 1), 2.0), np.array([3.0, 1, 3, 4, 2, 3, 4]))
     platform = pk.Platform.of(x=4, memory_bytes={"x": 16.0})
     problem = pk.Problem(graph, platform, costs, pk.OffloadLatency(calls_per_device=3), contiguity=contiguity)
     result = pk.solve(problem.colocate("abg", "cd", "ef"), "auto")
-    assert (result.status, result.objective) == (pk.Status.OPTIMAL, {"acyclic": 90.0, "convex": 64.0}[contiguity])
+    assert (result.status, result.objective) == (pk.Status.OPTIMAL, best_s)
