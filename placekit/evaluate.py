@@ -26,9 +26,6 @@ from placekit.sizes import format_bytes_exactly
 
 __all__ = ["DeviceLoad", "Evaluation", "evaluate"]
 
-MEMORY_TOLERANCE = 1e-12
-"""Relative slack on memory limits: sums of byte counts above 2**53 are rounded."""
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceLoad:
@@ -204,9 +201,10 @@ def _support_violations(problem: Problem, placement: Placement) -> list[Violatio
 
 def _memory_violations(problem: Problem, used: NDArray[np.float64]) -> list[Violation]:
     found = []
-    for target, num_bytes in zip(problem.platform.devices, used.tolist(), strict=True):
+    platform = problem.platform
+    for target, num_bytes, most in zip(platform.devices, used.tolist(), platform.memory_limits_bytes, strict=True):
         limit = target.memory_bytes
-        if limit is not None and num_bytes > limit * (1 + MEMORY_TOLERANCE):
+        if limit is not None and num_bytes > most:
             message = (
                 f"device {target.name!r} needs {format_bytes_exactly(num_bytes)}, it has {format_bytes_exactly(limit)}"
             )

@@ -24,8 +24,10 @@ from numpy.typing import ArrayLike, NDArray
 from placekit.errors import InvalidProblemError, UnknownNameError
 from placekit.reprs import short_list, short_repr
 
-__all__ = ["MAX_DEVICES", "Device", "DirectLink", "Link", "Platform"]
+__all__ = ["MAX_DEVICES", "MEMORY_TOLERANCE", "Device", "DirectLink", "Link", "Platform"]
 
+MEMORY_TOLERANCE = 1e-12
+"""Relative slack on memory limits: sums of byte counts above 2**53 are rounded."""
 MAX_DEVICES = 8192
 """More devices than this are taken for a mistake, not for a machine."""
 
@@ -314,6 +316,17 @@ class Platform:
     def direct_link_names(self) -> tuple[str, ...]:
         """``[num_direct_links]`` names."""
         return tuple(link.name for link in self.direct_links)
+
+    @cached_property
+    def memory_limits_bytes(self) -> NDArray[np.float64]:
+        """``[num_devices]`` bytes that the judge lets every device hold, `MEMORY_TOLERANCE` included; inf for no limit.
+
+        A bound that adds the same bytes in another order must allow `MEMORY_TOLERANCE` once more.
+        """
+        limits = [math.inf if device.memory_bytes is None else device.memory_bytes for device in self.devices]
+        array = np.array(limits, dtype=np.float64) * (1 + MEMORY_TOLERANCE)
+        array.setflags(write=False)
+        return array
 
     @cached_property
     def group_of_device(self) -> NDArray[np.int64]:

@@ -19,6 +19,7 @@ from placekit.method import BaseRun, Method, Run
 from placekit.patience import waiting_while
 from placekit.pins import pins_against_class, pins_against_order
 from placekit.placement import Placement, Violation
+from placekit.platform import MEMORY_TOLERANCE
 from placekit.problem import Problem
 from placekit.result import Incumbent, Result, Status
 from placekit.sizes import format_bytes_exactly
@@ -171,7 +172,7 @@ def _find_infeasibility(run: Run) -> StopReason | None:
     # in one step for all classes: there can be 100,000 of them
     roomiest = np.where(can_run, limits, -np.inf).max(axis=1)
     leaders = np.unique(problem.op_class, return_index=True)[1]
-    for c in np.flatnonzero(~can_run.any(axis=1) | (class_bytes > roomiest * (1 + 1e-12))).tolist():
+    for c in np.flatnonzero(~can_run.any(axis=1) | (class_bytes > roomiest * (1 + MEMORY_TOLERANCE))).tolist():
         leader = int(leaders[c])
         size = int((problem.op_class == c).sum()) if not can_run[c].any() else 1
         others = "the op that shares" if size == 2 else f"the {size - 1} ops that share"
@@ -181,7 +182,7 @@ def _find_infeasibility(run: Run) -> StopReason | None:
             message = told or f"op {names[leader]!r}{with_others}: no device supports {them} and respects the pins"
             return run.prove_infeasible(Violation("support", message, names[leader]), certificate=NoDevice(leader))
         most = float(limits[can_run[c]].max())
-        if class_bytes[c] > most * (1 + 1e-12):
+        if class_bytes[c] > most * (1 + MEMORY_TOLERANCE):
             message = (
                 f"op {names[leader]!r} and the ops that share its device need "
                 f"{format_bytes_exactly(class_bytes[c])}, {format_bytes_exactly(class_bytes[c] - most)} more than the "
@@ -194,7 +195,7 @@ def _find_infeasibility(run: Run) -> StopReason | None:
     if against_order is not None:
         return run.prove_infeasible(against_order)
     over = float(own_bytes.sum() - limits.sum())
-    if over > 1e-12 * float(own_bytes.sum()):
+    if over > 2 * MEMORY_TOLERANCE * float(own_bytes.sum()):  # twice: sums are rounded
         message = (
             f"the ops need {format_bytes_exactly(float(own_bytes.sum()))}, {format_bytes_exactly(over)} more "
             "than all devices have together"

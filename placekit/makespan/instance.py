@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.problem import Problem
 
 __all__ = ["MakespanInstance", "csr_offsets", "frozen", "instance_of", "make_instance"]
@@ -122,7 +121,6 @@ def make_instance(problem: Problem) -> MakespanInstance:
     np.logical_and.at(class_allowed, class_of_op, costs.supported[:, platform.kind_of_device])
     for op in np.flatnonzero(problem.pinned >= 0).tolist():
         class_allowed[class_of_op[op], np.arange(num_devices) != problem.pinned[op]] = False
-    limits = [np.inf if d.memory_bytes is None else d.memory_bytes for d in platform.devices]
     instance = MakespanInstance(
         op_time_s=costs.op_time_s,
         is_supported=costs.supported,
@@ -130,7 +128,7 @@ def make_instance(problem: Problem) -> MakespanInstance:
         kind=platform.kind_of_device,
         class_of_op=class_of_op,
         memory_bytes=costs.op_memory_bytes,
-        limit_bytes=np.array(limits) * (1 + MEMORY_TOLERANCE),
+        limit_bytes=platform.memory_limits_bytes,
         order=graph.order,
         rank=rank,
         out_offsets=csr_offsets(graph.tensor_producer, num_ops),

@@ -25,8 +25,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.placement import Violation
+from placekit.platform import MEMORY_TOLERANCE
 from placekit.training.plan import PlanStage, TrainingPlan
 from placekit.training.problem import TrainingProblem
 

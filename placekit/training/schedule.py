@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.errors import InvalidProblemError, UnknownNameError
-from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.objectives.base import Schedule
 from placekit.placement import Placement
+from placekit.platform import MEMORY_TOLERANCE
 from placekit.result import Result, Status
 from placekit.stop import StopReason, relative_gap
 from placekit.training.evaluate import StageLoad

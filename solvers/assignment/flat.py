@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
 from placekit.contiguity import Contiguity
-from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.objectives import Loads
 
 __all__ = ["FlatProblem", "flatten", "invert", "with_order"]
@@ -91,8 +90,7 @@ def flatten(contraction: Contraction) -> FlatProblem:
     time_s, net_time_s = contraction.time_s, contraction.net_time_s
     if not loads.has_passes:
         time_s, net_time_s = time_s.sum(axis=2, keepdims=True), net_time_s.sum(axis=2, keepdims=True)
-    limits = [np.inf if device.memory_bytes is None else device.memory_bytes for device in platform.devices]
-    limit_bytes = np.array(limits) * (1 + MEMORY_TOLERANCE)
+    limit_bytes = platform.memory_limits_bytes
     class_offsets, class_nets = invert(contraction.net_offsets, contraction.net_pins, contraction.num_classes)
     is_ordered = problem.contiguity is not Contiguity.NONE
     nothing = np.zeros(0, dtype=np.int64)

@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
-from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.memory_blocks import BlockKind
+from placekit.platform import MEMORY_TOLERANCE
 
 __all__ = ["Excess", "MemoryRow", "Shared", "excesses", "memory_row", "opening_positions"]
 
@@ -95,12 +95,15 @@ class Excess(NamedTuple):
     position
         Where its activations are most.
     classes
-        ``[C]`` True for the classes on it.
+        ``[C]`` True for the classes on it that need memory.
+    grows
+        True if no set of more classes fits either.
     """
 
     device: int
     position: int
     classes: NDArray[np.bool_]
+    grows: bool
 
 
 def memory_row(contraction: Contraction, position: int) -> MemoryRow:
@@ -146,11 +149,15 @@ def opening_positions(contraction: Contraction) -> list[int]:
 
 
 def excesses(contraction: Contraction, device_of_op: NDArray[np.int64]) -> Iterator[Excess]:
-    """Yield the devices that cannot hold what an answer puts on them."""
-    memory, devices = contraction.problem.stage_memory, contraction.problem.platform.devices
-    use = memory.use(device_of_op, len(devices)).total
+    """Yield the devices that cannot hold what an answer puts on them: those that the judge names, and no other."""
+    memory, limits = contraction.problem.stage_memory, contraction.problem.platform.memory_limits_bytes
+    use = memory.use(device_of_op, len(limits)).total
     device_of_class = contraction.restrict(device_of_op)
-    for d, device in enumerate(devices):
-        if device.memory_bytes is not None and use[d] > device.memory_bytes * (1 + MEMORY_TOLERANCE):
-            position = int(np.argmax(memory.live_bytes(device_of_op == d)))
-            yield Excess(d, position, device_of_class == d)
+    has_blocks = len(memory.num_bytes) > 0
+    for d in np.flatnonzero(use > limits).tolist():
+        inside = device_of_op == d
+        position = int(np.argmax(memory.live_bytes(inside)))
+        needs = has_blocks | (contraction.memory_bytes > 0)
+        # a sum of more blocks may be rounded down by a hair; one of more sizes may not
+        grows = not has_blocks or memory.without_queues(inside) > limits[d] * (1 + MEMORY_TOLERANCE)
+        yield Excess(d, position, (device_of_class == d) & needs, bool(grows))

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.platform import MEMORY_TOLERANCE
+
 __all__ = ["ROUNDING_ERROR", "TimeScale", "scale_bytes"]
 
 ROUNDING_ERROR = 2e-7
@@ -33,8 +35,6 @@ MAX_STEPS = 100_000
 """Units of the best objective known, at most, if the unit is a common divisor of all times."""
 STEP_TOLERANCE = 1e-5
 """Of a step: what a time may be above a multiple and still count as one."""
-MEMORY_SLACK = 1e-12
-"""Relative; the judge adds bytes in floating point. What slips through is closed by covers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,15 @@ def scale_bytes(sizes: NDArray[np.float64], limit: float) -> tuple[NDArray[np.in
     sizes
         ``[n]`` bytes.
     limit
-        Bytes, finite.
+        Bytes that the judge allows, finite.
 
     Notes
     -----
     Sizes are rounded down in units of a power of two that makes their sum less than ``2 ** 60``: whole numbers of
-    bytes whose sum is below ``2 ** 53`` are kept exactly.
+    bytes whose sum is below ``2 ** 53`` are kept exactly. The limit is a little larger, as the judge adds in floating
+    point: what slips through is closed by covers.
     """
     exponent = 59 - math.frexp(max(float(sizes.sum()), limit, 1e-290))[1]
     exponent = min(exponent, 900)
     whole = np.floor(np.ldexp(sizes, exponent)).astype(np.int64)
-    return whole, math.floor(math.ldexp(limit * (1 + MEMORY_SLACK), exponent))
+    return whole, math.floor(math.ldexp(limit * (1 + MEMORY_TOLERANCE), exponent))

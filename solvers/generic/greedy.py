@@ -94,7 +94,7 @@ def _pass(
     platform = contraction.problem.platform
     time = total_time_s(contraction)[:, platform.kind_of_device]
     size = contraction.memory_bytes.tolist()
-    room = [math.inf if d.memory_bytes is None else d.memory_bytes * (1 + 1e-12) for d in platform.devices]
+    room = platform.memory_limits_bytes.tolist()
     device = np.zeros(contraction.num_classes, dtype=np.int64)
     at, filled_s, fits = 0, 0.0, True
     for c in order.tolist():

@@ -166,8 +166,7 @@ def split_line(
     """
     platform = contraction.problem.platform
     kind = int(platform.kind_of_device[devices[0]])
-    limit = platform.devices[devices[0]].memory_bytes
-    limit = math.inf if limit is None else limit * (1 + 1e-12)
+    limit = platform.memory_limits_bytes[devices[0]]
     work = np.concatenate([[0.0], np.cumsum(total_time_s(contraction)[order, kind])])[bounds]
     size = np.concatenate([[0.0], np.cumsum(contraction.memory_bytes[order])])[bounds]
     transfer = np.concatenate([[0.0], crossing_s, [0.0]])[bounds]

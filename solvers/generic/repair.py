@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,7 +37,7 @@ def relieve_memory(contraction: Contraction, device: NDArray[np.int64]) -> NDArr
     device = device.copy()
     platform, size = contraction.problem.platform, contraction.memory_bytes
     time = total_time_s(contraction)[:, platform.kind_of_device]
-    limit = np.array([math.inf if d.memory_bytes is None else d.memory_bytes for d in platform.devices])
+    limit = platform.memory_limits_bytes
     used = np.bincount(device, weights=size, minlength=len(limit))
     load = np.bincount(device, weights=time[np.arange(len(device)), device], minlength=len(limit))
     for d in np.flatnonzero(used > limit).tolist():

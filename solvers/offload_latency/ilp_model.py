@@ -31,6 +31,7 @@ import numpy as np
 import pulp
 
 from placekit.placement import Placement
+from placekit.platform import MEMORY_TOLERANCE
 from placekit.problem import Problem
 from placekit.solvers.assignment.ilp.model import CEILING
 from placekit.solvers.backends.building import no_step
@@ -141,11 +142,13 @@ class OffloadIlp:
 
     def _constrain_memory(self) -> None:
         sizes = self.flat.memory_bytes
-        for d, device in enumerate(self.problem.platform.devices):
-            limit = device.memory_bytes
+        # what the program refuses, its bounds refuse: the rows know the limits of the judge, whose sums are rounded
+        most_bytes = self.problem.platform.memory_limits_bytes * (1 + MEMORY_TOLERANCE)
+        for d in range(len(most_bytes)):
+            limit = most_bytes[d]
             places = np.flatnonzero(self.device_of_place == d).tolist()
             mine = [(v, p) for p in places for v in np.flatnonzero(sizes).tolist() if (v, p) in self.x]
-            if limit is None or float(sizes[sorted({v for v, _ in mine})].sum()) <= limit:
+            if float(sizes[sorted({v for v, _ in mine})].sum()) <= limit:
                 continue
             row = pulp.lpSum(float(sizes[at[0]] / limit) * self.x[at] for at in mine)
             self.lp.addConstraint(row <= 1, f"memory_{d}")
@@ -216,9 +219,11 @@ class OffloadIlp:
         node_place = node_places(self.flat, placement)
         assert node_place is not None  # the program makes no more calls than there are slots
         sizes, device_of_node = self.flat.memory_bytes, self.device_of_place[node_place]
-        for d, device in enumerate(self.problem.platform.devices):
+        limits = self.problem.platform.memory_limits_bytes
+        used = self.problem.stage_memory.use(placement.device_of_op, len(limits)).total
+        for d in np.flatnonzero(used > limits).tolist():
             nodes = np.flatnonzero((device_of_node == d) & (sizes > 0)).tolist()
-            if device.memory_bytes is None or sizes[nodes].sum() <= device.memory_bytes or (d, *nodes) in self.covers:
+            if (d, *nodes) in self.covers:
                 continue
             self.covers.add((d, *nodes))
             places = np.flatnonzero(self.device_of_place == d).tolist()

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.contiguity import Contiguity, edges_along_order
-from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.graph import topological_order
 from placekit.method import Run
 from placekit.objectives import OffloadLatency
@@ -38,8 +37,7 @@ def places_of(flat: OffloadProblem) -> Places:
     problem = contraction.problem
     graph, platform, costs = problem.graph, problem.platform, problem.costs
     num_slots, num_nodes = len(device) - len(flat.hosts), flat.num_nodes
-    limits = [platform.devices[d].memory_bytes for d in device.tolist()]
-    limit_bytes = np.array([np.inf if limit is None else limit for limit in limits]) * (1 + MEMORY_TOLERANCE)
+    limit_bytes = platform.memory_limits_bytes[device]
     kinds = platform.kind_of_device[device]
     move_s = costs.transfer_time_s[:, kinds].copy()
     move_s[:, num_slots:] = 0.0

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
-from placekit.evaluate import MEMORY_TOLERANCE
+from placekit.platform import MEMORY_TOLERANCE
 from placekit.solvers.serial_latency.flow import FLOAT_SLACK, Cut, CutCost
 from placekit.solvers.serial_latency.labels import Labels
 
@@ -65,8 +65,7 @@ def priced_cuts(contraction: Contraction, labels: Labels) -> Iterator[PricedCut]
     if kind[0] == kind[1]:
         return
     size = contraction.memory_bytes
-    limits = np.array([np.inf if device.memory_bytes is None else device.memory_bytes for device in platform.devices])
-    limit = [float(limits[platform.kind_of_device == k].sum()) for k in kind]
+    limit = [float(platform.memory_limits_bytes[platform.kind_of_device == k].sum()) for k in kind]
     split = labels.nets(labels.net_time_s.sum(axis=1))
     free = CutCost(labels.time_s[:, 0], labels.time_s[:, 1], split=split)
     cut = free.minimise()
@@ -75,8 +74,7 @@ def priced_cuts(contraction: Contraction, labels: Labels) -> Iterator[PricedCut]
     if not overfull:
         return
     tight = overfull[0]
-    # twice the judge's tolerance: its sum is rounded, too
-    most = limit[tight] * (1 + 2 * MEMORY_TOLERANCE)
+    most = limit[tight] * (1 + MEMORY_TOLERANCE)  # the judge's sum is rounded, too
     least_held = np.isinf(labels.time_s[:, 1 - tight])
     is_first = least_held if tight == 0 else ~least_held
     rising = cut.value, held[tight] - most

@@ -37,6 +37,7 @@ from placekit.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
+from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.serial_latency.bound import with_subgraphs
 from placekit.solvers.serial_latency.certificates import cut_prices, directed_prices, flow_prices
 from placekit.solvers.serial_latency.decomposition import decomposition_bounds
@@ -275,12 +276,12 @@ class _Search:
         if not self.subgraph_cost_s:
             return None
         from placekit.solvers.assignment.cpsat.method import num_workers
-        from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
+        from placekit.solvers.assignment.cpsat.solve import solve_model
         from placekit.solvers.serial_latency.levels import LevelModel, most_levels
 
         run, graph = self.run, self.problem.graph
-        while True:
-            ceiling_s = run.objective
+
+        def solve(ceiling_s: float | None) -> StopReason:
             levels = most_levels(self.contraction, ceiling_s, self.floor_s)
             size = (graph.num_ops + graph.num_edges) * (levels + 1) * len(self.flat.kind)
             if size > MAX_LEVEL_SIZE:
@@ -288,36 +289,12 @@ class _Search:
                 run.info["too_large_for"] = "constraint program"
                 return StopReason.FINISHED
             model = LevelModel(self.contraction, ceiling_s, levels)
-            refused: list[NDArray[np.int64]] = []
-
-            def see_solution(device: NDArray[np.int64], _: float, refused: list[NDArray[np.int64]] = refused) -> None:
-                if not run.offer(self.contraction.expand(device)).is_feasible:
-                    refused.append(device)
-
+            run.info["levels"] = levels
+            workers = num_workers(len(model.proto.proto.variables))
             # what has more levels than the model is no better than the placement known before
-            most_s = np.inf if ceiling_s is None else ceiling_s
+            return solve_model(run, self.contraction, model, workers, np.inf if ceiling_s is None else ceiling_s)
 
-            def see_bound(bound: float, model: LevelModel = model, most_s: float = most_s) -> None:
-                run.raise_bound(min(model.scale.bound_s(bound), most_s), "CP-SAT bound")
-
-            if run.placement is not None:
-                model.hint(self.contraction.restrict(run.placement.device_of_op))
-            num_variables = len(model.proto.proto.variables)
-            run.info |= {"variables": num_variables, "levels": levels}
-            limits = CpsatLimits(
-                workers=num_workers(num_variables),
-                seed=run.seed,
-                time_s=run.remaining_s,
-                gap=(run.stop.gap or 0.0) / 2 if run.stop else 0.0,
-            )
-            outcome = search(model, limits, see_solution, see_bound, lambda: self._is_told_to_stop)
-            if outcome is Outcome.INFEASIBLE and run.placement is None:
-                return run.prove_infeasible(clash())
-            reason = run.should_stop()
-            has_covers = sum(model.memory.forbid_together(device) for device in refused) > 0
-            improved = run.objective is not None and (ceiling_s is None or run.objective < ceiling_s / 2)
-            if reason is not None or not (has_covers or improved):
-                return reason or StopReason.FINISHED
+        return rescaled(run, solve)
 
     def solve_program(self) -> StopReason | None:
         """Go on with method ``ilp`` from the best placement, if its program is small enough."""

@@ -31,8 +31,8 @@ def fewest_subgraphs(contraction: Contraction) -> int:
     platform = contraction.problem.platform
     is_only = contraction.allowed.sum(axis=1) == 1
     forced = int(contraction.allowed[is_only].any(axis=0).sum())
-    limits = sorted((np.inf if d.memory_bytes is None else d.memory_bytes for d in platform.devices), reverse=True)
-    # a little less than all bytes: sums are rounded, and the judge has a tolerance
+    limits = np.sort(platform.memory_limits_bytes)[::-1]
+    # a little less than all bytes: sums are rounded
     need = float(contraction.memory_bytes.sum()) * (1 - 1e-11)
     holding = int(np.searchsorted(np.cumsum(limits), need)) + 1
     return max(forced, min(holding, platform.num_devices), 1)

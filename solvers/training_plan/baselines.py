@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.evaluate import MEMORY_TOLERANCE
+from placekit.platform import MEMORY_TOLERANCE
 from placekit.solvers.training_plan.dp import Sweep, TrainingDp, TrainingDpParams
 from placekit.solvers.training_plan.knapsack import GREEDY
 from placekit.solvers.training_plan.search import PlanSearch, Stopped

@@ -33,7 +33,7 @@ class MemoryRows:
     def __init__(
         self, proto: cp_model.CpModel, flat: FlatProblem, membership: Membership, with_blocks: Contraction | None
     ) -> None:
-        self.proto, self.flat, self.membership, self.with_blocks = proto, flat, membership, with_blocks
+        self.proto, self.flat, self.membership = proto, flat, membership
         self.num_classes = len(flat.memory_bytes)
         self.kind_of_slot = flat.kind[membership.device_of_slot]
         self.covers: set[tuple[int, ...]] = set()
@@ -57,43 +57,34 @@ class MemoryRows:
                 x = [self.membership.x[c, s] for c in classes]
                 self.proto.add(cp_model.LinearExpr.weighted_sum(x, sizes.tolist()) <= most)
 
-    def forbid_together(self, device: NDArray[np.int64]) -> bool:
-        """Close the sets of classes that overfill a device by less than the rounding of the sizes.
+    def forbid_together(self, contraction: Contraction, device: NDArray[np.int64]) -> bool:
+        """Close the sets of classes that overfill a device, although the rows let them: by less than their rounding.
+
+        Where memory that ops share does not fit, rows are added first.
 
         Returns
         -------
         bool
-            True if there was such a set: a cover inequality was added, and the model is to be solved again.
+            True if there was such a set: the model is to be solved again.
         """
         before = len(self.covers)
-        for d in range(len(self.flat.kind)):
-            together = np.flatnonzero((device == d) & (self.flat.memory_bytes > 0))
-            cover = (int(self.flat.kind[d]), *together.tolist())
-            if self.flat.memory_bytes[together].sum() <= self.flat.limit_bytes[d] or cover in self.covers:
-                continue
-            self.covers.add(cover)
-            for s in np.flatnonzero(self.kind_of_slot == self.flat.kind[d]).tolist():
-                if all((c, s) in self.membership.x for c in together.tolist()):
-                    self.proto.add_bool_or(*(~self.membership.x[c, s] for c in together.tolist()))
-        if self.with_blocks is not None:
-            self._forbid_excesses(self.with_blocks, device)
-        return len(self.covers) > before
-
-    def _forbid_excesses(self, contraction: Contraction, device: NDArray[np.int64]) -> None:
-        """Add rows where memory that ops share does not fit; forbid the very answer where they are there already."""
         x = self.membership.x
         for excess in excesses(contraction, contraction.expand(device)):
-            if self._limit_at(contraction, excess.position):
+            if contraction.problem.has_tight_blocks and self._limit_at(contraction, excess.position):
                 continue
             kind, inside = int(self.flat.kind[excess.device]), excess.classes.tolist()
-            key = (-2, kind, *np.flatnonzero(excess.classes).tolist())
-            if key in self.covers:
+            cover = (kind, *np.flatnonzero(excess.classes).tolist())
+            if cover in self.covers:
                 continue
-            self.covers.add(key)
+            self.covers.add(cover)
             for s in np.flatnonzero(self.kind_of_slot == kind).tolist():
-                if all((c, s) in x for c in range(self.num_classes) if inside[c]):
-                    literals = [~x[c, s] if inside[c] else x[c, s] for c in range(self.num_classes) if (c, s) in x]
-                    self.proto.add_bool_or(*literals)
+                if not all((c, s) in x for c in range(self.num_classes) if inside[c]):
+                    continue
+                literals = [~x[c, s] for c in range(self.num_classes) if inside[c]]
+                if not excess.grows:  # more classes may need less: only the very set is closed
+                    literals += [x[c, s] for c in range(self.num_classes) if not inside[c] and (c, s) in x]
+                self.proto.add_bool_or(*literals)
+        return len(self.covers) > before
 
     def _limit_at(self, contraction: Contraction, position: int) -> bool:
         """Add the rows of a position (:mod:`placekit.solvers.assignment.memory_rows`); False if they were there."""

@@ -25,7 +25,7 @@ from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.generic.rescaled import rescaled
 from placekit.stop import StopReason
 
-__all__ = ["AssignmentCpsat", "build_model"]
+__all__ = ["AssignmentCpsat", "build_model", "solve_model"]
 
 
 class AssignmentCpsat(CpsatMethod):
@@ -45,48 +45,68 @@ class AssignmentCpsat(CpsatMethod):
 
         def solve(ceiling_s: float | None) -> StopReason:
             model = build_model(contraction, ceiling_s, lambda: time_left(run), rows_of(run, contraction.class_of_op))
-            return self._solve(run, contraction, model)
+            return solve_model(run, contraction, model, self.workers(len(model.proto.proto.variables)))
 
         return rescaled(run, solve)
 
-    def _solve(self, run: Run, contraction: Contraction, model: CpsatModel) -> StopReason:
-        num_variables = len(model.proto.proto.variables)
-        run.info |= {"variables": num_variables, "constraints": len(model.proto.proto.constraints)}
-        # the program counts subgraphs too low, so its objective is a promise only without that term
-        is_exact = not model.slot_used
-        refused: list[NDArray[np.int64]] = []
 
-        def see_solution(device: NDArray[np.int64], value: float) -> None:
-            promised = model.scale.at_most_s(value) if is_exact else None
-            if not run.offer(contraction.expand(device), at_most=promised).is_feasible:
-                refused.append(device)
+def solve_model(
+    run: Run, contraction: Contraction, model: CpsatModel, workers: int, most_s: float = math.inf
+) -> StopReason:
+    """Solve a model, from the best placement known; again as long as the judge refuses its answers.
 
-        def see_bound(bound: float) -> None:
-            run.raise_bound(model.scale.bound_s(bound), "CP-SAT bound")
+    Every refused answer closes a set of classes, and there are finitely many.
 
-        while True:
-            if run.placement is not None:
-                model.hint(contraction.restrict(run.placement.device_of_op))
-            limits = CpsatLimits(
-                workers=self.workers(num_variables),
-                seed=run.seed,
-                time_s=run.remaining_s,
-                gap=run.asked_gap / 2,
-                presolve=num_variables > ONE_WORKER_UP_TO,
-            )
-            outcome = search(model, limits, see_solution, see_bound, lambda: run.should_stop() is not None)
-            run.info["solver_status"] = str(outcome)
-            if outcome is Outcome.INFEASIBLE and run.placement is None:
-                return run.prove_infeasible(clash())
-            reason = run.should_stop()
-            if reason is not None:
-                return reason
-            if outcome in (Outcome.FEASIBLE, Outcome.UNKNOWN):
-                return StopReason.TIME  # CP-SAT gives up early where the rest of its time is too short for a next step
-            again = [model.memory.forbid_together(device) for device in refused]
-            refused.clear()
-            if not any(again):
-                return StopReason.FINISHED
+    Parameters
+    ----------
+    run
+        The run.
+    contraction
+        The contracted problem.
+    model
+        Its model.
+    workers
+        Number of CP-SAT's workers.
+    most_s
+        The model is exact for placements below this many seconds: no bound is above.
+    """
+    num_variables = len(model.proto.proto.variables)
+    run.info |= {"variables": num_variables, "constraints": len(model.proto.proto.constraints)}
+    # the program counts subgraphs too low, so its objective is a promise only without that term
+    is_exact = not model.slot_used
+    refused: list[NDArray[np.int64]] = []
+
+    def see_solution(device: NDArray[np.int64], value: float) -> None:
+        promised = model.scale.at_most_s(value) if is_exact else None
+        if not run.offer(contraction.expand(device), at_most=promised).is_feasible:
+            refused.append(device)
+
+    def see_bound(bound: float) -> None:
+        run.raise_bound(min(model.scale.bound_s(bound), most_s), "CP-SAT bound")
+
+    while True:
+        if run.placement is not None:
+            model.hint(contraction.restrict(run.placement.device_of_op))
+        limits = CpsatLimits(
+            workers=workers,
+            seed=run.seed,
+            time_s=run.remaining_s,
+            gap=run.asked_gap / 2,
+            presolve=num_variables > ONE_WORKER_UP_TO,
+        )
+        outcome = search(model, limits, see_solution, see_bound, lambda: run.should_stop() is not None)
+        run.info["solver_status"] = str(outcome)
+        if outcome is Outcome.INFEASIBLE and run.placement is None:
+            return run.prove_infeasible(clash())
+        reason = run.should_stop()
+        if reason is not None:
+            return reason
+        if outcome in (Outcome.FEASIBLE, Outcome.UNKNOWN):
+            return StopReason.TIME  # CP-SAT gives up early where the rest of its time is too short for a next step
+        again = [model.memory.forbid_together(contraction, device) for device in refused]
+        refused.clear()
+        if not any(again):
+            return StopReason.FINISHED
 
 
 def build_model(

@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
 from placekit.contiguity import Contiguity
-from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.graph import topological_order
 from placekit.objectives import Loads
+from placekit.platform import MEMORY_TOLERANCE
 from placekit.solvers.assignment.ilp.membership import (
     AssignmentMembership,
     Linear,
@@ -113,6 +113,8 @@ class IlpModel:
         self.shared: dict[pulp.LpVariable, tuple[int, Shared]] = {}
         self._variable_of: dict[tuple[int, str, tuple[int, ...], tuple[int, ...]], pulp.LpVariable] = {}
         self.held: dict[int, pulp.LpVariable] = {}
+        # what the program refuses, its bounds refuse: the rows know the limits of the judge, whose sums are rounded
+        self._most_bytes = problem.platform.memory_limits_bytes * (1 + MEMORY_TOLERANCE)
         self._constrain_memory()
         if problem.has_tight_blocks:
             for position in opening_positions(contraction):
@@ -130,11 +132,11 @@ class IlpModel:
 
     def _constrain_memory(self) -> None:
         """At most `memory_bytes` per slot, in units of the limit."""
-        platform, size = self.contraction.problem.platform, self.contraction.memory_bytes
+        size = self.contraction.memory_bytes
         for s, device in enumerate(self.membership.slot_device):
-            limit = platform.devices[device].memory_bytes
+            limit = self._most_bytes[device]
             fits = np.flatnonzero(self.contraction.allowed[:, device] & (size > 0))
-            if limit is not None and size[fits].sum() > limit:
+            if size[fits].sum() > limit:
                 parts = [(self.membership.at(int(c), s), float(size[c] / limit)) for c in fits]
                 self.lp.addConstraint(linear_row(*parts) <= 1, f"memory_{s}")
 
@@ -146,8 +148,8 @@ class IlpModel:
         self.covers.add(key)
         row = memory_row(self.contraction, position)
         for s, device in enumerate(self.membership.slot_device):
-            limit = self.contraction.problem.platform.devices[device].memory_bytes
-            if limit is None or row.most_bytes <= limit:
+            limit = self._most_bytes[device]
+            if row.most_bytes <= limit:
                 continue
             fits = np.flatnonzero(self.contraction.allowed[:, device] & (row.class_bytes > 0))
             parts = [(self.membership.at(int(c), s), float(row.class_bytes[c] / limit)) for c in fits]
@@ -202,36 +204,23 @@ class IlpModel:
         """Close the sets of classes that overfill a device by less than the solver's tolerance.
 
         The judge counts bytes exactly, a solver does not: a set that it took although it does not fit may never
-        stand together on a device of that kind again (a cover inequality).
+        stand together on a device of that kind again (a cover inequality). Where memory that ops share does not fit,
+        rows are added first.
         """
-        platform, size = self.contraction.problem.platform, self.contraction.memory_bytes
-        device_of_class = self.contraction.restrict(device_of_op)
-        for d, device in enumerate(platform.devices):
-            together = np.flatnonzero((device_of_class == d) & (size > 0))
-            cover = (int(platform.kind_of_device[d]), *together.tolist())
-            if device.memory_bytes is None or size[together].sum() <= device.memory_bytes or cover in self.covers:
+        problem = self.contraction.problem
+        for excess in excesses(self.contraction, device_of_op):
+            if problem.has_tight_blocks and self._limit_at(excess.position):
+                continue
+            kind = int(problem.platform.kind_of_device[excess.device])
+            cover = (kind, *np.flatnonzero(excess.classes).tolist())
+            if cover in self.covers:
                 continue
             self.covers.add(cover)
-            for s in np.flatnonzero(self.kind_of_slot == platform.kind_of_device[d]).tolist():
-                row = linear_row(*((self.membership.at(int(c), s), 1.0) for c in together))
-                self.lp.addConstraint(row <= len(together) - 1, f"cover_{len(self.covers)}_{s}")
-        if self.contraction.problem.has_tight_blocks:
-            self._forbid_excesses(device_of_op)
-
-    def _forbid_excesses(self, device_of_op: NDArray[np.int64]) -> None:
-        """Add rows where memory that ops share does not fit; forbid the very answer where they are there already."""
-        kinds = self.contraction.problem.platform.kind_of_device
-        for excess in excesses(self.contraction, device_of_op):
-            if self._limit_at(excess.position):
-                continue
-            key = (-2, int(kinds[excess.device]), *np.flatnonzero(excess.classes).tolist())
-            if key in self.covers:
-                continue
-            self.covers.add(key)
-            for s in np.flatnonzero(self.kind_of_slot == kinds[excess.device]).tolist():
-                signs = np.where(excess.classes, 1.0, -1.0).tolist()
-                row = linear_row(*((self.membership.at(c, s), sign) for c, sign in enumerate(signs)))
-                self.lp.addConstraint(row <= int(excess.classes.sum()) - 1, f"not_{len(self.covers)}_{s}")
+            # more classes may need less: then only the very set is closed
+            signs = np.where(excess.classes, 1.0, 0.0 if excess.grows else -1.0).tolist()
+            for s in np.flatnonzero(self.kind_of_slot == kind).tolist():
+                row = linear_row(*((self.membership.at(c, s), sign) for c, sign in enumerate(signs) if sign))
+                self.lp.addConstraint(row <= int(excess.classes.sum()) - 1, f"cover_{len(self.covers)}_{s}")
 
     def _constrain_cuts(self) -> None:
         """``q[n, s] = 1`` where net n touches slot s and leaves it, for slots that pay for the net."""
@@ -374,8 +363,7 @@ def count_coefficients(contraction: Contraction) -> float:
 def _narrow(contraction: Contraction, ceiling_s: float | None) -> Contraction:
     """Close the devices that are too small for a class, or too slow for it if a better placement is known."""
     platform = contraction.problem.platform
-    limits = np.array([np.inf if device.memory_bytes is None else device.memory_bytes for device in platform.devices])
-    fits = contraction.memory_bytes[:, None] <= limits * (1 + MEMORY_TOLERANCE)
+    fits = contraction.memory_bytes[:, None] <= platform.memory_limits_bytes
     if ceiling_s is not None:
         fits &= contraction.time_s.sum(axis=2)[:, platform.kind_of_device] <= ceiling_s * (1 + 1e-9)
     return replace(contraction, allowed=contraction.allowed & fits)

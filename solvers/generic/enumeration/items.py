@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.contiguity import Contiguity, edges_along_order
-from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.graph import sum_by
 from placekit.objectives import OffloadLatency
+from placekit.platform import MEMORY_TOLERANCE
 from placekit.problem import Problem
 from placekit.teams import teams_of
 
@@ -104,12 +104,12 @@ class Items:
     def _keeps_memory(self, beginnings: Beginnings) -> NDArray[np.bool_]:
         device = self.device_of_place[beginnings]
         keeps = np.ones(len(beginnings), dtype=bool)
-        targets = self.problem.platform.devices
-        for d in range(len(targets)):
-            limits = [limit for m in self.teams.get(d, (d,)) if (limit := targets[m].memory_bytes) is not None]
-            if limits:
+        limits = self.problem.platform.memory_limits_bytes
+        for d in range(len(limits)):
+            limit = limits[list(self.teams.get(d, (d,)))].min()
+            if np.isfinite(limit):
                 used = (device == d) @ self._num_bytes[: device.shape[1]]
-                keeps &= used <= min(limits) * (1 + 2 * MEMORY_TOLERANCE)  # the judge has the last word
+                keeps &= used <= limit * (1 + MEMORY_TOLERANCE)  # the judge has the last word
         return keeps
 
     def _keeps_together(self, beginnings: Beginnings) -> NDArray[np.bool_]:

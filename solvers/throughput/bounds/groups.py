@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction, contract
-from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.objectives import Throughput
+from placekit.platform import MEMORY_TOLERANCE
 from placekit.problem import Problem
 
 __all__ = ["Machines", "machines_of"]
@@ -95,8 +94,7 @@ def machines_of(problem: Problem[Throughput], upper_bound_s: float | None = None
     count = np.array([len(group) for group in groups], dtype=np.int64)
     largest_team = {"off": np.ones_like(count), "equal": count, "any": None}[objective.teams]
     kinds = platform.kind_of_device[first]
-    limits = np.array([math.inf if device.memory_bytes is None else device.memory_bytes for device in platform.devices])
-    limits = limits[first] * (1 + 2 * MEMORY_TOLERANCE)  # twice: the judge's sum is rounded, too
+    limits = platform.memory_limits_bytes[first] * (1 + MEMORY_TOLERANCE)  # the judge's sum is rounded, too
     time_s = np.stack([contraction.time_s[:, kinds][:, :, list(p)].sum(axis=2) for p in passes], axis=2)
     net_time_s = np.stack([contraction.net_time_s[:, kinds][:, :, list(p)].sum(axis=2) for p in passes], axis=2)
     allowed = contraction.allowed[:, first] if objective.teams == "off" else _team_kinds(contraction, first)

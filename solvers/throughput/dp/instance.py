@@ -33,7 +33,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
-from placekit.evaluate import MEMORY_TOLERANCE
 from placekit.objectives import Throughput
 from placekit.placement import Placement
 from placekit.solvers.generic.teams.partitions import crews, equal_devices
@@ -109,8 +108,7 @@ class Instance:
         self.groups = contraction.interchangeable if rule == "off" else equal_devices(contraction)
         self.counts = tuple(len(group) for group in self.groups)
         kinds = [int(problem.platform.kind_of_device[group[0]]) for group in self.groups]
-        limits = [problem.platform.devices[group[0]].memory_bytes for group in self.groups]
-        self.memory_limits = [np.inf if limit is None else limit * (1 + MEMORY_TOLERANCE) for limit in limits]
+        self.memory_limits = problem.platform.memory_limits_bytes[[group[0] for group in self.groups]].tolist()
         self.memory = contraction.memory_bytes[order]
         self.shared_memory = self._shared_memory()
         by_pass = contraction.time_s[order][:, kinds], contraction.net_time_s[:, kinds]
