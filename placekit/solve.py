@@ -53,8 +53,9 @@ def solve(
         When to stop, for example ``MaxRuntime(60) | TargetGap(0.01)``; by default when the method is done. Memory is
         limited by `MaxMemory`, or else by most of what the machine has left.
     seed
-        Seed of every random choice. Same seed, same answer, when the solve ends by itself or by a limit in iterations;
-        with a wall-clock limit the answer also depends on how far the machine came.
+        Seed of every random choice. Same seed, same answer, when the method ends by itself or by a limit in iterations;
+        with a wall-clock limit, and with ``"auto"`` if it does not end before its stages have had their shares of a
+        minute, the answer also depends on how far the machine came.
     params
         Parameters of the method, by name.
     warm_start

@@ -1,0 +1,34 @@
+"""Same seed, same answer: for every baseline and heuristic that ends by itself or by a limit in iterations."""
+
+from __future__ import annotations
+
+import pytest
+
+import placekit as pk
+from placekit.benchmarks.families import generate
+from placekit.errors import SolverUnavailableError
+from placekit.objectives import OBJECTIVES
+from placekit.solvers.registry import METHODS, get_method
+
+NAMES = [name for name, entry in METHODS.items() if entry.family in ("baseline", "heuristic") and not entry.argument]
+SHORT: dict[str, dict[str, float]] = {
+    "local-search": {"patience": 2, "steps": 50},
+    "lns": {"patience": 2, "effort": 0.02},
+}
+"""Parameters with which methods that do not count iterations end soon."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_limit_in_iterations_gives_the_same_answer_twice(name: str) -> None:
+    """40 ops are too many for a proof at once; no limit is in wall time."""
+    params = SHORT.get(name)
+    for objective in OBJECTIVES.values():
+        problem = generate("layered", 40, num_devices=3, equal=False, objective=objective()).replace(contiguity="none")
+        try:
+            if get_method(name, params, problem.objective.name).supports(problem) is not None:
+                continue
+        except SolverUnavailableError:
+            continue
+        found = [pk.solve(problem, name, stop=pk.MaxIterations(300), seed=7, params=params) for _ in range(2)]
+        assert found[0].placement is not None, problem.objective.name
+        assert found[0].placement == found[1].placement, problem.objective.name
