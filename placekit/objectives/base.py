@@ -24,6 +24,7 @@ from placekit.reprs import short_repr
 
 if TYPE_CHECKING:
     from placekit.placement import Placement
+    from placekit.platform import Platform
     from placekit.problem import Problem
 
 __all__ = [
@@ -185,6 +186,9 @@ class Objective(ABC):
     has_pipeline: ClassVar[bool] = False
     """True if samples stream through the devices, so that work on a slow host may be hidden."""
 
+    follows_paths: ClassVar[bool] = False
+    """True if the objective is at least the time of every path of the graph, each op where it is fastest."""
+
     direct_ends: ClassVar[int] = 0
     """How many ends of a direct transfer pay for it in full: sender and receiver (2), or the receiver alone (1), then
     in an objective where only the sum of what the two ends pay counts. 0 (the default): it knows no direct links."""
@@ -232,6 +236,13 @@ class Objective(ABC):
 
     def quick_bound(self, problem: Problem) -> tuple[float, str] | None:  # noqa: ARG002  # the hook's signature
         """Return a lower bound in seconds that is quick to prove, and its name; None (the default) without one."""
+        return None
+
+    def busy_devices(self, platform: Platform) -> NDArray[np.bool_] | None:  # noqa: ARG002  # the hook's signature
+        """Return ``[num_devices]`` True for devices whose op times add up to at most the objective (per sample).
+
+        None (the default) if the objective is made of anything else.
+        """
         return None
 
     def batch_score(self, problem: Problem) -> BatchScore | None:  # noqa: ARG002  # the hook's signature

@@ -52,6 +52,7 @@ from placekit.placement import Violation
 
 if TYPE_CHECKING:
     from placekit.makespan.simulate import Timeline
+    from placekit.platform import Platform
     from placekit.problem import Problem
 
 __all__ = ["Makespan"]
@@ -74,6 +75,7 @@ class Makespan(Objective):
     name: ClassVar[str] = "makespan"
     summary: ClassVar[str] = "time of one sample when every device works asynchronously"
     direct_ends: ClassVar[int] = 1
+    follows_paths: ClassVar[bool] = True
 
     order: Literal["fifo", "upward-rank"] = "fifo"
     contention: bool = False
@@ -113,6 +115,10 @@ class Makespan(Objective):
     def quick_bound(self, problem: Problem) -> tuple[float, str] | None:
         """Bound by the work that cannot be divided: the largest class."""
         return float(fastest_class_s(problem).max(initial=0.0)) * (1 - 1e-12), "largest op"  # one rounding per addition
+
+    def busy_devices(self, platform: Platform) -> NDArray[np.bool_]:
+        """Return True for every device: each runs one op at a time."""
+        return np.ones(platform.num_devices, dtype=np.bool_)
 
     def batch_score(self, problem: Problem) -> BatchScore:
         """Return the compiled form for batches, each placement in the better of two orders."""

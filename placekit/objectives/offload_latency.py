@@ -36,6 +36,7 @@ from placekit.objectives.base import Objective, Schedule, Score
 from placekit.placement import Violation
 
 if TYPE_CHECKING:
+    from placekit.platform import Platform
     from placekit.problem import Problem
 
 __all__ = ["OffloadLatency"]
@@ -55,6 +56,7 @@ class OffloadLatency(Objective):
     summary: ClassVar[str] = "time of one sample when every accelerator is called like a function"
 
     avoids_cycles: ClassVar[bool] = True
+    follows_paths: ClassVar[bool] = True
 
     calls_per_device: int = 1
 
@@ -125,6 +127,10 @@ class OffloadLatency(Objective):
         costs = problem.costs
         fastest = np.where(costs.supported, costs.op_time_s, np.inf).min(axis=1)
         return float(fastest[np.isfinite(fastest)].max(initial=0.0)) * (1 - 1e-12), "largest op"
+
+    def busy_devices(self, platform: Platform) -> NDArray[np.bool_]:
+        """Return True for accelerators: a host runs any number of ops at the same time."""
+        return np.array([not device.is_host for device in platform.devices], dtype=np.bool_)
 
     def crossing_s(self, problem: Problem, tensor: int, source: int, targets: Sequence[int]) -> dict[int, float]:
         """Sender and receivers once each; hosts pay nothing."""

@@ -55,6 +55,7 @@ from placekit.objectives.base import (
 from placekit.teams import TEAM_RULES
 
 if TYPE_CHECKING:
+    from placekit.platform import Platform
     from placekit.problem import Problem
 
 __all__ = ["Throughput", "largest_teams", "samples_per_turn"]
@@ -183,6 +184,10 @@ class Throughput(Objective):
                 rate = (most / class_times_s(problem)).sum(axis=1)
             fastest = 1 / rate[rate > 0]
         return float(fastest.max(initial=0.0)) * (1 - 1e-12), "largest op"  # one rounding per addition
+
+    def busy_devices(self, platform: Platform) -> NDArray[np.bool_]:
+        """Return True for every device: each runs one op at a time."""
+        return np.ones(platform.num_devices, dtype=np.bool_)
 
     def batch_score(self, problem: Problem) -> BatchScore:
         """Return the compiled form for batches."""

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.method import Run
-from placekit.objectives import Makespan, OffloadLatency, Throughput
 from placekit.objectives.base import class_times_s
 from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE
@@ -54,16 +53,14 @@ def shared_work(problem: Problem) -> tuple[float, Prices] | None:
     -----
     O(ops * kinds).
     """
-    objective = problem.objective
-    if not isinstance(objective, Throughput | Makespan | OffloadLatency):
+    is_busy = problem.objective.busy_devices(problem.platform)
+    if is_busy is None:
         return None
-    platform = problem.platform
-    kind = platform.kind_of_device
+    kind = problem.platform.kind_of_device
     times = class_times_s(problem)
     count = np.bincount(kind, minlength=times.shape[1])
     times[:, count == 0] = np.inf
-    if isinstance(objective, OffloadLatency):  # hosts run any number of ops at the same time
-        count[kind[[device.is_host for device in platform.devices]]] = 0
+    count[kind[~is_busy]] = 0
     times = times[np.isfinite(times).any(axis=1)]
     if not count.any():
         return None
@@ -84,7 +81,7 @@ def shared_work(problem: Problem) -> tuple[float, Prices] | None:
     best_s *= 1 - 1e-15 * (problem.graph.num_ops + 16)  # a rounding error for every term of every sum
     if not best_s > 0:
         return None
-    num_passes = 2 if isinstance(objective, Throughput) and objective.schedule == "gpipe" else 1
+    num_passes = 2 if problem.objective.to_dict().get("schedule") == "gpipe" else 1
     return best_s, Prices(
         profile_of_device=tuple(kind.tolist()),
         work_weight=tuple((w,) * num_passes for w in best.tolist()),
@@ -114,7 +111,7 @@ def longest_path_s(problem: Problem) -> float | None:
     -----
     O(ops * kinds + edges).
     """
-    if not isinstance(problem.objective, Makespan | OffloadLatency):
+    if not problem.objective.follows_paths:
         return None
     graph, costs = problem.graph, problem.costs
     used = np.unique(problem.platform.kind_of_device)
