@@ -12,12 +12,19 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # --no-compile: of 18,000 modules a few thousand are imported, which Python compiles then
 INSTALL := $(PIP) install --quiet --no-compile -c constraints.txt
 
-.PHONY: help venv demo docs test test-slow lint format types tests smoke compile tables fuzz kernels clean
+.PHONY: help links venv demo docs test test-slow lint format types tests smoke compile tables fuzz kernels clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 venv: $(VENV)/.installed-dev  ## everything that development needs, in .venv
+
+# a checkout without symbolic links has files of one line in their place, and would install without these rooms
+links:
+	@test -d placekit/solvers || { \
+	  echo "placekit/solvers must be a symbolic link to ../solvers, and this checkout has none. Run"; \
+	  echo "  git config core.symlinks true && git checkout -- placekit"; \
+	  echo "(on Windows, turn on Developer Mode first), then call make again."; exit 1; } >&2
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -25,7 +32,7 @@ $(BIN)/python:
 extras = $(if $(filter dev,$*),dev$(,)learned$(,)partition$(,)zoo,$*)
 
 # the stamps depend on what decides about the versions; an index without torch for CPUs gets a second try with one
-$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.installed-%: pyproject.toml constraints.txt | links $(BIN)/python
 	@echo "installing placekit and the packages of constraints.txt into $(VENV)"
 	@$(INSTALL) setuptools wheel
 	@$(INSTALL) --no-build-isolation -e '.[$(extras)]' \

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tomllib
 from importlib.metadata import requires
 from pathlib import Path
@@ -21,28 +22,33 @@ def project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-def test_every_package_is_listed(project: dict[str, Any]) -> None:
-    """Every folder with an ``__init__.py`` is in the wheel; setuptools would drop an unlisted one silently."""
-    found = {"placekit"}
-    linked = {ROOT / "placekit" / room for room in ROOMS}
-    for folder in (ROOT / "placekit", *(ROOT / room for room in ROOMS)):
-        for path in folder.rglob("__init__.py"):
-            if not any(link in path.parents for link in linked):
-                parts = path.parent.relative_to(ROOT).parts
-                found.add(".".join(parts if parts[0] == "placekit" else ("placekit", *parts)))
-    listed = project["tool"]["setuptools"]["packages"]
-    assert sorted(listed) == sorted(found)
-    assert len(set(listed)) == len(listed)
-
-
-def test_rooms_are_mapped_and_linked(project: dict[str, Any]) -> None:
-    """Every top-level room is in ``package-dir`` and reachable as a link inside ``placekit/``."""
-    mapped = project["tool"]["setuptools"]["package-dir"]
+def test_rooms_are_links() -> None:
+    """Every top-level room is a link inside ``placekit/``, and holds Python files in packages only."""
     for room in ROOMS:
-        assert mapped[f"placekit.{room}"] == room
-        link = ROOT / "placekit" / room
-        assert link.resolve() == ROOT / room
-        assert f"placekit/{room}" in project["tool"]["ruff"]["extend-exclude"]  # else every file is linted twice
+        assert (ROOT / "placekit" / room).readlink() == Path("..", room)
+    files = [*(ROOT / "placekit").rglob("*.py"), *(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))]
+    assert {path.parent for path in files if not (path.parent / "__init__.py").is_file()} == set()
+
+
+def test_a_checkout_without_links_says_what_to_do(tmp_path: Path) -> None:
+    """`make venv` stops before it installs placekit without its rooms."""
+    (tmp_path / "placekit").mkdir()
+    (tmp_path / "placekit" / "solvers").write_text("../solvers")  # what git writes with core.symlinks=false
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    done = subprocess.run(["make", "venv"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "git config core.symlinks true && git checkout -- placekit" in done.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_ruff_reads_every_file_once() -> None:
+    """Ruff does not follow the links, so nothing has to be excluded."""
+    ruff = Path(sys.executable).with_name("ruff")
+    shown = subprocess.run([ruff, "check", "--show-files", "."], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = [Path(line) for line in shown.stdout.splitlines()]
+    assert ROOT / "solvers" / "registry.py" in files
+    assert len({path.resolve() for path in files}) == len(files)
 
 
 def test_version_is_one(project: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ python="$(cd "$(dirname "$1")" && pwd)/$(basename "$1")"
 scratch="$(mktemp -d)"
 trap 'rm -rf "$scratch"' EXIT
 
-# build from a copy: setuptools leaves build/ and egg-info behind; links become folders only through package-dir
+# build from a copy: setuptools leaves build/ and egg-info behind
 mkdir "$scratch/source"
 # 1: a folder changed meanwhile, as other checks beside this one keep their caches in it
 { tar -C "$root" --exclude=./.venv --exclude=./.git --exclude=./demo --exclude=__pycache__ --exclude='./.*_cache' \
@@ -17,6 +17,10 @@ mkdir "$scratch/source"
 # the wheel is built out of the source distribution, so that both are whole
 "$python" -m build --no-isolation --outdir "$scratch/dist" "$scratch/source" >"$scratch/build.log" 2>&1 ||
   { cat "$scratch/build.log"; exit 1; }
+# every module of the tree is in it; setuptools would drop a folder without __init__.py silently
+(cd "$scratch/source" && find -L placekit -name '*.py') | sort >"$scratch/tree.txt"
+"$python" -m zipfile -l "$scratch"/dist/*.whl | awk '$1 ~ /^placekit\/.*\.py$/ {print $1}' | sort >"$scratch/wheel.txt"
+diff "$scratch/tree.txt" "$scratch/wheel.txt"
 "$python" -m twine check --strict "$scratch"/dist/* >"$scratch/build.log" 2>&1 || { cat "$scratch/build.log"; exit 1; }
 
 "$python" -m venv "$scratch/venv"
@@ -54,7 +58,7 @@ graph = pk.OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")])
 costs = pk.CostTable(("cpu",), [[2e-3], [1e-3], [1e-3]], [[0.0], [0.0]], [0, 0, 0])
 problem = pk.Problem(graph, pk.Platform.of(cpu=2, host="cpu"), costs)
 pk.write_problem(problem, "tiny.problem.json")
-result = pk.solve(problem, method="ilp", stop=pk.MaxRuntime(30))
+result = pk.solve(problem, method="ilp", stop=pk.MaxRuntime(600))
 assert (result.objective, str(result.status)) == (2e-3, "optimal"), result
 print(f"wheel: {len(names)} modules imported, tiny problem solved on Python {sys.version.split()[0]}")
 PY
