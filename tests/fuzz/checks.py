@@ -1,4 +1,4 @@
-"""What must be true of every result on a problem whose optimum is known."""
+"""What must be true of every result: of a small problem, whose optimum is known, and of a larger one."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import traceback
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import process_time
 
+from placekit.cores import num_usable_cpus
 from placekit.errors import JudgeDisagreementError, PlacekitError, SolverUnavailableError, UnsupportedProblemError
 from placekit.evaluate import evaluate
 from placekit.problem import Problem
-from placekit.result import Result, Status
+from placekit.result import OPTIMALITY_TOLERANCE, Result, Status
 from placekit.solve import solve
-from placekit.stop import MaxRuntime, Stop
+from placekit.stop import MaxRuntime, Stop, StopReason
 from placekit.verification.verify import Outcome, verify
 
+from .apart import limit_cpu
 from .tight import max_questions, tight
 
 __all__ = ["ALWAYS_PROVES", "Asked", "Finding", "Rivals", "Told", "check", "check_result", "check_verified"]
@@ -25,6 +28,12 @@ JUDGE_ROUNDING = 1e-12
 """Relative; two placements of one value may differ by as much when the judge adds up."""
 ALWAYS_PROVES = frozenset({"auto", "enumerate"})
 """Methods that prove every small problem."""
+NEED_NO_SEARCH = ("single", "greedy", "random")
+"""Methods that `auto` has to match wherever they have an answer."""
+SLOW_CPU_S = 2.0
+"""CPU seconds of a solve that are too many for fewer than `SMALL_OPS` ops on at most `SMALL_DEVICES` devices, and over
+its time limit for any problem."""
+SMALL_OPS, SMALL_DEVICES = 10, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,12 @@ class Asked:
         Its time limit.
     tight_case
         Number by which sizes of solvers and their end are drawn (:mod:`.tight`); None for not.
+    may_be_slow
+        True for methods that take all the time that they get.
+    is_asked_twice
+        True to solve again, and to compare the two answers.
+    limits_cpu
+        True to end this process where a solve does not end (:func:`.apart.limit_cpu`).
     """
 
     method: str
@@ -62,6 +77,20 @@ class Asked:
     seed: int
     time_s: float
     tight_case: int | None = None
+    may_be_slow: bool = False
+    is_asked_twice: bool = False
+    limits_cpu: bool = False
+
+    def stop(self) -> Stop:
+        """Return a new criterion: the time limit, or one that ends half of all solves at some question."""
+        if self.tight_case is None:
+            return MaxRuntime(self.time_s)
+        return max_questions(self.seed, self.tight_case, self.time_s)
+
+    @property
+    def is_cut_short(self) -> bool:
+        """True if the solve may end anywhere."""
+        return self.time_s < 1 or not isinstance(self.stop(), MaxRuntime)
 
 
 class Rivals:
@@ -93,11 +122,11 @@ def check(problem: Problem, optimum_s: float | None, asked: Asked) -> Finding | 
 
     A method that does not work on the problem is none of our business: it must say so by its own error.
     """
-    result = _solved(problem, asked)
-    if result is None or isinstance(result, Finding):
-        return result
+    solved = _solved(problem, asked)
+    if solved is None or isinstance(solved, Finding):
+        return solved
     must_prove = asked.method in ALWAYS_PROVES and asked.tight_case is None
-    return check_result(problem, optimum_s, result, must_prove=must_prove)
+    return check_result(problem, optimum_s, solved.result, must_prove=must_prove) or _compared(problem, asked, solved)
 
 
 def check_verified(
@@ -107,9 +136,10 @@ def check_verified(
 
     `told` counts what the verifier said, `rivals` keeps what the methods did.
     """
-    result = _solved(problem, asked)
-    if result is None or isinstance(result, Finding):
-        return result
+    solved = _solved(problem, asked)
+    if solved is None or isinstance(solved, Finding):
+        return solved
+    result = solved.result
     contradiction = None if rivals is None else rivals.compare(result)
     if contradiction is not None:
         return contradiction
@@ -118,19 +148,84 @@ def check_verified(
         if told is not None and each.subject in ("bound", "infeasible"):
             told[problem.objective.name, result.bound_name or each.subject, str(each.outcome)] += 1
     failed = [each for each in checks if each.outcome is Outcome.FAILED]
-    return Finding(f"verify refuses the {failed[0].subject}", failed[0].detail) if failed else None
+    if failed:
+        return Finding(f"verify refuses the {failed[0].subject}", failed[0].detail)
+    return _compared(problem, asked, solved)
 
 
-def _solved(problem: Problem, asked: Asked) -> Result | Finding | None:
+@dataclass(frozen=True, slots=True)
+class _Solved:
+    """A result, and the CPU seconds of this process that it took."""
+
+    result: Result
+    cpu_s: float
+
+
+def _compared(problem: Problem, asked: Asked, solved: _Solved) -> Finding | None:
+    """Return what is wrong with a result beside others: its time, the second answer, what needs no search."""
+    return _slow(problem, asked, solved) or _differs(problem, asked, solved) or _lags(problem, asked, solved.result)
+
+
+def _slow(problem: Problem, asked: Asked, solved: _Solved) -> Finding | None:
+    """Find too much CPU time, by a second solve: the first may have compiled and imported."""
+    is_small = problem.graph.num_ops < SMALL_OPS and problem.platform.num_devices <= SMALL_DEVICES
+    uses_all = asked.may_be_slow or asked.tight_case is not None or not is_small
+    most_s = SLOW_CPU_S + (num_usable_cpus() * asked.time_s if uses_all else 0.0)
+    if solved.cpu_s <= most_s:
+        return None
+    again = _solved(problem, asked)
+    if not isinstance(again, _Solved) or again.cpu_s <= most_s:
+        return None
+    return Finding("slow", f"{again.cpu_s:.1f} s of CPU, limit {asked.time_s:g} s; {again.result.stop_reason}")
+
+
+def _differs(problem: Problem, asked: Asked, solved: _Solved) -> Finding | None:
+    """Find two answers by one seed, where no limit can have made the difference."""
+    if not asked.is_asked_twice or not _is_unlimited(solved.result, asked):
+        return None
+    again = _solved(problem, asked)
+    if not isinstance(again, _Solved) or not _is_unlimited(again.result, asked):
+        return None
+    one, other = solved.result, again.result
+    if (one.status, one.objective, one.placement) == (other.status, other.objective, other.placement):
+        return None
+    return Finding("two answers by one seed", f"{one.status} {one.objective!r} s, {other.status} {other.objective!r} s")
+
+
+def _is_unlimited(result: Result, asked: Asked) -> bool:
+    """Return whether a solve ended so early that no share of its limit can have ended a part of it."""
+    by_limit = result.stop_reason in (StopReason.TIME, StopReason.MEMORY)
+    return not by_limit and result.runtime_s < 0.02 * asked.time_s
+
+
+def _lags(problem: Problem, asked: Asked, result: Result) -> Finding | None:
+    """Find what `auto` did not find, and a method without search did; with sizes drawn small it may be worse."""
+    if asked.method != "auto" or asked.is_cut_short or result.status in (Status.OPTIMAL, Status.INFEASIBLE):
+        return None
+    for rival in NEED_NO_SEARCH:
+        other = _solved(problem, replace(asked, method=rival, params={}, tight_case=None))
+        if not isinstance(other, _Solved) or other.result.objective is None:
+            continue
+        detail = f"{rival} {other.result.objective!r} s; auto {result.objective!r} s, {result.stop_reason}"
+        if result.objective is None:
+            return Finding("auto has no answer", detail)
+        if asked.tight_case is None and result.objective > other.result.objective * (1 + OPTIMALITY_TOLERANCE):
+            return Finding("auto is worse", detail)
+    return None
+
+
+def _solved(problem: Problem, asked: Asked) -> _Solved | Finding | None:
     """Return the result, or what is wrong with the method; None if the method does not work on the problem."""
-    sizes: AbstractContextManager[object] = nullcontext()
-    stop: Stop = MaxRuntime(asked.time_s)
-    if asked.tight_case is not None:
-        sizes = tight(asked.seed, asked.tight_case)
-        stop = max_questions(asked.seed, asked.tight_case, asked.time_s)
+    sizes: AbstractContextManager[object] = (
+        nullcontext() if asked.tight_case is None else tight(asked.seed, asked.tight_case)
+    )
+    if asked.limits_cpu:
+        limit_cpu(asked.time_s)
+    begin_s = process_time()
     try:
         with sizes:
-            return solve(problem, asked.method, stop=stop, seed=asked.seed, params=dict(asked.params))
+            result = solve(problem, asked.method, stop=asked.stop(), seed=asked.seed, params=dict(asked.params))
+        return _Solved(result, process_time() - begin_s)
     except (UnsupportedProblemError, SolverUnavailableError):
         return None
     except JudgeDisagreementError as error:

@@ -16,7 +16,7 @@ from placekit.memory_blocks import MemoryBlocks
 from placekit.platform import Platform
 from placekit.problem import UNPINNED, Problem
 
-__all__ = ["minimise"]
+__all__ = ["minimise", "without_readers"]
 
 
 def minimise(problem: Problem, still_fails: Callable[[Problem], bool], may_go_on: Callable[[], bool]) -> Problem:
@@ -58,7 +58,7 @@ def _steps(problem: Problem) -> Iterator[Callable[[], Problem]]:
     yield from (partial(_without_op, problem, op) for op in range(graph.num_ops))
     yield from (partial(_without_device, problem, d) for d in range(platform.num_devices))
     readers = np.arange(len(graph.consumers))
-    yield from (partial(_without_readers, problem, readers != edge) for edge in readers.tolist())
+    yield from (partial(without_readers, problem, readers != edge) for edge in readers.tolist())
     if (problem.colocation != everything).any():
         yield partial(problem.replace, colocation=None)
     if (costs.op_group != everything).any():
@@ -143,7 +143,7 @@ def _on_one_node(problem: Problem) -> Problem:
     return problem.replace(platform=platform.replace(devices=devices))
 
 
-def _without_readers(problem: Problem, keep: NDArray[np.bool_], keep_op: NDArray[np.bool_] | None = None) -> Problem:
+def without_readers(problem: Problem, keep: NDArray[np.bool_], keep_op: NDArray[np.bool_] | None = None) -> Problem:
     """Drop readers, tensors without readers, and ops."""
     graph, costs = problem.graph, problem.costs
     if keep_op is None:
@@ -191,4 +191,4 @@ def _without_readers(problem: Problem, keep: NDArray[np.bool_], keep_op: NDArray
 def _without_op(problem: Problem, op: int) -> Problem:
     graph = problem.graph
     producer = graph.tensor_producer[graph.consumed_tensor]
-    return _without_readers(problem, (producer != op) & (graph.consumers != op), np.arange(graph.num_ops) != op)
+    return without_readers(problem, (producer != op) & (graph.consumers != op), np.arange(graph.num_ops) != op)

@@ -21,6 +21,7 @@ from placekit.platform import Device, Platform
 from placekit.problem import UNPINNED, Problem
 
 from .links import with_links
+from .twists import twisted
 
 __all__ = ["OBJECTIVE_NAMES", "random_problem"]
 
@@ -52,7 +53,8 @@ def random_problem(
     Shapes, costs and constraints are drawn apart: chains, trees, meshes, training graphs, parts without edges, several
     tensors between the same ops; times that tie, vanish, or span up to twenty orders of magnitude; limits that just
     hold or just do not, by either memory model; pins, which may contradict each other, colocation, fused groups, ops
-    that a kind cannot run, equal and unequal devices, teams of them, and direct links between them.
+    that a kind cannot run, equal and unequal devices, teams of them, and direct links between them. Half of all
+    problems are twisted on top (:mod:`.twists`).
     """
     rng = np.random.default_rng([seed, case])
     name = objective_name or str(rng.choice(OBJECTIVE_NAMES))
@@ -105,7 +107,9 @@ def random_problem(
     if rng.random() < 0.25:
         problem = _with_memory_model(rng, problem)
     knows_links = problem.objective.direct_ends > 0 and problem.objective.team_rule == "off"
-    return with_links(rng, problem, draw) if knows_links and rng.random() < 0.25 else problem
+    if knows_links and rng.random() < 0.25:
+        problem = with_links(rng, problem, draw)
+    return twisted(rng, problem, is_enumerated=sizes is None) if rng.random() < 0.5 else problem
 
 
 def _graph(rng: np.random.Generator, num_ops: int, *, trains: bool) -> OpGraph:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import resource
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +15,14 @@ from oracle import brute_force, team_brute_force
 
 import placekit as pk
 from fuzz.__main__ import main
-from fuzz.checks import Asked, Rivals, check_result, check_verified
+from fuzz.apart import Died, messages
+from fuzz.checks import Asked, Rivals, check, check_result, check_verified
 from fuzz.minimise import minimise
 from fuzz.optimum import enumerated_optimum
 from fuzz.problems import OBJECTIVE_NAMES, random_problem
+from fuzz.rounds import EXACT, LEARNED, SEARCHES, Mode, Options, solves
 from fuzz.tight import tight
+from fuzz.twists import HAIRS
 from placekit.result import Status
 from placekit.solvers.makespan.bounds import quick
 from placekit.solvers.makespan.bounds import shared_work as sharing
@@ -23,23 +30,34 @@ from placekit.solvers.registry import METHODS
 from placekit.solvers.sequence import auto
 
 
-@pytest.mark.parametrize("cases", [5, pytest.param(20, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("first", [100_000, 100_020, 100_040])
-def test_no_method_claims_what_is_not_true(
-    first: int, cases: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Exact methods and some searches on a few problems; `make fuzz` goes on from there."""
-    failed = main(["--minutes", "5", "--first", str(first), "--cases", str(cases), "-o", str(tmp_path)])
-    assert not failed, capsys.readouterr().out
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    """Return options that leave the CPU limit of this process as it is."""
+    return Options(seed=7, time_s=20.0, out=tmp_path, is_apart=False)
 
 
-@pytest.mark.parametrize("cases", [5, pytest.param(200, marks=pytest.mark.slow)])
-def test_small_problems_are_treated_like_large_ones(
-    cases: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Whatever solvers leave out above some size, what they say holds: these sizes are drawn small."""
-    failed = main(["--minutes", "20", "--seed", "7", "--cases", str(cases), "--tight", "-o", str(tmp_path)])
-    assert not failed, capsys.readouterr().out
+def findings(options: Options, cases: range) -> list[str]:
+    """Return what is wrong with all solves of some problems."""
+    found = []
+    for case in cases:
+        for each in solves(options, case):
+            wrong = each.check()
+            found += [] if wrong is None else [f"problem {case}, {each.method}: {wrong.what}: {wrong.detail}"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("mode", "cases"),
+    [
+        (Mode.SMALL, 8),
+        (Mode.TIGHT, 4),
+        (Mode.PLANS, 2),
+        *(pytest.param(mode, 150, marks=pytest.mark.slow) for mode in Mode),
+    ],
+)
+def test_no_method_claims_what_is_not_true(mode: Mode, cases: int, options: Options) -> None:
+    """Exact methods and some searches on a few problems of every mode; `make fuzz` goes on from there."""
+    assert findings(replace(options, mode=mode), range(100_000, 100_000 + cases)) == []
 
 
 def _some_sizes() -> tuple[int, ...]:
@@ -104,6 +122,26 @@ def test_every_kind_of_problem_is_drawn() -> None:
         for problem in drawn
         for c in range(problem.num_classes)
     )
+
+
+def test_problems_are_twisted() -> None:
+    """Memory by a hair, calls with contiguity, parts with colocation, no edges, no times, times that differ by 1e5."""
+    drawn = [random_problem(0, case) for case in range(2000)]
+
+    def share(problem: pk.Problem) -> float:
+        """Return the limit of the first kind as a multiple of what all ops take."""
+        limit = problem.platform.devices[0].memory_bytes
+        return 0.0 if limit is None else limit / problem.stage_memory.of(np.ones(problem.graph.num_ops, dtype=bool))
+
+    assert {hair for hair in HAIRS if any(share(problem) == pytest.approx(hair, rel=1e-14) for problem in drawn)} > {
+        1.0, 1 - 1.1e-12, 1 - 1e-9,
+    }  # fmt: skip
+    offload = [problem for problem in drawn if isinstance(problem.objective, pk.OffloadLatency)]
+    kept = {str(problem.contiguity) for problem in offload if problem.objective.calls_per_device > 1}
+    assert kept == {"none", "convex", "acyclic"}
+    without = [problem for problem in drawn if problem.graph.num_ops > 2 and not problem.graph.num_tensors]
+    assert any(problem.num_classes < problem.graph.num_ops for problem in without)
+    assert any(not problem.costs.op_time_s.any() for problem in drawn)
 
 
 def test_the_enumerated_optimum_is_that_of_the_oracle() -> None:
@@ -176,13 +214,69 @@ def test_links_that_do_not_matter_are_left_out() -> None:
     assert not small.costs.direct_time_s.any()
 
 
-def test_larger_problems_are_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With sizes: bounds are counted as checked or trusted, by objective and name."""
-    arguments = ["--ops", "9:14", "--cases", "3", "--objective", "serial-latency", "--methods", "mincut"]
+def test_larger_problems_are_verified_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole tool: a process of its own, bounds counted as checked or trusted, and a summary."""
+    arguments = ["--mode", "larger", "--cases", "3", "--objective", "serial-latency", "--methods", "single"]
     assert main([*arguments, "-o", str(tmp_path)]) == 0
-    counted = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("serial-latency")]
-    assert sum(int(line[1]) for line in counted) == 3
+    lines = capsys.readouterr().out.splitlines()
+    counted = [line.split() for line in lines if line.startswith("serial-latency")]
     assert {line[2] for line in counted} <= {"checked", "trusted"}
+    assert lines[-1].startswith("3 solves of 3 problems")
+    assert lines[-1].endswith("0 findings, seed 0")
+
+
+def _goes_on(send: Callable[[str], None]) -> None:
+    """Say one word, and never end."""
+    send("begun")
+    soft = int(time.process_time()) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    while True:
+        pass
+
+
+def test_a_solve_that_does_not_end_is_found_by_its_cpu_time() -> None:
+    """The process is ended by the kernel; what it said before is kept."""
+    said = messages(_goes_on)
+    assert next(said) == "begun"
+    with pytest.raises(Died, match="does not end"):
+        next(said)
+
+
+def test_a_slow_solve_is_found_by_its_second_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first run may have compiled; two slow ones are a finding, unless the method takes what it gets."""
+    problem = chain()
+    right = pk.solve(problem, "dp")
+    clock = itertools.count(0.0, 2.5)
+    monkeypatch.setattr("fuzz.checks.solve", lambda *_, **__: right)
+    monkeypatch.setattr("fuzz.checks.process_time", lambda: next(clock))
+    found = check(problem, 3.5, Asked("dp", {}, 0, 10.0))
+    assert found is not None
+    assert found.what == "slow"
+    assert check(problem, 3.5, Asked("dp", {}, 0, 10.0, may_be_slow=True)) is None
+
+
+@pytest.mark.parametrize(("auto_by", "what"), [(None, "auto has no answer"), ("single", "auto is worse"), ("dp", None)])
+def test_auto_is_held_to_what_needs_no_search(
+    auto_by: str | None, what: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it proves nothing, it is as good as `single`, `greedy` and `random`."""
+    best = pk.solve(chain(), "dp")
+    unproven = replace(pk.solve(chain(), auto_by or "dp"), status=Status.FEASIBLE, lower_bound=None, certificate=None)
+    if auto_by is None:
+        unproven = replace(unproven, status=Status.UNKNOWN, placement=None, objective=None)
+    monkeypatch.setattr("fuzz.checks.solve", lambda _, method, **__: unproven if method == "auto" else best)
+    found = check_verified(chain(), Asked("auto", {}, 0, 10.0))
+    assert (None if found is None else found.what) == what
+
+
+def test_answers_that_differ_by_themselves_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same seed twice: a finding where no limit made the difference."""
+    right = replace(pk.solve(chain(), "dp"), runtime_s=0.01)
+    answers = itertools.cycle([right, replace(pk.solve(chain(), "single"), runtime_s=0.01)])
+    monkeypatch.setattr("fuzz.checks.solve", lambda *_, **__: next(answers))
+    found = check(chain(), 3.5, Asked("dp", {}, 0, 10.0, is_asked_twice=True))
+    assert found is not None
+    assert found.what == "two answers by one seed"
 
 
 def test_a_refused_result_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,8 +291,6 @@ def test_a_refused_result_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_method_is_fuzzed() -> None:
     """A new method is named in the suite, or is one that needs an argument."""
-    from fuzz.__main__ import EXACT, LEARNED, SEARCHES
-
     known = {*EXACT, *LEARNED, *SEARCHES}
     missing = {name for name, entry in METHODS.items() if entry.argument is None and name not in known}
     assert missing <= {"scotch"}

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from training_plans import all_skeletons, first_choices, random_training_problem
+from fuzz.training_plans import all_skeletons, first_choices, random_training_problem
 
 from placekit.training.evaluate import evaluate_plan
 from placekit.training.plan import PlanStage, TrainingPlan

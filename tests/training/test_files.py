@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training_plans import random_training_problem
+from fuzz.training_plans import random_training_problem
 
 from placekit.errors import InvalidFileError, InvalidProblemError
 from placekit.io.detect import kind_of_file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from training_plans import random_training_problem
+from fuzz.training_plans import random_training_problem
 
 from placekit.errors import UnknownNameError
 from placekit.result import Status

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from training_plans import brute_force, random_training_problem
+from fuzz.training_plans import brute_force, random_training_problem
 
 from placekit.result import Status
 from placekit.solvers.training_plan.dp import TrainingDp
