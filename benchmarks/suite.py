@@ -96,8 +96,9 @@ def read_suite(source: str, folder: Path | None = None) -> Suite:
         raise UnknownNameError(
             f"no suite {source!r}; shipped suites are {', '.join(shipped_suites())}; others are files ending in .toml"
         )
+    text = read_text(path)
     try:
-        data = tomllib.loads(read_text(path))
+        data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a TOMLDecodeError; an integer with thousands of digits
         raise InvalidFileError(f"{path}: not TOML: {error}") from error
     content = validated(SuiteModel, data, path)

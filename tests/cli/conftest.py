@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,6 +70,14 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         return Outcome(code or 0, printed.out, printed.err)
 
     return run
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Solve in threads; processes, which import everything first, are what one test here is about, and the runner's."""
+    monkeypatch.setattr(
+        "placekit.benchmarks.workers.make_executor", lambda _, num_workers: ThreadPoolExecutor(num_workers)
+    )
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +33,6 @@ def suite(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Solve in threads; processes, which import everything first, are what one test here is about, and the runner's."""
-    monkeypatch.setattr(
-        "placekit.benchmarks.workers.make_executor", lambda _, num_workers: ThreadPoolExecutor(num_workers)
-    )
-
-
 UNKNOWN = {
     ("-m", "nonsense"): "--method 'nonsense': there is none here; there are greedy, random:30",
     ("-m", "greedy", "-m", "randon:30"): "did you mean 'random:30'?",
@@ -60,6 +51,13 @@ def test_option_that_chooses_nothing_is_refused(call: Call, suite: Path, options
     assert done.returncode == 2
     assert UNKNOWN[options] in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_missing_suite_is_said_once(call: Call) -> None:
+    """A file that cannot be read is not also called bad TOML."""
+    done = call("bench", "gone.toml")
+    assert done.returncode == 2
+    assert done.stderr == "error: cannot read gone.toml: No such file or directory\n"
 
 
 @pytest.mark.usefixtures("threads")

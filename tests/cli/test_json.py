@@ -1,0 +1,80 @@
+"""``--json``: one JSON object on stdout and nothing else, for every command."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placekit.cli.main import app
+
+Call = Callable[..., Any]
+
+SHORT = "--rounds 3 --burst 0.02"
+LINES = {
+    "devices": ["devices"],
+    "profile": ["profile M --groups 2 --repetitions 3 -o m.costs.json"],
+    "problem": ["problem M --costs analytic -o m.problem.json", "problem P -o p.problem.json"],
+    "solve": [
+        "solve M --groups 2 --costs m.costs.json -m greedy -o m.json",
+        "solve P -m enumerate -o p.json",
+        "solve 7b --objective training-plan --devices 8 --time-limit 5",
+    ],
+    "calibrate": [f"calibrate M --groups 2 --costs m.costs.json {SHORT} -o n.costs.json"],
+    "time": [f"time M m.json --groups 2 --costs m.costs.json --no-baselines {SHORT}"],
+    "learn": ["learn P --episodes 1 --param hidden=8 --bound 0 -o l.json"],
+    "llm": ["llm gpt2 --platform T -m greedy --problem g.problem.json -o g.json"],
+    "export": [
+        "export M m.json --groups 2 -o bundle",
+        "export g.problem.json g.json --to device-map -o map.json",
+    ],
+    "explain": ["explain p.result.json --time-limit 0", "explain 7b.plan.json 7b --time-limit 0"],
+    "verify": ["verify p.result.json"],
+    "show": [
+        "show p.result.json",
+        "show p.json",
+        "show P",
+        "show M",
+        "show T",
+        "show m.costs.json",
+        "show 7b.plan.json",
+    ],
+    "zoo": ["zoo"],
+    "bench": ["bench S -o r --dry-run", "bench S -o r"],
+    "report": ["report r --table instances", "report r"],
+    "methods": ["methods", "methods ilp"],
+}
+SUITE = """
+name = "s"
+[[model]]
+family = "chains"
+params = { num_ops = 20, num_devices = 2 }
+[[method]]
+name = "greedy"
+"""
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two groups of cores need two cores")
+def test_every_command_prints_one_object(call: Call, diamond_file: Path, model_file: Path, tmp_path: Path) -> None:
+    """What is printed beside goes to stderr, whatever the exit code of an answer."""
+    (tmp_path / "p.toml").write_text('[[device]]\nname = "GPU"\nkind = "rtx4090"\n')
+    (tmp_path / "s.toml").write_text(SUITE)
+    places = {"P": diamond_file, "M": model_file, "T": "p.toml", "S": "s.toml"}
+    for line in (line for lines in LINES.values() for line in lines):
+        if line.startswith("learn") and find_spec("torch") is None:
+            continue
+        done = call(*(places.get(word, word) for word in line.split()), "--json")
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+        assert isinstance(json.loads(done.stdout), dict), line
+
+
+def test_no_command_is_left_out() -> None:
+    """`warm-up`, whose run takes minutes, has a test of its own."""
+    names = {(command.name or command.callback.__name__) for command in app.registered_commands if command.callback}
+    assert {name.replace("_", "-") for name in names} - LINES.keys() == {"warm-up"}
