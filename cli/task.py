@@ -99,7 +99,7 @@ def cost_table(source: ModelSource, platform: Platform, costs: str | None) -> Co
     from placekit.cli.progress import StepBar
     from placekit.cost_models.registry import COST_MODELS, get_cost_model
 
-    name = costs or "profiled"
+    name = "profiled" if costs is None else costs
     if name not in COST_MODELS:
         from placekit.io.costs_json import read_costs
 

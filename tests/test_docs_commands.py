@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training_plans import random_training_problem
+from fuzz.training_plans import random_training_problem
 
 from placekit.cli.main import main
 from placekit.training.piper_json import piper_to_dict

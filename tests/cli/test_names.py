@@ -70,3 +70,10 @@ def test_unknown_name_lists_the_known_ones(call: Call, diamond_file: Path, model
 def test_every_schema_of_the_help_is_there(call: Call, kind: str) -> None:
     """What the help of ``--schema`` names is known."""
     assert call("show", "--schema", kind).returncode == 0
+
+
+def test_empty_costs_are_no_profile(call: Call, model_file: Path) -> None:
+    """An empty name, as of a shell variable that is not set, does not mean the default."""
+    done = call("solve", model_file, "--costs", "")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
