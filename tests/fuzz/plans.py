@@ -7,7 +7,7 @@ from time import process_time
 
 import numpy as np
 
-from placekit.evaluate import MEMORY_TOLERANCE
+from placekit.platform import MEMORY_TOLERANCE
 from placekit.result import Status
 from placekit.solvers.training_plan.solve import PLAN_METHODS, solve_plan
 from placekit.stop import MaxRuntime
