@@ -55,8 +55,7 @@ class CpsatLimits:
     workers
         Number of parallel workers.
     presolve
-        False to solve the model as it is. CP-SAT 9.15's presolve cuts off optima now and then, of which one model in
-        some thousands of twenty variables showed.
+        False to solve the model as it is. Small models need no presolve.
     seed
         Seed; the same one gives the same answer with one worker and no limit on wall time.
     time_s
@@ -168,6 +167,8 @@ def search(
     parameters.random_seed = limits.seed % 2**31
     parameters.relative_gap_limit = limits.gap
     parameters.cp_model_presolve = limits.presolve
+    # presolve of sets inside sets cuts off optima: https://github.com/google/or-tools/issues/5293 (9.15)
+    parameters.presolve_inclusion_work_limit = 0
     parameters.catch_sigint_signal = False
     if limits.time_s is not None:
         parameters.max_time_in_seconds = limits.time_s
