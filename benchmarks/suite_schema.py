@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from placekit.io.schema_fields import FreeForm
+from placekit.io.schema_fields import FreeForm, Whole
 
 __all__ = [
     "PUBLISHED",
@@ -20,16 +20,16 @@ __all__ = [
 ]
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Seed = Annotated[Whole, Field(ge=0, lt=2**63)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Ratio = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Evaluations = Annotated[int, Field(ge=1)]
+Evaluations = Annotated[Whole, Field(ge=1)]
 TRAINING_PLAN = "training-plan"
 """Objective of training problems, which have no other."""
 
 
 Machine = Annotated[
-    tuple[Annotated[int, Field(ge=1)], Annotated[float, Field(gt=0, allow_inf_nan=False)]], Field(strict=False)
+    tuple[Annotated[Whole, Field(ge=1)], Annotated[float, Field(gt=0, allow_inf_nan=False)]], Field(strict=False)
 ]
 
 
@@ -102,7 +102,7 @@ class DrawEntry(_Strict):
     """
 
     name: Name
-    seed: Annotated[int, Field(ge=0, lt=2**32)]
+    seed: Annotated[Whole, Field(ge=0, lt=2**32)]
 
 
 PUBLISHED = "published"
@@ -130,7 +130,7 @@ class PlatformEntry(_Strict):
     name: Name
     file: Name | None = None
     devices: Name | None = None
-    groups: Annotated[int, Field(ge=1)] | None = None
+    groups: Annotated[Whole, Field(ge=1)] | None = None
     precision: Name | Annotated[tuple[Name, ...], Field(min_length=1, strict=False)] = "f32"
     costs: Name = "profiled"
 

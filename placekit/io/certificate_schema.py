@@ -9,9 +9,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from placekit.io.schema_fields import Whole
+
 __all__ = ["CertificateModel"]
 
-_Index = Annotated[int, Field(ge=0, lt=2**63)]
+_Index = Annotated[Whole, Field(ge=0, lt=2**63)]
 _Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Seconds = Annotated[float, Field(allow_inf_nan=False)]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from placekit.io.schema_fields import MAX_DEVICES, STRICT, Count, Name, NonNegative, Positive
+from placekit.io.schema_fields import MAX_DEVICES, STRICT, Count, Name, NonNegative, Positive, Whole
 
 __all__ = ["PlatformFileModel", "SpecModel", "TomlDevice"]
 
@@ -33,7 +33,7 @@ class TomlDevice(_Strict):
     name: Name
     kind: Name
     host: bool = False
-    count: Annotated[int, Field(ge=1, le=MAX_DEVICES)] = 1
+    count: Annotated[Whole, Field(ge=1, le=MAX_DEVICES)] = 1
     memory: str | Positive | None = None
     openvino: str | None = None
     cores: list[Count] = []

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from placekit.io.certificate_schema import CertificateModel
-from placekit.io.schema_fields import STRICT, Count, Finite, FreeForm, Label, Name, NonNegative, Positive
+from placekit.io.schema_fields import STRICT, Count, Finite, FreeForm, Label, Name, NonNegative, Positive, Whole
 from placekit.teams import JOINT, teams_from_names
 
 __all__ = ["ResultModel"]
@@ -53,7 +53,7 @@ class ScheduleModel(_Strict):
     start_s: list[Finite]
     finish_s: list[Finite]
     is_transfer: list[bool]
-    peer: list[Annotated[int, Field(ge=-1)]]
+    peer: list[Annotated[Whole, Field(ge=-1)]]
     peak_memory_bytes: list[NonNegative] | None = None
     memory: list[Annotated[list[NonNegative], Field(min_length=3, max_length=3)]] | None = None
 

@@ -1,6 +1,7 @@
 """What the schemas of all files share: strict models, and types of fields whose values are in range.
 
-Types are strict (``"1"`` is no number, ``1`` is no string), numbers are finite and in range.
+Types are strict (``"1"`` is no number, ``1`` is no string), numbers are finite and in range. A whole number may be
+written as a float: ``2.0`` is 2.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, JsonValue
 
 from placekit.io.reading import MAX_NAME_LENGTH
 
@@ -26,6 +27,7 @@ __all__ = [
     "NonNegative",
     "Positive",
     "Text",
+    "Whole",
 ]  # fmt: skip
 
 MAX_DEVICES = 4096
@@ -37,8 +39,16 @@ Text = Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=0, lt=INT64)]
-Label = Annotated[int, Field(ge=-INT64, lt=INT64)]
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+"""A whole number, also where it is written as a float: other programs write ``2.0``."""
+Count = Annotated[Whole, Field(ge=0, lt=INT64)]
+Label = Annotated[Whole, Field(ge=-INT64, lt=INT64)]
 
 
 def _finite(value: Any) -> Any:
@@ -55,7 +65,7 @@ def _finite(value: Any) -> Any:
 FreeForm = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
 """Values that a file carries along: parameters, provenance, what a method wants to say beside."""
 
-Flag = bool | Annotated[int, Field(ge=0, le=1)]
+Flag = bool | Annotated[Whole, Field(ge=0, le=1)]
 
 STRICT = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
 """Of models that refuse fields they do not have."""

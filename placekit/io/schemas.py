@@ -25,6 +25,7 @@ from placekit.io.schema_fields import (
     NonNegative,
     Positive,
     Text,
+    Whole,
 )
 from placekit.io.workload_schema import WorkloadModel
 
@@ -100,7 +101,7 @@ class TensorsModel(_Strict):
     producer: list[Count]
     consumers: list[list[Count]]
     bytes: list[NonNegative]
-    shape: list[list[Annotated[int, Field(ge=-1, lt=INT64)]]] | None = None
+    shape: list[list[Annotated[Whole, Field(ge=-1, lt=INT64)]]] | None = None
 
 
 class MemoryBlocksModel(_Strict):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from placekit.io.schema_fields import MAX_DEVICES, OPEN, Flag, Label, NonNegative, Text
+from placekit.io.schema_fields import MAX_DEVICES, OPEN, Flag, Label, NonNegative, Text, Whole
 
 __all__ = ["SplitModel", "WorkloadModel"]
 
@@ -41,8 +41,8 @@ class WorkloadModel(_Open):
     """The workload format of Tarnawski et al. 2020."""
 
     maxSizePerFPGA: NonNegative  # noqa: N815
-    maxFPGAs: Annotated[int, Field(ge=0, le=MAX_DEVICES)]  # noqa: N815
-    maxCPUs: Annotated[int, Field(ge=0, le=MAX_DEVICES)]  # noqa: N815
+    maxFPGAs: Annotated[Whole, Field(ge=0, le=MAX_DEVICES)]  # noqa: N815
+    maxCPUs: Annotated[Whole, Field(ge=0, le=MAX_DEVICES)]  # noqa: N815
     nodes: Annotated[list[WorkloadNode], Field(min_length=1)]
     edges: list[WorkloadEdge]
 

@@ -17,12 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from placekit.errors import InvalidFileError
 from placekit.io.atomic import write_json
 from placekit.io.reading import blaming, read_json, validated
+from placekit.io.schema_fields import Whole
 from placekit.training.problem import Choice, Layer, LayerEdge, TrainingProblem
 
 __all__ = ["piper_to_dict", "read_piper", "write_piper"]
 
 _Bytes = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Id = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+_Id = Annotated[Whole, Field(ge=-(2**63), lt=2**63)]
 
 
 class _Open(BaseModel):
@@ -54,10 +55,10 @@ class _EdgeModel(_Open):
 class PiperModel(_Open):
     """A file of Piper's."""
 
-    maxDevices: Annotated[int, Field(ge=1, le=1 << 20)]  # noqa: N815
+    maxDevices: Annotated[Whole, Field(ge=1, le=1 << 20)]  # noqa: N815
     maxMemoryPerDevice: Annotated[float, Field(gt=0, allow_inf_nan=False)]  # noqa: N815
     bandwidth: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    mbsInBatch: Annotated[int, Field(ge=1, le=1 << 30)]  # noqa: N815
+    mbsInBatch: Annotated[Whole, Field(ge=1, le=1 << 30)]  # noqa: N815
     nodes: Annotated[list[_NodeModel], Field(min_length=1)]
     edges: list[_EdgeModel]
 

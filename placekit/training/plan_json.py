@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from placekit.errors import InvalidFileError
 from placekit.io.atomic import write_json
 from placekit.io.reading import MAX_NAME_LENGTH, blaming, read_json, validated
+from placekit.io.schema_fields import Whole
 from placekit.result import SOLVER_TOLERANCE, Status
 from placekit.stop import StopReason
 from placekit.training.result import PlanResult
@@ -20,8 +21,8 @@ _Name = Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_Count = Annotated[int, Field(ge=0, le=1 << 40)]
-_Degree = Annotated[int, Field(ge=1, le=1 << 30)]
+_Count = Annotated[Whole, Field(ge=0, le=1 << 40)]
+_Degree = Annotated[Whole, Field(ge=1, le=1 << 30)]
 
 
 class _Strict(BaseModel):
@@ -86,7 +87,7 @@ class TrainingPlanModel(_Strict):
     tolerance: _NonNegative = SOLVER_TOLERANCE  # what older files mean
     compile_s: _NonNegative = 0.0
     evaluations: _Count
-    seed: int
+    seed: Whole
     num_devices: _Degree
     memory_bytes: _Positive
     bandwidth_bytes_per_s: _Positive

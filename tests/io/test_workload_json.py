@@ -82,6 +82,20 @@ def test_diamond_is_read_as_the_paper_means_it(tmp_path: Path) -> None:
     assert problem.objective == SerialLatency()
 
 
+def test_whole_numbers_may_be_written_as_floats(tmp_path: Path) -> None:
+    """A file of a program that writes every number as a float is the same problem."""
+
+    def as_floats(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: as_floats(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [as_floats(each) for each in value]
+        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    plain = read_workload(write(tmp_path, workload()))
+    assert read_workload(write(tmp_path, as_floats(workload()))) == plain
+
+
 def test_ops_are_called_by_id_where_names_repeat(tmp_path: Path) -> None:
     """One repeated or missing name, and every op goes by its id."""
     data = workload()
@@ -128,6 +142,10 @@ def changed(path: list[Any], value: Any) -> dict[str, Any]:
         (["maxFPGAs"], -1, "maxFPGAs is -1; it should be greater than or equal to 0"),
         (["maxFPGAs"], 10**9, "maxFPGAs is 1000000000; it should be less than or equal to 4096"),
         (["maxFPGAs"], "2", "maxFPGAs is '2'; it should be a valid integer"),
+        (["maxFPGAs"], 2.5, "maxFPGAs is 2.5; it should be a valid integer"),
+        (["maxFPGAs"], True, "maxFPGAs is True; it should be a valid integer"),
+        (["maxFPGAs"], 1e300, r"maxFPGAs is 1e\+300; it should be less than or equal to 4096"),
+        (["edges", 0, "sourceId"], 0.5, r"sourceId is 0.5; it should be a valid integer"),
         (["maxSizePerFPGA"], 0, r"maxSizePerFPGA is 0.0 for 2 accelerators; it must be > 0"),
         (["maxSizePerFPGA"], float("nan"), "NaN is no JSON number"),
         (["nodes"], [], r"nodes is \[\]; it must not be empty"),
