@@ -32,6 +32,8 @@ from placekit.stop import StopReason
 
 __all__ = ["PolicyFree", "PolicyFreeParams"]
 
+PATIENCE = 20
+"""Starts in vain after which the search ends, unless there is a time limit or it is told another number."""
 _NOISE_SCALES = (1.0, 3.0, 10.0)
 
 
@@ -50,7 +52,8 @@ class PolicyFreeParams:
     noise
         Deviation of the noise on the scores of edges.
     patience
-        Starts without a better placement after which it ends; 0 for no such end.
+        Starts without a better placement after which it ends; 0 for no such end. If None: 20, and no such end under a
+        time limit.
     """
 
     swaps: int = 128
@@ -59,14 +62,14 @@ class PolicyFreeParams:
     levels: int = 8
     min_groups: int = 2
     noise: float = 0.3
-    patience: int = 20
+    patience: int | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("swaps", 1), ("descend", 1), ("restart", 1), ("levels", 0), ("min_groups", 1)):
             if getattr(self, name) < least:
                 raise InvalidProblemError(f"policy-free: {name} is {getattr(self, name)}; it must be >= {least}")
         for name in ("noise", "patience"):
-            if not getattr(self, name) >= 0:
+            if getattr(self, name) is not None and not getattr(self, name) >= 0:
                 raise InvalidProblemError(f"policy-free: {name} is {getattr(self, name)}; it must be >= 0")
 
 
@@ -83,12 +86,12 @@ class PolicyFree(Method):
         start = run.placement or run.warm_start
         if start is not None:
             search.environment.evaluate(start.device_of_op[None])
-        stale = 0
+        stale, patience = 0, run.tries(self.params.patience, PATIENCE)
         while (reason := run.should_stop()) is None:
             before = search.environment.best_objective
             search.start()
             stale = stale + 1 if search.environment.best_objective == before else 0
-            if (self.params.patience and stale >= self.params.patience) or not search.can_move:
+            if (patience and stale >= patience) or not search.can_move:
                 return StopReason.FINISHED
         return reason
 

@@ -144,6 +144,22 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
         limit = min(math.inf if limit is None else limit, self._until_s)
         return None if math.isinf(limit) else max(0.0, limit - self.elapsed_s)
 
+    def tries(self, asked: int | None, default: int) -> float:
+        """Return how often a search may try in vain before it ends.
+
+        Parameters
+        ----------
+        asked
+            What the user said; None for nothing.
+        default
+            What holds then, without a time limit. Under one a search goes on until the time is up, so that methods
+            are compared on the same budget; but for a turn in a longer solve, whose rest is for others.
+        """
+        if asked is not None:
+            return asked
+        limit_s = self.stop.time_limit_s if self.stop else None
+        return default if limit_s is None or self._until_s < limit_s else math.inf
+
     @contextmanager
     def limited_to(self, time_s: float | None, is_over: Callable[[], bool] = lambda: False) -> Iterator[None]:
         """Let the run be out of time, inside the ``with`` block, after `time_s` more seconds, or once `is_over`.

@@ -74,6 +74,10 @@ class CpsatParams:
             raise InvalidProblemError(f"cpsat: workers is {self.workers}; it must be >= 1")
 
 
+PATIENCE = 100
+"""Rounds in vain after which a search ends, unless there is a time limit or it is told another number."""
+
+
 @dataclass(frozen=True, slots=True)
 class LocalSearchParams:
     """Parameters of ``local-search``.
@@ -81,7 +85,7 @@ class LocalSearchParams:
     Parameters
     ----------
     patience
-        Ends after so many V-cycles in a row without a better placement.
+        Ends after so many V-cycles in a row without a better placement. If None: 100, and never under a time limit.
     steps
         Proposals per class and level of a V-cycle.
     fresh
@@ -90,7 +94,7 @@ class LocalSearchParams:
         Ends after so many V-cycles in all; None for any number.
     """
 
-    patience: int = 100
+    patience: int | None = None
     steps: int = 400
     fresh: float = 0.5
     max_cycles: int | None = None
@@ -111,7 +115,8 @@ class LnsParams:
     Parameters
     ----------
     patience
-        Ends after so many neighbourhoods in a row without a better placement.
+        Ends after so many neighbourhoods in a row without a better placement. If None: 100, and never under a time
+        limit.
     effort
         Limit of one neighbourhood in CP-SAT's deterministic time, about a second each.
     workers
@@ -122,13 +127,13 @@ class LnsParams:
         policy of the method before, as in ``hsdag+lns`` or ``policy:pretrained+lns``. For throughput and makespan.
     """
 
-    patience: int = 100
+    patience: int | None = None
     effort: float = 1.0
     workers: int | None = None
     uncertainty: bool = False
 
     def __post_init__(self) -> None:
-        if self.patience < 1:
+        if self.patience is not None and self.patience < 1:
             raise InvalidProblemError(f"lns: patience is {self.patience}; it must be >= 1")
         if self.effort <= 0:
             raise InvalidProblemError(f"lns: effort is {self.effort}; it must be > 0")

@@ -20,6 +20,8 @@ __all__ = ["RandomParams", "RandomSearch", "RoundRobin", "SingleDevice", "offer_
 
 BATCH_ENTRIES = 2**16
 """Ops times placements that are drawn between two looks at whether to stop, about."""
+SAMPLES = 1000
+"""Random placements, unless there is a time limit or another number is asked for."""
 MAX_BATCH = 256
 """Placements of a batch at most."""
 
@@ -106,13 +108,13 @@ class RandomParams:
     Parameters
     ----------
     samples
-        Number of placements if the stop criterion sets no limit.
+        Number of placements. If None: 1000, and under a time limit as many as there is time for.
     """
 
-    samples: int = 1000
+    samples: int | None = None
 
     def __post_init__(self) -> None:
-        if self.samples < 1:
+        if self.samples is not None and self.samples < 1:
             raise InvalidProblemError(f"random: samples is {self.samples}; it must be >= 1")
 
 
@@ -139,10 +141,12 @@ class RandomSearch(Method):
         draw = _draw_chains if needs_chain(run.problem) else _draw_freely
         size = min(max(1, BATCH_ENTRIES // run.problem.graph.num_ops), MAX_BATCH)
         score = Scorer(contraction)
-        for first in range(0, self.params.samples, size):
+        left = run.tries(self.params.samples, SAMPLES) if (contraction.allowed.sum(axis=1) > 1).any() else 1
+        while left > 0:
             if (reason := run.should_stop()) is not None:
                 return reason
-            devices = draw(contraction, min(size, self.params.samples - first), run.rng)
+            devices = draw(contraction, int(min(size, left)), run.rng)
+            left -= len(devices)
             for device, value in zip(devices, score(devices).tolist(), strict=True):
                 if (reason := run.should_stop()) is not None:
                     return reason

@@ -24,7 +24,7 @@ from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.greedy import Greedy
 from placekit.solvers.generic.relaxed_memory import work
 from placekit.solvers.generic.scoring import Scorer
-from placekit.solvers.params import LocalSearchParams
+from placekit.solvers.params import PATIENCE, LocalSearchParams
 from placekit.stop import StopReason
 
 __all__ = ["LocalSearch"]
@@ -54,9 +54,9 @@ class LocalSearch(Method):
         if run.placement is None and run.warm_start is None:
             return run.should_stop() or StopReason.FINISHED
         walk = _Walk(run)
-        stale, number = 0, 0
+        stale, number, patience = 0, 0, run.tries(self.params.patience, PATIENCE)
         while (reason := run.should_stop()) is None:
-            if stale >= self.params.patience or number == self.params.max_cycles or not walk.can_move:
+            if stale >= patience or number == self.params.max_cycles or not walk.can_move:
                 return StopReason.FINISHED
             before = run.objective
             walk.anneal(min(self.params.steps, FIRST_STEPS * 2 ** min(number, 20)))

@@ -15,7 +15,7 @@ from placekit.placement import Placement
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, Readable, search
 from placekit.solvers.backends.scale import TimeScale
 from placekit.solvers.lns.operators import Operator, choose_operators
-from placekit.solvers.params import LnsParams
+from placekit.solvers.params import PATIENCE, LnsParams
 from placekit.stop import StopReason
 
 __all__ = ["Drawn", "NeighbourhoodSearch", "offer_answers"]
@@ -90,8 +90,9 @@ class NeighbourhoodSearch(ABC, Generic[Whole]):
     def search(self) -> StopReason:
         """Search until told to stop, or until `patience` rounds in a row brought nothing."""
         run, stale, idle = self.run, 0, 0
+        patience = run.tries(self.params.patience, PATIENCE)
         while (reason := run.should_stop()) is None:
-            if stale >= self.params.patience:
+            if stale >= patience:
                 return StopReason.FINISHED
             before_s = run.objective
             if idle >= self.restart_after:

@@ -15,7 +15,7 @@ from placekit.placement import Placement
 from placekit.solvers.offload_latency.anneal import ACYCLIC, CONVEX, FREE, Places, anneal, burden
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
 from placekit.solvers.offload_latency.plans import host_of_node, node_places, placement_at
-from placekit.solvers.params import LocalSearchParams
+from placekit.solvers.params import PATIENCE, LocalSearchParams
 from placekit.stop import StopReason
 
 __all__ = ["places_from", "places_of", "search_offload"]
@@ -99,10 +99,11 @@ def search_offload(run: Run[OffloadLatency], params: LocalSearchParams) -> StopR
     start = _start(run, flat, places)
     best = burden(places, start, np.inf)
     run.offer(placement_at(flat, start), at_most=None if best[0] else best[1])
-    stale, number = 0, 0
+    can_move = (places.allowed.sum(axis=1) > 1).any()
+    stale, number, patience = 0, 0, run.tries(params.patience, PATIENCE)
     with ThreadPoolExecutor(WORKERS) as pool:
         while (reason := run.should_stop()) is None:
-            if stale >= params.patience:
+            if stale >= patience or not can_move:
                 return StopReason.FINISHED
             steps = flat.num_nodes * min(params.steps, FIRST_STEPS * 2 ** min(number, 20))
             heat = HOTTEST * run.rng.choice([1.0, 0.1, 0.01], WORKERS)

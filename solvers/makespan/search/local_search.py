@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +13,8 @@ from placekit.solvers.makespan.schedule.sequence import sequence_problem
 from placekit.solvers.makespan.search.incumbent import HOT, STRETCH_STEPS, STRETCHES, Best, cycle, sweep
 from placekit.solvers.makespan.search.starts import known_starts, list_schedule, redispatch
 from placekit.solvers.makespan.search.walk import load
+from placekit.solvers.params import PATIENCE, LocalSearchParams
 from placekit.stop import StopReason
-
-if TYPE_CHECKING:
-    from placekit.solvers.params import LocalSearchParams
 
 __all__ = ["search_makespan"]
 
@@ -75,8 +72,9 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams) -> StopReason
     best.offer()
     longest_s = math.inf if run.remaining_s is None else run.remaining_s / NUM_CYCLES
     stale, number, num_ops, proposal_s = 0, 0, flat.instance.num_ops, 0.0
+    patience = run.tries(params.patience, PATIENCE)
     while (reason := run.should_stop()) is None:
-        if stale >= params.patience or number == params.max_cycles or best.value_s <= 0.0:
+        if stale >= patience or number == params.max_cycles or best.value_s <= 0.0:
             return StopReason.FINISHED
         before = best.value_s
         for device, sequence in redispatch(flat, best.device.copy()):

@@ -16,7 +16,7 @@ from placekit.solvers.assignment.flat import FlatProblem, flatten, with_order
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.teams.fixed import on_partitions
-from placekit.solvers.params import LocalSearchParams
+from placekit.solvers.params import PATIENCE, LocalSearchParams
 from placekit.solvers.throughput.dp.linear import offer_team_chains
 from placekit.solvers.throughput.local_search.anneal import score
 from placekit.solvers.throughput.local_search.chain import greedy_chain, random_topological_order
@@ -99,9 +99,10 @@ def search(run: Run[Throughput], params: LocalSearchParams) -> StopReason:
         if best is None or candidate.objective_s < best.objective_s:
             best = candidate
             _offer(run, contraction, best)
-    stale, number = 0, 0
+    can_move = (flat.allowed.sum(axis=1) > 1).any()
+    stale, number, patience = 0, 0, run.tries(params.patience, PATIENCE)
     while (reason := run.should_stop()) is None:
-        if best is None or stale >= params.patience or number == params.max_cycles:
+        if best is None or not can_move or stale >= patience or number == params.max_cycles:
             return StopReason.FINISHED
         cycle = _draw_cycle(run.rng, flat, params, number)
         found = run_cycle(flat, best, None, best.objective_s, cycle, run.rng, lambda: run.should_stop() is not None)

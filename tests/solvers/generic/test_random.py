@@ -72,3 +72,23 @@ def test_samples_go_only_where_the_op_may_run() -> None:
     assert result.placement[names[0]] == "ACC.2"
     assert result.placement[names[1]] != "ACC.0"
     assert result.evaluations == 300
+
+
+def until(evaluations: int) -> pk.AnyOf:
+    """Return a time limit that is never reached, and a number of evaluations that ends the test."""
+    return pk.MaxRuntime(1e6) | pk.MaxIterations(evaluations)
+
+
+@pytest.mark.parametrize(("stop", "samples"), [(None, 1000), (pk.TargetGap(0.0), 1000), (until(2500), 2500)])
+def test_the_time_limit_is_used(stop: pk.Stop | None, samples: int) -> None:
+    """1,000 samples without a time limit, and as many as there is time for with one."""
+    problem = generate("layered", 60, num_devices=3, objective=pk.Makespan())
+    result = pk.solve(problem, "random", stop=stop)
+    assert result.evaluations == samples
+    assert pk.solve(problem, "random:7", stop=stop).evaluations == 7
+
+
+def test_nothing_to_draw_ends_at_once() -> None:
+    """On one device every sample is the same."""
+    problem = generate("layered", 20, num_devices=1, objective=pk.Makespan())
+    assert pk.solve(problem, "random", stop=pk.MaxRuntime(1e6)).evaluations == 1
