@@ -128,7 +128,7 @@ def extend_chains(
     num_words = bits.shape[1]
     num_degrees = len(data_degrees)
     full = len(size) - 1
-    room = memory_bytes + rounding_bytes
+    room, sure_room = memory_bytes + rounding_bytes, memory_bytes - rounding_bytes
     lightest_room = room * (1 + 1e-11)
     stop_at = state[4] + max_pairs
     while state[0] >= 0 and state[4] < stop_at:
@@ -203,7 +203,8 @@ def extend_chains(
                     d = data_degrees[di]
                     if fewest_replicas + d > most or fewest_devices + d * t > caps[fewest_replicas + d]:
                         break
-                    budget_s = target_s * d * (1 + slack_s) + rounding_s
+                    exact_s = target_s * d * (1 + slack_s)
+                    budget_s = exact_s + rounding_s
                     floor_s = seconds + (d - 1) * gradients
                     if floor_s + least_moved_s > budget_s:
                         continue
@@ -227,14 +228,22 @@ def extend_chains(
                         moved_s = stage_edges_s(cuts, edges, bits, i, upto, ti, most_s)
                     if floor_s + moved_s > budget_s:
                         continue
+                    # differences of sums cannot tell: layers that are added up one by one can
+                    if floor_s + moved_s > exact_s - rounding_s:
+                        found = choose(
+                            choices, bits, i, upto, ti, 1, (d - 1) * gradient_s, exact_s - moved_s, np.inf,
+                            max_nodes, scratch, picked,
+                        )  # fmt: skip
+                        if found != FITS:
+                            continue
                     low, high = 1 - (-labels[first, 0] // d), 1 - (-labels[last, 0] // d)
                     a_fast, b_fast = a_sum[ti, upto] - a_sum[ti, i], b_sum[ti, upto] - b_sum[ti, i]
                     fitting = low - 1
                     if is_uniform:
-                        if a_fast * high + b_fast <= room:
+                        if a_fast * high + b_fast <= sure_room:
                             fitting = high
-                        elif a_fast * low + b_fast <= room:
-                            fitting = min(max(int((room - b_fast) / a_fast), low), high)
+                        elif a_fast * low + b_fast <= sure_room:
+                            fitting = min(max(int((sure_room - b_fast) / a_fast), low), high)
                     if fitting < high:
                         spare_s, above = budget_s - moved_s - (d - 1) * gradients, high + 1
                         if _is_refuted(relaxed, i, upto, ti, fitting + 1, spare_s, room):
@@ -252,7 +261,7 @@ def extend_chains(
                         probe = fitting + 1 if fitting < low else high  # most often nothing fits, or all
                         while above - fitting > 1:
                             found = choose(
-                                choices, bits, i, upto, ti, probe, (d - 1) * gradient_s, budget_s - moved_s,
+                                choices, bits, i, upto, ti, probe, (d - 1) * gradient_s, exact_s - moved_s,
                                 memory_bytes, max_nodes, scratch, picked,
                             )  # fmt: skip
                             if found == GAVE_UP:

@@ -150,7 +150,7 @@ class PlanSearch:
             rest, di, ti, before = (int(x) for x in self._labels[label, 2:6])
             upto, d = int(self._labels[rest, 5]), int(self.tables.data_degrees[di])
             in_flight = -(-int(self._labels[rest, 0]) // d) + 1
-            budget_s = limits[0] * d * (1 + limits[1]) + limits[2]
+            budget_s = limits[0] * d * (1 + limits[1])
             stages.append(self._stage(before, upto, ti, d, in_flight, budget_s, limits[3]))
             label = rest
         return TrainingPlan(tuple(stages))

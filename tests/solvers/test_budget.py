@@ -29,7 +29,7 @@ class Looks:
     def __init__(self, count: int) -> None:
         self.count = count
 
-    def __call__(self, progress: Any) -> pk.StopReason | None:
+    def __call__(self, progress: Any) -> pk.StopReason | None:  # noqa: ARG002  # a protocol
         """Return the end once there were enough looks."""
         self.count -= 1
         return pk.StopReason.USER if self.count < 0 else None
