@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tty
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +60,18 @@ def diamond() -> pk.Problem:
     platform = pk.Platform.of(cpu=1, acc=2, host="cpu", links={"acc": Link(1.0, 4.0)})
     transfer = np.stack([np.zeros(3), platform.links["acc"].time_s(graph.tensor_bytes)], axis=1)
     return pk.Problem(graph, platform, pk.CostTable(("cpu", "acc"), np.array([[4.0, 1.0]] * 4), transfer, np.ones(4)))
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[tuple[Path, int]]:
+    """Return a link to a device of the test's own, and what reads its content: root could harm the machine's."""
+    reader, device = os.openpty()
+    tty.setraw(device)
+    link = tmp_path / "terminal"
+    link.symlink_to(os.ttyname(device))
+    yield link, reader
+    os.close(reader)
+    os.close(device)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import openvino as ov
+import pytest
 from numpy.typing import NDArray
 from openvino import opset13 as opset
 
@@ -34,6 +35,10 @@ def start_threads(plan: StagePlan, **options: Any) -> Pipeline:
 def start_processes(plan: StagePlan, **options: Any) -> Pipeline:
     """Start a pipeline of processes."""
     return ProcessPipeline(plan, **options)
+
+
+BOTH = pytest.mark.parametrize("start", [start_threads, pytest.param(start_processes, marks=pytest.mark.slow)])
+"""Threads, and processes in `make test-slow`; what only processes do is in `test_pipeline_processes.py`."""
 
 
 def virtual_platform(count: int = 2) -> Platform:

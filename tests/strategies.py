@@ -19,16 +19,16 @@ from placekit.platform import Device, DirectLink, Link, Platform
 from placekit.problem import UNPINNED, Problem
 
 EXAMPLES = "PLACEKIT_EXAMPLES"
-"""Environment variable: ``all`` for every example, as in ``make test-slow``; otherwise a quarter of them."""
+"""Environment variable: ``all`` for every example, as in ``make test-slow``; otherwise a tenth of them."""
 
 
 def examples(count: int) -> settings:
     """Return settings for `count` examples, however long each takes; the same ones every time.
 
-    A quarter of them, but 20 if there are as many, unless the environment asks for all.
+    A tenth of them, but 10 if there are as many, unless the environment asks for all.
     """
     if os.environ.get(EXAMPLES) != "all":
-        count = max(min(count, 20), count // 4)
+        count = max(min(count, 10), count // 10)
     return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 

@@ -34,6 +34,7 @@ name = "equal-split"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_command_without_kernels_is_timed_and_then_again(tmp_path: Path) -> None:
     """The first call compiles the judge, the second does not; both are told, with the first answer."""

@@ -224,6 +224,7 @@ def kill_and_finish(suite: Path, folder: Path, kills: int) -> None:
     assert len(lines) == len(killed.rows()) == 10  # nothing lost, nothing repeated
 
 
+@pytest.mark.slow
 def test_killed_twice_the_rows_are_those_of_one_clean_run(suite_file: Path, tmp_path: Path) -> None:
     """Kill -9 at random points, then finish."""
     kill_and_finish(suite_file, tmp_path, 2)

@@ -283,6 +283,7 @@ def test_a_missing_file_is_an_error_unless_it_is_optional(tmp_path: Path) -> Non
     assert len(plan_of(text.replace('"absent.json"', '"absent.json"\noptional = true'), tmp_path).jobs) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.zoo
 def test_published_costs_are_those_of_the_two_kinds(tmp_path: Path) -> None:
     """A zoo model meets a CPU and an accelerator that is as much faster as published; other models are refused."""

@@ -133,7 +133,7 @@ def test_odd_arguments_and_files_are_usage_errors(
     assert "rror: " in done.stderr.splitlines()[-1]
 
 
-def test_a_device_as_output_stays_one(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_device_as_output_stays_one(call: Callable[..., Any], tmp_path: Path, terminal: tuple[Path, int]) -> None:
     """The placement goes into it, and no result beside it."""
     (tmp_path / "valid.json").write_text(json.dumps(problem_to_dict(problem())))
     os.mkfifo(tmp_path / "pipe")
@@ -141,7 +141,7 @@ def test_a_device_as_output_stays_one(call: Callable[..., Any], tmp_path: Path) 
     assert call("solve", "valid.json", "-m", "greedy", "-o", "pipe").returncode == 0
     assert json.loads(os.read(reader, 1 << 16))["schema"] == "placekit/placement/1"
     os.close(reader)
-    assert call("solve", "valid.json", "-m", "greedy", "-o", "/dev/null").returncode == 0
-    assert Path("/dev/null").is_char_device()
-    assert not Path("/dev/null.result.json").exists()
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["pipe", "valid.json"]
+    assert call("solve", "valid.json", "-m", "greedy", "-o", "terminal").returncode == 0
+    assert json.loads(os.read(terminal[1], 1 << 16))["schema"] == "placekit/placement/1"
+    assert terminal[0].is_char_device()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["pipe", "terminal", "valid.json"]

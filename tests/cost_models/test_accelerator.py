@@ -113,7 +113,8 @@ SHALLOW: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     ("model", "params"),
     [
-        *SHALLOW.items(),
+        ("bert_base", SHALLOW["bert_base"]),
+        pytest.param("resnet50", SHALLOW["resnet50"], marks=pytest.mark.slow),
         *(pytest.param(model, {}, marks=pytest.mark.slow) for model in ("resnet50", "inception_v3", "bert_base")),
     ],
 )

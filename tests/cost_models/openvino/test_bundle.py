@@ -71,7 +71,7 @@ def test_a_plan_reads_back(convnet_plan: StagePlan, tmp_path: Path) -> None:
         np.testing.assert_allclose(read_value, value, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("executor", ["threads", "processes"])
+@pytest.mark.parametrize("executor", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
 def test_a_loaded_bundle_computes_what_the_model_does(executor: Any, convnet_plan: StagePlan, tmp_path: Path) -> None:
     """Sync, async and streamed, by output name."""
     write_bundle(convnet_plan, tmp_path / "b")
@@ -369,7 +369,7 @@ def test_weights_survive(saved: Callable[[ov.Model], ModelSource], tmp_path: Pat
         np.testing.assert_allclose(pipe([x])["y"], whole(plan.model, [x])[0], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("executor", ["threads", "processes"])
+@pytest.mark.parametrize("executor", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
 def test_paths_in_a_bundle_are_ignored_and_the_callers_cache_is_used(
     bundle: Path, tmp_path: Path, executor: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,13 +14,12 @@ import pytest
 from numpy.typing import NDArray
 from openvino import opset13 as opset
 from pipelines import (
+    BOTH,
     alternating_plan,
     chain,
     chain_value,
     make_slow_plan,
     slow_model,
-    start_processes,
-    start_threads,
     team_plan,
 )
 
@@ -31,7 +30,6 @@ from placekit.io.model import ModelSource
 
 Start: TypeAlias = Callable[..., Pipeline]
 Saved: TypeAlias = Callable[[ov.Model], ModelSource]
-BOTH = pytest.mark.parametrize("start", [start_threads, start_processes])
 
 
 def filled(value: float) -> list[NDArray[np.float32]]:

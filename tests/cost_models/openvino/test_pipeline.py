@@ -13,6 +13,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as opset
 from pipelines import (
+    BOTH,
     F32,
     alternating_plan,
     chain,
@@ -37,7 +38,6 @@ from placekit.platform import Device, Platform
 from placekit.zoo import build
 
 Start: TypeAlias = Callable[..., Pipeline]
-BOTH = pytest.mark.parametrize("start", [start_threads, start_processes])
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as opset
 from pipelines import (
+    BOTH,
     F32,
     alternating_plan,
     chain,
@@ -23,8 +24,6 @@ from pipelines import (
     is_alive,
     placed_plan,
     slow_model,
-    start_processes,
-    start_threads,
     team_plan,
     whole,
 )
@@ -46,7 +45,6 @@ from placekit.errors import ExecutionError, UnsupportedProblemError
 from placekit.io.model import ModelSource
 
 Start: TypeAlias = Callable[..., Pipeline]
-BOTH = pytest.mark.parametrize("start", [start_threads, start_processes])
 
 
 @pytest.fixture
@@ -219,7 +217,7 @@ def test_a_shared_model_that_fails_names_the_team(slow: StagePlan, monkeypatch: 
             pipe([np.ones((256, 256), dtype=np.float32)])
 
 
-@pytest.mark.parametrize("victim", [0, 1, 2])
+@pytest.mark.parametrize("victim", [1, *(pytest.param(each, marks=pytest.mark.slow) for each in (0, 2))])
 def test_a_member_that_dies_is_named(slow: StagePlan, victim: int) -> None:
     """Whichever member is killed: the error names it, the others end, and no future stays open."""
     x = np.ones((256, 256), dtype=np.float32)
@@ -256,7 +254,7 @@ def resident_bytes(process: int) -> int:
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.slow)])
 @BOTH
 def test_memory_does_not_grow(start: Start, count: int, plan: StagePlan) -> None:
     """After a warm-up, thousands of samples add nothing to this process or its workers that stays."""
@@ -298,7 +296,7 @@ def _wrong(plan: StagePlan) -> ov.Model:
     return ov.Model([opset.result(opset.add(x, opset.constant(3.0, ov.Type.f32)))], [x], plan.stages[0].name)
 
 
-@pytest.mark.parametrize("executor", ["threads", "processes"])
+@pytest.mark.parametrize("executor", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
 def test_a_bundle_runs_its_teams(executor: Any, plan: StagePlan, tmp_path: Path) -> None:
     """The manifest lists members, one file serves them all, and what is loaded runs as what was written."""
     write_bundle(plan, tmp_path / "b")

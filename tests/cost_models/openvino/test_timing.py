@@ -22,7 +22,6 @@ from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.timing import Timing, TimingSettings
 from placekit.cost_models.openvino.timing_contenders import (
-    EXECUTORS,
     Contender,
     Copies,
     Placed,
@@ -255,7 +254,9 @@ def test_unknown_executor_is_named(source: ModelSource, platform: Platform) -> N
         Placed("x", on_one_device(source.graph, platform, 0), platform, "rayon")  # type: ignore[arg-type]  # that is the point
 
 
-@pytest.mark.parametrize("executor", [each for each in EXECUTORS if each != "hetero"])
+@pytest.mark.parametrize(
+    "executor", ["serial", *(pytest.param(each, marks=pytest.mark.slow) for each in ("threads", "processes"))]
+)
 def test_placement_is_measured_against_single_devices(
     source: ModelSource, platform: Platform, tmp_path: Path, executor: Any
 ) -> None:

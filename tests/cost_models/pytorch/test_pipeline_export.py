@@ -67,7 +67,7 @@ def test_stages_form_a_chain(name: str, tmp_path: Path) -> None:
         torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("executor", ["threads", "processes"])
+@pytest.mark.parametrize("executor", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["tied", "counter"])
 def test_the_runtime_runs_it(name: str, executor: Literal["threads", "processes"], tmp_path: Path) -> None:
     """With the calling interface of bundles, and the whole program's outputs; what is handed on makes no detour."""
@@ -112,6 +112,7 @@ def test_a_manifest_is_checked(change: dict[str, Any], says: str, tmp_path: Path
         runtime.load(tmp_path / "pipeline")
 
 
+@pytest.mark.slow
 def test_the_script_runs_two_processes(tmp_path: Path) -> None:
     """Over gloo, on samples of a file, with the outputs of the whole program in the same order."""
     source, plan = plan_of("tied", seed=None)

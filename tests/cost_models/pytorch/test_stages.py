@@ -35,6 +35,7 @@ nn = torch.nn
 
 import torch_modules as modules  # noqa: E402  # torch is there
 
+EXECUTORS = pytest.mark.parametrize("executor", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
 NAMES = ("tied", "convolutional", "recurrent", "views")
 
 
@@ -131,7 +132,7 @@ def test_results_come_in_order_and_inputs_stay_the_callers(executor: str) -> Non
     assert not [each for each in threading.enumerate() if each.name.startswith("placekit")]
 
 
-@pytest.mark.parametrize("executor", ["threads", "processes"])
+@EXECUTORS
 def test_members_of_a_team_share_the_samples(executor: Executor) -> None:
     """Results stay in order, and both work."""
     source = source_of("tied")
@@ -146,7 +147,7 @@ def test_members_of_a_team_share_the_samples(executor: Executor) -> None:
         assert set(pipe.stage_members[:, 0].tolist()) <= {0, 1}
 
 
-@pytest.mark.parametrize("executor", ["threads", "processes"])
+@EXECUTORS
 def test_a_failing_stage_is_named(executor: str) -> None:
     """All futures say which stage and device, and what torch said."""
 
@@ -225,7 +226,9 @@ def test_state_and_shared_memory_have_one_place() -> None:
         np.testing.assert_allclose(second, 2 * first, rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int32", "bool"])
+@pytest.mark.parametrize(
+    "dtype", ["bfloat16", *(pytest.param(each, marks=pytest.mark.slow) for each in ("float16", "int32", "bool"))]
+)
 def test_processes_hand_over_every_type(dtype: str) -> None:
     """In shared memory, an empty tensor and a single number, too."""
 
@@ -258,6 +261,7 @@ def test_layers_are_divided_equally() -> None:
     assert len({tuple(each.device_of_op) for each in random_cuts(source, problem, 3)}) > 10
 
 
+@pytest.mark.slow
 def test_placements_are_timed_against_what_needs_no_plan() -> None:
     """In processes of their own, by both executors; the ways that need no plan are all there."""
     source = source_of("tied")
