@@ -6,6 +6,7 @@ DEMO ?= demo
 MINUTES ?= 10
 SOLVES ?= 10000
 SEED ?= 0
+ROOMS := placekit cost_models solvers learned benchmarks cli
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -13,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # --no-compile: of 18,000 modules a few thousand are imported, which Python compiles then
 INSTALL := $(PIP) install --quiet --no-compile -c constraints.txt
 
-.PHONY: help links venv demo docs test test-slow lint format types tests smoke compile tables fuzz kernels clean
+.PHONY: help links venv demo docs test test-slow lint format types tests coverage dist smoke compile tables fuzz kernels clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -77,7 +78,20 @@ compile: venv  ## compile the listed kernels, once per version of their sources
 tests: venv  ## unit, property and documentation tests, in two processes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-test-slow: venv  ## all tests in full: full-size models, and every random example, of which `test` tries a quarter
+# the links make placekit/solvers of solvers, and coverage follows them back
+coverage: venv  ## run the tests, and print how many lines of every room they reach
+	@mkdir -p build
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=
+	@for room in $(ROOMS); do \
+	  printf '%-12s %s %%\n' $$room "$$($(BIN)/coverage report --format=total --include="$$room/*")"; \
+	done | tee build/coverage.txt
+
+dist: venv  ## the source distribution and the wheel, in dist/
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation .
+	$(BIN)/python -m twine check --strict dist/*
+
+test-slow: venv  ## all tests in full: full-size models, processes, and every random example, of which `test` tries a tenth
 	PLACEKIT_EXAMPLES=all $(BIN)/python -m pytest -m ""
 
 docs: venv  ## the documentation as a site, build/site/index.html; broken links are errors
