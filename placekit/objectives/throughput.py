@@ -6,10 +6,13 @@ For a device :math:`d` of kind :math:`k` that holds the ops :math:`S`,
 .. math:: load(d) = \sum_{v \in S} t_{v,k} + \sum_{u \in \partial S} c_{u,k}
 
 where :math:`\partial S` are the tensors with one end in :math:`S` and one outside, each counted once however many
-edges carry it. With `overlap` the sum of the two terms becomes their maximum. In a training graph the forward and the
-backward pass have loads of their own: under the 1F1B schedule of PipeDream a device does both for every sample,
-:math:`\max_d (fw(d) + bw(d))`; under GPipe all forward passes come first,
-:math:`\max_d fw(d) + \max_d bw(d)`. A tensor belongs to the pass of the op that produces it.
+edges carry it. A device pays what the costs give its kind: zero for a CPU in host memory, but a host whose kind has
+transfer times pays them. With `overlap` the sum of the two terms becomes their maximum.
+
+In a training graph a tensor belongs to the pass of the op that produces it. Under the 1F1B schedule of PipeDream a
+device does both passes for every sample: :math:`\max_d load(d)` with all ops and tensors in one load, so that `overlap`
+takes the larger of all compute and all transfers. Under GPipe all forward passes come first, and the passes have loads
+of their own: :math:`\max_d fw(d) + \max_d bw(d)`, each with its own maximum under `overlap`.
 
 Over a direct link (:class:`placekit.platform.DirectLink`) a tensor goes once to every device that needs it: its time
 is part of the load of that receiver and of the sender, in place of :math:`c` for these two. A sender with receivers of
