@@ -24,7 +24,7 @@ from placekit.problem import Problem
 
 SHARED = Path(__file__).resolve().parents[2] / "../shared/workloads/msr"
 PUBLISHED = sorted(path for part in ("throughput", "latency") for path in SHARED.glob(f"{part}/*.json"))
-needs_published = pytest.mark.skipif(not PUBLISHED, reason="the published workloads are not in ../shared/workloads")
+needs_published = pytest.mark.usefixtures("workloads")
 
 
 def node(number: int, **changes: Any) -> dict[str, Any]:
