@@ -71,8 +71,8 @@ types: venv  ## mypy, strict
 smoke: venv  ## build the wheel, install it alone in a clean environment, use it
 	tests/wheel_smoke.sh $(BIN)/python
 
-compile: venv  ## compile the listed kernels, once per version of their sources
-	$(BIN)/python tests/compile_kernels.py
+compile: venv  ## compile the kernels, once per version of their sources
+	$(BIN)/placekit warm-up
 
 # one thread of torch and BLAS in each: two teams of threads would stand in each other's way
 tests: venv  ## unit, property and documentation tests, in two processes
@@ -106,7 +106,7 @@ fuzz: venv  ## SOLVES=10000 from SEED=0 of random problems by every method, all 
 	$(BIN)/python -m tests.fuzz.commands --minutes $(MINUTES) --seed $(SEED) || status=1; \
 	exit $$status
 
-kernels: venv  ## list the kernels that auto needs, for `compile` and the first call: placekit/kernels.json
+kernels: venv  ## list the kernels that the methods need, for `compile` and the first call: placekit/kernels.json
 	$(BIN)/python tests/list_kernels.py
 
 clean:  ## remove what was built; .venv stays

@@ -11,14 +11,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from placekit.benchmarks.plan import Job
 from placekit.errors import PlacekitError
 from placekit.io.problem_json import write_problem
-from placekit.patience import MODE
 from placekit.training.piper_json import write_piper
 from placekit.training.problem import TrainingProblem
 
@@ -26,8 +24,6 @@ __all__ = ["solve_cold"]
 
 GRACE_S = 600.0
 """Seconds beyond its time limit after which a command is ended."""
-SETTLE_S = 600.0
-"""Seconds that kernels may still be compiled after the command has ended."""
 
 
 def solve_cold(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -50,9 +46,7 @@ def solve_cold(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
         else:
             write_problem(job.problem, problem)
         result, wall_s = _run(job, problem, kernels)
-        _wait_for_compiler(kernels)
         _, again_s = _run(job, problem, kernels)
-        _wait_for_compiler(kernels)
     return result, {"wall_s": wall_s, "again_s": again_s}
 
 
@@ -63,8 +57,7 @@ def _run(job: Job, problem: Path, kernels: Path) -> tuple[dict[str, Any], float]
     command += ["-o", str(problem.with_name("answer.json"))]  # not where the suite runs
     command += [] if case.gap is None else ["--gap", repr(case.gap)]
     command += [f"--param={name}={value}" for name, value in case.params.items()]
-    environment = {name: value for name, value in os.environ.items() if name != MODE}
-    environment["NUMBA_CACHE_DIR"] = str(kernels)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(kernels)}
     environment["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     begin = time.perf_counter()
     done = subprocess.run(  # noqa: S603  # this interpreter, and a problem of ours
@@ -77,17 +70,3 @@ def _run(job: Job, problem: Path, kernels: Path) -> tuple[dict[str, Any], float]
         last = (done.stderr.strip().splitlines() or ["nothing was printed"])[-1]
         raise PlacekitError(f"placekit solve ended with status {done.returncode}: {last}") from None
     return result, wall_s
-
-
-def _wait_for_compiler(kernels: Path) -> None:
-    """Wait for the process that goes on compiling when who asked for it has ended; on Linux, where it can be found."""
-    until = time.monotonic() + SETTLE_S
-    marker = f"NUMBA_CACHE_DIR={kernels}\0".encode()
-    while time.monotonic() < until and any(_has(process, marker) for process in Path("/proc").glob("[0-9]*/environ")):
-        time.sleep(0.1)
-
-
-def _has(environment: Path, marker: bytes) -> bool:
-    with suppress(OSError):
-        return marker in environment.read_bytes() + b"\0"
-    return False

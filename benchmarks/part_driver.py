@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +15,6 @@ from placekit.benchmarks.markdown import markdown_line
 from placekit.benchmarks.rows import append_row, read_cases
 from placekit.cost_models.cache import cache_directory
 from placekit.errors import PlacekitError
-from placekit.patience import MODE
 
 __all__ = ["PartBenchmark", "Row"]
 
@@ -106,7 +104,6 @@ class PartBenchmark:
         options.rows.parent.mkdir(parents=True, exist_ok=True)
         todo = [case for case in cases if case not in known]
         print(f"{len(cases)} cases, {len(todo)} to measure", flush=True)
-        os.environ[MODE] = "inline"  # processes that compile beside a measurement would take its cores
         num_failed = 0
         for number, case in enumerate(todo, 1):
             row = self._row(case, options.folder, is_quick=options.quick)

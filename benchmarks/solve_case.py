@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,7 +16,6 @@ from placekit.benchmarks.suite_problems import AnyProblem
 from placekit.benchmarks.suite_schema import TRAINING_PLAN
 from placekit.benchmarks.training import solve_training
 from placekit.method import Method
-from placekit.patience import MODE
 from placekit.placement import Placement
 from placekit.result import Incumbent, Result
 from placekit.solve import solve
@@ -80,7 +78,6 @@ def _solve(job: Job) -> dict[str, Any]:
     case = job.case
     if case.cold:
         return _cold_row(job)
-    os.environ.setdefault(MODE, "inline")  # kernels are compiled here, while the clocks of solves stand still
     start = None
     if case.warm_start is not None:
         assert not isinstance(job.problem, TrainingProblem)  # the plan leaves them out

@@ -25,9 +25,9 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
 from placekit.errors import UnknownNameError
 from placekit.graph import OpGraph, sum_by
+from placekit.kernels import njit
 from placekit.learned.vocabulary import UNKNOWN_TYPE, type_columns
 from placekit.makespan.instance import csr_offsets, instance_of
 from placekit.problem import Problem
@@ -160,7 +160,7 @@ def fractal_dimension(graph: OpGraph) -> NDArray[np.float64]:
     return dimension
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _fractal(offsets, others, reach, dimension):  # type: ignore[no-untyped-def]  # compiled
     """Breadth-first search from every op over CSR neighbours; write the slopes. O(V (V + E)) or less by `reach`."""
     num_ops = len(dimension)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit, part
+from placekit.kernels import njit
 
 __all__ = ["batch_infeasibility"]
 
 
-@part
+@njit
 def _has_cycle(between: NDArray[np.int64]) -> bool:
     """Return whether the graph of the nonzero entries ``[D, D]`` has a cycle: take away devices nobody waits for."""
     num_devices = len(between)
@@ -30,7 +30,7 @@ def _has_cycle(between: NDArray[np.int64]) -> bool:
     return bool(left.any())
 
 
-@part
+@njit
 def _escaping_ops(senders: NDArray[np.int64], receivers: NDArray[np.int64], device: NDArray[np.int64], d: int) -> int:
     """Count the ops outside device `d` on a path that leaves it and returns; edges in topological order."""
     inside = device == d
@@ -42,7 +42,7 @@ def _escaping_ops(senders: NDArray[np.int64], receivers: NDArray[np.int64], devi
     return int((~inside & behind & before).sum())
 
 
-@njit(cache=True, nogil=True)
+@njit
 def batch_infeasibility(instance, leader, senders, receivers, rule, devices, degree):  # type: ignore[no-untyped-def]
     """Say how far placements are from feasible: 0 exactly where the judge's general constraints hold.
 

@@ -73,27 +73,6 @@ class ProfileError(PlacekitError, RuntimeError):
     """A measurement that failed, or that was too disturbed by other load to be believed."""
 
 
-class KernelsPendingError(PlacekitError, RuntimeError):
-    """There is no time left to wait for a kernel that another process compiles, or for a module that a thread imports.
-
-    A later call finds the one on disk, and the other in memory.
-
-    Parameters
-    ----------
-    message
-        What is missing.
-    is_there
-        Says whether it is there by now.
-    """
-
-    def __init__(self, message: str, is_there: Callable[[], bool] = lambda: True) -> None:
-        super().__init__(message)
-        self.is_there = is_there
-
-    def __reduce__(self) -> tuple[type[KernelsPendingError], tuple[str]]:
-        return type(self), (str(self),)  # another process cannot ask
-
-
 class ProgramTooLargeError(PlacekitError, RuntimeError):
     """A program that there is no time left to build, or no memory; the message says how large it is and what is left.
 

@@ -83,7 +83,7 @@ class BaseResult:
     trace
         Incumbents and bounds over time.
     runtime_s, evaluations
-        Wall seconds, and the number of answers that the judge scored.
+        Wall seconds of solving, without `compile_s` and `load_s`; and the number of answers that the judge scored.
     seed
         The seed that makes the same answer again.
     info
@@ -92,7 +92,9 @@ class BaseResult:
         Relative gap within which the objective is called optimal: `OPTIMALITY_TOLERANCE`, or `SOLVER_TOLERANCE` where
         the proof cannot tell more.
     compile_s
-        Wall seconds of it in which kernels were compiled, or waited for: 0 but on the first runs of an installation.
+        Wall seconds in which kernels were compiled: 0 but on the first runs of an installation.
+    load_s
+        Wall seconds in which methods were imported, and kernels loaded from disk.
     """
 
     method: str
@@ -110,6 +112,7 @@ class BaseResult:
     info: Mapping[str, Any] = field(default_factory=dict)
     tolerance: float = OPTIMALITY_TOLERANCE
     compile_s: float = 0.0
+    load_s: float = 0.0
 
     def _check(self, answer: object, what: str) -> None:
         """Refuse parts that contradict each other."""
@@ -138,6 +141,7 @@ class BaseResult:
             "runtime_s": self.runtime_s,
             "tolerance": self.tolerance,
             "compile_s": self.compile_s,
+            "load_s": self.load_s,
             "evaluations": self.evaluations,
             "seed": self.seed,
             "violations": [asdict(violation) for violation in self.violations],
@@ -157,6 +161,7 @@ class BaseResult:
             "trace": tuple(Incumbent(*line) for line in data["trace"]),
             "tolerance": data.get("tolerance", SOLVER_TOLERANCE),  # older files had one for all
             "compile_s": data.get("compile_s", 0.0),
+            "load_s": data.get("load_s", 0.0),
         }
 
 

@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from placekit import memory
-from placekit.compile_clock import compiling_s
 from placekit.errors import InvalidProblemError, JudgeDisagreementError
 from placekit.evaluate import Evaluation, evaluate
+from placekit.kernels import compiling, preparing
 from placekit.objectives.base import O_co
-from placekit.patience import compiles_inline
 from placekit.placement import Placement, Violation
 from placekit.problem import Problem
 from placekit.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE, Incumbent
@@ -120,22 +119,25 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
         self._bound_of: dict[float, float] = {}  # the best bound of each tolerance
         self._tolerance = OPTIMALITY_TOLERANCE  # of the best bound of all
         self._until_s = math.inf
-        self._is_over: Callable[[], bool] = lambda: False
         self._on_progress = on_progress
         self._lock = threading.RLock()
         self._start = perf_counter()
-        self._compiling_s = compiling_s()
-        self._stands_still = compiles_inline()
+        self._prepared_s, self._compiled_s = preparing.total_s, compiling.total_s
 
     @property
     def elapsed_s(self) -> float:
-        """Wall seconds since the solve began, which is what limits count; see :mod:`placekit.patience`."""
-        return perf_counter() - self._start - (self.compile_s if self._stands_still else 0.0)
+        """Wall seconds since the solve began, without those of :mod:`placekit.kernels`: what limits count."""
+        return perf_counter() - self._start - (preparing.total_s - self._prepared_s)
 
     @property
     def compile_s(self) -> float:
-        """Wall seconds since then during which kernels were compiled, or waited for."""
-        return compiling_s() - self._compiling_s
+        """Wall seconds since then during which kernels were compiled."""
+        return compiling.total_s - self._compiled_s
+
+    @property
+    def load_s(self) -> float:
+        """Wall seconds since then during which methods were imported, and kernels loaded from disk."""
+        return max(0.0, preparing.total_s - self._prepared_s - self.compile_s)
 
     @property
     def remaining_s(self) -> float | None:
@@ -161,18 +163,14 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
         return default if limit_s is None or self._until_s < limit_s else math.inf
 
     @contextmanager
-    def limited_to(self, time_s: float | None, is_over: Callable[[], bool] = lambda: False) -> Iterator[None]:
-        """Let the run be out of time, inside the ``with`` block, after `time_s` more seconds, or once `is_over`.
-
-        None for no limit.
-        """
-        before = self._until_s, self._is_over
-        self._until_s = min(self._until_s, math.inf if time_s is None else self.elapsed_s + time_s)
-        self._is_over = lambda: before[1]() or is_over()
+    def limited_to(self, time_s: float | None) -> Iterator[None]:
+        """Let the run be out of time, inside the ``with`` block, after `time_s` more seconds; None for no limit."""
+        before = self._until_s
+        self._until_s = min(before, math.inf if time_s is None else self.elapsed_s + time_s)
         try:
             yield
         finally:
-            self._until_s, self._is_over = before
+            self._until_s = before
 
     @property
     def objective(self) -> float | None:
@@ -306,7 +304,7 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
             return StopReason.USER
         if self.is_proven:
             return StopReason.PROVED
-        if self.elapsed_s >= self._until_s or self._is_over():
+        if self.elapsed_s >= self._until_s:
             return StopReason.TIME
         if memory.is_exhausted():
             return StopReason.MEMORY

@@ -10,20 +10,19 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placekit import memory
-from placekit.errors import InvalidProblemError, KernelsPendingError, ProgramTooLargeError, UnsupportedProblemError
+from placekit.errors import InvalidProblemError, ProgramTooLargeError, UnsupportedProblemError
 from placekit.evaluate import DeviceLoad, evaluate
+from placekit.kernels import LEARNED, prepare
 from placekit.method import BaseRun, Method, Run
-from placekit.patience import waiting_while
 from placekit.pins import pins_against_class, pins_against_order
 from placekit.placement import Placement, Violation
 from placekit.platform import MEMORY_TOLERANCE
 from placekit.problem import Problem
 from placekit.result import Incumbent, Result, Status
 from placekit.sizes import format_bytes_exactly
-from placekit.stop import Stop, StopReason
+from placekit.stop import Stop, StopReason, wanted_while
 from placekit.teams import homes_of_pins
 from placekit.verification.certificates import NoDevice, Prices
 
@@ -94,35 +93,23 @@ def solve(
     (2.0, 'optimal')
     """
     start = warm_start.placement if isinstance(warm_start, Result) else warm_start
-    run = Run(problem, stop, seed, start, on_progress)  # its clock runs while packages of the method are imported
-    with interruptible(run), waiting_while(lambda: run.should_stop() is None), memory.limited_to(_memory_limit(stop)):
+    run = Run(problem, stop, seed, start, on_progress)  # its clock stands still while kernels are prepared
+    solver = _by_name(method, params, problem.objective.name) if isinstance(method, str) else method
+    why_not = solver.supports(problem)
+    if why_not is not None:
+        raise UnsupportedProblemError(f"method {solver.name!r} cannot solve {problem!r}: {why_not}")
+    prepare(problem.objective.name, *([LEARNED] if ".learned." in type(solver).__module__ else []))
+    with interruptible(run), wanted_while(lambda: run.should_stop() is None), memory.limited_to(_memory_limit(stop)):
         try:
-            solver = _by_name(method, params, problem.objective.name) if isinstance(method, str) else method
-            why_not = solver.supports(problem)
-            if why_not is not None:
-                raise UnsupportedProblemError(f"method {solver.name!r} cannot solve {problem!r}: {why_not}")
             infeasible = _find_infeasibility(run)
             if infeasible is None and start is not None:
                 run.offer(start)
             reason = infeasible or _work(solver, run)
-        except KernelsPendingError as error:
-            reason = _without_kernels(run, error)
         except ProgramTooLargeError as error:
             run.info["skipped"] = str(error)
             too_little = StopReason.MEMORY if error.lacks_memory else StopReason.TIME
             reason = run.should_stop() or too_little
         return _sign(run, method if isinstance(method, str) else method.name, reason)
-
-
-def _without_kernels(run: Run, error: KernelsPendingError) -> StopReason:
-    """Return why a method ended that waited too long for its kernels or packages; leave an answer of a kind."""
-    run.info["kernels"] = str(error)
-    if run.placement is None and run.warm_start is not None:
-        run.offer(run.warm_start)
-    for device in range(run.problem.platform.num_devices if run.placement is None else 0):
-        pinned = run.problem.pinned
-        run.offer(np.where(pinned >= 0, pinned, device)[_leader(run.problem)])
-    return run.should_stop() or StopReason.TIME
 
 
 def _memory_limit(stop: Stop | None) -> float:
@@ -136,14 +123,6 @@ def _memory_limit(stop: Stop | None) -> float:
             f"{format_bytes_exactly(memory.resident_bytes())} before it begins"
         )
     return limit
-
-
-def _leader(problem: Problem) -> NDArray[np.int64]:
-    """Return ``[num_ops]`` for every op one of its class, a pinned one where there is one."""
-    by_pin = np.argsort(problem.pinned < 0, kind="stable")
-    first = np.unique(problem.op_class[by_pin], return_index=True)[1]
-    leader: NDArray[np.int64] = by_pin[first][problem.op_class]
-    return leader
 
 
 def _by_name(method: str, params: Mapping[str, Any] | None, objective: str) -> Method:
@@ -296,4 +275,5 @@ def judged(run: BaseRun[Any, Any, Any], method: str, reason: StopReason) -> dict
         "info": run.info,
         "tolerance": run.tolerance,
         "compile_s": run.compile_s,
+        "load_s": run.load_s,
     }

@@ -15,6 +15,10 @@ Examples
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -32,7 +36,9 @@ __all__ = [
     "Stop",
     "StopReason",
     "TargetGap",
+    "is_wanted",
     "relative_gap",
+    "wanted_while",
 ]
 
 
@@ -248,3 +254,38 @@ class AnyOf(_Combinable):
     def __call__(self, progress: Progress) -> StopReason | None:
         """Return the first reason that a criterion gives."""
         return next((reason for c in self.criteria if (reason := c(progress)) is not None), None)
+
+
+_mine: ContextVar[Callable[[], bool] | None] = ContextVar("wanted", default=None)
+_all: list[Callable[[], bool]] = []
+"""Of all threads, the latest last: the threads that a method starts belong to its solve."""
+_lock = threading.Lock()
+
+
+@contextmanager
+def wanted_while(is_worth_it: Callable[[], bool]) -> Iterator[None]:
+    """Let `is_wanted` say `is_worth_it` inside the ``with`` block, and what it said outside of it."""
+    outer = _mine.get()
+
+    def says() -> bool:
+        return (outer is None or outer()) and is_worth_it()
+
+    token = _mine.set(says)
+    with _lock:
+        _all.append(says)
+    try:
+        yield
+    finally:
+        with _lock:
+            _all.remove(says)
+        _mine.reset(token)
+
+
+def is_wanted() -> bool:
+    """Return whether the solve that this thread works for, if any, is to go on.
+
+    For code that knows no run: native solvers, and bounds that many methods ask for.
+    """
+    with _lock:
+        says = _mine.get() or (_all[-1] if _all else None)
+    return says is None or says()

@@ -18,7 +18,7 @@ from placekit.errors import (
     UnsupportedProblemError,
     did_you_mean,
 )
-from placekit.loading import wait_for_module
+from placekit.kernels import preparing
 from placekit.method import Method, Run
 from placekit.plugins import OpenTable, load, plugin_name
 from placekit.problem import Problem
@@ -267,8 +267,8 @@ def _class_of(target: Target, plugin: EntryPoint | None = None) -> type[Method]:
     if isinstance(target, type):
         return target
     module, _, attribute = target.partition(":")
-    wait_for_module(module)
-    found: type[Method] = getattr(import_module(module), attribute)
+    with preparing:
+        found: type[Method] = getattr(import_module(module), attribute)
     return found
 
 

@@ -12,10 +12,7 @@ import pytest
 from hypothesis import settings
 
 import placekit as pk
-from placekit.patience import MODE
 from placekit.platform import Link
-
-os.environ.setdefault(MODE, "inline")  # the same runs, whether kernels are on disk or not
 
 # for tests that do not set their number of examples: the same ones every time, and no example is too slow
 settings.register_profile("placekit", deadline=None, derandomize=True)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placekit.compiled import njit
+from placekit.kernels import njit
 from placekit.solvers.makespan.lists.insertion import earliest_gap, fill_gap
 
 __all__ = ["FEATURES", "FOLLOWS", "GREEDY", "SAMPLES", "play"]
@@ -41,7 +41,7 @@ _SHIFTED = 4  # columns before this one count from the least of the devices
 _TIE = 1e-9  # ends that differ by less, relatively, are equally good for the teacher
 
 
-@njit(cache=True, nogil=True)
+@njit
 def play(  # type: ignore[no-untyped-def]  # compiled
     instance, unit_s, score, own, joins, sees, says, prior, urgency, taught, mode, drawn
 ):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import inlined, njit
+from placekit.kernels import njit
 from placekit.makespan.instance import MakespanInstance
 from placekit.makespan.kernels import BY_PRIORITY, dispatch
 from placekit.makespan.orders import placed_rank
@@ -17,7 +17,7 @@ from placekit.makespan.orders import placed_rank
 __all__ = ["place_by_load", "refine_loads", "refine_makespan"]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def place_by_load(instance, time, transfer, penalty, class_bytes, balances):  # type: ignore[no-untyped-def]
     """Place ops in topological order, each where its own time, the transfers that it causes and `penalty` are least.
 
@@ -88,7 +88,7 @@ def place_by_load(instance, time, transfer, penalty, class_bytes, balances):  # 
     return device
 
 
-@inlined
+@njit
 def _add_moved(
     load: NDArray[np.float64],
     transfer: NDArray[np.float64],
@@ -107,7 +107,7 @@ def _add_moved(
         load[home] += sign * transfer[tensor, home]
 
 
-@inlined
+@njit
 def _norm(load: NDArray[np.float64], power: int) -> float:
     """Return the p-norm of the loads; their sum for power 1."""
     largest = max(load.max(), 1e-30)
@@ -117,7 +117,7 @@ def _norm(load: NDArray[np.float64], power: int) -> float:
     return float(largest * total ** (1.0 / power))
 
 
-@njit(cache=True, nogil=True)
+@njit
 def refine_loads(instance, time, transfer, penalty, power, passes, device):  # type: ignore[no-untyped-def]
     """Let every op choose its device once more, given all others, until nothing moves; changes `device`.
 
@@ -200,7 +200,7 @@ def refine_loads(instance, time, transfer, penalty, power, passes, device):  # t
             break
 
 
-@njit(cache=True, nogil=True)
+@njit
 def refine_makespan(instance, penalty, is_single, has_contention, evaluations, device):  # type: ignore[no-untyped-def]
     """Let the ops of a critical path choose once more, by the policy's word; changes `device`.
 
@@ -269,7 +269,7 @@ def refine_makespan(instance, penalty, is_single, has_contention, evaluations, d
     return best
 
 
-@inlined
+@njit
 def _critical_path(
     instance: MakespanInstance,
     device: NDArray[np.int64],

@@ -97,6 +97,7 @@ class ResultModel(_Strict):
     runtime_s: NonNegative
     tolerance: NonNegative = 1e-6  # what older files mean
     compile_s: NonNegative = 0.0
+    load_s: NonNegative = 0.0
     evaluations: Count
     seed: Label
     device_loads: dict[str, NonNegative]

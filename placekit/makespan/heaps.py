@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import inlined
+from placekit.kernels import njit
 
 __all__ = ["pop", "push"]
 
 
-@inlined
+@njit(inline=True)
 def push(keys: NDArray[np.float64], places: NDArray[np.int64], base: int, size: int, key: float, place: int) -> None:
     """Add (key, place) to the heap that starts at `base` and has `size` entries; O(log size)."""
     at = size
@@ -26,7 +26,7 @@ def push(keys: NDArray[np.float64], places: NDArray[np.int64], base: int, size: 
     places[base + at] = place
 
 
-@inlined
+@njit(inline=True)
 def pop(keys: NDArray[np.float64], places: NDArray[np.int64], base: int, size: int) -> None:
     """Remove the first entry, which the caller has read at `base`, leaving `size` others; O(log size)."""
     key, place = keys[base + size], places[base + size]

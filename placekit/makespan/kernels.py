@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import inlined, judge_kernel
+from placekit.kernels import njit
 from placekit.makespan.heaps import pop, push
 from placekit.makespan.instance import MakespanInstance
 from placekit.makespan.moves import move_s
@@ -23,7 +23,7 @@ BY_PRIORITY = 1
 """Dispatch rule: smallest (priority, topological position) first."""
 
 
-@inlined
+@njit(inline=True)
 def _push_event(times: NDArray[np.float64], codes: NDArray[np.int64], size: int, time: float, code: int) -> int:
     """Add an event to the binary heap of times; O(log size)."""
     at = size
@@ -39,7 +39,7 @@ def _push_event(times: NDArray[np.float64], codes: NDArray[np.int64], size: int,
     return size + 1
 
 
-@inlined
+@njit(inline=True)
 def _pop_event(times: NDArray[np.float64], codes: NDArray[np.int64], size: int) -> int:
     """Remove the earliest event, which the caller has read at index 0; O(log size)."""
     size -= 1
@@ -63,7 +63,7 @@ def _pop_event(times: NDArray[np.float64], codes: NDArray[np.int64], size: int) 
     return size
 
 
-@inlined
+@njit(inline=True)
 def _sorted_receivers(
     instance: MakespanInstance,
     device: NDArray[np.int64],
@@ -87,7 +87,7 @@ def _sorted_receivers(
     return count
 
 
-@inlined
+@njit(inline=True)
 def _send(
     instance: MakespanInstance,
     device: NDArray[np.int64],
@@ -107,7 +107,7 @@ def _send(
         arrival[target] = bus_free[source]
 
 
-@judge_kernel
+@njit
 def dispatch(instance, device, priority, rule, has_contention, start, finish, step):  # type: ignore[no-untyped-def]
     """Run a placement without idling by choice: a free device starts one of its ready ops at once.
 
@@ -236,7 +236,7 @@ def dispatch(instance, device, priority, rule, has_contention, start, finish, st
                     num_touched += 1
 
 
-@judge_kernel
+@njit
 def run_in_order(instance, device, queue, has_contention, start, finish):  # type: ignore[no-untyped-def]  # compiled
     """Run a placement in which every device follows `queue`, idling where it must.
 
@@ -342,7 +342,7 @@ def run_in_order(instance, device, queue, has_contention, start, finish):  # typ
     return makespan, op
 
 
-@judge_kernel
+@njit
 def list_transfers(  # type: ignore[no-untyped-def]  # compiled: the argument types are in the docstring
     instance, device, queue, finish, has_contention, tensor, target, begin, end
 ):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from placekit.compiled import inlined
+from placekit.kernels import njit
 from placekit.makespan.instance import MakespanInstance
 
 __all__ = ["move_s"]
 
 
-@inlined
+@njit(inline=True)
 def move_s(instance: MakespanInstance, tensor: int, source: int, target: int) -> float:
     """Return the seconds of `tensor` from device `source` to another one, `target`; anything finite for the same."""
     if instance.direct_s.shape[1] > 0:

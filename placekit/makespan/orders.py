@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import judge_kernel
+from placekit.kernels import njit
 from placekit.makespan.instance import MakespanInstance, instance_of
 from placekit.makespan.kernels import BY_PRIORITY, FIFO, dispatch
 from placekit.makespan.moves import move_s
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["BestOrder", "best_order_batch", "placed_rank"]
 
 
-@judge_kernel
+@njit
 def placed_rank(instance, device, rank):  # type: ignore[no-untyped-def]  # compiled
     """Write rank_d of the module docstring.
 
@@ -65,7 +65,7 @@ def placed_rank(instance, device, rank):  # type: ignore[no-untyped-def]  # comp
         rank[op] = instance.op_time_s[op, instance.kind[home]] + longest
 
 
-@judge_kernel
+@njit
 def best_order_batch(instance, devices, priority, rule, has_contention, makespan):  # type: ignore[no-untyped-def]
     """Run every row in both orders.
 

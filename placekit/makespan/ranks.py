@@ -21,7 +21,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import judge_kernel
+from placekit.kernels import njit
 from placekit.makespan.instance import MakespanInstance
 
 __all__ = ["downward_rank", "mean_time_s", "mean_transfer_s", "mean_upward_rank", "upward_rank"]
@@ -97,7 +97,7 @@ def _edges(instance: MakespanInstance) -> tuple[NDArray[np.int64], NDArray[np.in
     return instance.edge_offsets, instance.edge_readers, instance.edge_tensors
 
 
-@judge_kernel
+@njit
 def _upward(order, edge_offsets, edge_readers, edge_tensors, time_s, transfer_s, rank):  # type: ignore[no-untyped-def]
     for i in range(len(rank) - 1, -1, -1):
         op = order[i]
@@ -107,7 +107,7 @@ def _upward(order, edge_offsets, edge_readers, edge_tensors, time_s, transfer_s,
         rank[op] = time_s[op] + longest
 
 
-@judge_kernel
+@njit
 def _downward(order, edge_offsets, edge_readers, edge_tensors, time_s, transfer_s, rank):  # type: ignore[no-untyped-def]
     for op in order:
         for j in range(edge_offsets[op], edge_offsets[op + 1]):

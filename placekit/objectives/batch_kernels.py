@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from placekit.compiled import njit
+from placekit.kernels import njit
 
 __all__ = ["batch_loads", "batch_subgraphs"]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def batch_loads(instance, pass_of_op, devices, sender_pays, work, moved):  # type: ignore[no-untyped-def]  # compiled
     """Sum the op times and the transfer times of every device, once per device and tensor.
 
@@ -62,7 +62,7 @@ def batch_loads(instance, pass_of_op, devices, sender_pays, work, moved):  # typ
                 moved[row, one_pass, source] += instance.transfer_s[tensor, instance.kind[source]]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def batch_subgraphs(instance, devices, count):  # type: ignore[no-untyped-def]  # compiled
     """Count the distinct (level, device) pairs, the subgraphs of :mod:`placekit.objectives.serial_latency`.
 

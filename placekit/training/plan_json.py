@@ -86,6 +86,7 @@ class TrainingPlanModel(_Strict):
     runtime_s: _NonNegative
     tolerance: _NonNegative = SOLVER_TOLERANCE  # what older files mean
     compile_s: _NonNegative = 0.0
+    load_s: _NonNegative = 0.0
     evaluations: _Count
     seed: Whole
     num_devices: _Degree

@@ -109,7 +109,7 @@ def flatten(contraction: Contraction) -> FlatProblem:
         previous_offsets=no_lists,
         previous_classes=nothing,
         kind=np.array(platform.kind_of_device),
-        limit_bytes=limit_bytes,
+        limit_bytes=limit_bytes.copy(),  # kernels are compiled for writable arrays
         has_overlap=loads.has_overlap,
         is_ordered=is_ordered,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from placekit.contiguity import Contiguity
-from placekit.loading import wait_for_module
 from placekit.method import Method, Run
 from placekit.objectives import Makespan
 from placekit.problem import Problem
@@ -31,7 +30,6 @@ class MakespanBound(BoundMethod):
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Raise every bound."""
-        wait_for_module("placekit.solvers.makespan.exact.cp_method")
         from placekit.solvers.makespan.exact.cp_method import bound_makespan
 
         return bound_makespan(run, recorded(run))
@@ -49,7 +47,6 @@ class MakespanCpsat(CpsatMethod):
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Refute limits below the best makespan."""
-        wait_for_module("placekit.solvers.makespan.exact.cp_method")
         from placekit.solvers.makespan.exact.cp_method import solve_makespan
 
         if open_run(run) is None:
@@ -73,7 +70,6 @@ class MakespanLocalSearch(Method):
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Search until told to stop, or until `patience` cycles in a row brought nothing."""
-        wait_for_module("placekit.solvers.makespan.search.local_search")
         from placekit.solvers.makespan.search.local_search import search_makespan
 
         _begin(run)
@@ -96,7 +92,6 @@ class MakespanLns(Method):
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Search until told to stop, or until `patience` neighbourhoods in a row brought nothing."""
-        wait_for_module("placekit.solvers.makespan.exact.lns")
         from placekit.solvers.makespan.exact.lns import search_neighbourhoods
 
         _begin(run)

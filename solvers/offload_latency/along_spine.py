@@ -104,6 +104,6 @@ def _solve_series(
             offer_plan(run, flat, series, bound)
             break
         insides = look_inside(run, flat, series.between)
-        if insides is None or len(series.dropped):  # not there yet, or a larger series comes next
+        if len(series.dropped):  # a larger series comes next
             break
     return insides

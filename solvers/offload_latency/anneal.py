@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import inlined, njit, part
+from placekit.kernels import njit
 
 __all__ = ["ACYCLIC", "CONVEX", "FREE", "Places", "anneal", "burden"]
 
@@ -89,7 +89,7 @@ class Places(NamedTuple):
     order_receivers: Ints
 
 
-@part
+@njit
 def latency(p: Places, place: Ints) -> tuple[float, int]:
     """Return the latency of the nodes' places in seconds, and how many calls and host ops wait for each other.
 
@@ -177,7 +177,7 @@ def latency(p: Places, place: Ints) -> tuple[float, int]:
     return longest, number - head
 
 
-@part
+@njit
 def _returns(p: Places, place: Ints, num_devices: int) -> int:
     """Return the number of ops, by device, to which a path comes back that has left the device. O(ops * devices)."""
     num_ops, count = len(p.node_of_op), 0
@@ -195,7 +195,7 @@ def _returns(p: Places, place: Ints, num_devices: int) -> int:
     return count
 
 
-@part
+@njit
 def _cyclic_edges(p: Places, place: Ints, num_devices: int) -> int:
     """Return the number of edges between devices that lie on cycles or between them. O(edges + devices^3)."""
     edges = np.zeros((num_devices, num_devices), dtype=np.int64)
@@ -224,7 +224,7 @@ def _cyclic_edges(p: Places, place: Ints, num_devices: int) -> int:
     return count
 
 
-@part
+@njit
 def excess(p: Places, place: Ints) -> float:
     """Return the bytes above the limits of all devices, and as much as all bytes for each break of the contiguity.
 
@@ -249,7 +249,7 @@ def excess(p: Places, place: Ints) -> float:
     return over
 
 
-@part
+@njit
 def burden(p: Places, place: Ints, most: float) -> tuple[float, float]:
     """Return how far the places are from feasible, with what waits for each other, and the latency in seconds.
 
@@ -262,7 +262,7 @@ def burden(p: Places, place: Ints, most: float) -> tuple[float, float]:
     return over + waiting * (1.0 + p.num_bytes.sum()), seconds
 
 
-@part
+@njit
 def _put(p: Places, place: Ints, v: int, target: int, changed: Ints, old: Ints, count: int) -> int:
     """Move node v to `target` and note what it was; return the new number of notes, -1 if refused."""
     if count < 0 or not p.allowed[v, target]:
@@ -272,11 +272,11 @@ def _put(p: Places, place: Ints, v: int, target: int, changed: Ints, old: Ints, 
     return count + 1
 
 
-@part
+@njit
 def _spread(p: Places, place: Ints, v: int, target: int, forward: bool, most: int, changed: Ints, old: Ints) -> int:
     """Move v and up to `most` nodes of its place that are reached from it, forward or backward, to `target`."""
     home = place[v]
-    count = _put(p, place, v, target, changed, old, 0)
+    count: int = _put(p, place, v, target, changed, old, 0)
     at = 0
     while 0 <= at < count < most:
         u = changed[at]
@@ -291,13 +291,13 @@ def _spread(p: Places, place: Ints, v: int, target: int, forward: bool, most: in
     return count
 
 
-@inlined
+@njit
 def _below(count: int, rng: np.random.Generator) -> int:
     """Return a random index below `count`; Numba takes longer to compile `integers`."""
     return min(int(rng.random() * count), count - 1)
 
 
-@part
+@njit
 def _propose(p: Places, place: Ints, changed: Ints, old: Ints, rng: np.random.Generator) -> int:
     """Change `place` at random; return how many nodes changed, -1 if the draw is to be taken back."""
     num_nodes, num_places = len(place), len(p.device)
@@ -313,11 +313,14 @@ def _propose(p: Places, place: Ints, changed: Ints, old: Ints, rng: np.random.Ge
             return 0
         target = p.host_place[v]
     kind = rng.random()
+    moved: int
     if kind < 0.5:
-        return _put(p, place, v, target, changed, old, 0)
+        moved = _put(p, place, v, target, changed, old, 0)
+        return moved
     if kind < 0.9:
         size = 2 << _below(8, rng)
-        return _spread(p, place, v, target, rng.random() < 0.5, min(size, num_nodes), changed, old)
+        moved = _spread(p, place, v, target, rng.random() < 0.5, min(size, num_nodes), changed, old)
+        return moved
     # a whole call to another place, or two calls exchanged
     home, count = place[v], 0
     swap = rng.random() < 0.3 and target < p.num_slots and home < p.num_slots
@@ -331,7 +334,7 @@ def _propose(p: Places, place: Ints, changed: Ints, old: Ints, rng: np.random.Ge
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit
 def anneal(
     p: Places, place: Ints, steps: int, hot: float, cold: float, rng: np.random.Generator
 ) -> tuple[Ints, float, float]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import part
+from placekit.kernels import njit
 from placekit.solvers.offload_latency.series import Series
 
 __all__ = ["Chains", "chains_of", "one_call"]
@@ -155,7 +155,7 @@ def _steps(
     return rising
 
 
-@part
+@njit
 def _least_cost(chain: int, host_s: float, chains: Chains) -> float:
     """Return the least seconds of a call with a part of the chain that takes `host_s` or more on the host."""
     low, high = chains.step_offsets[chain], chains.step_offsets[chain + 1]
@@ -168,7 +168,7 @@ def _least_cost(chain: int, host_s: float, chains: Chains) -> float:
     return np.inf if low == chains.step_offsets[chain + 1] else chains.step_call_s[low]
 
 
-@part
+@njit
 def one_call(source: int, target: int, chains: Chains, length: NDArray[np.float64], chain: NDArray[np.int64]) -> float:
     """Return T of the module docstring in seconds, for the nodes between two ideals of the gap.
 

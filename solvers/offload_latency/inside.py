@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.costs import CostTable
-from placekit.errors import KernelsPendingError, ProgramTooLargeError
+from placekit.errors import ProgramTooLargeError
 from placekit.graph import OpGraph
-from placekit.loading import wait_for_module
 from placekit.method import Run
 from placekit.objectives import OffloadLatency
 from placekit.platform import Device, Platform
@@ -157,8 +156,8 @@ def gap_problem(
     )
 
 
-def look_inside(run: Run, flat: OffloadProblem, gaps: Sequence[NDArray[np.int64]]) -> dict[int, Inside] | None:
-    """Return what calls inside each gap can do, by the number of the gap; None if CP-SAT is not there yet.
+def look_inside(run: Run, flat: OffloadProblem, gaps: Sequence[NDArray[np.int64]]) -> dict[int, Inside]:
+    """Return what calls inside each gap can do, by the number of the gap.
 
     First one call inside every gap, then two where one is not as good as any number, and so on. What the time does not
     suffice for is bounded by less.
@@ -172,10 +171,6 @@ def look_inside(run: Run, flat: OffloadProblem, gaps: Sequence[NDArray[np.int64]
     gaps
         The nodes of every gap, in topological order.
     """
-    try:
-        wait_for_module("placekit.solvers.offload_latency.cp_method")
-    except KernelsPendingError:
-        return None
     until_s = run.elapsed_s + SHARE * (DEFAULT_S if run.remaining_s is None else run.remaining_s)
     most = min(sum(map(len, flat.groups)) * flat.calls_per_device, flat.num_nodes)
     waits, looks = Waits(flat), dict[int, _Looks]()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from placekit.contiguity import Contiguity
-from placekit.loading import wait_for_module
 from placekit.method import Method, Run
 from placekit.objectives import OffloadLatency
 from placekit.problem import Problem
@@ -63,7 +62,6 @@ class OffloadLatencyIlp(IlpMethod):
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Start from the series program and a search, and solve the integer program."""
-        wait_for_module("placekit.solvers.offload_latency.ilp_model")
         from placekit.solvers.offload_latency.bounds import longest_latency
         from placekit.solvers.offload_latency.ilp_model import OffloadIlp, count_coefficients
         from placekit.solvers.offload_latency.opening import search_before
@@ -86,7 +84,6 @@ class OffloadLatencyCpsat(CpsatMethod):
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Start from the series program and a search, and solve the constraint program."""
-        wait_for_module("placekit.solvers.offload_latency.cp_method")
         from placekit.solvers.offload_latency.cp_method import solve_offload_program
         from placekit.solvers.offload_latency.opening import search_before
 
@@ -105,7 +102,6 @@ class OffloadLatencyLocalSearch(Method):
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Search until told to stop, or until `patience` rounds in a row brought nothing."""
-        wait_for_module("placekit.solvers.offload_latency.search")
         from placekit.solvers.offload_latency.search import search_offload
 
         offer_single_devices(run)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit, part
+from placekit.kernels import njit
 from placekit.solvers.offload_latency.chains import Chains, one_call
 
 __all__ = ["Gap", "Sums", "Table", "relax_gap", "relax_spine_calls"]
@@ -126,7 +126,7 @@ class Gap(NamedTuple):
     chains: Chains
 
 
-@part
+@njit
 def _relax_call(source: int, target: int, sums: Sums, table: Table) -> None:
     """Lower ``done_s[target, :]`` by the call of the nodes between two ideals.
 
@@ -161,7 +161,7 @@ def _relax_call(source: int, target: int, sums: Sums, table: Table) -> None:
                     table.done_group[target, s] = g
 
 
-@njit(cache=True, nogil=True)
+@njit
 def relax_spine_calls(
     first: int, until: int, gap_of_target: int, ideal_offsets: Ints, sums: Sums, table: Table, most_s: float
 ) -> None:
@@ -180,7 +180,7 @@ def relax_spine_calls(
                     _relax_call(source, target, sums, table)
 
 
-@part
+@njit
 def _relax_gap_calls(target: int, gap: Gap, sums: Sums, table: Table, most_s: float) -> None:
     """Lower ``done_s[target, :]`` by every call that starts in a smaller ideal of the same gap.
 
@@ -193,7 +193,7 @@ def _relax_gap_calls(target: int, gap: Gap, sums: Sums, table: Table, most_s: fl
             _relax_call(source, target, sums, table)
 
 
-@part
+@njit
 def _paths_from(mask: int, gap: Gap, plain: Floats, inner_end: Floats, inner_out: Floats) -> None:
     """Fill the times of the nodes of a gap that are not in `mask`, counted from the moment when all of `mask` is done.
 
@@ -231,7 +231,7 @@ def _paths_from(mask: int, gap: Gap, plain: Floats, inner_end: Floats, inner_out
         inner_out[v] = min(outside + gap.host_s[v], inner_end[v] + gap.out_s[v])
 
 
-@part
+@njit
 def _relax_between(
     source: int,
     gap: Gap,
@@ -309,7 +309,7 @@ def _relax_between(
                         table.ready_group[target, s] = m
 
 
-@njit(cache=True, nogil=True)
+@njit
 def relax_gap(first: int, until: int, gap: Gap, with_calls: bool, sums: Sums, table: Table, most_s: float) -> None:
     """Go through the ideals ``first:until`` of a gap: calls inside the gap that end there, then what follows them.
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from placekit.compile_ahead import expect_kernels
 from placekit.contiguity import Contiguity
 from placekit.method import Method, Run
 from placekit.problem import Problem
@@ -79,7 +78,6 @@ class Auto(Method):
 
     def run(self, run: Run) -> StopReason:
         """Go through the plan."""
-        expect_kernels(run.problem.objective.name)
         raise_bounds_at_once(run)
         has_limit = run.remaining_s is not None
         with run.limited_to(None if has_limit else DEFAULT_TIME_LIMIT_S):

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from placekit.errors import KernelsPendingError, SolverUnavailableError
-from placekit.loading import wait_for_module
+from placekit.errors import SolverUnavailableError
 from placekit.method import Run
 from placekit.objectives import Makespan, Throughput
-from placekit.patience import waiting_while
 from placekit.problem import Problem
+from placekit.stop import wanted_while
 
 __all__ = ["raise_quick_bounds"]
 
@@ -57,15 +56,11 @@ def _of_makespan(run: Run[Makespan]) -> None:
 def _raise_longest_path(run: Run) -> None:
     if run.problem.graph.num_edges > EDGES_UP_TO or run.should_stop() is not None:
         return
-    try:
-        with waiting_while(lambda: run.should_stop() is None):
-            wait_for_module("placekit.solvers.makespan.bounds.windows")
-            from placekit.solvers.makespan.bounds.windows import narrow
-            from placekit.solvers.makespan.schedule.tasks import make_tasks
+    from placekit.solvers.makespan.bounds.windows import narrow
+    from placekit.solvers.makespan.schedule.tasks import make_tasks
 
-            windows = narrow(make_tasks(run.problem))
-    except KernelsPendingError:
-        return
+    with wanted_while(lambda: run.should_stop() is None):
+        windows = narrow(make_tasks(run.problem))
     if windows is not None:
         run.raise_bound(windows.path_s * (1 - 1e-12), "critical path with transfers")
 
@@ -74,12 +69,11 @@ def _raise_shared_work(run: Run, problem: Problem[Throughput]) -> None:
     if problem.num_classes * problem.platform.num_devices > CHOICES_UP_TO or run.should_stop() is not None:
         return
     try:
-        with waiting_while(lambda: run.should_stop() is None):
-            wait_for_module("placekit.solvers.throughput.bounds.machines")
-            from placekit.solvers.throughput.bounds.machines import certified_machines
+        from placekit.solvers.throughput.bounds.machines import certified_machines
 
+        with wanted_while(lambda: run.should_stop() is None):
             found = certified_machines(problem, time_limit_s=run.remaining_s or 0.0)
-    except (KernelsPendingError, SolverUnavailableError):
+    except SolverUnavailableError:
         return
     if found is not None:
         # of a pipeline without transfers it is one of the makespan, too: both are at least a weighted sum of loads

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from placekit.contiguity import Contiguity
-from placekit.errors import KernelsPendingError, ProgramTooLargeError, SolverUnavailableError
+from placekit.errors import ProgramTooLargeError, SolverUnavailableError
 from placekit.method import Method, Run
-from placekit.patience import waiting_while
 from placekit.solvers.generic.relaxed_links import work
 from placekit.solvers.generic.relaxed_memory import left_s
 from placekit.solvers.generic.within import Within
@@ -23,10 +20,6 @@ __all__ = ["Stage", "run_stages"]
 
 POLL_S = 0.05
 """Seconds between two looks at whether to stop."""
-WAIT_S = 1.0
-"""Seconds that a stage waits for its kernels before others have their turn."""
-WAIT_FOR_ANSWER = 0.25
-"""Share of the time that it waits while there is no placement yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,80 +55,38 @@ class Stage:
     beside: Stage | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """A stage that is yet to come, and whether what it has to wait for is there."""
-
-    stage: Stage
-    is_ready: Callable[[], bool] = lambda: True
-
-
 def run_stages(run: Run, stages: Iterable[Stage]) -> StopReason:
     """Let each stage work on `run` until the solve is to stop; ``run.info["stages"]`` tells what each one brought.
 
     A stage whose packages are not installed, or whose program is too large for the time or the memory that is left, is
     passed over, which the account says. One whose program was too large for its share of the time has its turn again
-    when the others have left time. One whose kernels are still being compiled, or packages imported, lets those behind
-    it work meanwhile; when they are there it is its turn, and the one that it interrupts goes on after it. The last one
-    may take all that is left.
+    when the others have left time. The last one may take all that is left.
     """
     account: list[dict[str, Any]] = []
     run.info["stages"] = account
-    todo = [_Turn(stage) for stage in stages]
+    todo = list(stages)
     while todo:
         reason = run.should_stop()
         if reason is not None or run.infeasible_because is not None:
             return reason or StopReason.PROVED
-        at = _first_ready(todo)
-        if at is None:
-            time.sleep(POLL_S)
-            continue
-        stage = todo.pop(at).stage
+        stage = todo.pop(0)
         if stage.only_if is not None and not stage.only_if(run):
             continue
         start_s, share = run.elapsed_s, stage.share if todo else 1.0
         line: dict[str, Any] = {"method": stage.method, "why": stage.why}
         account.append(line)
-        is_over = partial(_is_any_ready, todo[:at])
         try:
-            with (
-                run.limited_to(share * left_s(run), is_over),
-                waiting_while(_patience(run, is_last=not todo), for_kernels_only=True),
-            ):
-                reason = _run_stage(run, stage, line)
-            if reason is StopReason.TIME and is_over():
-                todo.insert(at, _Turn(stage))
+            with run.limited_to(share * left_s(run)):
+                _run_stage(run, stage, line)
         except SolverUnavailableError as error:
             line["skipped"] = str(error)
             continue
         except ProgramTooLargeError as error:
             line["skipped"] = str(error)
             if share < 1.0 and not error.lacks_memory:
-                todo.append(_Turn(replace(stage, share=1.0)))
-        except KernelsPendingError as error:
-            line["skipped"] = str(error)
-            todo.insert(at, _Turn(stage, error.is_there))
+                todo.append(replace(stage, share=1.0))
         line |= {"time_s": run.elapsed_s - start_s, "objective_s": run.objective, "bound_s": run.bound}
     return run.should_stop() or (StopReason.PROVED if run.infeasible_because is not None else StopReason.FINISHED)
-
-
-def _first_ready(turns: list[_Turn]) -> int | None:
-    return next((at for at, turn in enumerate(turns) if turn.is_ready()), None)
-
-
-def _is_any_ready(turns: list[_Turn]) -> bool:
-    return _first_ready(turns) is not None
-
-
-def _patience(run: Run, *, is_last: bool) -> Callable[[], bool]:
-    """Return what says whether a stage is to wait for its kernels: not long if there is an answer and more to do."""
-    begin_s, wait_s = run.elapsed_s, WAIT_FOR_ANSWER * left_s(run)
-    return lambda: (
-        run.should_stop() is None
-        and (
-            is_last or run.elapsed_s - begin_s < WAIT_S or (run.objective is None and run.elapsed_s - begin_s < wait_s)
-        )
-    )
 
 
 def _run_stage(run: Run, stage: Stage, line: dict[str, Any]) -> StopReason:
@@ -164,7 +115,7 @@ def _run_both(run: Run, method: Method, other: Method) -> StopReason:
     seed = int(run.rng.integers(2**31))
     inner = Run(run.problem, Within(run, left_s(run)), seed, run.placement, on_progress=lambda _: _pass_on(inner, run))
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(_work_beside, other, inner)
+        future = pool.submit(work, other, inner)
         try:
             reason = work(method, run)
             while run.should_stop() is None and wait([future], timeout=POLL_S).not_done:
@@ -173,17 +124,6 @@ def _run_both(run: Run, method: Method, other: Method) -> StopReason:
             inner.interrupted.set()
         future.result()
     return reason
-
-
-def _work_beside(method: Method, run: Run) -> None:
-    """Let `method` work as soon as its kernels are there."""
-    while run.should_stop() is None:
-        try:
-            work(method, run)
-            return
-        except KernelsPendingError as error:
-            while run.should_stop() is None and not error.is_there():
-                time.sleep(POLL_S)
 
 
 def _pass_on(inner: Run, run: Run) -> None:

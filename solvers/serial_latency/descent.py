@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.kernels import njit
 from placekit.solvers.assignment.flat import FlatProblem
 
 __all__ = ["descend"]
@@ -46,7 +46,7 @@ def descend(flat: FlatProblem, device: NDArray[np.int64], max_sweeps: int = 20) 
     return result
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _descend(
     device: NDArray[np.int64],
     time: NDArray[np.float64],

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
-from placekit.compiled import njit
+from placekit.kernels import njit
 from placekit.objectives import SerialLatency
 from placekit.solvers.serial_latency.certificates import PathWeights, cut_prices, flow_prices
 from placekit.solvers.serial_latency.expansion import best_labels
@@ -130,7 +130,7 @@ def price_paths(contraction: Contraction[SerialLatency], labels: Labels) -> Iter
         yield PathCut(with_edges, label, cut, cost_s, (senders[used], receivers[used], weight[used], net[used]))
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _longest_path(
     senders: NDArray[np.int64], receivers: NDArray[np.int64], device: NDArray[np.int64]
 ) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.coarsen import Contraction
-from placekit.compiled import njit
+from placekit.kernels import njit
 from placekit.objectives import SerialLatency
 from placekit.solvers.assignment.flat import FlatProblem, flatten
 
@@ -64,7 +64,8 @@ class PieceSearch:
 
     def levels(self, device: NDArray[np.int64]) -> NDArray[np.int64]:
         """``[num_ops]`` levels under ``[num_classes]`` devices."""
-        return _levels(self._senders, self._receivers, self.contraction.expand(device))
+        levels: NDArray[np.int64] = _levels(self._senders, self._receivers, self.contraction.expand(device))
+        return levels
 
     def value_s(self, device: NDArray[np.int64]) -> float:
         """Return the objective of ``[num_classes]`` devices in seconds."""
@@ -73,7 +74,8 @@ class PieceSearch:
         level = _levels(self._senders, self._receivers, of_op)
         moved = _transfers(device, self.flat.net_offsets, self.flat.net_pins, self._net_time_s)
         work = float(self._time_s[np.arange(len(device)), device].sum())
-        return work + moved + self.subgraph_cost_s * _count(level * num_devices + of_op)
+        num_calls: int = _count(level * num_devices + of_op)
+        return float(work + moved + self.subgraph_cost_s * num_calls)
 
     def improve(
         self, device: NDArray[np.int64], should_stop: Callable[[], bool] | None = None
@@ -140,7 +142,7 @@ class PieceSearch:
         return sorted(pieces.values(), key=len)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _levels(senders: NDArray[np.int64], receivers: NDArray[np.int64], device: NDArray[np.int64]) -> NDArray[np.int64]:
     """`subgraph_levels` for edges that are sorted along a topological order."""
     level = np.zeros(len(device), dtype=np.int64)
@@ -150,7 +152,7 @@ def _levels(senders: NDArray[np.int64], receivers: NDArray[np.int64], device: ND
     return level
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _count(labels: NDArray[np.int64]) -> int:
     seen = np.zeros(labels.max() + 1, dtype=np.bool_)
     number = 0
@@ -161,7 +163,7 @@ def _count(labels: NDArray[np.int64]) -> int:
     return number
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _transfers(
     device: NDArray[np.int64],
     net_offsets: NDArray[np.int64],

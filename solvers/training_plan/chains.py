@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.kernels import njit
 from placekit.solvers.training_plan.knapsack import FITS, GAVE_UP, choose, holds
 
 __all__ = ["extend_chains", "stage_edges_s"]
@@ -18,7 +18,7 @@ __all__ = ["extend_chains", "stage_edges_s"]
 UNREACHED = 1 << 30
 
 
-@njit(cache=True, nogil=True)
+@njit
 def stage_edges_s(
     cuts: Any, edges: Any, bits: NDArray[np.uint64], before: int, upto: int, ti: int, most_s: float
 ) -> float:
@@ -42,7 +42,7 @@ def stage_edges_s(
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _is_refuted(
     relaxed: Any, before: int, upto: int, ti: int, in_flight: int, spare_s: float, memory_bytes: float
 ) -> bool:
@@ -60,7 +60,7 @@ def _is_refuted(
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit
 def extend_chains(
     ideals: Any,
     cuts: Any,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.kernels import njit
 
 __all__ = ["FITS", "GAVE_UP", "GREEDY", "TOO_MUCH", "choose", "holds"]
 
@@ -21,14 +21,14 @@ _MAX_PIVOTS = 64
 """Multipliers that are tried; the break points of the dual are few, and each one halves what is left."""
 
 
-@njit(cache=True, nogil=True)
+@njit
 def holds(bits: NDArray[np.uint64], ideal: int, v: int) -> bool:
     """Return whether an ideal holds layer `v`."""
     word: np.uint64 = bits[ideal, v >> 6] >> np.uint64(v & 63)
     return bool(word & np.uint64(1))
 
 
-@njit(cache=True, nogil=True)
+@njit
 def choose(
     choices: Any,
     bits: NDArray[np.uint64],

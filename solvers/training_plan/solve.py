@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
-from placekit.errors import InvalidProblemError, KernelsPendingError, UnknownNameError, did_you_mean
-from placekit.patience import waiting_while
+from placekit.errors import InvalidProblemError, UnknownNameError, did_you_mean
+from placekit.kernels import TRAINING_PLAN, prepare
 from placekit.result import Incumbent
 from placekit.solve import interruptible, judged
-from placekit.stop import Stop, StopReason
+from placekit.stop import Stop, StopReason, wanted_while
 from placekit.training.evaluate import StageLoad
 from placekit.training.problem import TrainingProblem
 from placekit.training.result import PlanResult
@@ -107,12 +107,9 @@ def solve_plan(
     """
     worker = plan_method(method, params)
     run = PlanRun(problem, stop, seed, on_progress)
-    with interruptible(run), waiting_while(lambda: run.should_stop() is None):
-        try:
-            reason = worker.run(run)
-        except KernelsPendingError as error:
-            run.info["kernels"] = str(error)
-            reason = run.should_stop() or StopReason.TIME
+    prepare(TRAINING_PLAN)
+    with interruptible(run), wanted_while(lambda: run.should_stop() is None):
+        reason = worker.run(run)
     return _sign(run, worker.name, reason)
 
 

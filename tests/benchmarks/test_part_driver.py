@@ -13,7 +13,6 @@ import pytest
 from placekit.benchmarks import pytorch, teams
 from placekit.benchmarks.part_driver import PartBenchmark
 from placekit.errors import InvalidFileError
-from placekit.patience import MODE
 
 PAGES = Path(__file__).parents[2] / "docs" / "results"
 
@@ -47,7 +46,6 @@ def test_what_failed_is_tried_again_and_what_has_a_row_is_not(
 ) -> None:
     """The first call ends with an error and one row that counts; the second measures the other case only."""
     rows = tmp_path / "new" / "rows.jsonl"
-    monkeypatch.setenv(MODE, "")  # the command sets it for its process, which here has other tests to run
     monkeypatch.setattr(sys, "argv", ["lengths", "--folder", str(tmp_path)])
     with pytest.raises(SystemExit, match="1 of 2 cases failed"):
         make(rows, {"a"}).main()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from placekit.io.placement_json import read_placement, write_placement
 from placekit.io.problem_json import read_problem, write_problem
 from placekit.io.result_json import read_result
 from placekit.io.workload_json import write_workload
-from placekit.patience import MODE, is_patient
 from placekit.placement import Placement
 from placekit.platform import Platform
 from placekit.problem import Problem
@@ -260,23 +259,6 @@ def test_time_limit_returns_the_best_so_far(call: Call, tmp_path: Path) -> None:
     assert printed["stop_reason"] == "time"
     assert printed["gap"] > 0
     assert printed["runtime_s"] < 30
-
-
-def test_the_answer_is_told_without_waiting_for_kernels(
-    call: Call, diamond_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """When the time is up, what the command says besides, single devices and all, has nothing compiled first."""
-    asked: list[bool] = []
-
-    def report(*_: object) -> Iterator[str]:
-        monkeypatch.setenv(MODE, "background")  # here only: the tests' own kernels are compiled inline
-        go_on = is_patient()
-        asked.append(go_on is not None and not go_on())
-        yield ""
-
-    monkeypatch.setattr("placekit.cli.solve.report", report)
-    assert call("solve", diamond_file, "--method", "single").returncode == 0
-    assert asked == [True]
 
 
 def test_pins_that_override_each_other_are_told(call: Call, diamond_file: Path) -> None:

@@ -1,18 +1,23 @@
-"""``placekit warm-up``: what it compiles is there afterwards."""
+"""``placekit warm-up``: what it prepares, and what it says."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from placekit.cli.warm_up import METHODS, OBJECTIVES, _problems
-from placekit.solvers.registry import get_method
+from placekit.kernels import groups
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_every_objective_has_problems_and_methods(objective: str) -> None:
-    """The small problems are of that objective, and `auto` and another method solve them."""
-    for problem in _problems(objective):
-        assert problem.objective.name == objective
-        able = [name for name in METHODS if get_method(name, {}).supports(problem) is None]
-        assert "auto" in able
-        assert len(able) >= 2
+def test_warm_up_prepares_every_objective(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says how long that took, in a line or as JSON."""
+    prepared: list[str] = []
+    monkeypatch.setattr("placekit.kernels.prepare", lambda *names, **_: prepared.extend(names))
+    done = call("warm-up", "--json")
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)) == {"compile_s", "wall_s"}
+    assert prepared == list(groups())
+    assert {"makespan", "throughput", "offload-latency", "serial-latency", "training-plan", "learned"} == set(prepared)
+    assert call("warm-up").stdout.startswith("kernels: ")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.kernels import njit
 from placekit.makespan.instance import MakespanInstance
 from placekit.makespan.moves import move_s
 
 __all__ = ["best_order"]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def best_order(
     instance: MakespanInstance, device: NDArray[np.int64], has_contention: bool, most_s: float
 ) -> tuple[float, NDArray[np.int64]]:

@@ -45,10 +45,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit, part
+from placekit.kernels import njit
 from placekit.makespan.heaps import pop, push
-from placekit.patience import is_wanted
 from placekit.solvers.makespan.schedule.tasks import Tasks, chosen_devices, representatives
+from placekit.stop import is_wanted
 
 __all__ = ["MAX_ANCESTORS", "HeadsTails", "Windows", "narrow"]
 
@@ -198,7 +198,7 @@ class _Lists(NamedTuple):
         )
 
 
-@part
+@njit
 def _argsort(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     """Return the places of the first `count` values by rising value. Numba's own takes seconds to compile."""
     keys, heap = np.empty(count), np.empty(count, dtype=np.int64)
@@ -211,7 +211,7 @@ def _argsort(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     return order
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _one_machine(head: NDArray[np.float64], time: NDArray[np.float64], tail: NDArray[np.float64]) -> float:
     """Return the least makespan of jobs on one machine if they may be preempted (Jackson's rule): O(n**2)."""
     num_jobs = len(head)
@@ -244,7 +244,7 @@ def _one_machine(head: NDArray[np.float64], time: NDArray[np.float64], tail: NDA
     return worst
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _heads(
     lists: _Lists,
     time_s: NDArray[np.float64],

@@ -26,8 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
 from placekit.graph import number_by_first, sum_by
+from placekit.kernels import njit
 from placekit.makespan.instance import csr_offsets, frozen
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, link, time_to_end
 
@@ -181,7 +181,7 @@ def cut_stretch(
     )
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _borders(
     flat: SequenceProblem,
     device: NDArray[np.int64],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import inlined, njit
+from placekit.kernels import njit
 from placekit.makespan.heaps import pop, push
 from placekit.makespan.instance import MakespanInstance
 from placekit.makespan.moves import move_s
@@ -18,7 +18,7 @@ from placekit.makespan.moves import move_s
 __all__ = ["schedule_earliest_start"]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def schedule_earliest_start(instance, place_of_op, favourite, wait_s):  # type: ignore[no-untyped-def]  # compiled
     """Start the pair of ready op and device that can start earliest, again and again, without contention.
 
@@ -167,7 +167,7 @@ def schedule_earliest_start(instance, place_of_op, favourite, wait_s):  # type: 
     return device, start, finish, fits_all
 
 
-@inlined
+@njit(inline=True)
 def _may_take(
     op: int,
     d: int,
@@ -188,7 +188,7 @@ def _may_take(
     return bool(class_device[c] == d) or bool(class_device[c] < 0 and used[d] + class_bytes[c] <= limit[d])
 
 
-@inlined
+@njit(inline=True)
 def _ready(
     instance: MakespanInstance, op: int, d: int, device: NDArray[np.int64], finish: NDArray[np.float64]
 ) -> float:

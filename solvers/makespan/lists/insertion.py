@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import inlined, njit
+from placekit.kernels import njit
 from placekit.makespan.heaps import pop, push
 from placekit.makespan.instance import MakespanInstance
 from placekit.makespan.moves import move_s
@@ -17,7 +17,7 @@ from placekit.makespan.moves import move_s
 __all__ = ["earliest_gap", "fill_gap", "schedule_by_priority"]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def schedule_by_priority(instance, priority, lookahead_s, wanted, by_start, has_insertion):  # type: ignore[no-untyped-def]
     """Place the ready op of the largest priority, again and again, without contention.
 
@@ -127,7 +127,7 @@ def schedule_by_priority(instance, priority, lookahead_s, wanted, by_start, has_
     return device, start, finish, fits_all
 
 
-@inlined
+@njit(inline=True)
 def earliest_gap(
     instance: MakespanInstance,
     op: int,
@@ -161,7 +161,7 @@ def earliest_gap(
     return gap, begin
 
 
-@inlined
+@njit(inline=True)
 def fill_gap(
     gap: int,
     begin: float,

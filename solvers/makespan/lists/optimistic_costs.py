@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.kernels import njit
 from placekit.makespan.instance import MakespanInstance
 
 __all__ = ["critical_path", "optimistic_cost"]
@@ -33,7 +33,7 @@ def optimistic_cost(instance: MakespanInstance, transfer_s: NDArray[np.float64])
     return cost
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _fill_table(instance, transfer_s, cost):  # type: ignore[no-untyped-def]  # compiled
     num_kinds = cost.shape[1]
     for i in range(len(instance.order) - 1, -1, -1):

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import kernel
 from placekit.graph import sum_by
+from placekit.kernels import njit
 from placekit.makespan.instance import MakespanInstance, instance_of
 from placekit.makespan.ranks import upward_rank
 from placekit.problem import Problem
@@ -160,7 +160,7 @@ def empty_timeline(flat: SequenceProblem) -> Timeline:
     )
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def ready_time(
     flat: SequenceProblem,
     device: NDArray[np.int64],
@@ -186,7 +186,7 @@ def ready_time(
     return ready
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def link(flat: SequenceProblem, t: int, a: int, b: int) -> float:
     """Return the seconds of tensor `t` from device `a` to another device `b`."""
     instance = flat.instance
@@ -197,7 +197,7 @@ def link(flat: SequenceProblem, t: int, a: int, b: int) -> float:
     return float(flat.link_s[t, a] + flat.link_s[t, b])
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def send(
     flat: SequenceProblem,
     device: NDArray[np.int64],
@@ -219,7 +219,7 @@ def send(
                 arrival_s[t, d] = bus[a]
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def decode(
     flat: SequenceProblem,
     device: NDArray[np.int64],
@@ -260,7 +260,7 @@ def decode(
     return makespan(flat, device, timeline.finish_s, free)
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def begin_at(
     flat: SequenceProblem,
     device: NDArray[np.int64],
@@ -283,7 +283,7 @@ def begin_at(
             send(flat, device, v, timeline.finish_s[v], bus, timeline.arrival_s)
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def makespan(
     flat: SequenceProblem, device: NDArray[np.int64], finish_s: NDArray[np.float64], free: NDArray[np.float64]
 ) -> float:
@@ -296,7 +296,7 @@ def makespan(
     return value
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def time_to_end(
     flat: SequenceProblem,
     device: NDArray[np.int64],
@@ -334,7 +334,7 @@ def time_to_end(
         then_s[d] = to_end_s[v]
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def next_on(
     flat: SequenceProblem,
     device: NDArray[np.int64],

@@ -17,7 +17,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import kernel
+from placekit.kernels import njit
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 from placekit.solvers.makespan.search.proposals import propose
 from placekit.solvers.makespan.search.trial import keeps, restore
@@ -29,7 +29,7 @@ SORT_EVERY = 64
 """Accepted proposals between two sortings of the sequence by start time, which changes no schedule."""
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def sort_by_start(walk: Walk) -> None:
     """Sort the sequence by start time; ties keep their order, so no op changes its time."""
     start_s = walk.timeline.start_s
@@ -44,7 +44,7 @@ def sort_by_start(walk: Walk) -> None:
         walk.position[v] = k
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def anneal(
     flat: SequenceProblem,
     walk: Walk,
@@ -123,7 +123,7 @@ def anneal(
     return best_s
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def _copy(walk: Walk, device: NDArray[np.int64], sequence: NDArray[np.int64]) -> None:
     for i in range(len(device)):
         device[i], sequence[i] = walk.device[i], walk.sequence[i]

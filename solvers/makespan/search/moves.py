@@ -5,14 +5,14 @@ Memory limits, supported devices and pins hold at every moment, and so does topo
 
 from __future__ import annotations
 
-from placekit.compiled import kernel
+from placekit.kernels import njit
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, ready_time
 from placekit.solvers.makespan.search.walk import NUM_CHANGED, SEGMENT_END, SEGMENT_START, STAMP, Walk, place, undo
 
 __all__ = ["exchange", "move_class", "move_group", "place_in_time", "pull", "push", "shift", "window"]
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def _log_and_place(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
     """Move class `c` to `d`, whether it fits or not; return the first position touched."""
     begin, end = flat.class_offsets[c], flat.class_offsets[c + 1]
@@ -30,7 +30,7 @@ def _log_and_place(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
     return first
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def move_class(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
     """Move class `c` to device `d`; return the first position touched, or -1 if it may not go there."""
     source = walk.device[flat.class_ops[flat.class_offsets[c]]]
@@ -39,7 +39,7 @@ def move_class(flat: SequenceProblem, walk: Walk, c: int, d: int) -> int:
     return _log_and_place(flat, walk, c, d)
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def exchange(flat: SequenceProblem, walk: Walk, v: int, d: int, num_back: int) -> int:
     """Move the class of op `v` to device `d`, and the classes of some ops on `d` to where `v` was.
 
@@ -60,7 +60,7 @@ def exchange(flat: SequenceProblem, walk: Walk, v: int, d: int, num_back: int) -
     return first
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def move_group(flat: SequenceProblem, walk: Walk, v: int, d: int, size: int) -> int:
     """Move op `v` and up to `size` ops connected with `v` on the same device to `d`.
 
@@ -87,7 +87,7 @@ def move_group(flat: SequenceProblem, walk: Walk, v: int, d: int, size: int) -> 
     return first
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def _join(walk: Walk, u: int, source: int, stamp: int, count: int, size: int) -> int:
     """Put op `u` into the queue in `walk.kept` if it is new, on `source`, and there is room; return the new length."""
     if count >= size or walk.mark[u] == stamp or walk.device[u] != source:
@@ -97,14 +97,14 @@ def _join(walk: Walk, u: int, source: int, stamp: int, count: int, size: int) ->
     return count + 1
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def _save(walk: Walk, low: int, high: int) -> None:
     for i in range(low, high):
         walk.segment[i - low] = walk.sequence[i]
     walk.counters[SEGMENT_START], walk.counters[SEGMENT_END] = low, high
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def window(flat: SequenceProblem, walk: Walk, v: int) -> tuple[int, int]:
     """Return the first and the last position that op `v` can take while the others keep their order."""
     low, high = 0, len(walk.sequence) - 1
@@ -117,7 +117,7 @@ def window(flat: SequenceProblem, walk: Walk, v: int) -> tuple[int, int]:
     return low, high
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def shift(walk: Walk, v: int, to: int) -> int:
     """Move op `v` to position `to` inside its window, the ops between by one; return the first position touched."""
     i = int(walk.position[v])
@@ -133,7 +133,7 @@ def shift(walk: Walk, v: int, to: int) -> int:
     return min(i, to)
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def place_in_time(flat: SequenceProblem, walk: Walk, v: int) -> int:
     """Move op `v`, just sent to another device, to where its inputs are there; return the first position touched."""
     low, high = window(flat, walk, v)
@@ -146,7 +146,7 @@ def place_in_time(flat: SequenceProblem, walk: Walk, v: int) -> int:
     return shift(walk, v, to)
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def pull(flat: SequenceProblem, walk: Walk, v: int, u: int) -> int:
     """Move op `v`, and what it needs, before the earlier op `u`; return the first position touched.
 
@@ -168,7 +168,7 @@ def pull(flat: SequenceProblem, walk: Walk, v: int, u: int) -> int:
     return low
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def push(flat: SequenceProblem, walk: Walk, u: int, v: int) -> int:
     """Move op `u`, and what needs it, behind the later op `v`; return the first position touched, or -1."""
     low, high = int(walk.position[u]), int(walk.position[v]) + 1
@@ -189,7 +189,7 @@ def push(flat: SequenceProblem, walk: Walk, u: int, v: int) -> int:
     return low
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def _partition(walk: Walk, low: int, high: int, stamp: int, marked_first: bool) -> None:
     """Sort a stretch of the sequence by mark; within the two halves the order stays."""
     at, num_kept = low, 0

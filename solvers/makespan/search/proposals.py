@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from placekit.compiled import kernel
+from placekit.kernels import njit
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 from placekit.solvers.makespan.search.moves import (
     exchange,
@@ -65,13 +65,13 @@ UNEVEN = 0.3
 """Time that may be left over after such a trade, as a share of the time of the long op."""
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def _below(count: int) -> int:
     """Return a random index below `count`."""
     return min(int(np.random.random() * count), count - 1)  # noqa: NPY002  # numba has only the old generators
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def _neighbour(flat: SequenceProblem, v: int) -> int:
     """Return a random producer or reader of op `v`, or `v` itself if it has none."""
     num_in = flat.instance.in_offsets[v + 1] - flat.instance.in_offsets[v]
@@ -86,7 +86,7 @@ def _neighbour(flat: SequenceProblem, v: int) -> int:
     return int(flat.instance.readers[flat.instance.reader_offsets[t] + _below(num_readers)]) if num_readers else v
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def _target(flat: SequenceProblem, walk: Walk, v: int) -> int:
     """Return the device of a neighbour of op `v`, or any other."""
     if np.random.random() < NEIGHBOUR_SHARE:  # noqa: NPY002
@@ -96,14 +96,14 @@ def _target(flat: SequenceProblem, walk: Walk, v: int) -> int:
     return _below(len(walk.used_bytes))
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def _near(walk: Walk, v: int, reach: int) -> int:
     """Return a random op at most `reach` positions from op `v`."""
     i = walk.position[v] + _below(2 * reach + 1) - reach
     return int(walk.sequence[min(max(i, 0), len(walk.sequence) - 1)])
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def _exchange(flat: SequenceProblem, walk: Walk, v: int) -> int:
     """Let op `v` change places with the op near it for which that costs least, of a few at random."""
     classes, a = flat.instance.class_of_op, walk.device[v]
@@ -120,7 +120,7 @@ def _exchange(flat: SequenceProblem, walk: Walk, v: int) -> int:
     return exchange(flat, walk, v, walk.device[partner], 1)
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def _trade(flat: SequenceProblem, walk: Walk, v: int) -> int:
     """Let the longest of a few ops near op `v` change places with several on a random device.
 
@@ -154,7 +154,7 @@ def _trade(flat: SequenceProblem, walk: Walk, v: int) -> int:
     return exchange(flat, walk, v, b, num_back)
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def _choose(walk: Walk) -> tuple[int, int, int]:
     """Return the two ends of a random arc of the critical path, the later one first, or one op twice; and what it is.
 
@@ -169,7 +169,7 @@ def _choose(walk: Walk) -> tuple[int, int, int]:
     return int(v), int(v if why == NOTHING else walk.path[k + 1]), int(why)
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def _draw(why: int) -> int:
     """Return a random action."""
     left = np.random.random()  # noqa: NPY002
@@ -180,7 +180,7 @@ def _draw(why: int) -> int:
     return EXCHANGE
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def propose(flat: SequenceProblem, walk: Walk) -> int:
     """Change something at random; return the first position touched, or -1 (something may be logged all the same)."""
     v, u, why = _choose(walk)

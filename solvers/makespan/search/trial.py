@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import kernel
+from placekit.kernels import njit
 from placekit.solvers.makespan.schedule.sequence import (
     SequenceProblem,
     begin_at,
@@ -34,7 +34,7 @@ from placekit.solvers.makespan.search.walk import NUM_CHANGED, Walk
 __all__ = ["keeps", "restore"]
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def keeps(
     flat: SequenceProblem, walk: Walk, first: int, end: int, limit_s: float, value_s: float, weight: float
 ) -> tuple[bool, int]:
@@ -87,7 +87,7 @@ def keeps(
     return value + weight * max(total, 0.0) / num_ops <= limit_s, num_ops
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def leaves(flat: SequenceProblem, walk: Walk, first: int, end: int, free_s: NDArray[np.float64]) -> float:
     """Return the longest path through the positions from `first` to before `end`, which have been scheduled.
 
@@ -112,7 +112,7 @@ def leaves(flat: SequenceProblem, walk: Walk, first: int, end: int, free_s: NDAr
     return longest
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def restore(flat: SequenceProblem, walk: Walk, first: int, end: int) -> None:
     """Set the finish times of the trial back to those of the state."""
     for i in range(first, end):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import kernel
+from placekit.kernels import njit
 from placekit.solvers.makespan.schedule.sequence import (
     SequenceProblem,
     Timeline,
@@ -104,7 +104,7 @@ def empty_walk(flat: SequenceProblem) -> Walk:
     )
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def load(flat: SequenceProblem, walk: Walk, device: NDArray[np.int64], sequence: NDArray[np.int64]) -> float:
     """Set `walk` to a placement ``[V]`` and a topological order ``[V]``; return its makespan in seconds."""
     for i in range(len(sequence)):
@@ -119,7 +119,7 @@ def load(flat: SequenceProblem, walk: Walk, device: NDArray[np.int64], sequence:
     return settle(flat, walk, 0, len(sequence))
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def settle(flat: SequenceProblem, walk: Walk, first: int, end: int) -> float:
     """Make the proposal, which changed nothing but positions from `first` to before `end`, the state.
 
@@ -137,7 +137,7 @@ def settle(flat: SequenceProblem, walk: Walk, first: int, end: int) -> float:
     return value
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def touched(flat: SequenceProblem, walk: Walk, first: int) -> int:
     """Return the position behind the last that the proposal, which begins at `first`, changes."""
     end = max(first, walk.counters[SEGMENT_END])
@@ -148,7 +148,7 @@ def touched(flat: SequenceProblem, walk: Walk, first: int) -> int:
     return int(end)
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def forget(walk: Walk) -> None:
     """Begin a new proposal: what was logged can no longer be taken back."""
     walk.counters[NUM_CHANGED] = 0
@@ -156,7 +156,7 @@ def forget(walk: Walk) -> None:
     walk.counters[SEGMENT_END] = 0
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def undo(flat: SequenceProblem, walk: Walk) -> None:
     """Take the proposal back, but for the finish times."""
     for k in range(walk.counters[NUM_CHANGED] - 1, -1, -1):
@@ -168,7 +168,7 @@ def undo(flat: SequenceProblem, walk: Walk) -> None:
     forget(walk)
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def place(flat: SequenceProblem, walk: Walk, c: int, d: int) -> None:
     """Put class `c` on device `d`, and count its bytes there."""
     begin, end = flat.class_offsets[c], flat.class_offsets[c + 1]
@@ -178,7 +178,7 @@ def place(flat: SequenceProblem, walk: Walk, c: int, d: int) -> None:
         walk.device[flat.class_ops[i]] = d
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def trace(flat: SequenceProblem, walk: Walk) -> None:
     """Fill `path` and `why` with one critical path of the state. O(ops + edges on it)."""
     timeline, device = walk.timeline, walk.device
@@ -215,7 +215,7 @@ def trace(flat: SequenceProblem, walk: Walk) -> None:
     walk.counters[PATH_LENGTH] = length
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def _last_on(walk: Walk, d: int) -> int:
     """Return the last op on device `d`, or -1. O(ops) at worst."""
     for i in range(len(walk.sequence) - 1, -1, -1):
@@ -224,7 +224,7 @@ def _last_on(walk: Walk, d: int) -> int:
     return -1
 
 
-@kernel
+@njit(inline=True, allocates=False)
 def _is_last(flat: SequenceProblem, walk: Walk, v: int, j: int, start: float) -> bool:
     """Return True if the `j`-th input of op `v` comes over exactly when `v` starts."""
     t, d = flat.instance.in_tensors[j], walk.device[v]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.kernels import njit
 
 __all__ = ["minimum_cut"]
 
@@ -66,7 +66,7 @@ def minimum_cut(
     return best
 
 
-@njit(cache=True)
+@njit
 def _minimum_cut(
     first_left: int,
     last_left: int,

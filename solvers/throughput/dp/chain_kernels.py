@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from placekit.compiled import njit
+from placekit.kernels import njit
 from placekit.solvers.throughput.dp.pairs import is_block, mark_cut, rest_of_cut
 from placekit.solvers.throughput.dp.shared_memory import shared_bytes
 
 __all__ = ["extend_chains"]
 
 
-@njit(cache=True)
+@njit
 def extend_chains(  # type: ignore[no-untyped-def]  # compiled
     upper,
     lower,

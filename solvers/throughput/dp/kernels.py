@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from placekit.compiled import njit
+from placekit.kernels import njit
 
 __all__ = ["cut_of_prefixes", "describe_ideals", "enumerate_ideals"]
 
 
-@njit(cache=True)
+@njit
 def enumerate_ideals(  # type: ignore[no-untyped-def]  # compiled: the argument types are in the docstring
     successor_offsets, successors, work, window_low, window_high, at, left_before, choice, taken, open_work, row,
     bits, max_nodes,
@@ -112,7 +112,7 @@ def enumerate_ideals(  # type: ignore[no-untyped-def]  # compiled: the argument 
     return nodes
 
 
-@njit(cache=True)
+@njit
 def describe_ideals(bits, class_values, net_offsets, net_pins, values, cut_offsets, cut_nets, cut_counts):  # type: ignore[no-untyped-def]  # compiled
     """Sum the values of the classes of each ideal, and list the nets that it cuts.
 
@@ -160,7 +160,7 @@ def describe_ideals(bits, class_values, net_offsets, net_pins, values, cut_offse
             cut_offsets[i + 1] = at
 
 
-@njit(cache=True)
+@njit
 def cut_of_prefixes(ends, net_offsets, net_pins, cut_offsets, cut_nets, cut_counts):  # type: ignore[no-untyped-def]  # compiled
     """List the nets that each prefix of the order cuts, as `describe_ideals` does for any ideal.
 

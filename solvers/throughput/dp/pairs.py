@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import inlined
+from placekit.kernels import njit
 
 __all__ = ["is_block", "mark_cut", "rest_of_cut"]
 
 
-@inlined
+@njit(inline=True)
 def is_block(
     j: int,
     i: int,
@@ -28,7 +28,7 @@ def is_block(
     return True
 
 
-@inlined
+@njit(inline=True)
 def mark_cut(
     cut_offsets: NDArray[np.int64],
     cut_nets: NDArray[np.int32],
@@ -42,7 +42,7 @@ def mark_cut(
         pins_inside[cut_nets[e]] = cut_counts[e] if is_cut else 0
 
 
-@inlined
+@njit(inline=True)
 def rest_of_cut(
     cut_offsets: NDArray[np.int64],
     cut_nets: NDArray[np.int32],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placekit.compiled import njit
+from placekit.kernels import njit
 from placekit.memory_blocks import BlockKind
 
 __all__ = ["shared_bytes"]
@@ -12,7 +12,7 @@ __all__ = ["shared_bytes"]
 ACTIVATION, WEIGHT = int(BlockKind.ACTIVATION), int(BlockKind.WEIGHT)
 
 
-@njit(cache=True)
+@njit
 def shared_bytes(bits, i, j, shared):  # type: ignore[no-untyped-def]  # compiled
     """Return what the classes between the ideals j and i need beside their own memory.
 

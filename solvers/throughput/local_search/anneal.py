@@ -16,7 +16,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import inlined, njit
+from placekit.kernels import njit
 from placekit.solvers.assignment.flat import FlatProblem
 from placekit.solvers.throughput.local_search.draws import below
 from placekit.solvers.throughput.local_search.state import (
@@ -39,7 +39,7 @@ NEIGHBOUR_SHARE = 0.7
 """Share of moves whose target is the device of a class that shares a net."""
 
 
-@inlined
+@njit(inline=True)
 def _penalty(work: float, moved: float, scale: float, squarings: int, has_overlap: bool) -> float:
     """Return ``(load / scale) ** (2 ** squarings)``; of work and transfers apart if they overlap."""
     x = work / scale if has_overlap else (work + moved) / scale
@@ -50,7 +50,7 @@ def _penalty(work: float, moved: float, scale: float, squarings: int, has_overla
     return x + y
 
 
-@inlined
+@njit(inline=True)
 def _potential_of(flat: FlatProblem, state: State, d: int, scale: NDArray[np.float64], squarings: int) -> float:
     total = value = 0.0
     for p in range(len(scale)):
@@ -64,7 +64,7 @@ def _potential_of(flat: FlatProblem, state: State, d: int, scale: NDArray[np.flo
     return value
 
 
-@inlined
+@njit(inline=True)
 def _potential_after(
     flat: FlatProblem,
     state: State,
@@ -89,7 +89,7 @@ def _potential_after(
     return value
 
 
-@inlined
+@njit(inline=True)
 def _neighbour(flat: FlatProblem, c: int) -> int:
     """Return a random class that shares a random net with `c`, possibly `c` itself."""
     num_nets = flat.class_offsets[c + 1] - flat.class_offsets[c]
@@ -99,7 +99,7 @@ def _neighbour(flat: FlatProblem, c: int) -> int:
     return int(flat.net_pins[flat.net_offsets[n] + below(flat.net_offsets[n + 1] - flat.net_offsets[n])])
 
 
-@njit(cache=True, nogil=True)
+@njit
 def anneal(
     flat: FlatProblem,
     state: State,
@@ -215,7 +215,7 @@ def anneal(
     return best_s
 
 
-@njit(cache=True, nogil=True)
+@njit
 def score(flat: FlatProblem, state: State, device: NDArray[np.int64]) -> tuple[float, float]:
     """Load a placement into `state`; return its objective in seconds and its overflow in bytes."""
     load_state(flat, state, device)

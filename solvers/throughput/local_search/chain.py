@@ -7,7 +7,7 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
+from placekit.kernels import njit
 from placekit.solvers.assignment.flat import FlatProblem
 
 __all__ = ["fill_chain", "greedy_chain", "random_topological_order"]
@@ -47,7 +47,7 @@ def random_topological_order(flat: FlatProblem, depth_first: bool, rng: np.rando
     return np.array(order, dtype=np.int64)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def fill_chain(
     flat: FlatProblem, order: NDArray[np.int64], chain: NDArray[np.int64], target_s: float, device: NDArray[np.int64]
 ) -> bool:

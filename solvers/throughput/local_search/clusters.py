@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import njit
 from placekit.graph import sum_by
+from placekit.kernels import njit
 from placekit.solvers.assignment.flat import FlatProblem, invert, with_order
 from placekit.solvers.throughput.local_search.draws import shuffled
 from placekit.solvers.throughput.local_search.sorting import sort
@@ -58,7 +58,7 @@ def find_clusters(
     return cluster, len(leaders)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _find_leaders(
     net_offsets: NDArray[np.int64],
     net_pins: NDArray[np.int64],
@@ -138,7 +138,7 @@ def _coarse_nets(
     return new_offsets, pins[np.repeat(offsets[first], sizes[first]) + within], new_time
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _relabel(
     net_offsets: NDArray[np.int64],
     net_pins: NDArray[np.int64],
@@ -166,7 +166,7 @@ def _relabel(
         offsets[n + 1], key[n] = end, mixed
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _number(
     offsets: NDArray[np.int64],
     pins: NDArray[np.int64],

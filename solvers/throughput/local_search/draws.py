@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import inlined, part
+from placekit.kernels import njit
 
 __all__ = ["below", "shuffled"]
 
 
-@inlined
+@njit(inline=True)
 def below(count: int) -> int:
     """Return a random index below `count`."""
     return min(int(np.random.random() * count), count - 1)  # noqa: NPY002  # numba has only the old generators
 
 
-@part
+@njit
 def shuffled(count: int) -> NDArray[np.int64]:
     """``[count]`` the numbers below `count` in random order."""
     order = np.empty(count, dtype=np.int64)

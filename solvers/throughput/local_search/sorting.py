@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import part
+from placekit.kernels import njit
 
 __all__ = ["sort"]
 
 
-@part
+@njit
 def sort(values: NDArray[np.float64] | NDArray[np.int64], begin: int, end: int) -> None:
     """Sort a slice in place, ascending: Shell's sort with Knuth's steps, O(n ** 1.5)."""
     step = 1

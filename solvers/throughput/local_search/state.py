@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.compiled import inlined
+from placekit.kernels import njit
 from placekit.solvers.assignment.flat import FlatProblem
 
 __all__ = ["State", "empty_state", "is_acyclic_after", "load_state", "move", "objective", "overflow", "transfer_change"]
@@ -61,7 +61,7 @@ def empty_state(flat: FlatProblem) -> State:
     )
 
 
-@inlined
+@njit(inline=True)
 def load_state(flat: FlatProblem, state: State, device: NDArray[np.int64]) -> None:
     """Set `state` to the placement ``[C]`` `device`, computed from scratch. O(pins + nets * devices)."""
     num_devices, num_passes = state.work_s.shape
@@ -91,7 +91,7 @@ def load_state(flat: FlatProblem, state: State, device: NDArray[np.int64]) -> No
                     state.moved_s[d, p] += flat.net_time_s[n, flat.kind[d], p]
 
 
-@inlined
+@njit(inline=True)
 def transfer_change(
     flat: FlatProblem, state: State, c: int, target: int, source_s: NDArray[np.float64], target_s: NDArray[np.float64]
 ) -> None:
@@ -114,7 +114,7 @@ def transfer_change(
                 target_s[p] += at_target * flat.net_time_s[n, target_kind, p]
 
 
-@inlined
+@njit(inline=True)
 def move(
     flat: FlatProblem, state: State, c: int, target: int, source_s: NDArray[np.float64], target_s: NDArray[np.float64]
 ) -> None:
@@ -142,7 +142,7 @@ def move(
     state.device[c] = target
 
 
-@inlined
+@njit(inline=True)
 def is_acyclic_after(flat: FlatProblem, state: State, c: int, target: int) -> bool:
     """Return True if the quotient has no cycle after moving `c`. O(edges of the class + devices squared)."""
     source = state.device[c]
@@ -180,7 +180,7 @@ def is_acyclic_after(flat: FlatProblem, state: State, c: int, target: int) -> bo
     return num_ready == num_devices
 
 
-@inlined
+@njit(inline=True)
 def objective(flat: FlatProblem, state: State) -> float:
     """Return the throughput objective in seconds: the sum over the passes of the largest load."""
     total = 0.0
@@ -193,7 +193,7 @@ def objective(flat: FlatProblem, state: State) -> float:
     return total
 
 
-@inlined
+@njit(inline=True)
 def overflow(flat: FlatProblem, state: State) -> float:
     """Return the bytes by which devices exceed their limits, summed."""
     total = 0.0

@@ -15,11 +15,11 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.patience import waiting_while
 from placekit.solvers.makespan.bounds import windows
 from placekit.solvers.makespan.bounds.quick import look, quick_bounds
 from placekit.solvers.makespan.bounds.windows import _one_machine, narrow
 from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks, representatives
+from placekit.stop import wanted_while
 
 EPS = 1e-9
 
@@ -181,7 +181,7 @@ def test_a_solve_that_has_to_end_knows_less_and_nothing_wrong(problem: pk.Proble
     tasks = make_tasks(problem)
     windows = narrow(tasks)
     left = iter(range(questions))
-    with waiting_while(lambda: next(left, None) is not None):
+    with wanted_while(lambda: next(left, None) is not None):
         short = narrow(tasks)
         optimum = best_makespan(problem)
         if optimum is not None:

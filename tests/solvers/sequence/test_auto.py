@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.errors import KernelsPendingError, ProgramTooLargeError, SolverUnavailableError
+from placekit.errors import ProgramTooLargeError, SolverUnavailableError
 from placekit.method import Run
 from placekit.objectives import OBJECTIVES
 from placekit.solvers.registry import METHODS, get_method
@@ -147,67 +146,6 @@ def test_a_program_too_large_for_its_share_is_tried_again_with_all_that_is_left(
     assert seen == pytest.approx(expected_s, rel=0.1)
     assert [line["method"] for line in run.info["stages"]] == ["large", "greedy", "large"][: 1 + len(expected_s)]
     assert run.objective is not None
-
-
-def test_a_stage_that_had_to_wait_has_its_turn_as_soon_as_it_can(
-    diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Though the next one would take all of the time; that one goes on after it. The last one's share is everything."""
-    turns: list[tuple[str, float]] = []
-
-    class Turn:
-        knows_links = knows_blocks = True
-
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def run(self, run: Run) -> pk.StopReason:
-            assert run.remaining_s is not None
-            turns.append((self.name, run.remaining_s))
-            if self.name == "late" and len(turns) == 1:
-                there_s = time.monotonic() + 0.5
-                raise KernelsPendingError("module 'x' is still being imported", lambda: time.monotonic() > there_s)
-            while self.name == "greedy" and run.should_stop() is None:
-                time.sleep(0.01)
-            return run.should_stop() or pk.StopReason.FINISHED
-
-    monkeypatch.setattr(stages_module, "get_method", lambda name, *_: Turn(name))
-    run = Run(diamond, pk.MaxRuntime(2.0))
-    assert run_stages(run, [Stage("late", "imports", 0.1), Stage("greedy", "takes all")]) is pk.StopReason.TIME
-    assert [name for name, _ in turns] == ["late", "greedy", "late", "greedy"]
-    assert [seconds for _, seconds in turns] == pytest.approx([0.2, 2.0, 0.15, 1.5], abs=0.3)
-    turns.clear()
-    run_stages(Run(diamond, pk.MaxRuntime(100)), [Stage("late", "alone", 0.1)])
-    assert [seconds for _, seconds in turns] == pytest.approx([100, 100], rel=0.05)
-
-
-def test_a_method_beside_begins_when_its_kernels_are_there(
-    diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The method that it works beside does not wait for it."""
-    turns: list[str] = []
-
-    class Turn:
-        knows_links = knows_blocks = True
-
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def run(self, run: Run) -> pk.StopReason:
-            turns.append(self.name)
-            if self.name == "late" and turns.count("late") == 1:
-                there_s = time.monotonic() + 0.2
-                raise KernelsPendingError("kernel 'x' is still being compiled", lambda: time.monotonic() > there_s)
-            while turns.count("late") < 2 and run.should_stop() is None:
-                time.sleep(0.01)
-            return pk.StopReason.FINISHED
-
-    monkeypatch.setattr(stages_module, "get_method", lambda name, *_: Turn(name))
-    run = Run(diamond, pk.MaxRuntime(20.0))
-    stage = Stage("program", "with a search beside it", beside=Stage("late", "beside"))
-    assert run_stages(run, [stage]) is pk.StopReason.FINISHED
-    assert sorted(turns) == ["late", "late", "program"]
-    assert run.elapsed_s < 10.0
 
 
 def test_only_the_class_of_the_objective_is_imported() -> None:

@@ -1,0 +1,83 @@
+"""Numba's cache of kernels on disk, for kernels that several processes compile and inline into one another.
+
+Numba's own can hand out machine code of another kernel, and with it wrong bounds:
+
+- A function is known to the linker by its name, the types of its arguments and a number, which every process counts
+  from one. Where kernels that two processes have cached meet in a third, two helpers may have all of that in common
+  (``np.sort`` and ``np.argsort`` compile different functions of one name), and both kernels get the helper that was
+  loaded first: https://github.com/numba/numba/issues/10486. Here every process counts from a random number.
+- Two processes that compile a kernel for different types at once may write to one file; and a file is named in the
+  index before it is written. Here no two files share a name, and the index follows.
+- A kernel counts as fresh while its own file is unchanged, whatever becomes of what is inlined into it. Here it is
+  compiled anew when a file changes that any kernel of its module calls.
+- A file that cannot be read, as after an upgrade that renamed a class of tuples, is an error, as is a full disk. Here
+  the first is not there, and without the second the kernel is not kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+from numba.core.bytecode import FunctionIdentity
+from numba.core.caching import IndexDataCacheFile
+
+from placekit.kernels import say_once
+
+__all__ = ["keep_files"]
+
+logger = logging.getLogger(__name__)
+
+
+def _number_functions() -> None:
+    """Let the numbers of the functions that this process compiles be no other process's."""
+    FunctionIdentity._unique_ids = count(secrets.randbits(62))
+
+
+_number_functions()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_number_functions)
+
+
+class _KernelFiles(IndexDataCacheFile):
+    """The files of one kernel, made from numba's."""
+
+    def __init__(self, files: IndexDataCacheFile, function: Any) -> None:
+        vars(self).update(vars(files))
+        called = [getattr(getattr(each, "_cache", None), "_cache_file", None) for each in function.__globals__.values()]
+        stamps = [files._source_stamp for files in called if isinstance(files, _KernelFiles)]
+        self._source_stamp = frozenset({(function.__module__, files._source_stamp)}).union(*stamps)
+
+    def save(self, key: Any, data: Any) -> None:
+        """Put a kernel into the cache."""
+        name = f"{self._index_name.removesuffix('.nbi')}.{uuid4().hex[:16]}.nbc"
+        try:
+            self._save_data(name, data)  # type: ignore[no-untyped-call]  # numba has no types here
+            self._save_index(self._load_index() | {key: name})  # type: ignore[no-untyped-call]
+        except OSError as error:
+            say_once(f"compiled kernels cannot be kept: {error}")
+
+    def load(self, key: Any) -> Any:
+        """Return a kernel, or None if it is not there."""
+        try:
+            return super().load(key)  # type: ignore[no-untyped-call]
+        except Exception as error:  # pickle raises whatever the classes behind it do
+            logger.debug("a file of the cache of kernels cannot be read, and is passed over: %r", error)
+            return None
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            return super()._load_index()  # type: ignore[no-any-return, no-untyped-call]
+        except Exception as error:
+            logger.debug("a file of the cache of kernels cannot be read, and is passed over: %r", error)
+            return {}
+
+
+def keep_files(dispatcher: Any) -> None:
+    """Let a kernel that is cached have its files as this module keeps them."""
+    if hasattr(dispatcher._cache, "_cache_file"):
+        dispatcher._cache._cache_file = _KernelFiles(dispatcher._cache._cache_file, dispatcher.py_func)

@@ -1,0 +1,373 @@
+"""Compiled kernels: one decorator, and `prepare`, which compiles what a solve needs before its clock starts.
+
+`njit` is ``numba.njit(cache=True, nogil=True)``. Machine code is kept on disk, once per installation, and
+:mod:`placekit.kernel_cache` mends what numba's own cache gets wrong.
+
+Numba learns the types of a kernel's arguments when the kernel is called. `LIST` holds the types beforehand, for each
+objective; ``make kernels`` writes it. `prepare` compiles the listed kernels in processes of their own. A kernel that is
+not listed is compiled when it is called. The clocks of all solves stand still while a kernel is compiled or loaded from
+disk: a time limit is solving time.
+
+This module imports numba only where a kernel is defined.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache, partial
+from importlib import import_module, metadata
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeVar, overload
+from uuid import uuid4
+
+from placekit.cores import num_usable_cpus
+
+__all__ = [
+    "LEARNED",
+    "LIST",
+    "TRAINING_PLAN",
+    "Clock",
+    "compiling",
+    "groups",
+    "kernels_of",
+    "njit",
+    "prepare",
+    "preparing",
+    "read_type",
+    "used",
+    "work",
+]
+
+LIST = Path(__file__).with_name("kernels.json")
+"""Modules with kernels, and per objective its kernels, each with module, name and types, the longest to compile first.
+"""
+MAX_PROCESSES = 4
+"""Processes that compile; each takes a quarter of a gigabyte."""
+LEARNED, TRAINING_PLAN = "learned", "training-plan"
+"""What the list names beside objectives: kernels of the learned methods, and of training plans."""
+
+logger = logging.getLogger(__name__)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+used: dict[tuple[Callable[..., Any], tuple[Any, ...]], float] = {}
+"""Kernels that Python has called, with the numba types of their arguments: seconds until the kernel was there."""
+
+
+class Clock:
+    """Sum of the seconds during which at least one ``with`` block was open, in any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open = 0
+        self._since_s = self._total_s = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._open == 0:
+                self._since_s = perf_counter()
+            self._open += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._open -= 1
+            if self._open == 0:
+                self._total_s += perf_counter() - self._since_s
+
+    @property
+    def total_s(self) -> float:
+        """Wall seconds so far."""
+        with self._lock:
+            return self._total_s + (perf_counter() - self._since_s if self._open else 0.0)
+
+
+compiling = Clock()
+"""Seconds that this process has spent on compiling kernels, or on waiting for the processes of `prepare`."""
+preparing = Clock()
+"""The same, and the seconds for loading kernels and for importing methods: what no time limit counts."""
+
+
+@overload
+def njit(function: Callable[..., Any]) -> Any: ...
+
+
+@overload
+def njit(*, inline: bool = False, allocates: bool = True) -> Callable[[Function], Function]: ...
+
+
+def njit(function: Any = None, *, inline: bool = False, allocates: bool = True) -> Any:
+    """Compile a function as ``numba.njit(cache=True, nogil=True)`` does; see the module's docstring.
+
+    Where no folder for the cache can be written, the user is told, and every process compiles for itself.
+
+    Parameters
+    ----------
+    function
+        The function; None where the decorator has options.
+    inline
+        True to inline the function into every kernel that calls it: a call with a tuple of many arrays copies the
+        descriptors of all of them, which takes longer than what a small function does.
+    allocates
+        False for a function that is called millions of times with such tuples, and makes no array: no reference is
+        counted, so the caller keeps all arrays alive.
+    """
+    if function is None:
+        return partial(njit, inline=inline, allocates=allocates)
+    numba = _numba()
+    options = {"nogil": True, "no_cfunc_wrapper": True, "forceinline": inline}  # cfunc: for functions as values
+    options |= {} if allocates else {"_nrt": False}
+    try:
+        dispatcher: Any = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder
+        say_once(
+            "no folder for compiled kernels can be written; NUMBA_CACHE_DIR names one. Every process compiles anew"
+        )
+        dispatcher = numba.njit(**options)(function)
+    if not hasattr(dispatcher, "compile"):  # NUMBA_DISABLE_JIT
+        return function
+    from placekit.kernel_cache import keep_files
+
+    keep_files(dispatcher)
+    compile_now, unliteral = dispatcher.compile, numba.types.unliteral
+
+    def compile_counted(signature: Any) -> Any:
+        arguments = tuple(unliteral(each) for each in signature)  # or f(x, 0) and f(x, n) are compiled twice
+        if getattr(_here, "is_compiling", False):
+            return compile_now(arguments)
+        _here.is_compiling, begin_s = True, perf_counter()
+        try:
+            with preparing:
+                return compile_now(arguments)
+        finally:
+            _here.is_compiling = False
+            used.setdefault((function, arguments), perf_counter() - begin_s)
+
+    dispatcher.compile = compile_counted
+    return dispatcher
+
+
+_here = threading.local()
+"""Of a thread: ``is_compiling`` while it compiles a kernel, so that what the kernel calls is not taken for `used`."""
+
+
+@cache
+def _numba() -> Any:
+    """Import numba, and count the seconds that it compiles."""
+    with preparing:
+        import numba
+        from numba.core import event
+
+        class Counted(event.Listener):
+            def on_start(self, event: event.Event) -> None:  # noqa: ARG002  # numba's signature
+                compiling.__enter__()
+
+            def on_end(self, event: event.Event) -> None:  # noqa: ARG002
+                compiling.__exit__()
+
+        event.register("numba:compile", Counted())  # type: ignore[no-untyped-call]  # numba has no types here
+    return numba
+
+
+@cache
+def say_once(message: str) -> None:
+    """Tell the user something, but not twice."""
+    logger.warning(message)
+
+
+def prepare(*groups: str, on_progress: Callable[[int, int], None] | None = None) -> None:
+    """Compile the kernels of objectives, so that nothing is compiled while they are solved.
+
+    What is on disk already is not compiled again, which takes a few milliseconds to see.
+
+    Parameters
+    ----------
+    *groups
+        Names of objectives, `LEARNED` or `TRAINING_PLAN`. A name that is not listed has no kernels of its own.
+    on_progress
+        Called with the number of kernels that are ready, and with the number of all.
+    """
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0" or not sys.executable:
+        return  # interpreted, or compiled when called
+    with _lock, preparing:
+        folder = _folder()
+        missing = [each for each in groups if folder and not _is_ready(folder, each)]
+        todo = list(dict.fromkeys(kernel for each in missing for kernel in kernels_of(each)))
+        if folder is None or not todo:
+            return
+        logger.warning(
+            "compiling %d kernels for %s: once per installation; `placekit warm-up` does it beforehand",
+            len(todo), " and ".join(missing),
+        )  # fmt: skip
+        with compiling:
+            files = _compile(todo, on_progress)
+        for each in missing:
+            kernels = kernels_of(each)
+            if all(kernel in files for kernel in kernels):
+                found = sorted({files[kernel] for kernel in kernels} - {""})
+                _write(_ready_file(folder, each), json.dumps({"stamp": _stamp(), "files": found}))
+
+
+_lock = threading.Lock()
+
+
+@cache
+def _listed() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(LIST.read_text(encoding="utf-8"))
+    return found
+
+
+def groups() -> tuple[str, ...]:
+    """Return all names that `prepare` takes."""
+    return tuple(_listed()["kernels"])
+
+
+def kernels_of(group: str) -> list[str]:
+    """Return the kernels of an objective as JSON: module, name and types of each."""
+    tuples: dict[str, Any] = _listed()["tuples"]
+
+    def whole(kind: Any) -> Any:
+        if isinstance(kind, dict):
+            return kind | {"of": [whole(each) for each in kind["of"]]}
+        return whole(tuples[kind]) if kind in tuples else kind
+
+    listed = _listed()["kernels"].get(group, [])
+    return [json.dumps([module, name, [whole(each) for each in kinds]]) for module, name, kinds in listed]
+
+
+def _folder() -> Path | None:
+    """Return the folder that says which kernels are there; None if nothing can be kept."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    own = Path(__file__).with_name("__pycache__")
+    users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "placekit"
+    for folder in [*([Path(given)] if given else []), own, users]:  # as numba's choices
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK):
+                return folder
+    return None
+
+
+def _ready_file(folder: Path, group: str) -> Path:
+    installation = hashlib.sha256(f"{Path(__file__).resolve()} {sys.implementation.cache_tag}".encode()).hexdigest()
+    return folder / f"placekit-{group}-{installation[:12]}.json"
+
+
+def _is_ready(folder: Path, group: str) -> bool:
+    """Return whether `prepare` has compiled these kernels, and the files are still there."""
+    try:
+        ready = json.loads(_ready_file(folder, group).read_text(encoding="utf-8"))
+        return bool(ready["stamp"] == _stamp()) and all(map(os.path.exists, ready["files"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _stamp() -> str:
+    """Return what changes when a kernel has to be compiled anew: versions, and the files with kernels."""
+    folder = Path(__file__).parent
+    files = [folder.joinpath(*module.split(".")[1:]).with_suffix(".py") for module in _listed()["modules"]]
+    states = [(found.st_mtime_ns, found.st_size) for found in (file.stat() for file in [LIST, *files])]
+    return hashlib.sha256(repr((sys.version, metadata.version("numba"), states)).encode()).hexdigest()
+
+
+def _write(path: Path, content: str) -> None:
+    """Write a file at once or not at all; without it, the next process looks for the kernels themselves."""
+    with suppress(OSError):
+        beside = path.with_name(f"{path.name}.{uuid4().hex[:8]}")
+        beside.write_text(content, encoding="utf-8")
+        beside.replace(path)
+
+
+def _compile(kernels: list[str], on_progress: Callable[[int, int], None] | None) -> dict[str, str]:
+    """Compile kernels in other processes; return the index file of each, empty if it cannot be compiled.
+
+    What a process that died did not compile is missing.
+    """
+    todo, files = deque(kernels), dict[str, str]()
+
+    def feed(process: subprocess.Popen[str]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(OSError, IndexError):
+            while True:
+                kernel = todo.popleft()
+                process.stdin.write(kernel + "\n")
+                process.stdin.flush()
+                if not (answer := process.stdout.readline()):
+                    return
+                files[kernel] = answer.rstrip("\n")
+                if on_progress is not None:
+                    on_progress(len(files), len(kernels))
+
+    processes = [_start() for _ in range(min(num_usable_cpus(), MAX_PROCESSES, len(kernels)))]
+    try:
+        with ThreadPoolExecutor(len(processes)) as threads:
+            try:
+                for each in [threads.submit(feed, process) for process in processes]:
+                    each.result()
+            except BaseException:  # Ctrl-C
+                for process in processes:
+                    process.kill()
+                raise
+    finally:
+        for process in processes:
+            process.communicate()
+    return files
+
+
+def _start() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", "from placekit.kernels import work; work()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+        text=True,
+        process_group=0 if os.name == "posix" else None,  # Ctrl-C is for the caller
+    )
+
+
+def work() -> None:
+    """Compile what comes on stdin, one kernel a line, and answer each with its index file."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what modules print is no answer
+    for line in sys.stdin:
+        file = ""
+        with suppress(Exception):  # whoever calls the kernel sees the error
+            module, name, kinds = json.loads(line)
+            kernel = getattr(import_module(module), name)
+            kernel.compile(tuple(map(read_type, kinds)))
+            file = kernel._cache._cache_file._index_path
+        answers.write(file + "\n")
+        answers.flush()
+
+
+_ARRAY = re.compile(r"(readonly )?(\w+)\[(\d)([CFA])\]")
+
+
+def read_type(spelling: Any) -> Any:
+    """Return the numba type of an argument from JSON: ``"float64"``, ``"readonly float64[2C]"``, or a tuple's parts."""
+    from numba.core import types
+
+    if isinstance(spelling, dict):
+        module, _, name = spelling["class"].partition(":")
+        of = getattr(import_module(module), name)
+        parts = tuple(read_type(each) for each in spelling["of"])
+        return types.BaseTuple.from_types(parts, None if of is tuple else of)  # type: ignore[no-untyped-call]
+    if (array := _ARRAY.fullmatch(spelling)) is not None:
+        layout: Any
+        readonly, dtype, ndim, layout = array.groups()
+        return types.Array(getattr(types, dtype.replace("bool", "bool_")), int(ndim), layout, readonly=bool(readonly))
+    scalars = (types.boolean, types.int64, types.float64, types.npy_rng, types.none)
+    return {str(each): each for each in scalars}[spelling]
