@@ -55,6 +55,7 @@ def test_snippets_print_what_stands_below_them(page: str, tmp_path: Path, monkey
     assert ran
 
 
+@pytest.mark.slow
 @pytest.mark.zoo
 def test_commands_on_the_page_about_pytorch_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -119,6 +120,7 @@ def test_methods_of_the_registry_are_in_the_table() -> None:
     assert [name for name in METHODS if f"| `{name}`" not in page] == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("mkdocs") is None, reason="needs the extra docs")
 def test_site_builds_without_a_warning(tmp_path: Path) -> None:
     """Links, anchors and references hold, and the generated pages are made."""

@@ -20,6 +20,7 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 NEEDED = ("torch", "transformers")
 
 
+@pytest.mark.slow
 @pytest.mark.zoo
 @pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason="needs the extras zoo and learned")
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two groups of cores need two cores")

@@ -139,8 +139,10 @@ def start(script: str, folder: Path, **options: object) -> subprocess.Popen[str]
     return process  # type: ignore[no-any-return]  # as above
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
-@pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("kind", "kills"),
+    [("solve", 2), ("bench", 2), *(pytest.param(kind, 30, marks=pytest.mark.slow) for kind in KINDS)],
+)
 def test_killed_writers_leave_whole_files(kind: str, kills: int, tmp_path: Path) -> None:
     """Whenever the kill comes, whoever reads afterwards finds what was or what is."""
     script, check = KINDS[kind]

@@ -49,7 +49,7 @@ time_limit_s = 5.0
 seeds = [0, 1]
 [[model]]
 family = "chains"
-params = { num_ops = 30, num_devices = 2 }
+params = { num_ops = 20, num_devices = 2 }
 seeds = [0, 1]
 [[objective]]
 name = "throughput"

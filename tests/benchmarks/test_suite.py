@@ -302,6 +302,7 @@ def test_published_costs_are_those_of_the_two_kinds(tmp_path: Path) -> None:
         plan_of(other, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.zoo
 def test_zoo_models_are_programs_too(tmp_path: Path) -> None:
     """``format = "pt2"`` builds the PyTorch program, whose ops have module paths; other models have no format."""

@@ -92,6 +92,7 @@ def test_learn_can_begin_with_the_shipped_policy(call: Call, model_file: Path, t
     assert (told["method"], told["info"]["updates"]) == ("imitation", 0)
 
 
+@pytest.mark.slow
 def test_a_data_set_is_made_and_a_policy_trained_on_it(call: Call, diamond_file: Path, tmp_path: Path) -> None:
     """Two commands; what is there is not made again, training goes on, and the policy is a method."""
     make = ("learn", "--generate", "data", "--problems", "20", "--max-ops", "40", "--label-time", "0.3", "--json")

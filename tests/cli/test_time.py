@@ -84,6 +84,7 @@ def test_time_as_json_has_the_promised_keys(
     assert 0 <= printed["max_relative_error"] < 1e-5
 
 
+@pytest.mark.slow
 def test_time_of_a_team_shows_members_and_says_whether_it_beats_the_runtime(
     call: Call, model_file: Path, placement_file: Path, platform_file: Path
 ) -> None:
@@ -132,6 +133,7 @@ def test_unknown_executor_is_refused_before_anything_is_measured(
         assert "no executor 'rayon'; executors are" in done.stderr
 
 
+@pytest.mark.slow
 def test_calibrate_says_whether_it_helps(call: Call, model_file: Path, platform_file: Path) -> None:
     """The costs file carries what was found; analytic costs of a tiny model can only become better."""
     done = call(

@@ -291,6 +291,7 @@ def test_waiting_for_another_measurement_ends_when_time_is_up(chain: ModelSource
         reward(rows)
 
 
+@pytest.mark.slow
 def test_a_real_model_is_learned_on_the_devices(chain: ModelSource, tmp_path: Path) -> None:
     """Serially: processes start, times are positive, and the answer stands beside the best single device."""
     problem = problem_of(chain, pk.SerialLatency())

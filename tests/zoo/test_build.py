@@ -20,6 +20,10 @@ pytestmark = [
 ov = pytest.importorskip("openvino")
 
 Tiny = Callable[[str], ZooModel]
+FEW = pytest.mark.parametrize(
+    "name", [name if name in ("resnet50", "decoder") else pytest.param(name, marks=pytest.mark.slow) for name in ZOO]
+)
+"""All models in `make test-slow`, an image and a language model otherwise."""
 
 
 def outputs(model: ZooModel, seed: int, **sizes: int) -> np.ndarray[Any, Any]:
@@ -43,7 +47,7 @@ def outputs(model: ZooModel, seed: int, **sizes: int) -> np.ndarray[Any, Any]:
     return result
 
 
-@pytest.mark.parametrize("name", list(ZOO))
+@FEW
 def test_outputs_depend_on_inputs(name: str, tiny: Tiny) -> None:
     """Two inputs give outputs that differ by a good part of the outputs' own spread, at a sane scale."""
     first, second = outputs(tiny(name), 1), outputs(tiny(name), 2)
@@ -52,7 +56,7 @@ def test_outputs_depend_on_inputs(name: str, tiny: Tiny) -> None:
     assert (first - second).std() > 0.2 * first.std()
 
 
-@pytest.mark.parametrize("name", list(ZOO))
+@FEW
 def test_model_is_static_and_has_the_inputs_of_the_table(name: str, tiny: Tiny) -> None:
     """The file's inputs are those that the table promises, with every dimension known."""
     model = tiny(name)
@@ -65,7 +69,8 @@ def test_model_is_static_and_has_the_inputs_of_the_table(name: str, tiny: Tiny) 
     assert facts["flops"] > 0
 
 
-@pytest.mark.parametrize("name", ["resnet50", pytest.param("gpt2", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet50", "gpt2"])
 def test_same_seed_same_bytes_and_the_global_seed_untouched(name: str, tiny: Tiny, tmp_path: Path) -> None:
     """A second build gives the same two files and leaves torch's generator as it was; another seed, other weights."""
     import torch
@@ -83,9 +88,8 @@ def test_same_seed_same_bytes_and_the_global_seed_untouched(name: str, tiny: Tin
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again.bin", "again.xml", "other.bin", "other.xml"]
 
 
-@pytest.mark.parametrize(
-    "name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("bert_base", "decoder")), "mobilenet_v2"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bert_base", "decoder", "mobilenet_v2"])
 def test_dynamic_model_runs_at_other_sizes(name: str, tiny: Tiny, tmp_path: Path) -> None:
     """Built with open sizes, a model takes another number of samples and tokens than it was traced with."""
     params: dict[str, Any] = dict(tiny(name).values)
@@ -137,6 +141,7 @@ def test_resnet50_graph_is_that_of_the_hsdag_paper(tmp_path: Path) -> None:
     assert (model.facts()["nodes"], model.facts()["edges"]) == (396, 411)
 
 
+@pytest.mark.slow
 def test_inception_v3_graph_is_that_of_the_hsdag_paper(tmp_path: Path) -> None:
     """The f32 graph plus one Convert for each of its 196 constants has the paper's 728 nodes and 764 edges."""
     params: dict[str, Any] = {"width_multiplier": 0.0625, "image_size": 75, "classes": 10, "transform_input": True}
