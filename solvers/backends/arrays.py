@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,12 @@ class Arrays:
     row_low: NDArray[np.float64]
     row_high: NDArray[np.float64]
     offset: float = 0.0
+
+    @cached_property
+    def columns(self) -> tuple[csr_array, csr_array, int]:
+        """The transposed matrix, its absolute values, and the most entries of a column."""
+        transposed = self.matrix.T.tocsr()
+        return transposed, abs(transposed), int(np.diff(transposed.indptr).max(initial=0))
 
     def without_small(self, share: float) -> Arrays:
         """Return a relaxation without the coefficients that are smaller than this share of their row's largest.
@@ -98,11 +105,10 @@ def weak_bound(
     y = np.where(np.isfinite(side), y, 0.0)
     side = np.where(y != 0, side, 0.0)
     cost = np.zeros_like(arrays.cost) if is_ray else arrays.cost
-    transposed = arrays.matrix.T
+    transposed, sizes, most_terms = arrays.columns
     reduced = cost - transposed @ y
     # every sum of n terms is off by n roundings of its largest partial sum, at most
-    num_terms = 4 + int(np.diff(transposed.tocsr().indptr).max(initial=0))
-    off = num_terms * EPSILON * (np.abs(cost) + abs(transposed) @ np.abs(y))
+    off = (4 + most_terms) * EPSILON * (np.abs(cost) + sizes @ np.abs(y))
     # with an infinite box only a reduced cost of the right sign for sure proves anything
     least = np.where(reduced - off >= 0, low, np.where(reduced + off <= 0, high, np.nan))
     unsure = np.isnan(least)
