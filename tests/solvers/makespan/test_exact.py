@@ -295,8 +295,8 @@ def test_quick_bounds_of_a_large_graph_are_left_when_the_answer_is_wanted(
     assert run.bound is None
 
     def fails(*_: object) -> Iterator[tuple[float, str]]:
-        raise pk.ProfileError("x")
+        raise pk.PlacekitError("x")
 
     monkeypatch.setattr(proofs, "quick_bounds", fails)
-    with pytest.raises(pk.ProfileError, match="x"):
+    with pytest.raises(pk.PlacekitError, match="x"):
         proofs.Proof(Run(problem)).quickly()
