@@ -282,6 +282,7 @@ def test_the_list_is_what_would_be_written_and_its_kernels_exist() -> None:
         assert all(read_type(kind) is not None for kind in kinds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", GROUPS)
 def test_nothing_is_compiled_after_prepare(objective: str) -> None:
     """Problems that the list was not made from, by every method; ``make kernels`` lists what is new."""
