@@ -1,8 +1,9 @@
 """From an OpenVINO model to an op graph: what both readers share once OpenVINO has parsed the file.
 
 Constants, and what is computed from constants alone (a compressed weight and the Convert behind it), are no ops of
-the graph: they follow their consumer, and their bytes are its weight. A constant with several consumers is counted
-at each of them, because each of their devices needs a copy; two consumers on one device therefore count it twice.
+the graph: they follow their consumer, and their bytes are its weight. A constant with several consumers is counted at
+each of them, because each of their devices needs a copy; `Lowered.shared_weights` says which consumers it is shared by,
+so that it counts once on a device that has several. Constants of one content are one weight there.
 Stateful and random ops, If, Loop and TensorIterator, and Results are always ops, whatever feeds them.
 """
 
@@ -23,6 +24,7 @@ from placekit.errors import InvalidFileError, UnknownNameError
 from placekit.graph import DYNAMIC, OpGraph
 from placekit.io.flops import DATA_MOVEMENT, USES_ATTRIBUTES, count_flops
 from placekit.io.model import ModelInput, format_shape
+from placekit.io.tied import tied_constants
 
 if TYPE_CHECKING:
     import openvino
@@ -331,7 +333,10 @@ def _body_weight_bytes(node: openvino.Node, op_type: str) -> float:
 
 
 def _weights(scan: _Scan) -> tuple[NDArray[np.float64], tuple[tuple[float, tuple[int, ...]], ...]]:
-    """Return ``[num_ops]`` bytes of all constants behind each placed op, each once per op; and those of several ops."""
+    """Return ``[num_ops]`` bytes of all weights behind each placed op, each once per op; and those of several ops."""
+    constants = [node for node, op_type in enumerate(scan.types) if op_type == "Constant"]
+    tied = tied_constants([scan.nodes[node] for node in constants])
+    weight_of = {node: constants[first] for node, first in zip(constants, tied, strict=True)}
     weights = []
     readers: dict[int, list[int]] = {}
     for op, node in enumerate(scan.placed):
@@ -345,15 +350,16 @@ def _weights(scan: _Scan) -> tuple[NDArray[np.float64], tuple[tuple[float, tuple
             if constant in seen:
                 continue
             seen.add(constant)
-            if scan.types[constant] == "Constant":
+            weight = weight_of.get(constant)
+            if weight is not None and op not in readers.setdefault(weight, [])[-1:]:
                 total += scan.nodes[constant].get_byte_size()
-                readers.setdefault(constant, []).append(op)
+                readers[weight].append(op)
             stack.extend(source for source, _ in scan.sources[constant])
         weights.append(total)
     together: dict[tuple[int, ...], float] = {}
-    for constant, ops in readers.items():
+    for weight, ops in readers.items():
         if len(ops) > 1:
-            together[tuple(ops)] = together.get(tuple(ops), 0.0) + scan.nodes[constant].get_byte_size()
+            together[tuple(ops)] = together.get(tuple(ops), 0.0) + scan.nodes[weight].get_byte_size()
     shared = tuple((num_bytes, ops) for ops, num_bytes in together.items() if num_bytes > 0)
     return np.array(weights, dtype=np.float64), shared
 
