@@ -105,16 +105,17 @@ def measure_jobs(
     }
     able = measurable(jobs, rows, is_every=how is not True)
     wanted = [job for job in able if job.case.address not in known]
-    done: dict[tuple[str, bytes], Row] = {}
+    done: dict[tuple[str, bytes, str], Row] = {}
     for number, job in enumerate(wanted):
         if on_step is not None:
             on_step(number, len(wanted), f"{job.facts['model']} {job.facts['label']}")
         row = rows[job.case.address]
         devices = np.asarray(row["device_of_op"], dtype=np.int64)
-        key = job.case.problem, devices.tobytes()
+        teams = row.get("team_of_device")
+        key = job.case.problem, devices.tobytes(), str(teams)
         if key not in done:
             assert not isinstance(job.problem, TrainingProblem)  # those are not measurable
-            placement = Placement.of(job.problem, devices)
+            placement = Placement.of(job.problem, devices, None, teams)
             if how == "outputs":
                 done[key] = checked_row(job, placement)
             else:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from inspect import signature
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 from placekit.errors import InvalidFileError, PlacekitError
 from placekit.io.reading import parse_json, read_bytes
 
-__all__ = ["append_row", "read_cases", "read_lines"]
-
-_Case = TypeVar("_Case")
+__all__ = ["append_row", "read_lines"]
 
 
 def append_row(path: Path, row: Mapping[str, Any]) -> None:
@@ -72,29 +69,3 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if not isinstance(row, dict):
             raise InvalidFileError(f"{path}, line {number}: not a JSON object")
         yield number, row
-
-
-def read_cases(path: Path, benchmark: str, case: Callable[..., _Case]) -> dict[_Case, dict[str, Any]]:
-    """Return the rows of a benchmark by case, the latest of each.
-
-    Parameters
-    ----------
-    path
-        The file.
-    benchmark
-        Name of the benchmark in its rows.
-    case
-        Class of the cases; its parameters are keys of the rows.
-
-    Raises
-    ------
-    InvalidFileError
-        A line that is no row of this benchmark.
-    """
-    names = signature(case).parameters.keys()
-    rows: dict[_Case, dict[str, Any]] = {}
-    for number, row in read_lines(path):
-        if row.get("benchmark") != benchmark or not names <= row.keys():
-            raise InvalidFileError(f"{path}, line {number}: no row of this benchmark")
-        rows[case(**{name: row[name] for name in names})] = row
-    return rows

@@ -13,7 +13,6 @@ from torch import Tensor
 
 import placekit as pk
 from placekit.benchmarks.labelling import Labelling, generate_dataset
-from placekit.benchmarks.policy_data import main, train_policies
 from placekit.errors import InvalidProblemError
 from placekit.learned.checkpoint import read_checkpoint
 from placekit.learned.imitation.dataset import LabelledProblem, read_dataset, shard_path, write_manifest, write_shard
@@ -131,24 +130,17 @@ def test_wrong_parameters_are_refused(changes: dict[str, float], message: str) -
         replace(SMALL, **changes)  # type: ignore[arg-type]  # one name each
 
 
-def test_policies_of_variants_are_trained_once(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is whole is left alone, what lacks steps goes on; a method takes the file as a parameter."""
-    train_policies(data, tmp_path, ["labels-1000"], [0, 1], 1)
-    first = (tmp_path / "labels-1000-0.pt").read_bytes()
-    main([str(data), "-o", str(tmp_path), "--variant", "labels-1000", "--steps", "1"])
-    assert (tmp_path / "labels-1000-0.pt").read_bytes() == first
-    train_policies(data, tmp_path, ["labels-1000"], [0], 2)
-    assert steps_done(tmp_path / "labels-1000-0.pt") == 2
-    assert capsys.readouterr().out.count("labels-1000-0.pt: 1 steps") == 2
-    main([str(data), "-o", str(tmp_path), "--variant", "tuned-gradient", "--steps", "1"])
-    tuned, shipped = (read_checkpoint(path).transferable for path in (tmp_path / "tuned-gradient-0.pt", PRETRAINED))
+def test_a_method_takes_a_policy_as_a_parameter(data: Path, tmp_path: Path) -> None:
+    """A policy that goes on from the shipped one stays near it; a suite names its file as a parameter."""
+    path = tmp_path / "tuned-0.pt"
+    train(data, path, ImitationParams(steps=1, learning_rate=5e-4), seed=0, policy=PRETRAINED)
+    assert steps_done(path) == 1
+    tuned, shipped = (read_checkpoint(each).transferable for each in (path, PRETRAINED))
     changes = [(value - shipped[name]).abs().max() for name, value in tuned.items()]
     assert 0 < max(changes) < 1e-3  # one small step
-    with pytest.raises(SystemExit, match="error: "):
-        main([str(tmp_path / "none"), "-o", str(tmp_path), "--variant", "relaxed", "--steps", "1"])
     problem = next(iter(read_dataset(data))).problem
-    named = {"policy": str(tmp_path / "labels-1000-1.pt"), "updates": 0}
+    named = {"policy": str(path), "updates": 0}
     found = pk.solve(problem, "imitation", params=named).placement
-    assert found == pk.solve(problem, f"imitation:{named['policy']}", params={"updates": 0}).placement
+    assert found == pk.solve(problem, f"imitation:{path}", params={"updates": 0}).placement
     with pytest.raises(InvalidProblemError, match="it must be one path, given once"):
         pk.solve(problem, "imitation:pretrained", params=named)
