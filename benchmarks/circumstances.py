@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from placekit.cores import num_usable_cpus
+from placekit.machine import num_usable_cpus
 
 __all__ = ["ROOT", "circumstances", "peak_bytes", "reset_peak", "resident_bytes", "usage"]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from placekit.benchmarks.plan import Job
-from placekit.errors import PlacekitError
 from placekit.io.problem_json import write_problem
+from placekit.model.errors import PlacekitError
 from placekit.training.piper_json import write_piper
 from placekit.training.problem import TrainingProblem
 

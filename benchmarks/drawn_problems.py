@@ -25,13 +25,13 @@ import numpy as np
 
 from placekit.benchmarks.families import HOST_SLOWNESS, LINK_SLOWNESS, MEAN_OP_S, SLOWNESS, generate
 from placekit.benchmarks.recurrent import recurrent_lattice
-from placekit.costs import CostTable
-from placekit.errors import InvalidProblemError, UnknownNameError
-from placekit.graph import OpGraph
 from placekit.learned.architectures import ARCHITECTURES
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.graph import OpGraph
+from placekit.model.platform import Device, Link, Platform
+from placekit.model.problem import Problem
 from placekit.objectives import Makespan, Objective, SerialLatency, Throughput
-from placekit.platform import Device, Link, Platform
-from placekit.problem import Problem
 
 __all__ = ["SPLITS", "TEST_FAMILIES", "TRAIN_FAMILIES", "Split", "draw_problem"]
 

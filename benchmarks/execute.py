@@ -20,8 +20,8 @@ from placekit.benchmarks.circumstances import circumstances
 from placekit.benchmarks.plan import Job
 from placekit.benchmarks.rows import append_row
 from placekit.benchmarks.store import Row, Store
-from placekit.errors import PlacekitError
-from placekit.placement import Placement
+from placekit.model.errors import PlacekitError
+from placekit.model.placement import Placement
 from placekit.training.problem import TrainingProblem
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ import numpy as np
 
 from placekit.benchmarks import topologies
 from placekit.benchmarks.topology import Topology
-from placekit.costs import CostTable
-from placekit.errors import InvalidProblemError, UnknownNameError
-from placekit.graph import OpGraph
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.graph import OpGraph
+from placekit.model.platform import Device, Link, Platform
+from placekit.model.problem import Problem
 from placekit.objectives import Objective, Throughput
-from placekit.platform import Device, Link, Platform
-from placekit.problem import Problem
 
 __all__ = ["FAMILIES", "MEAN_OP_S", "generate"]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from placekit.benchmarks.drawn_problems import SPLITS, draw_problem
 from placekit.benchmarks.workers import make_executor
-from placekit.errors import InvalidProblemError, UnknownNameError
 from placekit.learned.imitation.dataset import LabelledProblem, shard_path, write_manifest, write_shard
-from placekit.problem import Problem
-from placekit.solve import solve
-from placekit.stop import MaxRuntime
+from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.problem import Problem
+from placekit.solve.solve import solve
+from placekit.solve.stop import MaxRuntime
 
 __all__ = ["Labelling", "generate_dataset", "label", "label_shard"]
 

@@ -23,13 +23,13 @@ from placekit.benchmarks.suite_problems import (
 )
 from placekit.benchmarks.suite_schema import MethodEntry
 from placekit.benchmarks.training import facts_of_training, why_not_training
-from placekit.errors import SolverUnavailableError
-from placekit.evaluate import evaluate
 from placekit.io.file_hash import file_hash
 from placekit.io.reading import inside
-from placekit.placement import Placement
-from placekit.problem import Problem
-from placekit.solvers.registry import METHODS, get_method
+from placekit.model.errors import SolverUnavailableError
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
+from placekit.objectives.evaluate import evaluate
+from placekit.solve.registry import METHODS, get_method
 from placekit.solvers.training_plan.solve import PLAN_METHODS
 from placekit.training.problem import TrainingProblem
 

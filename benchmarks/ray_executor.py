@@ -7,7 +7,7 @@ from concurrent.futures import Executor, Future
 from importlib.util import find_spec
 from typing import Any, ParamSpec, TypeVar
 
-from placekit.errors import SolverUnavailableError
+from placekit.model.errors import SolverUnavailableError
 
 __all__ = ["RayExecutor"]
 

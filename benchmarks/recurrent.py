@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from placekit.benchmarks.families import MAX_DEVICES, MAX_OPS
-from placekit.costs import CostTable
-from placekit.errors import InvalidProblemError
-from placekit.graph import OpGraph
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.platform import Device, Platform
+from placekit.model.problem import Problem
 from placekit.objectives import Objective, Throughput
-from placekit.platform import Device, Platform
-from placekit.problem import Problem
 
 __all__ = ["recurrent_lattice"]
 

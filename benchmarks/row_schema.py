@@ -10,8 +10,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from placekit.result import Status
-from placekit.stop import StopReason
+from placekit.solve.result import Status
+from placekit.solve.stop import StopReason
 
 __all__ = ["MeasuredModel", "RowModel"]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from placekit.errors import InvalidFileError, PlacekitError
 from placekit.io.reading import parse_json, read_bytes
+from placekit.model.errors import InvalidFileError, PlacekitError
 
 __all__ = ["append_row", "read_lines"]
 

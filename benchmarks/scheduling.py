@@ -18,12 +18,12 @@ from types import MappingProxyType
 
 import numpy as np
 
-from placekit.costs import CostTable
-from placekit.errors import InvalidProblemError, UnknownNameError
-from placekit.graph import OpGraph
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.graph import OpGraph
+from placekit.model.platform import Device, Platform
+from placekit.model.problem import Problem
 from placekit.objectives import Makespan
-from placekit.platform import Device, Platform
-from placekit.problem import Problem
 
 __all__ = [
     "FAMILIES",

@@ -15,12 +15,12 @@ from placekit.benchmarks.plan import Case, Job
 from placekit.benchmarks.suite_problems import AnyProblem
 from placekit.benchmarks.suite_schema import TRAINING_PLAN
 from placekit.benchmarks.training import solve_training
-from placekit.method import Method
-from placekit.placement import Placement
-from placekit.result import Incumbent, Result
-from placekit.solve import solve
-from placekit.solvers.registry import get_method
-from placekit.stop import MaxIterations, MaxRuntime, Stop, StopReason, TargetGap
+from placekit.model.placement import Placement
+from placekit.solve.method import Method
+from placekit.solve.registry import get_method
+from placekit.solve.result import Incumbent, Result
+from placekit.solve.solve import solve
+from placekit.solve.stop import MaxIterations, MaxRuntime, Stop, StopReason, TargetGap
 from placekit.training.problem import TrainingProblem
 from placekit.training.result import PlanResult
 
@@ -62,7 +62,7 @@ def stop_of(case: Case) -> Stop:
     """Return when the case stops."""
     stop: Stop = MaxRuntime(case.time_limit_s)
     if case.gap is not None:
-        stop = stop | TargetGap(case.gap)  # type: ignore[operator]  # every criterion of placekit.stop combines
+        stop = stop | TargetGap(case.gap)  # type: ignore[operator]  # every criterion of placekit.solve.stop combines
     if case.max_evaluations is not None:
         stop = stop | MaxIterations(case.max_evaluations)  # type: ignore[operator]  # as above
     return stop

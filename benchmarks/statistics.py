@@ -25,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import InvalidProblemError
-from placekit.stop import relative_gap
+from placekit.model.errors import InvalidProblemError
+from placekit.solve.stop import relative_gap
 
 __all__ = [
     "Interval",

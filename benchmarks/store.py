@@ -14,9 +14,9 @@ from typing import Any
 
 from placekit.benchmarks.row_schema import MeasuredModel, RowModel
 from placekit.benchmarks.rows import append_row, read_lines
-from placekit.errors import InvalidFileError, PlacekitError
 from placekit.io.locks import open_lock
 from placekit.io.reading import validated
+from placekit.model.errors import InvalidFileError, PlacekitError
 
 __all__ = ["Store"]
 

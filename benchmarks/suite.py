@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placekit.benchmarks.suite_schema import SuiteModel
-from placekit.contiguity import Contiguity
-from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.io.reading import inside, read_text, validated
+from placekit.model.contiguity import Contiguity
+from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 
 __all__ = ["Suite", "read_suite", "shipped_suites"]
 

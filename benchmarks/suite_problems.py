@@ -21,21 +21,21 @@ from typing import TYPE_CHECKING, Any
 from placekit.benchmarks.draws import drawn_models
 from placekit.benchmarks.suite import Suite
 from placekit.benchmarks.suite_schema import PUBLISHED, TRAINING_PLAN, ModelEntry, ObjectiveEntry, PlatformEntry
-from placekit.contiguity import Contiguity
 from placekit.cost_models.registry import COST_MODELS, get_cost_model
-from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnknownNameError
 from placekit.io.file_hash import file_hash
 from placekit.io.problem_json import problem_to_dict, read_problem, write_problem
 from placekit.io.reading import inside
+from placekit.model.contiguity import Contiguity
+from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnknownNameError
+from placekit.model.problem import Problem
 from placekit.objectives import Objective, get_objective
-from placekit.problem import Problem
 from placekit.training.piper_json import piper_to_dict, read_piper, write_piper
 from placekit.training.problem import TrainingProblem
 
 if TYPE_CHECKING:
-    from placekit.costs import CostTable
     from placekit.io.model import ModelSource
-    from placekit.platform import Platform
+    from placekit.model.costs import CostTable
+    from placekit.model.platform import Platform
 __all__ = ["AnyProblem", "ProblemSpec", "address_of", "declared_problems", "problem_address", "settle"]
 
 AnyProblem = Problem | TrainingProblem

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 from placekit.benchmarks.suite_schema import TRAINING_PLAN, ModelEntry
-from placekit.errors import InvalidProblemError, PlacekitError, UnknownNameError
+from placekit.model.errors import InvalidProblemError, PlacekitError, UnknownNameError
+from placekit.solve.stop import Stop
 from placekit.solvers.training_plan.solve import PLAN_METHODS, plan_method, solve_plan
-from placekit.stop import Stop
 from placekit.training.generate import chain_problem, recurrent_problem
 from placekit.training.piper_json import read_piper
 from placekit.training.problem import TrainingProblem

@@ -15,12 +15,12 @@ from typing import Any
 from placekit.cost_models.accelerator import PUBLISHED_RATIOS, Accelerator
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.base import CostModel
-from placekit.costs import CostTable
-from placekit.errors import UnknownNameError
 from placekit.io.model import ModelSource, read_model
+from placekit.model.costs import CostTable
+from placekit.model.errors import UnknownNameError
+from placekit.model.platform import Device, Platform
+from placekit.model.problem import Problem
 from placekit.objectives import Objective
-from placekit.platform import Device, Platform
-from placekit.problem import Problem
 from placekit.zoo import build
 
 __all__ = ["MODEL_PARAMETERS", "two_kind_costs", "two_kind_problem"]

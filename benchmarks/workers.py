@@ -12,8 +12,8 @@ from itertools import pairwise
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
-from placekit.cores import usable_cpus
-from placekit.errors import InvalidProblemError, UnknownNameError
+from placekit.machine import usable_cpus
+from placekit.model.errors import InvalidProblemError, UnknownNameError
 
 __all__ = ["EXECUTORS", "make_executor", "shares_of"]
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placekit.cli.task import TaskOptions, read_task
-from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError
+from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
 
 if TYPE_CHECKING:
-    from placekit.problem import Problem
-    from placekit.result import Result
+    from placekit.model.problem import Problem
+    from placekit.solve.result import Result
 
 __all__ = ["AT_ONCE_UP_TO", "answered_problem", "keep_problem", "kept_problem", "problem_file_of", "result_file"]
 

@@ -9,7 +9,7 @@ import typer
 
 from placekit.cli.console import print_line
 from placekit.cli.options import JsonOption
-from placekit.errors import InvalidProblemError, check_names
+from placekit.model.errors import InvalidProblemError, check_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -222,7 +222,7 @@ def _finish(jobs: list[Job], plan: Plan, store: Store, *, as_json: bool) -> None
 
 def _told(progress: SuiteProgress, row: dict[str, Any]) -> str:
     from placekit.cli.units import format_share, format_time
-    from placekit.stop import relative_gap
+    from placekit.solve.stop import relative_gap
 
     told = f"[{progress.num_done}/{progress.num_total}] {row['model']} {row['objective']} {row['contiguity']} "
     told += f"{row['label']} seed {row['seed']}: "

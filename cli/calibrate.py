@@ -21,7 +21,7 @@ from placekit.cli.options import (
 )
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.task import cost_table, read_source
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

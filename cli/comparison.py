@@ -8,8 +8,8 @@ import numpy as np
 
 from placekit.cli.render import plain_table
 from placekit.cli.units import format_ms, format_time
-from placekit.evaluate import Evaluation, evaluate
-from placekit.placement import Placement
+from placekit.model.placement import Placement
+from placekit.objectives.evaluate import Evaluation, evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from placekit.problem import Problem
-    from placekit.result import Result
+    from placekit.model.problem import Problem
+    from placekit.solve.result import Result
 
 __all__ = ["choice_lines", "single_device_evaluations", "single_device_table"]
 

@@ -16,9 +16,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from placekit.errors import PlacekitError
 from placekit.io.atomic import STDOUT, is_special
 from placekit.io.visible import visible
+from placekit.model.errors import PlacekitError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

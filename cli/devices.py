@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from placekit.cost_models.openvino.devices import AvailableDevice
-    from placekit.platform import Platform
+    from placekit.model.platform import Platform
 
 __all__ = ["devices"]
 
@@ -45,8 +45,8 @@ def devices(
 
 
 def _machine() -> dict[str, Any]:
-    from placekit.cores import usable_cpus
     from placekit.cost_models.openvino.machine import cpu_name, memory_bytes, usable_cores
+    from placekit.machine import usable_cpus
 
     cores = usable_cores()
     return {

@@ -38,9 +38,9 @@ def explain(
     from placekit.cli.console import print_json, show_parts
     from placekit.cli.explain_words import explanation_parts
     from placekit.cli.progress import StepBar
-    from placekit.explain import explain as explain_answer
     from placekit.io.detect import kind_of_file
     from placekit.io.result_json import read_result
+    from placekit.solve.explain import explain as explain_answer
 
     if kind_of_file(file) == "training-plan":
         explain_training(file, model, time_limit, as_json=as_json)

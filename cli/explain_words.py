@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from placekit.cli.units import format_bytes, format_count, format_share, format_time
-from placekit.result import SOLVER_TOLERANCE
-from placekit.stop import relative_gap
+from placekit.solve.result import SOLVER_TOLERANCE
+from placekit.solve.stop import relative_gap
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from placekit.evaluate import DeviceLoad
-    from placekit.explain import Explanation, Move, WhatIf
+    from placekit.objectives.evaluate import DeviceLoad
+    from placekit.solve.explain import Explanation, Move, WhatIf
 
 __all__ = ["explanation_parts", "sentences"]
 

@@ -22,19 +22,19 @@ from placekit.cli.options import (
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.scattered import scattered_lines
 from placekit.cli.task import read_placed, read_source
-from placekit.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
 from placekit.exports.arguments import ARGUMENT_RUNTIMES
+from placekit.model.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from placekit.cost_models.openvino.stages import StagePlan
     from placekit.cost_models.pytorch.stages import TorchPlan
-    from placekit.costs import CostTable
-    from placekit.graph import OpGraph
     from placekit.io.model import ModelSource
-    from placekit.placement import Placement
-    from placekit.platform import Platform
+    from placekit.model.costs import CostTable
+    from placekit.model.graph import OpGraph
+    from placekit.model.placement import Placement
+    from placekit.model.platform import Platform
 
 __all__ = ["export"]
 

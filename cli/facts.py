@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from placekit.cli.units import format_bytes, format_count, format_share, format_time
-from placekit.op_patterns import overridden
+from placekit.model.op_patterns import overridden
 
 if TYPE_CHECKING:
-    from placekit.costs import CostTable
     from placekit.io.model import ModelSource
-    from placekit.platform import Platform
-    from placekit.problem import Problem
+    from placekit.model.costs import CostTable
+    from placekit.model.platform import Platform
+    from placekit.model.problem import Problem
 
 __all__ = ["age", "cost_facts", "describe_platform", "median_spread", "model_facts", "problem_facts"]
 

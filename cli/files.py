@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from placekit.cli.answers import keep_problem
 from placekit.cli.console import check_writable
-from placekit.errors import InvalidProblemError, PlacekitError
 from placekit.io.atomic import STDOUT, encode_json, is_special, write_together
+from placekit.model.errors import InvalidProblemError, PlacekitError
 
 if TYPE_CHECKING:
-    from placekit.problem import Problem
-    from placekit.result import Result
+    from placekit.model.problem import Problem
+    from placekit.solve.result import Result
 
 __all__ = ["OutputFiles", "file_facts", "result_beside"]
 

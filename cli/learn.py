@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from placekit.cli.progress import LearnLine
     from placekit.learned.measured_reward import MeasuredReward
     from placekit.learned.method import LearnedMethod
-    from placekit.problem import Problem
-    from placekit.result import Result
-    from placekit.stop import Stop
+    from placekit.model.problem import Problem
+    from placekit.solve.result import Result
+    from placekit.solve.stop import Stop
 
 __all__ = ["learn"]
 
@@ -152,7 +152,7 @@ def learn(
     from placekit.cli.files import OutputFiles
     from placekit.cli.progress import LearnLine
     from placekit.cli.solve import exit_code, report
-    from placekit.solve import solve as solve_problem
+    from placekit.solve.solve import solve as solve_problem
 
     is_measured = _is_measured(reward, model)
     learner = _method(method or _method_of(policy), parse_params(param), episodes, is_measured=is_measured)
@@ -213,7 +213,7 @@ def _check_one_task(model: Path | None, generate: Path | None, train: Path | Non
     InvalidProblemError
         With what was given.
     """
-    from placekit.errors import InvalidProblemError
+    from placekit.model.errors import InvalidProblemError
 
     given = [name for name, value in (("a model", model), ("--generate", generate), ("--train", train)) if value]
     if len(given) != 1:
@@ -226,7 +226,7 @@ def _method_of(policy: Path | None) -> str:
     """Return the method that a policy belongs to; ``hsdag`` without one."""
     if policy is None:
         return "hsdag"
-    from placekit.solvers.registry import get_method
+    from placekit.solve.registry import get_method
 
     get_method("gdp")  # without torch the error says what to install
     from placekit.learned.checkpoint import read_checkpoint
@@ -245,8 +245,8 @@ def _is_measured(reward: str, model: Path) -> bool:
     InvalidProblemError
         Measured rewards of what is no model.
     """
-    from placekit.errors import InvalidProblemError, UnknownNameError
     from placekit.io.detect import kind_of_file
+    from placekit.model.errors import InvalidProblemError, UnknownNameError
 
     if reward not in ("judge", "measured"):
         raise UnknownNameError(f"no reward {reward!r}; rewards are judge, measured")
@@ -304,8 +304,8 @@ def _method(name: str, params: Mapping[str, object], episodes: int | None, *, is
     UnsupportedProblemError
         A method that does not learn.
     """
-    from placekit.errors import UnsupportedProblemError
-    from placekit.solvers.registry import METHODS, get_method
+    from placekit.model.errors import UnsupportedProblemError
+    from placekit.solve.registry import METHODS, get_method
 
     if is_measured and "fidelity" not in params:  # a published form says its own numbers
         get_method(name, params)  # without torch the error says what to install
@@ -326,7 +326,7 @@ def _method(name: str, params: Mapping[str, object], episodes: int | None, *, is
 
 
 def _stop(time_limit_s: float | None, evaluations: int | None) -> Stop | None:
-    from placekit.stop import AnyOf, MaxIterations, MaxRuntime
+    from placekit.solve.stop import AnyOf, MaxIterations, MaxRuntime
 
     criteria: list[Stop] = []
     if time_limit_s is not None:

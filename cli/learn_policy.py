@@ -108,8 +108,8 @@ def train(
     from placekit.learned.imitation.train import train as train_policy
     from placekit.learned.journal import Journal
     from placekit.learned.policy import policy_path
-    from placekit.params import read_params
-    from placekit.stop import StopReason
+    from placekit.solve.params import read_params
+    from placekit.solve.stop import StopReason
 
     check_writable(output)
     chosen = read_params(ImitationParams, "training", params)

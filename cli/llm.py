@@ -24,8 +24,8 @@ from placekit.cli.options import (
 from placekit.cli.platforms import leave_free, limit_memory
 from placekit.cli.solve import exit_code, stop_of
 from placekit.cli.task import PIN_FORM
-from placekit.errors import InvalidProblemError
 from placekit.language.decoder import BITS, DECODERS
+from placekit.model.errors import InvalidProblemError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from placekit.language.report import ServingReport
     from placekit.language.serving import Serving
     from placekit.language.task import Costs, LanguageTask
-    from placekit.platform import Platform
-    from placekit.result import Result
+    from placekit.model.platform import Platform
+    from placekit.solve.result import Result
 
 __all__ = ["llm", "serving_lines"]
 
@@ -123,8 +123,8 @@ def llm(
     from placekit.io.problem_json import write_problem
     from placekit.language.report import serving_report
     from placekit.language.serving import Serving, parse_phases
-    from placekit.solve import solve as solve_problem
-    from placekit.solvers.registry import get_method
+    from placekit.solve.registry import get_method
+    from placekit.solve.solve import solve as solve_problem
 
     params = parse_params(param)
     get_method(method, params)

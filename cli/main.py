@@ -33,7 +33,7 @@ from placekit.cli.time import time
 from placekit.cli.verify import verify
 from placekit.cli.warm_up import warm_up
 from placekit.cli.zoo import zoo
-from placekit.errors import JudgeDisagreementError, PlacekitError
+from placekit.model.errors import JudgeDisagreementError, PlacekitError
 
 __all__ = ["EXIT_INTERRUPTED", "EXIT_USAGE", "app", "main"]
 

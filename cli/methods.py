@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from placekit.method import Method
+    from placekit.solve.method import Method
 
 __all__ = ["methods", "parameter_lines"]
 
@@ -28,7 +28,7 @@ def methods(
 ) -> None:
     """List the methods, or the parameters (``--param``) of one of them."""
     from placekit.cli.console import print_json, show_parts
-    from placekit.solvers.registry import ANY, METHODS, method_classes
+    from placekit.solve.registry import ANY, METHODS, method_classes
 
     if name is None:
         lines = {each: _facts(each) for each in METHODS}
@@ -51,7 +51,7 @@ def methods(
 def _facts(name: str) -> dict[str, Any]:
     from collections.abc import Mapping
 
-    from placekit.solvers.registry import ANY, METHODS
+    from placekit.solve.registry import ANY, METHODS
 
     entry = METHODS[name]
     served = list(entry.target) if isinstance(entry.target, Mapping) else [ANY]

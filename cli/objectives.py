@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placekit.errors import UnknownNameError
+from placekit.model.errors import UnknownNameError
 
 if TYPE_CHECKING:
-    from placekit.contiguity import Contiguity
+    from placekit.model.contiguity import Contiguity
+    from placekit.model.platform import Platform
     from placekit.objectives import Objective
-    from placekit.platform import Platform
 
 __all__ = ["ContiguityOption", "ObjectiveChoice", "ObjectiveOption"]
 
@@ -125,7 +125,7 @@ class ObjectiveChoice:
         UnknownNameError
             No contiguity has that name.
         """
-        from placekit.contiguity import Contiguity
+        from placekit.model.contiguity import Contiguity
 
         if self.contiguity is None:
             return None

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from placekit.cli.console import take_stdout
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 
 __all__ = [
     "BurstOption",

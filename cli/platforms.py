@@ -11,11 +11,11 @@ import typer
 
 from placekit.cli.options import parse_pairs
 from placekit.cli.units import format_bytes
-from placekit.errors import InvalidProblemError, UnknownNameError
+from placekit.model.errors import InvalidProblemError, UnknownNameError
 
 if TYPE_CHECKING:
     from placekit.io.model import ModelSource
-    from placekit.platform import Platform
+    from placekit.model.platform import Platform
 
 __all__ = ["PlatformChoice", "devices_named", "leave_free", "limit_memory"]
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from placekit.costs import CostTable
     from placekit.io.model import ModelSource
-    from placekit.platform import Platform
+    from placekit.model.costs import CostTable
+    from placekit.model.platform import Platform
 
 __all__ = ["profile"]
 

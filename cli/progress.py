@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from placekit.learned.measured_reward import MeasuredReward
     from placekit.learned.training import Metrics
-    from placekit.result import Incumbent
+    from placekit.solve.result import Incumbent
 
 __all__ = ["SHOWN_AFTER_S", "LearnLine", "SolveLine", "StepBar"]
 
@@ -71,7 +71,7 @@ class SolveLine(_LiveLine):
         """Return the line."""
         from rich.text import Text
 
-        from placekit.stop import relative_gap
+        from placekit.solve.stop import relative_gap
 
         best, bound = (self._last.objective, self._last.bound) if self._last else (None, None)
         limit = "" if self._time_limit_s is None else f" of {self._time_limit_s:.0f} s"

@@ -13,10 +13,10 @@ from rich.text import Text
 
 from placekit.cli.scattered import NUM_STAGES, scattered_lines
 from placekit.cli.units import format_bytes, format_count, format_ms, format_share, format_time
-from placekit.evaluate import DeviceLoad
-from placekit.placement import Violation
-from placekit.platform import Link, Platform
-from placekit.result import Result, Status
+from placekit.model.placement import Violation
+from placekit.model.platform import Link, Platform
+from placekit.objectives.evaluate import DeviceLoad
+from placekit.solve.result import Result, Status
 
 __all__ = [
     "fact_lines",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from placekit.cli.options import JsonOption
-from placekit.errors import InvalidFileError, InvalidProblemError
+from placekit.model.errors import InvalidFileError, InvalidProblemError
 
 if TYPE_CHECKING:
     from placekit.benchmarks.report.sources import Source
@@ -92,8 +92,8 @@ def _print_tables(name: str, source: Source, *, as_json: bool) -> None:
     from placekit.benchmarks.report.named import TABLES, named_tables
     from placekit.benchmarks.report.write import markdown_table
     from placekit.cli.console import print_json, print_line
-    from placekit.errors import UnknownNameError, did_you_mean
     from placekit.io.visible import visible_markdown
+    from placekit.model.errors import UnknownNameError, did_you_mean
 
     if name not in TABLES:
         raise UnknownNameError(f"no table {name!r}; tables are {', '.join(TABLES)}{did_you_mean(name, TABLES)}")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from placekit.cli.answers import AT_ONCE_UP_TO
 
 if TYPE_CHECKING:
-    from placekit.problem import Problem
-    from placekit.result import Result
+    from placekit.model.problem import Problem
+    from placekit.solve.result import Result
 
 __all__ = ["NUM_STAGES", "scattered_lines", "with_num_stages"]
 

@@ -10,14 +10,14 @@ import typer
 
 from placekit.cli.options import JsonOption
 from placekit.cli.train_plan import draw_plan
-from placekit.errors import InvalidFileError, InvalidProblemError, check_names
+from placekit.model.errors import InvalidFileError, InvalidProblemError, check_names
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from placekit.graph import OpGraph
-    from placekit.result import Result
+    from placekit.model.graph import OpGraph
+    from placekit.solve.result import Result
 
 __all__ = ["show"]
 
@@ -109,7 +109,7 @@ def _draw_graph(file: Path, of: Path | None, path: Path) -> None:
     from placekit.cli.platforms import devices_named
     from placekit.cli.task import read_placed
     from placekit.io.atomic import write_text
-    from placekit.platform import Device, Platform
+    from placekit.model.platform import Device, Platform
     from placekit.plotting.canvas import figure_of
     from placekit.plotting.graph_page import graph_page
     from placekit.plotting.plot_graph import draw_graph

@@ -12,8 +12,8 @@ from placekit.cli.choices import with_choices
 from placekit.cli.options import JsonOption, MemoryLimitOption, ParamOption, SeedOption, output_option, parse_params
 from placekit.cli.task import TaskOptions, read_placed, read_task, read_tasks
 from placekit.cli.train_plan import TRAINING_PLAN, TrainingOptions, is_training_problem, one_size, solve_training
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.solvers.registry import METHODS
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.solve.registry import METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from placekit.cli.task import Task
-    from placekit.result import Result
-    from placekit.stop import Stop
+    from placekit.solve.result import Result
+    from placekit.solve.stop import Stop
 
 __all__ = ["EXIT_INFEASIBLE", "EXIT_NO_ANSWER", "exit_code", "report", "solve", "stop_of"]
 
@@ -95,9 +95,9 @@ def solve(
     from placekit.cli.progress import SolveLine
     from placekit.cli.scattered import with_num_stages
     from placekit.io.model import MODEL_SUFFIXES
-    from placekit.solve import finishing
-    from placekit.solve import solve as solve_problem
-    from placekit.solvers.registry import get_method
+    from placekit.solve.registry import get_method
+    from placekit.solve.solve import finishing
+    from placekit.solve.solve import solve as solve_problem
     from placekit.solvers.sequence.choice import solve_best
 
     objective = asked.objective.name
@@ -154,7 +154,7 @@ def solve(
 def _refuse_unserved(method: str, objective: str, path: Path) -> None:
     """Say before minutes of measuring that a method does not serve the objective of a model."""
     from placekit.io.model import MODEL_SUFFIXES
-    from placekit.solvers.registry import why_not_served
+    from placekit.solve.registry import why_not_served
 
     why_not = why_not_served(method, objective) if path.suffix.lower() in MODEL_SUFFIXES else None
     if why_not is not None:
@@ -164,7 +164,7 @@ def _refuse_unserved(method: str, objective: str, path: Path) -> None:
 def stop_of(time_limit_s: float, gap: float | None, memory_limit: str | None) -> Stop:
     """Return when to stop, as ``--time-limit``, ``--gap`` and ``--memory-limit`` say."""
     from placekit.io.platform_toml import parse_memory
-    from placekit.stop import AnyOf, MaxMemory, MaxRuntime, TargetGap
+    from placekit.solve.stop import AnyOf, MaxMemory, MaxRuntime, TargetGap
 
     stop: Stop = MaxRuntime(time_limit_s)
     if gap is not None:
@@ -176,7 +176,7 @@ def stop_of(time_limit_s: float, gap: float | None, memory_limit: str | None) ->
 
 def exit_code(result: Result) -> int:
     """Return 0 for an answer, 3 for a proof that there is none, 4 for neither."""
-    from placekit.result import Status
+    from placekit.solve.result import Status
 
     if result.placement is not None:
         return 0

@@ -20,16 +20,16 @@ from placekit.cli.options import (
 )
 from placekit.cli.platforms import PlatformChoice, leave_free, limit_memory
 from placekit.cli.units import format_count
-from placekit.errors import InvalidFileError, InvalidProblemError
-from placekit.op_patterns import matching_ops
+from placekit.model.errors import InvalidFileError, InvalidProblemError
+from placekit.model.op_patterns import matching_ops
 
 if TYPE_CHECKING:
-    from placekit.costs import CostTable
-    from placekit.graph import OpGraph
     from placekit.io.model import ModelSource
-    from placekit.placement import Placement
-    from placekit.platform import Platform
-    from placekit.problem import Problem
+    from placekit.model.costs import CostTable
+    from placekit.model.graph import OpGraph
+    from placekit.model.placement import Placement
+    from placekit.model.platform import Platform
+    from placekit.model.problem import Problem
 
 __all__ = ["Task", "TaskOptions", "cost_table", "read_placed", "read_source", "read_task", "read_tasks"]
 
@@ -240,7 +240,7 @@ def read_placed(path: Path, graph: OpGraph, platform: Platform, default_device: 
     from placekit.io.placement_json import read_placement
     from placekit.io.reading import blaming
     from placekit.io.result_json import read_result
-    from placekit.placement import Placement
+    from placekit.model.placement import Placement
 
     kind = kind_of_file(path)
     if kind == "placement":

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from placekit.cost_models.openvino.timing_contenders import Executor
     from placekit.cost_models.openvino.timing_series import Timings
     from placekit.io.model import ModelSource
-    from placekit.placement import Placement
-    from placekit.platform import Platform
+    from placekit.model.placement import Placement
+    from placekit.model.platform import Platform
 
 __all__ = ["flag_lines", "time"]
 

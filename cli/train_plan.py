@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from placekit.cli.units import format_bytes, format_count, format_share, format_time
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import RenderableType
 
-    from placekit.stop import Stop
+    from placekit.solve.stop import Stop
     from placekit.training.problem import TrainingProblem
     from placekit.training.result import PlanResult
 
@@ -87,8 +87,8 @@ class TrainingOptions:
 
 def is_training_problem(path: Path) -> bool:
     """Return whether `path` is a training problem, without complaining about what else it is."""
-    from placekit.errors import PlacekitError
     from placekit.io.detect import kind_of_file
+    from placekit.model.errors import PlacekitError
 
     try:
         return path.suffix.lower() == ".json" and kind_of_file(path) == "training-problem"
@@ -178,8 +178,8 @@ def explain_training(plan: Path, source: Path | None, time_limit_s: float, *, as
         No source, or one that the plan is not of.
     """
     from placekit.cli.console import print_json, print_line
+    from placekit.solve.stop import MaxRuntime
     from placekit.solvers.training_plan.solve import solve_plan
-    from placekit.stop import MaxRuntime
     from placekit.training.evaluate import evaluate_plan
     from placekit.training.explain import explain_plan
     from placekit.training.plan_json import read_plan
@@ -209,7 +209,7 @@ def explain_training(plan: Path, source: Path | None, time_limit_s: float, *, as
 
 def exit_code(result: PlanResult) -> int:
     """Return 0 for a plan, 3 for a proof that there is none, 4 for neither."""
-    from placekit.result import Status
+    from placekit.solve.result import Status
 
     if result.plan is not None:
         return 0
@@ -219,7 +219,7 @@ def exit_code(result: PlanResult) -> int:
 def plan_parts(result: PlanResult) -> Iterator[RenderableType]:
     """Return what a plan says: machine, stages, objective, bound; or why there is none."""
     from placekit.cli.render import fact_lines, violation_lines
-    from placekit.result import Status
+    from placekit.solve.result import Status
 
     assumptions = result.info.get("assumptions")
     if assumptions:

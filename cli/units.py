@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placekit.sizes import format_bytes
+from placekit.model.sizes import format_bytes
 
 __all__ = ["format_bytes", "format_count", "format_ms", "format_share", "format_time"]
 

@@ -14,14 +14,14 @@ from placekit.cli.comparison import choice_lines
 from placekit.cli.facts import cost_facts, median_spread, model_facts, problem_facts
 from placekit.cli.render import fact_lines, plain_table, platform_table, result_lines
 from placekit.cli.units import format_bytes, format_count, format_ms, format_share
-from placekit.teams import JOINT
+from placekit.model.teams import JOINT
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from placekit.costs import CostTable
-    from placekit.problem import Problem
-    from placekit.result import Result
+    from placekit.model.costs import CostTable
+    from placekit.model.problem import Problem
+    from placekit.solve.result import Result
     from placekit.training.result import PlanResult
 
 __all__ = ["View", "kind_lines", "slowest_table", "view_file"]

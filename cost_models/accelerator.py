@@ -16,7 +16,7 @@ profiled or analytic, a second column of a GPU-like device, so that the comparis
 * :math:`s`, one scalar for all types, which `Accelerator.fit` chooses so that the whole model on the CPU takes `ratio`
   times as long as on the accelerator. The ratios of one published pair are in `PUBLISHED_RATIOS`;
 * a PCIe-like link: latency plus bytes over bandwidth for every tensor that enters or leaves, as in
-  :class:`~placekit.platform.Link`. The CPU works in host memory and pays nothing.
+  :class:`~placekit.model.platform.Link`. The CPU works in host memory and pays nothing.
 
 The sum over ops is the single-device time of ``serial-latency``, and of ``makespan``, where one device does one op at a
 time.
@@ -39,10 +39,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.op_classes import DENSE_TYPES, DEPTHWISE_TYPES, FUSABLE_TYPES, LOOKUP_TYPES
-from placekit.costs import CostTable
-from placekit.errors import InvalidProblemError
-from placekit.graph import DYNAMIC, OpGraph
-from placekit.platform import Device, Link, Platform
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import DYNAMIC, OpGraph
+from placekit.model.platform import Device, Link, Platform
 
 __all__ = ["OTHER_CLASS", "PUBLISHED_RATIOS", "RATIOS", "Accelerator", "speed_class"]
 

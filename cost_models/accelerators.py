@@ -9,7 +9,7 @@ of about two.
 from __future__ import annotations
 
 from placekit.cost_models.device_spec import DeviceSpec
-from placekit.platform import Link
+from placekit.model.platform import Link
 
 __all__ = ["CARDS"]
 

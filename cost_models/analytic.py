@@ -35,14 +35,14 @@ from placekit.cost_models.device_spec import DeviceSpec
 from placekit.cost_models.device_table import get_spec, guess_spec, spec_from_values
 from placekit.cost_models.memory_model import MemoryModel, op_memory
 from placekit.cost_models.op_classes import DENSE_TYPES, DEPTHWISE_TYPES, FUSABLE_TYPES, LOOKUP_TYPES, VIEW_TYPES
-from placekit.costs import CostTable
-from placekit.errors import InvalidProblemError
-from placekit.graph import DYNAMIC, OpGraph
-from placekit.reprs import short_repr
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import DYNAMIC, OpGraph
+from placekit.model.reprs import short_repr
 
 if TYPE_CHECKING:
     from placekit.io.model import ModelSource
-    from placekit.platform import Platform
+    from placekit.model.platform import Platform
 
 __all__ = ["Analytic", "fused_groups"]
 
@@ -68,7 +68,7 @@ class Analytic:
 
     Examples
     --------
-    >>> from placekit.platform import Platform
+    >>> from placekit.model.platform import Platform
     >>> graph = OpGraph.from_edges(["conv", "relu"], [("conv", "relu")], op_types=["Convolution", "Relu"])
     >>> graph = graph.replace(op_flops=[2.3e9, 1e6], tensor_bytes=[4e6])
     >>> costs = Analytic({"slow": "cpu-core-f32"}).cost_table(graph, Platform.of(slow=2))

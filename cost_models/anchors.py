@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.kind_profile import KindProfile
-from placekit.graph import OpGraph
+from placekit.model.graph import OpGraph
 
 __all__ = ["anchors_of", "on_anchors"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from placekit.costs import CostTable
-    from placekit.graph import OpGraph
     from placekit.io.model import ModelSource
-    from placekit.platform import Platform
+    from placekit.model.costs import CostTable
+    from placekit.model.graph import OpGraph
+    from placekit.model.platform import Platform
 
 __all__ = ["CostModel", "Progress", "graph_of"]
 
@@ -58,6 +58,6 @@ class CostModel(Protocol):
 
 def graph_of(source: ModelSource | OpGraph) -> OpGraph:
     """Return the graph of `source`, whichever of the two it is."""
-    from placekit.graph import OpGraph
+    from placekit.model.graph import OpGraph
 
     return source if isinstance(source, OpGraph) else source.graph

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import PlacekitError
 from placekit.io.atomic import write_bytes
 from placekit.io.npz_arrays import read_npz
 from placekit.io.reading import parse_json, read_bytes
+from placekit.model.errors import PlacekitError
 
 __all__ = ["ProfileCache", "cache_directory"]
 

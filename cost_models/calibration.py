@@ -33,9 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.stage_costs import STAGE_OVERHEAD, StageCosts, stage_overhead_s
-from placekit.costs import CostTable
-from placekit.errors import InvalidProblemError
-from placekit.graph import OpGraph, sum_by
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import OpGraph, sum_by
 
 __all__ = ["LEAST_SPLITS", "Calibration", "MeasuredSplit", "Parameters", "calibrate"]
 

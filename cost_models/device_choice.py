@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 
 if TYPE_CHECKING:
     from placekit.io.model import ModelSource
-    from placekit.platform import Platform
+    from placekit.model.platform import Platform
 
 __all__ = ["platform_for"]
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from placekit.errors import InvalidProblemError
-from placekit.platform import Link
+from placekit.model.errors import InvalidProblemError
+from placekit.model.platform import Link
 
 __all__ = ["SOCKET_BANDWIDTH", "DeviceSpec"]
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from placekit.cost_models.accelerators import CARDS
 from placekit.cost_models.device_spec import DeviceSpec
-from placekit.errors import InvalidProblemError, UnknownNameError
-from placekit.platform import Device, Link, Platform
+from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.platform import Device, Link, Platform
 
 __all__ = ["DEVICE_TABLE", "get_spec", "guess_spec", "platform_of_specs", "spec_from_values"]
 

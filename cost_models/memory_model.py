@@ -1,7 +1,7 @@
 """Bytes that the ops of a model take of a device: the peak of what is alive, or the sum of everything.
 
 ``"peak"``
-    Weights, the live tensors when they are most, and the slots of queues: :mod:`placekit.memory_blocks`. A weight that
+    Weights, the live tensors when they are most, and the slots of queues: :mod:`placekit.model.memory`. A weight that
     several ops read counts once per device. The model's inputs and outputs have slots, too, which their ops hold. A
     view (Reshape, Squeeze, ...) is the tensor that it shows, which lives on until the view's last reader. A tensor
     inside a group that the device fuses is never written.
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.base import graph_of
 from placekit.cost_models.op_classes import VIEW_TYPES
-from placekit.errors import InvalidProblemError
-from placekit.graph import OpGraph, sum_by
 from placekit.io.model import ModelSource
-from placekit.memory_blocks import MemoryBlocks, positions
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import OpGraph, sum_by
+from placekit.model.memory import MemoryBlocks, positions
 
 __all__ = ["MEMORY_MODELS", "QUEUE_SLOTS", "MemoryModel", "check_memory_model", "op_memory"]
 

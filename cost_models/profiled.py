@@ -25,10 +25,10 @@ from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.memory_model import MemoryModel, op_memory
 from placekit.cost_models.stage_costs import STAGE_OVERHEAD
-from placekit.costs import CostTable
-from placekit.errors import InvalidProblemError, ProfileError, UnsupportedProblemError
-from placekit.graph import OpGraph
-from placekit.platform import Device, Link, Platform
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError, ProfileError, UnsupportedProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.platform import Device, Link, Platform
 
 if TYPE_CHECKING:
     import openvino

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from placekit.errors import InvalidProblemError, PluginError, UnknownNameError, did_you_mean
-from placekit.plugins import OpenTable, load, plugin_name
+from placekit.model.errors import InvalidProblemError, PluginError, UnknownNameError, did_you_mean
+from placekit.solve.plugins import OpenTable, load, plugin_name
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from placekit.cost_models.base import CostModel
-    from placekit.platform import Platform
+    from placekit.model.platform import Platform
 
 __all__ = ["COST_MODELS", "get_cost_model", "register_cost_model"]
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import InvalidProblemError
-from placekit.graph import sum_by, topological_order
-from placekit.placement import Placement
-from placekit.problem import Problem
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import sum_by, topological_order
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 
 __all__ = ["calibration_splits", "class_order", "split_placement"]
 

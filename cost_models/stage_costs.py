@@ -1,7 +1,8 @@
 """What the cost table says of a placement's stages, and what follows for latency and throughput.
 
-The judge (:mod:`placekit.evaluate`) knows devices; an executor runs stages. Here the same costs are added up per
-stage, the fixed cost of a stage that a calibration found comes on top, and the two ways of running are played through.
+The judge (:mod:`placekit.objectives.evaluate`) knows devices; an executor runs stages. Here the same costs are added up
+per stage, the fixed cost of a stage that a calibration found comes on top, and the two ways of running are played
+through.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.few_stages import NO_STAGE, few_stages
-from placekit.costs import CostTable
-from placekit.errors import InvalidProblemError
-from placekit.graph import distinct, sum_by
-from placekit.placement import Placement
-from placekit.problem import Problem
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import distinct, sum_by
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 
 __all__ = ["STAGE_OVERHEAD", "Prediction", "StageCosts", "predict", "stage_costs", "stage_overhead_s"]
 

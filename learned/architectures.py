@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from placekit.graph import OpGraph
+from placekit.model.graph import OpGraph
 
 __all__ = ["ARCHITECTURES", "random_architecture"]
 

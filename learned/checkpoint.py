@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from placekit.errors import InvalidFileError, InvalidProblemError
 from placekit.io.atomic import write_bytes
 from placekit.io.reading import read_bytes
-from placekit.problem import Problem
+from placekit.model.errors import InvalidFileError, InvalidProblemError
+from placekit.model.problem import Problem
 
 __all__ = ["ANY_DEVICES", "Checkpoint", "problem_digest", "read_checkpoint", "write_checkpoint"]
 

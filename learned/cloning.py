@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from placekit.learned.training import Metrics, Training, descend
-from placekit.stop import StopReason
+from placekit.solve.stop import StopReason
 
 __all__ = ["clone"]
 

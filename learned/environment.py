@@ -14,16 +14,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.contiguity import Contiguity
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.graph import number_by_first, topological_order
 from placekit.learned.kernels import batch_infeasibility
 from placekit.learned.rewards import Reward, RewardStopped, judge_reward
-from placekit.makespan.instance import instance_of
+from placekit.model.contiguity import Contiguity
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.model.graph import number_by_first, topological_order
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 from placekit.objectives import BatchScore
-from placekit.placement import Placement
-from placekit.problem import Problem
-from placekit.stop import StopReason
+from placekit.objectives.makespan.instance import instance_of
+from placekit.solve.stop import StopReason
 
 __all__ = ["INFEASIBLE_COST", "ROWS_AT_ONCE", "Environment"]
 

@@ -25,12 +25,12 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import UnknownNameError
-from placekit.graph import OpGraph, sum_by
 from placekit.kernels import njit
 from placekit.learned.vocabulary import UNKNOWN_TYPE, type_columns
-from placekit.makespan.instance import csr_offsets, instance_of
-from placekit.problem import Problem
+from placekit.model.errors import UnknownNameError
+from placekit.model.graph import OpGraph, sum_by
+from placekit.model.problem import Problem
+from placekit.objectives.makespan.instance import csr_offsets, instance_of
 
 __all__ = ["FEATURE_GROUPS", "fractal_dimension", "group_means", "op_features"]
 

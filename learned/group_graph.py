@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from placekit.graph import distinct
 from placekit.learned.environment import Environment
 from placekit.learned.features import group_means, op_features
-from placekit.problem import Problem
+from placekit.model.graph import distinct
+from placekit.model.problem import Problem
 
 __all__ = ["GroupGraph", "group_graph", "wanted_actions"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from placekit.errors import PlacekitError
 from placekit.learned.training import Metrics
+from placekit.model.errors import PlacekitError
 
 __all__ = ["Journal"]
 

@@ -23,12 +23,12 @@ from placekit.cost_models.openvino.measured_splits import sample_s
 from placekit.cost_models.openvino.timing import Timing, TimingSettings
 from placekit.cost_models.openvino.timing_contenders import Executor, Placed, is_serial, singles
 from placekit.cost_models.openvino.timing_series import Estimate, Quantity, Series
-from placekit.errors import ExecutionError, InvalidProblemError, ProfileError, UnsupportedProblemError
 from placekit.io.model import ModelSource
 from placekit.learned.rewards import RewardStopped
-from placekit.placement import Placement
-from placekit.problem import Problem
-from placekit.stop import StopReason
+from placekit.model.errors import ExecutionError, InvalidProblemError, ProfileError, UnsupportedProblemError
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
+from placekit.solve.stop import StopReason
 
 __all__ = ["SMALL_BATCHES", "MeasuredAnswer", "MeasuredReward", "brief_timing", "executor_for", "thorough_timing"]
 

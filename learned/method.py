@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from placekit.errors import InvalidProblemError
 from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, problem_digest, read_checkpoint, write_checkpoint
 from placekit.learned.cloning import clone
 from placekit.learned.environment import Environment
@@ -29,10 +28,11 @@ from placekit.learned.rewards import RewardStopped
 from placekit.learned.threads import one_thread
 from placekit.learned.training import Learner, Loop, Metrics, Training, TrainingParams
 from placekit.learned.uncertainty import op_uncertainty
-from placekit.method import Method, Run
-from placekit.problem import Problem
-from placekit.solvers.registry import get_method
-from placekit.stop import MaxRuntime, StopReason
+from placekit.model.errors import InvalidProblemError
+from placekit.model.problem import Problem
+from placekit.solve.method import Method, Run
+from placekit.solve.registry import get_method
+from placekit.solve.stop import MaxRuntime, StopReason
 
 if TYPE_CHECKING:
     from placekit.learned.measured_reward import MeasuredReward

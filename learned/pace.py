@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from placekit.run import Run
-from placekit.stop import StopReason
+from placekit.solve.run import Run
+from placekit.solve.stop import StopReason
 
 __all__ = ["Pace", "out_of_time"]
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.makespan.instance import instance_of
-from placekit.makespan.orders import BestOrder
-from placekit.makespan.simulate import Timeline, simulate_steps
-from placekit.placement import Placement
+from placekit.model.placement import Placement
+from placekit.objectives.makespan.instance import instance_of
+from placekit.objectives.makespan.orders import BestOrder
+from placekit.objectives.makespan.simulate import Timeline, simulate_steps
 
 if TYPE_CHECKING:
+    from placekit.model.problem import Problem
     from placekit.objectives import Makespan
-    from placekit.problem import Problem
 
 __all__ = ["PlannedOrder"]
 

@@ -14,7 +14,6 @@ from typing import Any, Self
 
 import torch
 
-from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, read_checkpoint
 from placekit.learned.environment import Environment
 from placekit.learned.method import LearnedMethod, apply_weights, offer_decoded, seeded_learner
@@ -23,12 +22,13 @@ from placekit.learned.rewards import RewardStopped
 from placekit.learned.threads import one_thread
 from placekit.learned.training import Learner
 from placekit.learned.uncertainty import op_uncertainty
-from placekit.method import Method, Run
-from placekit.params import read_params
-from placekit.problem import Problem
+from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
+from placekit.model.problem import Problem
+from placekit.solve.method import Method, Run
+from placekit.solve.params import read_params
+from placekit.solve.registry import METHODS, get_method
+from placekit.solve.stop import StopReason
 from placekit.solvers.generic.baselines import offer_single_devices
-from placekit.solvers.registry import METHODS, get_method
-from placekit.stop import StopReason
 
 __all__ = ["PRETRAINED", "PolicyParams", "TrainedPolicy", "policy_path"]
 

@@ -23,12 +23,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import InvalidProblemError
 from placekit.learned.environment import Environment
 from placekit.learned.hsdag.coarsen import coarse_nodes, edge_costs, edge_transfers, node_edges, node_times
 from placekit.learned.hsdag.parsing import parse, sums
-from placekit.method import Method, Run
-from placekit.stop import StopReason
+from placekit.model.errors import InvalidProblemError
+from placekit.solve.method import Method, Run
+from placekit.solve.stop import StopReason
 
 __all__ = ["PolicyFree", "PolicyFreeParams"]
 

@@ -13,9 +13,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from placekit.errors import InvalidProblemError
 from placekit.learned.training import Learner, Metrics, Rollout, Training, TrainingParams, descend
-from placekit.stop import StopReason
+from placekit.model.errors import InvalidProblemError
+from placekit.solve.stop import StopReason
 
 __all__ = ["PpoParams", "ReplayingLearner", "ppo"]
 

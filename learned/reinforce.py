@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from placekit.learned.training import Metrics, Rollout, Training, descend
-from placekit.stop import StopReason
+from placekit.solve.stop import StopReason
 
 __all__ = ["reinforce", "reinforce_update"]
 

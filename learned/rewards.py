@@ -1,7 +1,7 @@
 """What learners minimise: the objective of many placements at once, for every execution model.
 
 It is what `evaluate` computes, up to the rounding of sums; the judge itself is its twin in the tests. Makespans are
-those of the better of two orders (:mod:`placekit.makespan.orders`).
+those of the better of two orders (:mod:`placekit.objectives.makespan.orders`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 from placekit.objectives import BatchScore
-from placekit.placement import Placement
-from placekit.problem import Problem
-from placekit.stop import StopReason
+from placekit.solve.stop import StopReason
 
 __all__ = ["Reward", "RewardStopped", "judge_reward"]
 

@@ -28,10 +28,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from placekit.errors import InvalidProblemError
 from placekit.learned.adam import Adam
 from placekit.learned.environment import Environment
-from placekit.stop import StopReason
+from placekit.model.errors import InvalidProblemError
+from placekit.solve.stop import StopReason
 
 __all__ = [
     "Learner",

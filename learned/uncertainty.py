@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from placekit.learned.threads import one_thread
 from placekit.learned.training import Learner
-from placekit.stop import is_wanted
+from placekit.solve.stop import is_wanted
 
 __all__ = ["op_uncertainty"]
 

@@ -16,16 +16,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from placekit.contiguity import Contiguity as Contiguity
-from placekit.costs import CostTable as CostTable
-from placekit.errors import PlacekitError as PlacekitError
-from placekit.evaluate import Evaluation as Evaluation
-from placekit.evaluate import evaluate as evaluate
-from placekit.explain import Explanation as Explanation
-from placekit.explain import explain as explain
-from placekit.graph import OpGraph as OpGraph
-from placekit.method import Method as Method
-from placekit.method import Run as Run
+from placekit.model.contiguity import Contiguity as Contiguity
+from placekit.model.costs import CostTable as CostTable
+from placekit.model.errors import PlacekitError as PlacekitError
+from placekit.model.graph import OpGraph as OpGraph
+from placekit.model.placement import Placement as Placement
+from placekit.model.placement import Violation as Violation
+from placekit.model.platform import Device as Device
+from placekit.model.platform import DirectLink as DirectLink
+from placekit.model.platform import Link as Link
+from placekit.model.platform import Platform as Platform
+from placekit.model.problem import Problem as Problem
 from placekit.objectives import Loads as Loads
 from placekit.objectives import Makespan as Makespan
 from placekit.objectives import Objective as Objective
@@ -35,22 +36,21 @@ from placekit.objectives import Score as Score
 from placekit.objectives import SerialLatency as SerialLatency
 from placekit.objectives import Throughput as Throughput
 from placekit.objectives import register_objective as register_objective
-from placekit.placement import Placement as Placement
-from placekit.placement import Violation as Violation
-from placekit.platform import Device as Device
-from placekit.platform import DirectLink as DirectLink
-from placekit.platform import Link as Link
-from placekit.platform import Platform as Platform
-from placekit.problem import Problem as Problem
-from placekit.result import Result as Result
-from placekit.result import Status as Status
-from placekit.solve import solve as solve
-from placekit.stop import MaxIterations as MaxIterations
-from placekit.stop import MaxMemory as MaxMemory
-from placekit.stop import MaxRuntime as MaxRuntime
-from placekit.stop import NoImprovement as NoImprovement
-from placekit.stop import StopReason as StopReason
-from placekit.stop import TargetGap as TargetGap
+from placekit.objectives.evaluate import Evaluation as Evaluation
+from placekit.objectives.evaluate import evaluate as evaluate
+from placekit.solve.explain import Explanation as Explanation
+from placekit.solve.explain import explain as explain
+from placekit.solve.method import Method as Method
+from placekit.solve.method import Run as Run
+from placekit.solve.result import Result as Result
+from placekit.solve.result import Status as Status
+from placekit.solve.solve import solve as solve
+from placekit.solve.stop import MaxIterations as MaxIterations
+from placekit.solve.stop import MaxMemory as MaxMemory
+from placekit.solve.stop import MaxRuntime as MaxRuntime
+from placekit.solve.stop import NoImprovement as NoImprovement
+from placekit.solve.stop import StopReason as StopReason
+from placekit.solve.stop import TargetGap as TargetGap
 
 if TYPE_CHECKING:
     from placekit.cost_models.analytic import Analytic as Analytic
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from placekit.language.serving import Serving as Serving
     from placekit.language.task import decoder_task as decoder_task
     from placekit.pytorch.source import read_torch as read_torch
-    from placekit.solvers.registry import register_method as register_method
+    from placekit.solve.registry import register_method as register_method
     from placekit.verification.verify import verify as verify
 
 __all__ = [

@@ -32,7 +32,7 @@ from time import perf_counter
 from typing import Any, TypeVar, overload
 from uuid import uuid4
 
-from placekit.cores import num_usable_cpus
+from placekit.machine import num_usable_cpus
 
 __all__ = [
     "LEARNED",

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from placekit.errors import UnknownNameError, UnsupportedProblemError
+from placekit.model.errors import UnknownNameError, UnsupportedProblemError
 
 if TYPE_CHECKING:
     from placekit.cost_models.openvino.pipeline import Pipeline

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 import placekit as pk
-from placekit.platform import Link
+from placekit.model.platform import Link
 
 # for tests that do not set their number of examples: the same ones every time, and no example is too slow
 settings.register_profile("placekit", deadline=None, derandomize=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.problem import Problem
+from placekit.model.problem import Problem
 
 
 def near(value: object) -> object:

@@ -22,7 +22,7 @@ import placekit as pk
 from placekit import kernels
 from placekit.benchmarks.families import generate
 from placekit.kernels import LEARNED, LIST, TRAINING_PLAN, used
-from placekit.solvers.registry import METHODS, get_method
+from placekit.solve.registry import METHODS, get_method
 
 __all__ = ["GROUPS", "problems", "solve_by_all_methods", "spell_type"]
 

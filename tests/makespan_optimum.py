@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from strategies import problems
 
 import placekit as pk
-from placekit.contiguity import Contiguity
+from placekit.model.contiguity import Contiguity
+from placekit.model.problem import Problem
 from placekit.objectives import Makespan
-from placekit.problem import Problem
 from placekit.solvers.makespan.bounds.quick import look
 from placekit.solvers.makespan.schedule.tasks import Tasks
 

@@ -14,10 +14,10 @@ from functools import cached_property
 
 import networkx as nx
 
-from placekit.contiguity import Contiguity
+from placekit.model.contiguity import Contiguity
+from placekit.model.platform import Device
+from placekit.model.problem import Problem
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
-from placekit.platform import Device
-from placekit.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,8 @@ from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
 from placekit.io.model import ModelSource
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
 
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}
 

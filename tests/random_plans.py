@@ -12,10 +12,10 @@ from openvino import opset13 as opset
 from pipelines import F32
 
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
-from placekit.graph import OpGraph
 from placekit.io.model import ModelSource, read_model
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
 
 EVERY_OP = "every-op"
 KINDS: tuple[int | str, ...] = (1, 3, 10, 30, EVERY_OP)

@@ -9,14 +9,14 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from placekit.contiguity import Contiguity
-from placekit.costs import CostTable
-from placekit.graph import DYNAMIC, OpGraph
-from placekit.memory_blocks import MemoryBlocks
+from placekit.model.contiguity import Contiguity
+from placekit.model.costs import CostTable
+from placekit.model.graph import DYNAMIC, OpGraph
+from placekit.model.memory import MemoryBlocks
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, DirectLink, Link, Platform
+from placekit.model.problem import UNPINNED, Problem
 from placekit.objectives import Makespan, Objective, SerialLatency, Throughput
-from placekit.placement import Placement
-from placekit.platform import Device, DirectLink, Link, Platform
-from placekit.problem import UNPINNED, Problem
 
 EXAMPLES = "PLACEKIT_EXAMPLES"
 """Environment variable: ``all`` for every example, as in ``make test-slow``; otherwise a tenth of them."""

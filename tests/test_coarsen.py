@@ -12,7 +12,7 @@ from oracle import brute_force, is_feasible, objective
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.coarsen import contract
+from placekit.solvers.generic.coarsen import contract
 
 
 @st.composite

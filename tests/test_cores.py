@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.cores import num_usable_cpus, usable_cpus
+from placekit.machine import num_usable_cpus, usable_cpus
 
 
 def test_without_affinity_all_cpus_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from placekit.costs import CostTable
-from placekit.errors import InvalidProblemError
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError
 
 
 def test_unsupported_times_are_masked() -> None:

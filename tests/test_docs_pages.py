@@ -114,7 +114,7 @@ def test_commands_of_every_page_parse(page: str, command: str, tmp_path: Path, m
 
 def test_methods_of_the_registry_are_in_the_table() -> None:
     """The table of methods names every registered method."""
-    from placekit.solvers.registry import METHODS
+    from placekit.solve.registry import METHODS
 
     page = (DOCS / "concepts" / "methods.md").read_text()
     assert [name for name in METHODS if f"| `{name}`" not in page] == []

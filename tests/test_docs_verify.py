@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from placekit.cli.main import main
-from placekit.verification.certificates import CERTIFICATES
+from placekit.solve.certificates import CERTIFICATES
 
 PAGE = (Path(__file__).parents[1] / "docs" / "verify.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

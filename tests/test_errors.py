@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from placekit import errors
+from placekit.model import errors
 
 
 @pytest.mark.parametrize(

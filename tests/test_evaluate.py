@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 
 
 def place(problem: pk.Problem, devices: str) -> pk.Placement:

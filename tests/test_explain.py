@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.errors import InvalidProblemError
-from placekit.evaluate import evaluate
-from placekit.explain import GIB, explain
+from placekit.model.errors import InvalidProblemError
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 from placekit.objectives import Makespan, OffloadLatency
-from placekit.placement import Placement
-from placekit.problem import Problem
+from placekit.objectives.evaluate import evaluate
+from placekit.solve.explain import GIB, explain
 
 
 def chain(num_devices: int = 2, memory_bytes: float | None = None, **fields: object) -> Problem:

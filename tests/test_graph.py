@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from strategies import graphs
 
-from placekit.errors import InvalidGraphError
-from placekit.graph import OpGraph, number_by_first, sum_by, topological_order
+from placekit.model.errors import InvalidGraphError
+from placekit.model.graph import OpGraph, number_by_first, sum_by, topological_order
 
 
 def line(**changes: object) -> OpGraph:

@@ -18,8 +18,8 @@ ROOMS = ("core", "cost_models", "solvers", "learned", "benchmarks", "cli")
 
 UPWARD = {
     # the registry is found through its name, on use
-    ("placekit/solve.py", "placekit.solvers.registry"),
-    ("placekit/solve.py", "placekit.solvers.generic.relaxed_links"),
+    ("placekit/solve/solve.py", "placekit.solve.registry"),
+    ("placekit/solve/solve.py", "placekit.solve.relaxed_links"),
     # the lazy public names, and the same names for type checkers
     ("placekit/__init__.py", "placekit.cost_models.analytic"),
     ("placekit/__init__.py", "placekit.cost_models.openvino.devices"),
@@ -27,7 +27,7 @@ UPWARD = {
     ("placekit/__init__.py", "placekit.cost_models.openvino.timing"),
     ("placekit/__init__.py", "placekit.cost_models.profiled"),
     ("placekit/__init__.py", "placekit.cost_models.registry"),
-    ("placekit/__init__.py", "placekit.solvers.registry"),
+    ("placekit/__init__.py", "placekit.solve.registry"),
     # `python -m placekit`
     ("placekit/__main__.py", "placekit.cli.main"),
     # what users run bundles and pipelines of torch with, under a short name

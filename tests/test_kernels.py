@@ -19,7 +19,7 @@ from numba.core import event, types
 
 import placekit as pk
 from placekit.kernels import LIST, Clock, compiling, groups, kernels_of, njit, prepare, read_type
-from placekit.run import Run
+from placekit.solve.run import Run
 from placekit.solvers.throughput.local_search.state import State
 
 

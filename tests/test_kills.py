@@ -20,10 +20,10 @@ import pytest
 import placekit as pk
 from placekit.benchmarks.rows import read_lines
 from placekit.cost_models.cache import ProfileCache
-from placekit.errors import InvalidFileError
 from placekit.io.placement_json import read_placement
 from placekit.io.problem_json import read_problem
 from placekit.io.result_json import read_result
+from placekit.model.errors import InvalidFileError
 
 COMMON = """
 import sys, itertools
@@ -175,7 +175,7 @@ FULL = """
 import resource
 from placekit.cli.files import OutputFiles
 from placekit.io.problem_json import write_problem
-from placekit.errors import PlacekitError
+from placekit.model.errors import PlacekitError
 made = problem()
 old, new = (pk.solve(made, f"single:cpu.{device}") for device in (0, 1))
 files = OutputFiles.of(Path("x.json"), folder / "x.placement.json")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit import memory
-from placekit.errors import InvalidProblemError
+from placekit import machine
+from placekit.model.errors import InvalidProblemError
+from placekit.solve.stop import AnyOf, MaxMemory, MaxRuntime, StopReason
 from placekit.solvers.backends import building
-from placekit.stop import AnyOf, MaxMemory, MaxRuntime, StopReason
 
 METHODS_WITH_PROGRAMS = [
     (pk.Throughput(), "ilp"),
@@ -38,23 +38,23 @@ def _problem(objective: pk.Objective, num_ops: int = 14) -> pk.Problem:
 
 def test_the_process_holds_something_and_the_machine_has_something_left() -> None:
     """Both are known here, and the default limit lies between."""
-    held, left = memory.resident_bytes(), memory.available_bytes()
+    held, left = machine.resident_bytes(), machine.available_bytes()
     assert 1e7 < held < 1e12
     assert 0 < left < 1e15
-    assert held < memory.default_limit_bytes() < held + left
+    assert held < machine.default_limit_bytes() < held + left
 
 
 def test_the_tightest_limit_counts_while_it_lasts() -> None:
     """Without one there is no end to what is left."""
-    assert memory.bytes_left() == math.inf
-    assert not memory.is_exhausted()
-    with memory.limited_to(memory.resident_bytes() + 1e9):
-        assert 0 < memory.bytes_left() <= 1e9 + 1e8
-        with memory.limited_to(1.0):
-            assert memory.bytes_left() == 0.0
-            assert memory.is_exhausted()
-        assert not memory.is_exhausted()
-    assert memory.bytes_left() == math.inf
+    assert machine.bytes_left() == math.inf
+    assert not machine.is_exhausted()
+    with machine.limited_to(machine.resident_bytes() + 1e9):
+        assert 0 < machine.bytes_left() <= 1e9 + 1e8
+        with machine.limited_to(1.0):
+            assert machine.bytes_left() == 0.0
+            assert machine.is_exhausted()
+        assert not machine.is_exhausted()
+    assert machine.bytes_left() == math.inf
 
 
 def test_a_limit_is_a_criterion() -> None:
@@ -79,7 +79,7 @@ def test_a_program_that_does_not_fit_is_not_built(
 ) -> None:
     """Alone the method ends with what it has by then, and says in one line what did not fit."""
     if lacks == "memory":
-        monkeypatch.setattr(memory, "bytes_left", lambda: 0.0)
+        monkeypatch.setattr(machine, "bytes_left", lambda: 0.0)
     else:
         monkeypatch.setattr(building, "AFTERWARDS", 1e12)
     result = pk.solve(_problem(objective), method, stop=MaxRuntime(30.0), seed=1)
@@ -94,7 +94,7 @@ def test_a_program_that_does_not_fit_is_not_built(
 
 def test_auto_goes_on_with_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stage is passed over, which the account says, and the next ones have their turn."""
-    monkeypatch.setattr(memory, "bytes_left", lambda: 0.0)
+    monkeypatch.setattr(machine, "bytes_left", lambda: 0.0)
     problem = _problem(pk.Throughput(), 40).replace(contiguity=pk.Contiguity.NONE)
     result = pk.solve(problem, "auto", stop=MaxRuntime(3.0))
     methods = [stage["method"] for stage in result.info["stages"]]
@@ -106,8 +106,8 @@ def test_auto_goes_on_with_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_is_out_of_memory_ends_with_the_best_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long he may take."""
-    monkeypatch.setattr(memory, "_looked", (-math.inf, 0.0))
-    monkeypatch.setattr(memory, "default_limit_bytes", lambda: 1.0)
+    monkeypatch.setattr(machine, "_looked", (-math.inf, 0.0))
+    monkeypatch.setattr(machine, "default_limit_bytes", lambda: 1.0)
     result = pk.solve(_problem(pk.Throughput()), "random:1000000", stop=MaxRuntime(60.0))
     assert result.stop_reason is StopReason.MEMORY
     assert result.runtime_s < 30

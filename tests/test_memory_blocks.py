@@ -10,10 +10,10 @@ from oracle import brute_force, held_bytes, is_feasible, team_brute_force
 from strategies import blocked, examples, problems, teamed_problems
 
 import placekit as pk
-from placekit.errors import InvalidProblemError
 from placekit.io.problem_json import problem_from_dict, problem_to_dict
-from placekit.memory_blocks import MemoryBlocks, positions
-from placekit.solvers import registry
+from placekit.model.errors import InvalidProblemError
+from placekit.model.memory import MemoryBlocks, positions
+from placekit.solve import registry
 from placekit.verification.verify import verify
 
 

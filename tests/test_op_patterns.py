@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.errors import InvalidProblemError
-from placekit.op_patterns import matching_ops
+from placekit.model.errors import InvalidProblemError
+from placekit.model.op_patterns import matching_ops
 
 NAMES = ["layers.0.mlp", "layers.1.mlp", "layers.10.mlp", "odd[1]", "head"]
 TYPES = ["MatMul", "MatMul", "MatMul", "Add", "Softmax"]

@@ -13,7 +13,7 @@ from oracle import brute_force, team_brute_force
 from strategies import examples, problems, teamed_problems
 
 import placekit as pk
-from placekit.pins import pins_against_order
+from placekit.model.pins import pins_against_order
 
 
 def pinned_at_random(data: st.DataObject, problem: pk.Problem) -> pk.Problem:

@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from placekit.errors import InvalidProblemError, UnknownNameError
-from placekit.platform import Device, DirectLink, Link, Platform
+from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.platform import Device, DirectLink, Link, Platform
 
 
 def test_kinds_are_numbered_by_first_appearance() -> None:

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 import placekit as pk
 from placekit.cli.main import main
 from placekit.cost_models.registry import COST_MODELS, get_cost_model
-from placekit.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
-from placekit.graph import sum_by
+from placekit.model.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
+from placekit.model.graph import sum_by
 from placekit.objectives import OBJECTIVES, fastest_class_s, get_objective
-from placekit.solvers.registry import METHODS, get_method
+from placekit.solve.registry import METHODS, get_method
 
 ROOT = Path(__file__).parents[1]
 
@@ -354,7 +354,7 @@ def test_packages_that_are_wrong_are_named_and_stop_nobody(site: Path, diamond: 
     told = in_new_process(
         site,
         "-c",
-        "import logging; logging.basicConfig(); from placekit.solvers.registry import METHODS; list(METHODS)",
+        "import logging; logging.basicConfig(); from placekit.solve.registry import METHODS; list(METHODS)",
         cwd=tmp_path,
     )
     assert "plugin 'grasping': its method 'ilp' is left out: the name is taken" in told

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from placekit.errors import InvalidProblemError
-from placekit.stop import AnyOf, MaxIterations, MaxRuntime, NoImprovement, Progress, StopReason, TargetGap, relative_gap
+from placekit.model.errors import InvalidProblemError
+from placekit.solve.stop import (
+    AnyOf,
+    MaxIterations,
+    MaxRuntime,
+    NoImprovement,
+    Progress,
+    StopReason,
+    TargetGap,
+    relative_gap,
+)
 
 
 @pytest.mark.parametrize(

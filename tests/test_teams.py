@@ -12,8 +12,8 @@ from oracle import team_is_feasible, team_objective
 from strategies import examples, teamed_placements, teamed_problems
 
 import placekit as pk
-from placekit.errors import InvalidProblemError, UnknownNameError
-from placekit.result import Result
+from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.solve.result import Result
 
 
 @pytest.fixture

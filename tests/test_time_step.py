@@ -10,9 +10,9 @@ from oracle import brute_force
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.method import Run
-from placekit.result import SOLVER_TOLERANCE
-from placekit.time_step import common_step_s, round_up_to_step, time_step_s
+from placekit.solve.method import Run
+from placekit.solve.result import SOLVER_TOLERANCE
+from placekit.solve.time_step import common_step_s, round_up_to_step, time_step_s
 
 
 @pytest.mark.parametrize(

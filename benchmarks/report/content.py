@@ -23,7 +23,7 @@ from placekit.benchmarks.report.tables import (
     warm_start_table,
 )
 from placekit.benchmarks.store import Row
-from placekit.errors import InvalidFileError
+from placekit.model.errors import InvalidFileError
 from placekit.plotting.canvas import figure_of
 
 __all__ = ["MAX_BYTES", "Section", "sections"]

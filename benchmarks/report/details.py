@@ -10,21 +10,21 @@ import numpy as np
 
 from placekit.benchmarks.report.figures import inline_svg, plot_anytime
 from placekit.benchmarks.report.groups import Group
-from placekit.errors import InvalidFileError
-from placekit.evaluate import evaluate
 from placekit.io.problem_json import read_problem
 from placekit.io.reading import inside
-from placekit.placement import Placement
+from placekit.model.errors import InvalidFileError
+from placekit.model.placement import Placement
+from placekit.objectives.evaluate import evaluate
 from placekit.plotting.canvas import figure_of
 from placekit.plotting.plot_graph import plot_graph
 from placekit.plotting.plot_loads import plot_loads
 from placekit.plotting.plot_schedule import plot_schedule
-from placekit.result import SOLVER_TOLERANCE, Incumbent, Result, Status
-from placekit.stop import StopReason
+from placekit.solve.result import SOLVER_TOLERANCE, Incumbent, Result, Status
+from placekit.solve.stop import StopReason
 
 if TYPE_CHECKING:
     from placekit.benchmarks.store import Row
-    from placekit.problem import Problem
+    from placekit.model.problem import Problem
 
 __all__ = ["Picture", "best_result", "pictures"]
 

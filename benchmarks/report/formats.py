@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from placekit.benchmarks.statistics import Interval
-from placekit.result import SOLVER_TOLERANCE
+from placekit.solve.result import SOLVER_TOLERANCE
 
 __all__ = ["NOTHING", "count", "interval", "interval_percent", "milliseconds", "percent", "score", "seconds", "spread"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from placekit.benchmarks.statistics import normalised_score
 from placekit.benchmarks.store import Row, Store
-from placekit.errors import InvalidFileError
+from placekit.model.errors import InvalidFileError
 from placekit.objectives import get_objective
-from placekit.result import SOLVER_TOLERANCE
-from placekit.stop import relative_gap
+from placekit.solve.result import SOLVER_TOLERANCE
+from placekit.solve.stop import relative_gap
 
 __all__ = ["Group", "group_rows", "labels_of", "objectives_of", "read_groups"]
 

@@ -23,10 +23,10 @@ from placekit.benchmarks.report.tables import CLOSE, Table, Titled, warm_start_t
 from placekit.benchmarks.statistics import bootstrap_interval, paired_interval, time_to_gap_s
 from placekit.benchmarks.store import Row
 from placekit.benchmarks.suite_schema import TRAINING_PLAN
-from placekit.errors import InvalidFileError
-from placekit.result import Status
-from placekit.solvers.registry import METHODS
-from placekit.stop import StopReason, relative_gap
+from placekit.model.errors import InvalidFileError
+from placekit.solve.registry import METHODS
+from placekit.solve.result import Status
+from placekit.solve.stop import StopReason, relative_gap
 
 __all__ = ["TABLES", "growth_rows", "named_tables"]
 

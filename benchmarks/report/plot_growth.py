@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from placekit.benchmarks.report.growth import Growth, fit_growth
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 from placekit.plotting.canvas import COLORS, axes_or_new, new_figure
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from placekit.benchmarks.report.groups import Group, group_rows
 from placekit.benchmarks.rows import read_lines
 from placekit.benchmarks.store import Row, Store
-from placekit.errors import InvalidFileError, check_names
+from placekit.model.errors import InvalidFileError, check_names
 
 __all__ = ["Source", "read_source"]
 

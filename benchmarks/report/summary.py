@@ -11,9 +11,9 @@ from placekit.benchmarks.report.groups import Group, labels_of, objectives_of
 from placekit.benchmarks.report.tables import Table
 from placekit.benchmarks.statistics import bootstrap_interval
 from placekit.benchmarks.store import Row
-from placekit.result import Status
-from placekit.solvers.registry import METHODS
-from placekit.stop import relative_gap
+from placekit.solve.registry import METHODS
+from placekit.solve.result import Status
+from placekit.solve.stop import relative_gap
 
 __all__ = ["family_of", "summary_table"]
 

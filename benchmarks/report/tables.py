@@ -19,7 +19,7 @@ from placekit.benchmarks.statistics import (
     time_to_gap_s,
 )
 from placekit.benchmarks.store import Row
-from placekit.stop import relative_gap
+from placekit.solve.stop import relative_gap
 
 __all__ = [
     "Table",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from placekit.cost_models.openvino.machine import format_cores, usable_cores
 from placekit.cost_models.openvino.stages import StagePlan
-from placekit.errors import DeviceUnavailableError, UnsupportedProblemError
+from placekit.model.errors import DeviceUnavailableError, UnsupportedProblemError
 
 if TYPE_CHECKING:
     import openvino

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from placekit.errors import DeviceUnavailableError, ProfileError
+from placekit.model.errors import DeviceUnavailableError, ProfileError
 
 if TYPE_CHECKING:
     import openvino
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from placekit.cost_models.base import Progress
     from placekit.cost_models.kind_profile import KindProfile
     from placekit.io.model import ModelSource
-    from placekit.platform import Device, Link
+    from placekit.model.platform import Device, Link
 
 __all__ = ["OpenVinoBackend"]
 

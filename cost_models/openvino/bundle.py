@@ -29,7 +29,6 @@ from placekit.cost_models.openvino.bundle_manifest import (
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.cost_models.openvino.stages import PlacedStage, StagePlan, cut_tensors
-from placekit.errors import InvalidFileError, InvalidProblemError
 from placekit.io.atomic import write_json
 from placekit.io.file_hash import file_hash, require_hash
 from placekit.io.folders import write_folder
@@ -37,7 +36,8 @@ from placekit.io.openvino_graph import short_reason
 from placekit.io.openvino_ir import check_ir
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.schemas import DeviceModel
-from placekit.platform import Device
+from placekit.model.errors import InvalidFileError, InvalidProblemError
+from placekit.model.platform import Device
 
 if TYPE_CHECKING:
     import openvino

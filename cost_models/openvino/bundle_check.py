@@ -21,8 +21,8 @@ from placekit.cost_models.openvino.layouts import axes_of_model, is_channels_las
 from placekit.cost_models.openvino.output_check import array_of, probe_model
 from placekit.cost_models.openvino.stages import PlacedStage, StagePlan
 from placekit.cost_models.openvino.tensor_errors import relative_errors
-from placekit.errors import ExecutionError, OutputMismatchError, UnsupportedProblemError
 from placekit.io.openvino_graph import short_reason
+from placekit.model.errors import ExecutionError, OutputMismatchError, UnsupportedProblemError
 
 if TYPE_CHECKING:
     import openvino

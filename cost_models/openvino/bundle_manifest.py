@@ -13,7 +13,7 @@ from placekit.cost_models.openvino.stages import CutTensor, PlacedStage, StagePl
 from placekit.io.file_hash import Digest
 from placekit.io.schema_fields import Count, Name, Text
 from placekit.io.schemas import DeviceModel
-from placekit.platform import Device
+from placekit.model.platform import Device
 
 __all__ = [
     "InputModel",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from placekit.cost_models.openvino.counters import compile_properties
 from placekit.cost_models.openvino.devices import require_device, shared_core
 from placekit.cost_models.openvino.stages import PlacedStage, StagePlan
-from placekit.errors import DeviceUnavailableError, ExecutionError
-from placekit.platform import Device
+from placekit.model.errors import DeviceUnavailableError, ExecutionError
+from placekit.model.platform import Device
 
 if TYPE_CHECKING:
     import openvino

@@ -21,8 +21,8 @@ from placekit.cost_models.base import Progress
 from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.openvino.groups import NO_GROUP, Fusion, RuntimeNode, fuse, runtime_nodes
 from placekit.cost_models.openvino.inputs import random_inputs
-from placekit.errors import ProfileError
-from placekit.graph import OpGraph
+from placekit.model.errors import ProfileError
+from placekit.model.graph import OpGraph
 
 if TYPE_CHECKING:
     import openvino

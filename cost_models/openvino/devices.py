@@ -12,10 +12,10 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from placekit.cores import usable_cpus
 from placekit.cost_models.openvino.machine import Core, format_cores, memory_bytes, usable_cores
-from placekit.errors import DeviceUnavailableError, InvalidProblemError
-from placekit.platform import Device, Platform
+from placekit.machine import usable_cpus
+from placekit.model.errors import DeviceUnavailableError, InvalidProblemError
+from placekit.model.platform import Device, Platform
 
 if TYPE_CHECKING:
     import openvino

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.graph import OpGraph
+from placekit.model.graph import OpGraph
 
 __all__ = ["NO_STAGE", "few_stages"]
 

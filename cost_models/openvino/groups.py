@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.graph import OpGraph
+from placekit.model.graph import OpGraph
 
 if TYPE_CHECKING:
     import openvino

@@ -20,7 +20,7 @@ from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.openvino.counters import compile_properties, deaverage, read_counters
 from placekit.cost_models.openvino.layouts import FLOATS, hand_over_channels_last, images, images_for_convolutions
 from placekit.cost_models.openvino.pipeline_stage import StageRunner
-from placekit.graph import OpGraph
+from placekit.model.graph import OpGraph
 
 if TYPE_CHECKING:
     import openvino

@@ -15,7 +15,7 @@ from placekit.cost_models.openvino.devices import require_device, shared_core
 from placekit.cost_models.openvino.samples import InputReader, Inputs
 from placekit.cost_models.openvino.split import TensorKey, split_model
 from placekit.cost_models.openvino.stages import PlacedStage, StagePlan
-from placekit.errors import ExecutionError, UnsupportedProblemError
+from placekit.model.errors import ExecutionError, UnsupportedProblemError
 
 if TYPE_CHECKING:
     import openvino

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import UnsupportedProblemError
+from placekit.model.errors import UnsupportedProblemError
 
 if TYPE_CHECKING:
     import openvino

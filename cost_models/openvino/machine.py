@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from placekit.cores import usable_cpus
-from placekit.errors import DeviceUnavailableError
+from placekit.machine import usable_cpus
+from placekit.model.errors import DeviceUnavailableError
 
 __all__ = ["Core", "cpu_name", "format_cores", "memory_bytes", "running_on", "usable_cores"]
 

@@ -13,10 +13,10 @@ from placekit.cost_models.openvino.timing import Timing
 from placekit.cost_models.openvino.timing_contenders import Executor, Placed, is_serial
 from placekit.cost_models.openvino.timing_series import Series, Timings
 from placekit.cost_models.stage_costs import stage_costs
-from placekit.errors import InvalidProblemError
 from placekit.io.model import ModelSource
-from placekit.placement import Placement
-from placekit.problem import Problem
+from placekit.model.errors import InvalidProblemError
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 
 __all__ = ["MeasuredSplits", "measure_splits", "sample_s"]
 

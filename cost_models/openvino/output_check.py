@@ -30,8 +30,8 @@ from placekit.cost_models.openvino.split import TensorKey
 from placekit.cost_models.openvino.stages import StagePlan
 from placekit.cost_models.openvino.tensor_checks import TOLERANCES, OutputCheck, TensorCheck
 from placekit.cost_models.openvino.tensor_errors import relative_errors
-from placekit.errors import DeviceUnavailableError, ExecutionError, UnsupportedProblemError
-from placekit.platform import Device
+from placekit.model.errors import DeviceUnavailableError, ExecutionError, UnsupportedProblemError
+from placekit.model.platform import Device
 
 if TYPE_CHECKING:
     import openvino

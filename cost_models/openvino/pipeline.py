@@ -17,7 +17,7 @@ from placekit.cost_models.openvino.pipeline_feed import Feed, Receiver, Single
 from placekit.cost_models.openvino.pipeline_flow import Flow, FlowPlan, wire
 from placekit.cost_models.openvino.samples import InputReader, Inputs
 from placekit.cost_models.openvino.split import TensorKey
-from placekit.errors import ExecutionError, InvalidProblemError, UnsupportedProblemError
+from placekit.model.errors import ExecutionError, InvalidProblemError, UnsupportedProblemError
 
 __all__ = ["UNKNOWN_MEMBER", "Outputs", "Pipeline"]
 

@@ -26,11 +26,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 
 if TYPE_CHECKING:
     from placekit.cost_models.openvino.split import TensorKey
-    from placekit.platform import Device
+    from placekit.model.platform import Device
 
 __all__ = ["Flow", "FlowPlan", "FlowStage", "Wiring", "samples_ahead", "wire"]
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.pipeline_flow import Wiring
 from placekit.cost_models.openvino.split import TensorKey
-from placekit.errors import ExecutionError, UnsupportedProblemError
+from placekit.model.errors import ExecutionError, UnsupportedProblemError
 
 __all__ = [
     "Layout",

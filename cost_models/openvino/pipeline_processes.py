@@ -36,7 +36,7 @@ from placekit.cost_models.openvino.pipeline_stage import check_cores
 from placekit.cost_models.openvino.pipeline_worker import SentStage, WorkerTask
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.cost_models.openvino.stage_file import openvino_view, specs_of, write_stages
-from placekit.errors import DeviceUnavailableError, ExecutionError
+from placekit.model.errors import DeviceUnavailableError, ExecutionError
 
 __all__ = ["ProcessPipeline"]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placekit.cost_models.openvino.machine import format_cores
-from placekit.errors import DeviceUnavailableError
-from placekit.platform import Device
+from placekit.model.errors import DeviceUnavailableError
+from placekit.model.platform import Device
 
 if TYPE_CHECKING:
     import openvino

@@ -14,8 +14,8 @@ from placekit.cost_models.openvino.pipeline import UNKNOWN_MEMBER, Pipeline
 from placekit.cost_models.openvino.pipeline_feed import Feed, Receiver
 from placekit.cost_models.openvino.pipeline_stage import StageRunner, check_cores, helpers_on, pin_this_thread
 from placekit.cost_models.openvino.split import TensorKey
-from placekit.errors import ExecutionError, PlacekitError
-from placekit.platform import Device
+from placekit.model.errors import ExecutionError, PlacekitError
+from placekit.model.platform import Device
 
 __all__ = ["ThreadPipeline"]
 

@@ -27,7 +27,7 @@ from placekit.cost_models.openvino.pipeline_memory import (
 )
 from placekit.cost_models.openvino.pipeline_stage import pin_this_thread
 from placekit.cost_models.openvino.split import TensorKey
-from placekit.platform import Device
+from placekit.model.platform import Device
 
 __all__ = ["OpenStage", "SentStage", "WorkerTask", "main"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 
 if TYPE_CHECKING:
     import openvino

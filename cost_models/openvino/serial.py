@@ -17,7 +17,7 @@ from placekit.cost_models.openvino.compiled_plan import CompiledPlan
 from placekit.cost_models.openvino.pipeline_stage import check_cores, helpers_on, pin_this_thread
 from placekit.cost_models.openvino.samples import InputReader, Inputs
 from placekit.cost_models.openvino.split import TensorKey
-from placekit.errors import ExecutionError
+from placekit.model.errors import ExecutionError
 
 if TYPE_CHECKING:
     import openvino

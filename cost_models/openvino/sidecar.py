@@ -21,18 +21,18 @@ from placekit.cost_models.openvino.devices import require_device, shared_core
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
 from placekit.cost_models.openvino.tensor_errors import relative_errors
-from placekit.errors import (
+from placekit.io.atomic import write_json, write_text
+from placekit.io.model import ModelSource
+from placekit.io.openvino_graph import short_reason
+from placekit.model.errors import (
     DeviceUnavailableError,
     ExecutionError,
     OutputMismatchError,
     PlacekitError,
     UnsupportedProblemError,
 )
-from placekit.io.atomic import write_json, write_text
-from placekit.io.model import ModelSource
-from placekit.io.openvino_graph import short_reason
-from placekit.placement import Placement
-from placekit.platform import Platform
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
 
 if TYPE_CHECKING:
     import openvino

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.graph import topological_order
 from placekit.io.openvino_graph import ALWAYS_PLACED, STATEFUL
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.model.graph import topological_order
 
 if TYPE_CHECKING:
     import openvino

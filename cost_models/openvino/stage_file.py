@@ -17,8 +17,8 @@ from placekit.cost_models.openvino.pipeline_memory import TensorSpec
 from placekit.cost_models.openvino.pipeline_stage import StageRunner
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.cost_models.openvino.stages import StagePlan
-from placekit.errors import UnsupportedProblemError
-from placekit.platform import Device
+from placekit.model.errors import UnsupportedProblemError
+from placekit.model.platform import Device
 
 if TYPE_CHECKING:
     import openvino

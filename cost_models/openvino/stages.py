@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from placekit.cost_models.openvino.few_stages import few_stages
 from placekit.cost_models.openvino.layouts import hand_over_channels_last, images_for_convolutions
 from placekit.cost_models.openvino.split import TensorKey, model_input_keys, model_output_keys, split_model
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.graph import OpGraph
 from placekit.io.model import ModelSource
 from placekit.io.openvino_graph import STATEFUL
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
 
 if TYPE_CHECKING:
     import openvino

@@ -22,7 +22,7 @@ from placekit.cost_models.openvino.counters import compile_properties, read_coun
 from placekit.cost_models.openvino.groups import fuse, runtime_nodes
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.split import Stage, TensorKey, model_input_keys, split_model
-from placekit.graph import OpGraph
+from placekit.model.graph import OpGraph
 
 if TYPE_CHECKING:
     import openvino

@@ -26,7 +26,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.tensor_errors import relative_errors
-from placekit.errors import OutputMismatchError
+from placekit.model.errors import OutputMismatchError
 
 __all__ = ["TOLERANCES", "OutputCheck", "TensorCheck"]
 

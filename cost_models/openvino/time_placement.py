@@ -13,10 +13,10 @@ from placekit.cost_models.openvino.timing_series import Estimate, Quantity, Seri
 from placekit.cost_models.openvino.timing_trace import predicted_stage_times, timing_trace
 from placekit.cost_models.stage_costs import Prediction, StageCosts, predict, stage_costs
 from placekit.io.model import ModelSource
-from placekit.placement import Placement
-from placekit.problem import Problem
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
+from placekit.model.reprs import short_repr
 from placekit.pytorch.source import TorchSource
-from placekit.reprs import short_repr
 
 __all__ = ["PLACEMENT", "PlacementTiming", "Verdict", "time_placement"]
 

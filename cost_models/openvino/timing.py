@@ -24,8 +24,8 @@ from placekit.cost_models.openvino.timing_lock import lock_path, measuring
 from placekit.cost_models.openvino.timing_process import TimedProcess, tree_cpu_s
 from placekit.cost_models.openvino.timing_series import Series, Timings
 from placekit.cost_models.openvino.timing_worker import Burst, Order
-from placekit.errors import InvalidProblemError, PlacekitError
 from placekit.io.model import ModelSource
+from placekit.model.errors import InvalidProblemError, PlacekitError
 from placekit.pytorch.needs import require_torch
 from placekit.pytorch.source import TorchSource
 

@@ -12,10 +12,10 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from placekit.errors import UnknownNameError
-from placekit.graph import OpGraph
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
+from placekit.model.errors import UnknownNameError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
 
 __all__ = [
     "EXECUTORS",

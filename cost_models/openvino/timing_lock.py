@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from placekit.errors import PlacekitError, ProfileError
 from placekit.io.locks import open_lock, private_folder
+from placekit.model.errors import PlacekitError, ProfileError
 
 __all__ = ["lock_path", "measuring"]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from placekit import errors
 from placekit.cost_models.openvino.timing_contenders import Contender
 from placekit.cost_models.openvino.timing_worker import Burst, Failure, Job, Order, Ready
-from placekit.errors import DeviceUnavailableError, ExecutionError, PlacekitError
 from placekit.io.model import ModelSource
+from placekit.model import errors
+from placekit.model.errors import DeviceUnavailableError, ExecutionError, PlacekitError
 
 __all__ = ["TimedProcess", "tree_cpu_s"]
 

@@ -25,8 +25,8 @@ from placekit.cost_models.openvino.serial import SerialExecutor, StageTime
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
 from placekit.cost_models.openvino.timing_contenders import Contender, Copies, Placed, Whole
 from placekit.cost_models.openvino.timing_trace import StageTimes
-from placekit.errors import ExecutionError
 from placekit.io.model import ModelSource
+from placekit.model.errors import ExecutionError
 from placekit.pytorch.source import TorchSource
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.pipeline import UNKNOWN_MEMBER
 from placekit.cost_models.openvino.timing_worker import Burst
-from placekit.errors import UnknownNameError
+from placekit.model.errors import UnknownNameError
 
 __all__ = ["Estimate", "Quantity", "Series", "Timings"]
 

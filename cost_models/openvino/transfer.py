@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placekit.cost_models.openvino.machine import running_on
-from placekit.errors import ProfileError
-from placekit.platform import Device, Link
+from placekit.model.errors import ProfileError
+from placekit.model.platform import Device, Link
 
 if TYPE_CHECKING:
     import openvino

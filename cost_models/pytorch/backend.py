@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from placekit.cost_models.base import Progress
     from placekit.cost_models.kind_profile import KindProfile
     from placekit.io.model import ModelSource
-    from placekit.platform import Device, Link
+    from placekit.model.platform import Device, Link
 
 __all__ = ["TorchBackend"]
 

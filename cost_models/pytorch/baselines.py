@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.timing_contenders import Executor, Placed, on_one_device
 from placekit.cost_models.stage_costs import predict
-from placekit.placement import Placement
-from placekit.problem import Problem
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 from placekit.pytorch.source import TorchSource
 
 __all__ = ["equal_bytes", "equal_layers", "layers_of", "random_cuts", "torch_baselines"]

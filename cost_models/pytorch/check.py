@@ -19,7 +19,7 @@ from placekit.cost_models.pytorch.devices import RUN_FAILURES, computing_with, f
 from placekit.cost_models.pytorch.pipeline import CompiledTorchPlan, SerialTorch, to_array
 from placekit.cost_models.pytorch.runners import torch_pipeline
 from placekit.cost_models.pytorch.stages import TorchPlan
-from placekit.errors import ExecutionError
+from placekit.model.errors import ExecutionError
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.needs import require_torch
 

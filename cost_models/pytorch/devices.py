@@ -13,8 +13,8 @@ from typing import Any
 
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.machine import cpu_name, memory_bytes, usable_cores
-from placekit.errors import DeviceUnavailableError, InvalidProblemError
-from placekit.platform import Device, Platform
+from placekit.model.errors import DeviceUnavailableError, InvalidProblemError
+from placekit.model.platform import Device, Platform
 from placekit.pytorch.needs import require_torch
 
 __all__ = [

@@ -17,8 +17,8 @@ from placekit.cost_models.pytorch.allocator import keep_freed_memory
 from placekit.cost_models.pytorch.devices import RUN_FAILURES, first_line, synchronised, torch_device, use_threads
 from placekit.cost_models.pytorch.pipeline_folder import FolderPlan
 from placekit.cost_models.pytorch.stages import Key, TorchPlan
-from placekit.errors import ExecutionError, InvalidProblemError
-from placekit.platform import Device
+from placekit.model.errors import ExecutionError, InvalidProblemError
+from placekit.model.platform import Device
 from placekit.pytorch.needs import require_torch
 
 if TYPE_CHECKING:

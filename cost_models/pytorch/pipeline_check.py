@@ -16,7 +16,7 @@ from placekit.cost_models.openvino.tensor_errors import relative_errors
 from placekit.cost_models.pytorch.pipeline import to_array
 from placekit.cost_models.pytorch.pipeline_folder import MANIFEST, read_torch_pipeline
 from placekit.cost_models.pytorch.stages import TorchPlan
-from placekit.errors import ExecutionError, OutputMismatchError
+from placekit.model.errors import ExecutionError, OutputMismatchError
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.needs import require_torch
 

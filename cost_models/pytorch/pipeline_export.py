@@ -20,10 +20,10 @@ from typing import Any
 from placekit.cost_models.pytorch.devices import torch_device
 from placekit.cost_models.pytorch.pipeline_folder import FORMAT, MANIFEST, is_torch_pipeline
 from placekit.cost_models.pytorch.stages import TorchPlan
-from placekit.errors import PlacekitError, UnsupportedProblemError
 from placekit.io.atomic import write_json, write_text
 from placekit.io.file_hash import file_hash
 from placekit.io.folders import write_folder
+from placekit.model.errors import PlacekitError, UnsupportedProblemError
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.needs import require_torch
 

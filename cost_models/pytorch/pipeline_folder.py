@@ -15,11 +15,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from placekit.cost_models.pytorch.stages import Key, StagePart, TorchStage
-from placekit.errors import InvalidFileError
 from placekit.io.file_hash import Digest, require_hash
 from placekit.io.reading import read_json, validated
 from placekit.io.schema_fields import Count, Name, Text
-from placekit.platform import Device
+from placekit.model.errors import InvalidFileError
+from placekit.model.platform import Device
 from placekit.pytorch.program import TorchProgram, TorchTensor
 from placekit.pytorch.source import TorchSource, read_pt2
 

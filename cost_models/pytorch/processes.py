@@ -16,7 +16,7 @@ from placekit.cost_models.pytorch.allocator import keep_freed_memory
 from placekit.cost_models.pytorch.devices import torch_device, use_threads
 from placekit.cost_models.pytorch.pipeline import RunnablePlan, TorchEnds, TorchStageRunner
 from placekit.cost_models.pytorch.stages import Key, StagePart
-from placekit.platform import Device
+from placekit.model.platform import Device
 from placekit.pytorch.needs import require_torch
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.pytorch.devices import RUN_FAILURES, first_line, synchronised
-from placekit.errors import ProfileError
+from placekit.model.errors import ProfileError
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.lowering import Lowered
 from placekit.pytorch.module import NODE

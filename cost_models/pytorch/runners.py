@@ -13,7 +13,7 @@ from placekit.cost_models.openvino.timing_trace import StageTimes
 from placekit.cost_models.pytorch.pipeline import CompiledTorchPlan, RunnablePlan, SerialTorch, TorchPipeline
 from placekit.cost_models.pytorch.processes import TorchProcesses
 from placekit.cost_models.pytorch.stages import plan_torch_stages
-from placekit.errors import UnsupportedProblemError
+from placekit.model.errors import UnsupportedProblemError
 from placekit.pytorch.inputs import random_inputs
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import numpy as np
 from placekit.cost_models.openvino.few_stages import NO_STAGE, few_stages
 from placekit.cost_models.openvino.stages import teams_of_model
 from placekit.cost_models.pytorch.devices import torch_device
-from placekit.errors import UnsupportedProblemError
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
+from placekit.model.errors import UnsupportedProblemError
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
 from placekit.pytorch.lowering import NO_NODE, Lowered
 from placekit.pytorch.module import Builder
 from placekit.pytorch.program import TorchTensor

@@ -1,7 +1,7 @@
 r"""What the policies see of every op before an episode begins: costs, and where the op lies on the longest paths.
 
-With the mean seconds :math:`w_v` of an op and :math:`c_t` of a tensor (:mod:`placekit.makespan.ranks`), all in units of
-the mean op or of the longest path through the graph, so that times may be scaled:
+With the mean seconds :math:`w_v` of an op and :math:`c_t` of a tensor (:mod:`placekit.objectives.makespan.ranks`), all
+in units of the mean op or of the longest path through the graph, so that times may be scaled:
 
 * log(1 + .) of mean and least seconds of the op, of the seconds of its inputs, and of its outputs;
 * t-level and b-level, the longest paths that end before the op and begin with it, their sum, and both without tensors;
@@ -20,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from placekit.graph import sum_by
-from placekit.makespan.instance import MakespanInstance
-from placekit.makespan.ranks import downward_rank, mean_time_s, mean_transfer_s, upward_rank
+from placekit.model.graph import sum_by
+from placekit.objectives.makespan.instance import MakespanInstance
+from placekit.objectives.makespan.ranks import downward_rank, mean_time_s, mean_transfer_s, upward_rank
 
 __all__ = ["OpInputs", "op_inputs"]
 

@@ -21,9 +21,9 @@ from placekit.learned.group_graph import wanted_actions
 from placekit.learned.method import LearnedMethod
 from placekit.learned.planned_order import PlannedOrder
 from placekit.learned.training import Rollout, permitted
-from placekit.makespan.instance import instance_of
-from placekit.makespan.orders import BestOrder
 from placekit.objectives import BatchScore
+from placekit.objectives.makespan.instance import instance_of
+from placekit.objectives.makespan.orders import BestOrder
 
 __all__ = ["Doppler", "DopplerLearner", "DopplerParams"]
 

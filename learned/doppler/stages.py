@@ -32,7 +32,7 @@ from torch import Tensor
 from placekit.learned.environment import Environment
 from placekit.learned.reinforce import reinforce_update
 from placekit.learned.training import Learner, Metrics, Training, TrainingParams, descend
-from placekit.stop import StopReason
+from placekit.solve.stop import StopReason
 
 __all__ = ["IMITATION", "MEASURED", "SIMULATION", "StageParams", "StagedLearner", "Stages", "three_stages"]
 

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from placekit.errors import InvalidProblemError
 from placekit.learned.advantages import batch_advantages
 from placekit.learned.environment import Environment
 from placekit.learned.gdp.network import GdpNetwork
@@ -19,6 +18,7 @@ from placekit.learned.group_graph import group_graph, wanted_actions
 from placekit.learned.method import LearnedMethod
 from placekit.learned.ppo import PpoParams, ppo
 from placekit.learned.training import Rollout, permitted
+from placekit.model.errors import InvalidProblemError
 
 __all__ = ["Gdp", "GdpLearner", "GdpParams"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.graph import distinct, number_by_first, topological_order
-from placekit.problem import Problem
+from placekit.model.graph import distinct, number_by_first, topological_order
+from placekit.model.problem import Problem
 
 __all__ = ["COARSENINGS", "coarse_nodes", "edge_costs", "edge_transfers", "node_edges", "node_times"]
 

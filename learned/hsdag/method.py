@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self, cast
 
-from placekit.errors import InvalidProblemError
 from placekit.learned.environment import Environment
 from placekit.learned.hsdag.learner import HsdagLearner
 from placekit.learned.hsdag.params import FIDELITIES, HsdagParams
 from placekit.learned.method import LearnedMethod
+from placekit.model.errors import InvalidProblemError
 
 __all__ = ["Hsdag"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from placekit.errors import InvalidProblemError
 from placekit.learned.hsdag.coarsen import COARSENINGS
 from placekit.learned.training import TrainingParams
+from placekit.model.errors import InvalidProblemError
 
 __all__ = ["FIDELITIES", "HsdagParams"]
 

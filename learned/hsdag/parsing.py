@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from placekit.graph import distinct, number_by_first
+from placekit.model.graph import distinct, number_by_first
 
 __all__ = ["Level", "largest", "parse", "sums"]
 

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import InvalidFileError
-from placekit.evaluate import evaluate
 from placekit.io.atomic import write_bytes, write_json
 from placekit.io.problem_json import problem_from_dict, problem_to_dict
 from placekit.io.reading import parse_json, read_bytes, read_json
-from placekit.placement import Placement
-from placekit.problem import Problem
+from placekit.model.errors import InvalidFileError
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
+from placekit.objectives.evaluate import evaluate
 
 __all__ = ["LabelledProblem", "read_dataset", "read_shard", "shard_path", "write_manifest", "write_shard"]
 

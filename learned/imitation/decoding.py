@@ -12,9 +12,9 @@ become with the transfers that it causes (throughput), or its own time and those
 are scored, and the best is kept.
 
 A makespan is then *scheduled again*: once the devices are known, so is the longest path that remains after every op
-(:func:`placekit.makespan.orders.placed_rank`), a better priority than its mean over devices. Ops choose their devices
-anew in that order, with the policy's word as before; then there are other paths. Some chains of such schedules mix the
-new priority into the old one (`DAMPINGS`), since the order may otherwise swing between two.
+(:func:`placekit.objectives.makespan.orders.placed_rank`), a better priority than its mean over devices. Ops choose
+their devices anew in that order, with the policy's word as before; then there are other paths. Some chains of such
+schedules mix the new priority into the old one (`DAMPINGS`), since the order may otherwise swing between two.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, contract
-from placekit.contiguity import Contiguity
 from placekit.learned.imitation.inputs import OBJECTIVES, Inputs
 from placekit.learned.imitation.kernels import place_by_load
-from placekit.makespan.instance import MakespanInstance, frozen, instance_of
-from placekit.makespan.orders import placed_rank
-from placekit.makespan.ranks import mean_upward_rank
-from placekit.problem import Problem
+from placekit.model.contiguity import Contiguity
+from placekit.model.problem import Problem
+from placekit.objectives.makespan.instance import MakespanInstance, frozen, instance_of
+from placekit.objectives.makespan.orders import placed_rank
+from placekit.objectives.makespan.ranks import mean_upward_rank
+from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.repair import make_acyclic, relieve_memory
 from placekit.solvers.makespan.lists.insertion import schedule_by_priority
 

@@ -22,9 +22,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from placekit.makespan.instance import MakespanInstance, instance_of
-from placekit.makespan.ranks import mean_upward_rank
-from placekit.problem import Problem
+from placekit.model.problem import Problem
+from placekit.objectives.makespan.instance import MakespanInstance, instance_of
+from placekit.objectives.makespan.ranks import mean_upward_rank
 
 __all__ = ["NUM_FEATURES", "OBJECTIVES", "Batch", "Inputs", "collate", "inputs_of", "rank_among_equals"]
 

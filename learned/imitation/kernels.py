@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
-from placekit.makespan.instance import MakespanInstance
-from placekit.makespan.kernels import BY_PRIORITY, dispatch
-from placekit.makespan.orders import placed_rank
+from placekit.objectives.makespan.instance import MakespanInstance
+from placekit.objectives.makespan.kernels import BY_PRIORITY, dispatch
+from placekit.objectives.makespan.orders import placed_rank
 
 __all__ = ["place_by_load", "refine_loads", "refine_makespan"]
 
@@ -204,9 +204,9 @@ def refine_loads(instance, time, transfer, penalty, power, passes, device):  # t
 def refine_makespan(instance, penalty, is_single, has_contention, evaluations, device):  # type: ignore[no-untyped-def]
     """Let the ops of a critical path choose once more, by the policy's word; changes `device`.
 
-    Ops run by the longest path that remains (:func:`placekit.makespan.orders.placed_rank`). From the last end back to
-    the start, every op of a critical path tries the devices with room in the order of `penalty`, and takes the first
-    with which the makespan falls. Then there is another path; it ends where no op of a path moves.
+    Ops run by the longest path that remains (:func:`placekit.objectives.makespan.orders.placed_rank`). From the last
+    end back to the start, every op of a critical path tries the devices with room in the order of `penalty`, and takes
+    the first with which the makespan falls. Then there is another path; it ends where no op of a path moves.
 
     Parameters
     ----------

@@ -28,10 +28,10 @@ from placekit.learned.imitation.refinement import Refinement
 from placekit.learned.imitation.regions import RegionSearch
 from placekit.learned.method import LearnedMethod
 from placekit.learned.training import Rollout, TrainingParams, permitted
-from placekit.makespan.orders import BestOrder
+from placekit.objectives.makespan.orders import BestOrder
 
 if TYPE_CHECKING:
-    from placekit.problem import Problem
+    from placekit.model.problem import Problem
 
 __all__ = ["Imitation", "ImitationLearner", "ImitationMethodParams"]
 

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.learned.planned_order import PlannedOrder
-from placekit.makespan.orders import BestOrder
-from placekit.makespan.simulate import Timeline
+from placekit.objectives.makespan.orders import BestOrder
+from placekit.objectives.makespan.simulate import Timeline
 
 if TYPE_CHECKING:
+    from placekit.model.problem import Problem
     from placekit.objectives import Makespan
-    from placekit.problem import Problem
 
 __all__ = ["ExpectedOrder"]
 

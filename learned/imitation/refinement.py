@@ -18,11 +18,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.graph import sum_by
 from placekit.learned.imitation.inputs import OBJECTIVES, Inputs
 from placekit.learned.imitation.kernels import refine_loads, refine_makespan
-from placekit.makespan.instance import MakespanInstance, csr_offsets, frozen, instance_of
-from placekit.problem import Problem
+from placekit.model.graph import sum_by
+from placekit.model.problem import Problem
+from placekit.objectives.makespan.instance import MakespanInstance, csr_offsets, frozen, instance_of
 
 __all__ = ["Refinement"]
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.contiguity import Contiguity
 from placekit.learned.environment import Environment
 from placekit.learned.imitation.decoding import Decoder
 from placekit.learned.imitation.inputs import OBJECTIVES, Inputs
 from placekit.learned.imitation.refinement import Refinement
-from placekit.problem import Problem
+from placekit.model.contiguity import Contiguity
+from placekit.model.problem import Problem
 from placekit.solvers.lns.operators import adjacency, region
 
 __all__ = ["RegionSearch"]

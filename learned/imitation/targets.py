@@ -18,10 +18,10 @@ from torch import Tensor
 from placekit.learned.imitation.dataset import LabelledProblem
 from placekit.learned.imitation.inputs import Inputs, inputs_of
 from placekit.learned.rewards import judge_reward
-from placekit.makespan.instance import instance_of
-from placekit.makespan.simulate import simulate_fifo, simulate_steps
+from placekit.model.problem import Problem
 from placekit.objectives import BatchScore
-from placekit.problem import Problem
+from placekit.objectives.makespan.instance import instance_of
+from placekit.objectives.makespan.simulate import simulate_fifo, simulate_steps
 
 __all__ = ["Example", "Targets", "canonical", "collate_targets", "example_of"]
 

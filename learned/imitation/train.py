@@ -30,7 +30,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from placekit.errors import InvalidProblemError
 from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, read_checkpoint, write_checkpoint
 from placekit.learned.imitation.dataset import read_dataset
 from placekit.learned.imitation.inputs import OBJECTIVES, collate
@@ -39,7 +38,8 @@ from placekit.learned.imitation.network import StateNetwork
 from placekit.learned.imitation.targets import Example, collate_targets, example_of
 from placekit.learned.threads import one_thread
 from placekit.learned.training import Metrics
-from placekit.stop import StopReason
+from placekit.model.errors import InvalidProblemError
+from placekit.solve.stop import StopReason
 
 __all__ = ["METHOD", "ImitationParams", "steps_done", "train"]
 

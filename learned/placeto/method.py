@@ -10,15 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from placekit.errors import InvalidProblemError
 from placekit.learned.environment import Environment
 from placekit.learned.group_graph import group_graph, wanted_actions
 from placekit.learned.method import LearnedMethod
 from placekit.learned.placeto.network import PlacetoNetwork
 from placekit.learned.placeto.nodes import few_groups, relations_of
 from placekit.learned.training import Rollout, TrainingParams
-from placekit.makespan.instance import instance_of
-from placekit.makespan.simulate import simulate_fifo
+from placekit.model.errors import InvalidProblemError
+from placekit.objectives.makespan.instance import instance_of
+from placekit.objectives.makespan.simulate import simulate_fifo
 
 __all__ = ["Placeto", "PlacetoLearner", "PlacetoParams"]
 

@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from placekit.errors import InvalidProblemError
 from placekit.learned.advantages import MovingBaseline
 from placekit.learned.environment import Environment
 from placekit.learned.group_graph import group_graph, wanted_actions
 from placekit.learned.method import LearnedMethod
 from placekit.learned.rnn.network import Decision, RnnNetwork
 from placekit.learned.training import Rollout, TrainingParams, permitted
+from placekit.model.errors import InvalidProblemError
 
 __all__ = ["Rnn", "RnnLearner", "RnnParams"]
 

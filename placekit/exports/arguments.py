@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from placekit.errors import UnsupportedProblemError
 from placekit.exports.blocks import BACK, FRONT, BlockStage, block_placement, block_stages
-from placekit.graph import OpGraph
-from placekit.placement import Placement
-from placekit.platform import Platform
+from placekit.model.errors import UnsupportedProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
 
 __all__ = ["ARGUMENT_RUNTIMES", "GGUF_TENSORS", "RuntimeArguments", "runtime_arguments"]
 

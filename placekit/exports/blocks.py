@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import UnsupportedProblemError
-from placekit.graph import OpGraph
-from placekit.placement import Placement
+from placekit.model.errors import UnsupportedProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
 
 __all__ = ["BlockPlacement", "BlockStage", "block_placement", "block_stages"]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from placekit.errors import UnsupportedProblemError
-from placekit.graph import OpGraph
-from placekit.placement import Placement
-from placekit.platform import Platform
+from placekit.model.errors import UnsupportedProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
 
 __all__ = ["device_map"]
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import UnsupportedProblemError
 from placekit.exports.onnx_nodes import devices_of_nodes, load_nodes
-from placekit.graph import OpGraph
 from placekit.io.atomic import STDOUT, encode_json, write_together
-from placekit.placement import Placement
+from placekit.model.errors import UnsupportedProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
 from placekit.plotting.plot_graph import DEVICE_COLORS
 
 __all__ = ["explorer_graph", "node_data", "write_model_explorer"]

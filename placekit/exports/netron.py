@@ -13,11 +13,11 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from placekit.errors import UnsupportedProblemError
 from placekit.exports.onnx_nodes import devices_of_nodes, label_nodes, load_nodes
-from placekit.graph import OpGraph
 from placekit.io.atomic import write_bytes
-from placekit.placement import Placement
+from placekit.model.errors import UnsupportedProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
 
 __all__ = ["ATTRIBUTE", "write_netron"]
 

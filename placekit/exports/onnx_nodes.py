@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placekit.errors import SolverUnavailableError, UnsupportedProblemError
-from placekit.graph import OpGraph
-from placekit.placement import Placement
+from placekit.model.errors import SolverUnavailableError, UnsupportedProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
 
 if TYPE_CHECKING:
     import onnx

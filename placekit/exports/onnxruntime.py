@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from placekit.errors import ExecutionError, OutputMismatchError, PlacekitError, UnsupportedProblemError
 from placekit.exports.onnx_nodes import devices_of_nodes, label_nodes, load_nodes
-from placekit.graph import OpGraph
 from placekit.io.atomic import encode_json, write_together
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
+from placekit.model.errors import ExecutionError, OutputMismatchError, PlacekitError, UnsupportedProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
 
 __all__ = ["ANNOTATION", "SETTING", "check_annotated", "session_setting", "write_annotated"]
 

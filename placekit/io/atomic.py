@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from placekit.errors import InvalidFileError, PlacekitError
+from placekit.model.errors import InvalidFileError, PlacekitError
 
 __all__ = [
     "STDOUT",

@@ -1,4 +1,4 @@
-"""Certificates in result files, as pydantic models; what they mean is in :mod:`placekit.verification.certificates`.
+"""Certificates in result files, as pydantic models; what they mean is in :mod:`placekit.solve.certificates`.
 
 Only the form is checked here. Whether a certificate is of the problem, and what it proves, the verifier finds out.
 """

@@ -10,13 +10,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.costs import CostTable
-from placekit.errors import InvalidFileError, InvalidProblemError
-from placekit.graph import OpGraph
 from placekit.io.npz_arrays import unpack_arrays, write_document
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.schemas import CostArraysModel, CostsModel, MemoryBlocksModel
-from placekit.memory_blocks import MemoryBlocks
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidFileError, InvalidProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.memory import MemoryBlocks
 
 __all__ = ["costs_from_model", "costs_to_dict", "nullable", "read_costs", "write_costs"]
 

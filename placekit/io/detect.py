@@ -6,9 +6,9 @@ import reprlib
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from placekit.errors import InvalidFileError
 from placekit.io.model import MODEL_SUFFIXES
 from placekit.io.reading import read_json
+from placekit.model.errors import InvalidFileError
 
 __all__ = ["FileKind", "kind_of_document", "kind_of_file"]
 

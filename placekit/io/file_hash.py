@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from placekit.errors import InvalidFileError
 from placekit.io.reading import open_input
+from placekit.model.errors import InvalidFileError
 
 __all__ = ["Digest", "feed", "file_hash", "require_hash"]
 

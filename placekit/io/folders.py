@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from placekit.errors import PlacekitError
+from placekit.model.errors import PlacekitError
 
 __all__ = ["write_folder"]
 

@@ -7,7 +7,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from placekit.errors import PlacekitError
+from placekit.model.errors import PlacekitError
 
 __all__ = ["open_lock", "private_folder"]
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.costs import CostTable
-from placekit.errors import InvalidFileError, InvalidGraphError, InvalidProblemError
-from placekit.graph import DYNAMIC, OpGraph, frozen_array
 from placekit.io.file_hash import feed
-from placekit.platform import Platform
-from placekit.problem import Problem
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidFileError, InvalidGraphError, InvalidProblemError
+from placekit.model.graph import DYNAMIC, OpGraph, frozen_array
+from placekit.model.platform import Platform
+from placekit.model.problem import Problem
 
 if TYPE_CHECKING:
     import openvino

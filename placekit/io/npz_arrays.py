@@ -22,9 +22,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import InvalidFileError
 from placekit.io.atomic import encode_json, write_json, write_together
 from placekit.io.reading import read_bytes
+from placekit.model.errors import InvalidFileError
 
 __all__ = ["read_npz", "sibling_path", "unpack_arrays", "write_document"]
 

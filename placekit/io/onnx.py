@@ -18,9 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from placekit.errors import InvalidFileError
 from placekit.io.openvino_graph import apply_shapes, settle_names, short_reason
 from placekit.io.reading import inside, open_input
+from placekit.model.errors import InvalidFileError
 
 if TYPE_CHECKING:
     import openvino

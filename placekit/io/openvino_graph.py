@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import InvalidFileError, UnknownNameError
-from placekit.graph import DYNAMIC, OpGraph
 from placekit.io.flops import DATA_MOVEMENT, USES_ATTRIBUTES, count_flops
 from placekit.io.model import ModelInput, format_shape
 from placekit.io.tied import tied_constants
+from placekit.model.errors import InvalidFileError, UnknownNameError
+from placekit.model.graph import DYNAMIC, OpGraph
 
 if TYPE_CHECKING:
     import openvino

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placekit.errors import InvalidFileError
 from placekit.io.openvino_graph import apply_shapes, settle_names, short_reason
 from placekit.io.reading import open_input
+from placekit.model.errors import InvalidFileError
 
 if TYPE_CHECKING:
     import openvino

@@ -10,16 +10,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from placekit.errors import InvalidFileError, UnknownNameError
-from placekit.graph import OpGraph
 from placekit.io.atomic import write_json
 from placekit.io.reading import MAX_NAME_LENGTH, blaming, read_json, validated
 from placekit.io.schemas import PlacementModel
-from placekit.placement import Placement
-from placekit.platform import Platform
-from placekit.problem import Problem
-from placekit.reprs import short_repr
-from placekit.teams import JOINT, teams_from_names
+from placekit.model.errors import InvalidFileError, UnknownNameError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
+from placekit.model.problem import Problem
+from placekit.model.reprs import short_repr
+from placekit.model.teams import JOINT, teams_from_names
 
 __all__ = ["PlacementFile", "placement_to_dict", "read_placement", "write_placement"]
 

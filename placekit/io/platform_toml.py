@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from placekit.errors import InvalidFileError
 from placekit.io.atomic import write_text
 from placekit.io.platform_schema import PlatformFileModel, TomlDevice
 from placekit.io.reading import blaming, read_text, validated
-from placekit.platform import MAX_DEVICES, Device, DirectLink, Link, Platform
+from placekit.model.errors import InvalidFileError
+from placekit.model.platform import MAX_DEVICES, Device, DirectLink, Link, Platform
 
 __all__ = ["parse_memory", "read_platform", "write_platform"]
 

@@ -8,17 +8,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from placekit.contiguity import Contiguity
-from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError
-from placekit.graph import OpGraph
 from placekit.io.costs_json import costs_from_model, costs_to_dict
 from placekit.io.npz_arrays import unpack_arrays, write_document
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.schemas import LinkModel, ObjectiveModel, OpsModel, PlatformModel, ProblemModel, TensorsModel
+from placekit.model.contiguity import Contiguity
+from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError
+from placekit.model.graph import OpGraph
+from placekit.model.op_patterns import matching_ops
+from placekit.model.platform import Device, DirectLink, Link, Platform
+from placekit.model.problem import UNPINNED, Problem
 from placekit.objectives import OBJECTIVES, Objective, get_objective
-from placekit.op_patterns import matching_ops
-from placekit.platform import Device, DirectLink, Link, Platform
-from placekit.problem import UNPINNED, Problem
 
 __all__ = ["problem_from_dict", "problem_to_dict", "read_problem", "write_problem"]
 

@@ -2,7 +2,7 @@
 
 All readers open their files with `open_input`, which takes regular files of bounded size only, and go through
 `parse_json` and `validated`, so that a broken file of any kind gives one
-:class:`~placekit.errors.InvalidFileError` that names the file, the place, the value and the bound.
+:class:`~placekit.model.errors.InvalidFileError` that names the file, the place, the value and the bound.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from placekit.errors import InvalidFileError, PlacekitError
+from placekit.model.errors import InvalidFileError, PlacekitError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from placekit.errors import InvalidFileError
 from placekit.io.atomic import write_json
 from placekit.io.detect import kind_of_document
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.result_schema import ResultModel
-from placekit.result import Result, Status
-from placekit.stop import StopReason
+from placekit.model.errors import InvalidFileError
+from placekit.solve.result import Result, Status
+from placekit.solve.stop import StopReason
 
 __all__ = ["read_result", "write_result"]
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from placekit.io.certificate_schema import CertificateModel
 from placekit.io.schema_fields import STRICT, Count, Finite, FreeForm, Label, Name, NonNegative, Positive, Whole
-from placekit.teams import JOINT, teams_from_names
+from placekit.model.teams import JOINT, teams_from_names
 
 __all__ = ["ResultModel"]
 

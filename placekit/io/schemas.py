@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from placekit.errors import UnknownNameError
 from placekit.io.platform_schema import PlatformFileModel
 from placekit.io.result_schema import ResultModel
 from placekit.io.schema_fields import (
@@ -28,6 +27,7 @@ from placekit.io.schema_fields import (
     Whole,
 )
 from placekit.io.workload_schema import WorkloadModel
+from placekit.model.errors import UnknownNameError
 
 __all__ = [
     "SCHEMAS",

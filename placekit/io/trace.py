@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import InvalidProblemError
 from placekit.io.atomic import write_json
+from placekit.model.errors import InvalidProblemError
+from placekit.model.placement import Placement
 from placekit.objectives.base import Schedule
-from placekit.placement import Placement
 from placekit.plotting.lanes import assign_lanes
-from placekit.result import Result
+from placekit.solve.result import Result
 
 __all__ = ["trace_to_dict", "write_trace"]
 

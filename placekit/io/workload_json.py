@@ -20,17 +20,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.contiguity import Contiguity
-from placekit.costs import CostTable
-from placekit.errors import InvalidFileError, UnsupportedProblemError
-from placekit.graph import OpGraph
 from placekit.io.atomic import write_json
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.workload_schema import SplitModel, WorkloadModel
+from placekit.model.contiguity import Contiguity
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidFileError, UnsupportedProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.platform import Device, Platform
+from placekit.model.problem import UNPINNED, Problem
 from placekit.objectives.base import Objective
 from placekit.objectives.throughput import Throughput
-from placekit.platform import Device, Platform
-from placekit.problem import UNPINNED, Problem
 
 __all__ = ["read_expert_split", "read_workload", "workload_to_dict", "write_workload"]
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from placekit.errors import InvalidProblemError, UnknownNameError
+from placekit.model.errors import InvalidProblemError, UnknownNameError
 
 __all__ = [
     "BITS",

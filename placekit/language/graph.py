@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from placekit.graph import OpGraph
 from placekit.language.decoder import Decoder, attention_flops, bits_of
 from placekit.language.serving import Phase
+from placekit.model.graph import OpGraph
 
 __all__ = ["ACTIVATION_BYTES", "DecoderStep", "decoder_step"]
 

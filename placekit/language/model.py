@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.graph import DYNAMIC, OpGraph, number_by_first
 from placekit.io.model import ModelInput, ModelSource, read_model
 from placekit.io.openvino_graph import ATTENTION
 from placekit.language.decoder import bits_of
 from placekit.language.serving import Phase, Serving
 from placekit.language.task import Costs, LanguageTask, language_task
-from placekit.platform import Platform
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.model.graph import DYNAMIC, OpGraph, number_by_first
+from placekit.model.platform import Platform
 
 __all__ = ["Caches", "find_caches", "model_task", "step_shapes"]
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from placekit.costs import CostTable
-from placekit.errors import InvalidProblemError
-from placekit.evaluate import evaluate
 from placekit.language.task import LanguageTask
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
+from placekit.model.reprs import short_repr
 from placekit.objectives import SerialLatency, Throughput
 from placekit.objectives.base import moved_tensors
-from placekit.placement import Placement
-from placekit.problem import Problem
-from placekit.reprs import short_repr
+from placekit.objectives.evaluate import evaluate
 
 __all__ = ["DeviceMemory", "ServingReport", "serving_report"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 
 __all__ = ["Phase", "Serving", "parse_phases"]
 

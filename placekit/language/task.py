@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.costs import CostTable
-from placekit.errors import InvalidProblemError
-from placekit.graph import OpGraph, number_by_first
 from placekit.language.decoder import Decoder, bits_of
 from placekit.language.graph import decoder_step
 from placekit.language.serving import Phase, Serving
-from placekit.platform import Platform
-from placekit.problem import Problem
-from placekit.reprs import short_repr
-from placekit.sizes import format_bytes
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import OpGraph, number_by_first
+from placekit.model.platform import Platform
+from placekit.model.problem import Problem
+from placekit.model.reprs import short_repr
+from placekit.model.sizes import format_bytes
 
 __all__ = ["GRANULARITIES", "Costs", "LanguageTask", "alive_bytes", "decoder_task", "language_task", "layer_labels"]
 

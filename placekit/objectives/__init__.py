@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from placekit.errors import InvalidProblemError, PluginError, UnknownNameError
+from placekit.model.errors import InvalidProblemError, PluginError, UnknownNameError
 from placekit.objectives.base import (
     BatchScore,
     Loads,
@@ -17,11 +17,11 @@ from placekit.objectives.base import (
     device_transfers,
     fastest_class_s,
 )
-from placekit.objectives.makespan import Makespan
+from placekit.objectives.makespan.objective import Makespan
 from placekit.objectives.offload_latency import OffloadLatency
 from placekit.objectives.serial_latency import SerialLatency
 from placekit.objectives.throughput import Throughput
-from placekit.plugins import OpenTable, load, plugin_name
+from placekit.solve.plugins import OpenTable, load, plugin_name
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

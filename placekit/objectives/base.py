@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkab
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.contiguity import Contiguity
-from placekit.graph import distinct, sum_by
-from placekit.placement import Violation
-from placekit.reprs import short_repr
+from placekit.model.contiguity import Contiguity
+from placekit.model.graph import distinct, sum_by
+from placekit.model.placement import Violation
+from placekit.model.reprs import short_repr
 
 if TYPE_CHECKING:
-    from placekit.placement import Placement
-    from placekit.platform import Platform
-    from placekit.problem import Problem
+    from placekit.model.placement import Placement
+    from placekit.model.platform import Platform
+    from placekit.model.problem import Problem
 
 __all__ = [
     "BatchScore",
@@ -182,7 +182,7 @@ class Objective(ABC):
     avoids_cycles: ClassVar[bool] = False
     """True if devices that wait for each other are of no use even where contiguity allows them."""
     merges_free_leaves: ClassVar[bool] = False
-    """True if an op may follow its one neighbour without loss where `placekit.free_leaves` says so."""
+    """True if an op may follow its one neighbour without loss where `placekit.solvers.generic.free_leaves` says so."""
     has_pipeline: ClassVar[bool] = False
     """True if samples stream through the devices, so that work on a slow host may be hidden."""
 
@@ -200,7 +200,7 @@ class Objective(ABC):
 
     @property
     def team_rule(self) -> str:
-        """Which devices may form teams, one of `placekit.teams.TEAM_RULES`; ``"off"`` (the default) for none."""
+        """Which devices may form teams, one of `placekit.model.teams.TEAM_RULES`; ``"off"`` (the default) for none."""
         return "off"
 
     @abstractmethod

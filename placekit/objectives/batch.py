@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.makespan.instance import instance_of
+from placekit.model.placement import Placement
 from placekit.objectives.batch_kernels import batch_loads, batch_subgraphs
-from placekit.placement import Placement
+from placekit.objectives.makespan.instance import instance_of
 
 if TYPE_CHECKING:
+    from placekit.model.problem import Problem
     from placekit.objectives.serial_latency import SerialLatency
     from placekit.objectives.throughput import Throughput
-    from placekit.problem import Problem
 
 __all__ = ["SerialLatencyBatch", "ThroughputBatch"]
 

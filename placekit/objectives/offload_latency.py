@@ -8,8 +8,8 @@ earlier calls of its device (those with lower steps) are done, works serially,
 
 with every tensor moved once however many edges carry it, and publishes all its outputs in host memory when it ends.
 Everything passes through host memory, also from one call to the next of the same device. A device with
-:attr:`~placekit.platform.Device.is_host` set works in host memory, at the width of the graph: its ops start when their
-inputs are there, any number of them at the same time, and it pays for no transfer even if its kind has a link.
+:attr:`~placekit.model.platform.Device.is_host` set works in host memory, at the width of the graph: its ops start when
+their inputs are there, any number of them at the same time, and it pays for no transfer even if its kind has a link.
 
 The latency is the time when the last op or call ends. It is the longest path in the graph of host ops and calls, so it
 depends on the placement (and the steps) alone; there are no ties to break. A placement whose calls wait for each other,
@@ -30,14 +30,14 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import InvalidProblemError
-from placekit.graph import number_by_first, sum_by, topological_order
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import number_by_first, sum_by, topological_order
+from placekit.model.placement import Violation
 from placekit.objectives.base import Objective, Schedule, Score
-from placekit.placement import Violation
 
 if TYPE_CHECKING:
-    from placekit.platform import Platform
-    from placekit.problem import Problem
+    from placekit.model.platform import Platform
+    from placekit.model.problem import Problem
 
 __all__ = ["OffloadLatency"]
 

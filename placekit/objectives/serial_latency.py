@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import InvalidProblemError
-from placekit.graph import sum_by
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import sum_by
 from placekit.objectives.base import BatchScore, Loads, Objective, Score, device_transfers, fastest_class_s
 
 if TYPE_CHECKING:
-    from placekit.graph import OpGraph
-    from placekit.problem import Problem
+    from placekit.model.graph import OpGraph
+    from placekit.model.problem import Problem
 
 __all__ = ["SerialLatency", "subgraph_levels"]
 

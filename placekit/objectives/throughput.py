@@ -14,9 +14,9 @@ device does both passes for every sample: :math:`\max_d load(d)` with all ops an
 takes the larger of all compute and all transfers. Under GPipe all forward passes come first, and the passes have loads
 of their own: :math:`\max_d fw(d) + \max_d bw(d)`, each with its own maximum under `overlap`.
 
-Over a direct link (:class:`placekit.platform.DirectLink`) a tensor goes once to every device that needs it: its time
-is part of the load of that receiver and of the sender, in place of :math:`c` for these two. A sender with receivers of
-both sorts pays :math:`c_{u,k}` once and every direct transfer.
+Over a direct link (:class:`placekit.model.platform.DirectLink`) a tensor goes once to every device that needs it: its
+time is part of the load of that receiver and of the sender, in place of :math:`c` for these two. A sender with
+receivers of both sorts pays :math:`c_{u,k}` once and every direct transfer.
 
 With `teams` devices may form teams: every member holds the same ops :math:`S` (memory counts on each), and every sample
 of theirs is one member's, forward and backward. Members take samples in proportion to their speed, so with
@@ -42,9 +42,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.contiguity import Contiguity
-from placekit.errors import InvalidProblemError
-from placekit.graph import sum_by
+from placekit.model.contiguity import Contiguity
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import sum_by
+from placekit.model.teams import TEAM_RULES
 from placekit.objectives.base import (
     BatchScore,
     Loads,
@@ -55,11 +56,10 @@ from placekit.objectives.base import (
     fastest_class_s,
     moved_tensors,
 )
-from placekit.teams import TEAM_RULES
 
 if TYPE_CHECKING:
-    from placekit.platform import Platform
-    from placekit.problem import Problem
+    from placekit.model.platform import Platform
+    from placekit.model.problem import Problem
 
 __all__ = ["Throughput", "largest_teams", "samples_per_turn"]
 

@@ -14,8 +14,8 @@ from placekit.plotting.canvas import COLORS
 from placekit.plotting.plot_graph import DEVICE_COLORS, layered_positions
 
 if TYPE_CHECKING:
-    from placekit.graph import OpGraph
-    from placekit.placement import Placement
+    from placekit.model.graph import OpGraph
+    from placekit.model.placement import Placement
 
 __all__ = ["MAX_ELEMENTS", "graph_page"]
 

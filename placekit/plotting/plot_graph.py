@@ -12,9 +12,9 @@ from placekit.plotting.canvas import COLORS, axes_or_new, plain_label
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from placekit.graph import OpGraph
-    from placekit.placement import Placement
-    from placekit.problem import Problem
+    from placekit.model.graph import OpGraph
+    from placekit.model.placement import Placement
+    from placekit.model.problem import Problem
 
 __all__ = ["DEVICE_COLORS", "draw_graph", "layered_positions", "plot_graph"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 from placekit.plotting.canvas import COLORS, axes_or_new, plain_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from placekit.result import Result
+    from placekit.solve.result import Result
 
 __all__ = ["plot_loads"]
 

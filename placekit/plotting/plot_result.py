@@ -11,7 +11,7 @@ from placekit.plotting.plot_trace import plot_trace
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from placekit.result import Result
+    from placekit.solve.result import Result
 
 __all__ = ["plot_result"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 from placekit.plotting.canvas import COLORS, axes_or_new, figure_of, plain_label
 from placekit.plotting.lanes import assign_lanes
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from placekit.objectives.base import Schedule
-    from placekit.result import Result
+    from placekit.solve.result import Result
 
 __all__ = ["plot_schedule"]
 

@@ -9,7 +9,7 @@ from placekit.plotting.canvas import COLORS, axes_or_new
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from placekit.result import Result
+    from placekit.solve.result import Result
 
 __all__ = ["plot_trace"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 from placekit.plotting.canvas import COLORS, axes_or_new, new_figure
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placekit.errors import PlacekitError
 from placekit.io.atomic import write_bytes
+from placekit.model.errors import PlacekitError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from placekit.errors import InvalidFileError
 from placekit.io.reading import MAX_TEXT_BYTES, open_input
+from placekit.model.errors import InvalidFileError
 from placekit.pytorch.program import Body, Ref, Size, Special, TorchNode, TorchProgram, TorchTensor, held_bytes
 
 __all__ = ["read_archive", "read_weights"]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from placekit.errors import InvalidFileError
+from placekit.model.errors import InvalidFileError
 from placekit.pytorch.program import Body, Ref, Special, TorchNode, TorchProgram
 
 __all__ = ["inline_bodies"]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from placekit.errors import InvalidProblemError, SolverUnavailableError, UnsupportedProblemError
+from placekit.model.errors import InvalidProblemError, SolverUnavailableError, UnsupportedProblemError
 from placekit.pytorch.program import Body, Ref, Size, Special, TorchNode, TorchProgram, TorchTensor, held_bytes
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from placekit.errors import UnsupportedProblemError
+from placekit.model.errors import UnsupportedProblemError
 from placekit.pytorch.needs import require_torch
 from placekit.pytorch.program import Ref, TorchProgram, operator_name
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import UnsupportedProblemError
-from placekit.graph import OpGraph
 from placekit.io.openvino_graph import ATTENTION
+from placekit.model.errors import UnsupportedProblemError
+from placekit.model.graph import OpGraph
 from placekit.pytorch.ops import count_operator
 from placekit.pytorch.program import Ref, TorchNode, TorchProgram, operator_name
 from placekit.pytorch.state import Memory

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import getitem
 from typing import TYPE_CHECKING, Any
 
-from placekit.errors import UnsupportedProblemError
+from placekit.model.errors import UnsupportedProblemError
 from placekit.pytorch.lowering import NO_NODE, Lowered
 from placekit.pytorch.needs import require_torch
 from placekit.pytorch.numbers import known_numbers, number_of

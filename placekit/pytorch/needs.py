@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from placekit.errors import SolverUnavailableError
+from placekit.model.errors import SolverUnavailableError
 
 __all__ = ["require_torch"]
 

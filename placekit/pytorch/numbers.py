@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from placekit.errors import UnsupportedProblemError
+from placekit.model.errors import UnsupportedProblemError
 from placekit.pytorch.program import Ref, TorchNode, TorchProgram
 
 __all__ = ["known_numbers", "number_of"]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeAlias
 
-from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError, UnsupportedProblemError
+from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError, UnsupportedProblemError
 
 __all__ = [
     "Body",

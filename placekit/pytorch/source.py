@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placekit.errors import InvalidFileError, InvalidGraphError, UnsupportedProblemError
 from placekit.io.model import ModelInput, ModelSource
+from placekit.model.errors import InvalidFileError, InvalidGraphError, UnsupportedProblemError
 from placekit.pytorch.archive import read_archive
 from placekit.pytorch.bodies import inline_bodies
 from placekit.pytorch.exported import export_module, is_tensor, program_of

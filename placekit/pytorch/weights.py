@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placekit.errors import InvalidFileError
+from placekit.model.errors import InvalidFileError
 from placekit.pytorch.archive import read_weights
 from placekit.pytorch.needs import require_torch
 from placekit.pytorch.program import TorchProgram

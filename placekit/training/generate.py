@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 from placekit.training.problem import Choice, Layer, LayerEdge, TrainingProblem
 
 __all__ = ["chain_problem", "recurrent_problem"]

@@ -14,10 +14,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from placekit.errors import InvalidFileError
 from placekit.io.atomic import write_json
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.schema_fields import Whole
+from placekit.model.errors import InvalidFileError
 from placekit.training.problem import Choice, Layer, LayerEdge, TrainingProblem
 
 __all__ = ["piper_to_dict", "read_piper", "write_piper"]

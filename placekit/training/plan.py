@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 
 __all__ = ["PlanStage", "TrainingPlan"]
 

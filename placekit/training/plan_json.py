@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from placekit.errors import InvalidFileError
 from placekit.io.atomic import write_json
 from placekit.io.reading import MAX_NAME_LENGTH, blaming, read_json, validated
 from placekit.io.schema_fields import Whole
-from placekit.result import SOLVER_TOLERANCE, Status
-from placekit.stop import StopReason
+from placekit.model.errors import InvalidFileError
+from placekit.solve.result import SOLVER_TOLERANCE, Status
+from placekit.solve.stop import StopReason
 from placekit.training.result import PlanResult
 
 __all__ = ["TrainingPlanModel", "read_plan", "write_plan"]

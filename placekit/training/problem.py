@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 
 __all__ = ["Choice", "Layer", "LayerEdge", "Restrictions", "TrainingProblem"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from placekit.reprs import short_repr
-from placekit.result import BaseResult
+from placekit.model.reprs import short_repr
+from placekit.solve.result import BaseResult
 from placekit.training.evaluate import StageLoad
 from placekit.training.plan import PlanStage, TrainingPlan
 

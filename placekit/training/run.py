@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placekit.method import BaseRun
+from placekit.solve.method import BaseRun
 from placekit.training.evaluate import PlanEvaluation, evaluate_plan
 from placekit.training.plan import TrainingPlan
 from placekit.training.problem import TrainingProblem

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import InvalidProblemError, UnknownNameError
+from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.placement import Placement
+from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.objectives.base import Schedule
-from placekit.placement import Placement
-from placekit.platform import MEMORY_TOLERANCE
-from placekit.result import Result, Status
-from placekit.stop import StopReason, relative_gap
+from placekit.solve.result import Result, Status
+from placekit.solve.stop import StopReason, relative_gap
 from placekit.training.evaluate import StageLoad
 from placekit.training.problem import TrainingProblem
 from placekit.training.result import PlanResult

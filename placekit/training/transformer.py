@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from placekit.errors import InvalidProblemError, UnknownNameError
 from placekit.language.decoder import (
     MAX_BLOCKS,
     MAX_SIZE,
@@ -24,6 +23,7 @@ from placekit.language.decoder import (
     attention_parameters,
     feed_forward_parameters,
 )
+from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.training.problem import Choice, Layer, LayerEdge, TrainingProblem
 
 __all__ = ["ACCELERATORS", "TRANSFORMERS", "Accelerator", "Transformer", "is_transformer", "transformer_problem"]

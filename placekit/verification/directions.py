@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from placekit.errors import InvalidCertificateError
-from placekit.verification.certificates import Directions
+from placekit.model.errors import InvalidCertificateError
+from placekit.solve.certificates import Directions
 from placekit.verification.exact import ExactProblem
 from placekit.verification.prices import NOTHING_FEASIBLE, Bound, priced_value
 

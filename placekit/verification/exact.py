@@ -2,7 +2,7 @@
 
 Every float is a whole number times a power of two. With the smallest power that occurs as unit, times become whole
 numbers of *ticks* and sums, differences and comparisons are exact. Only the raw arrays of a
-:class:`~placekit.problem.Problem` are read; everything that follows from them (classes, order graph, topological
+:class:`~placekit.model.problem.Problem` are read; everything that follows from them (classes, order graph, topological
 positions) is worked out here again, in plain Python.
 """
 
@@ -19,8 +19,8 @@ from placekit.objectives import Makespan
 from placekit.verification.graphs import components, strong_components, topological_positions
 
 if TYPE_CHECKING:
-    from placekit.platform import Platform
-    from placekit.problem import Problem
+    from placekit.model.platform import Platform
+    from placekit.model.problem import Problem
 
 __all__ = ["ExactProblem", "fits"]
 

@@ -1,7 +1,7 @@
 """The second judge: objective and constraints of a placement from the formulas alone, in whole ticks.
 
-It shares no code with :mod:`placekit.evaluate`, the objectives' scores or any kernel. The formulas are those of the
-docstrings of :mod:`placekit.objectives`.
+It shares no code with :mod:`placekit.objectives.evaluate`, the objectives' scores or any kernel. The formulas are those
+of the docstrings of :mod:`placekit.objectives`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import pairwise
 
-from placekit.errors import UnsupportedProblemError
+from placekit.model.errors import UnsupportedProblemError
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
 from placekit.verification.exact import ExactProblem, fits
 from placekit.verification.graphs import topological_positions

@@ -39,9 +39,9 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from placekit.errors import InvalidCertificateError
+from placekit.model.errors import InvalidCertificateError
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency, Throughput
-from placekit.verification.certificates import PricedEdge, PricedNet, Prices
+from placekit.solve.certificates import PricedEdge, PricedNet, Prices
 from placekit.verification.exact import ExactProblem, fits
 
 __all__ = ["NOTHING_FEASIBLE", "Bound", "group_of", "priced_value", "with_subgraphs"]

@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from placekit.errors import InvalidCertificateError
+from placekit.model.errors import InvalidCertificateError
 from placekit.objectives import Makespan, OffloadLatency
-from placekit.verification.certificates import (
+from placekit.solve.certificates import (
     Certificate,
     CriticalPath,
     Directions,

@@ -8,11 +8,11 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from placekit.errors import InvalidCertificateError
+from placekit.model.errors import InvalidCertificateError
+from placekit.model.reprs import short_repr
 from placekit.objectives import Makespan, OffloadLatency, SerialLatency
-from placekit.reprs import short_repr
-from placekit.result import SOLVER_TOLERANCE, Status
-from placekit.verification.certificates import Certificate, LargestOp, Prices
+from placekit.solve.certificates import Certificate, LargestOp, Prices
+from placekit.solve.result import SOLVER_TOLERANCE, Status
 from placekit.verification.exact import ExactProblem
 from placekit.verification.exhaustive import MAX_STEPS, enumerate_all
 from placekit.verification.ideals import reaches_below
@@ -23,8 +23,8 @@ from placekit.verification.proofs import fastest_everywhere, proven
 from placekit.verification.steps import rounded_up, step_of
 
 if TYPE_CHECKING:
-    from placekit.problem import Problem
-    from placekit.result import Result
+    from placekit.model.problem import Problem
+    from placekit.solve.result import Result
 
 __all__ = ["BOUND_TOLERANCE", "OBJECTIVE_TOLERANCE", "Check", "Outcome", "Verification", "certifies", "verify"]
 

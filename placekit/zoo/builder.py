@@ -13,12 +13,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placekit import memory
-from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError, SolverUnavailableError
-from placekit.graph import DYNAMIC
+from placekit import machine
 from placekit.io.model import ModelSource, read_model
 from placekit.io.openvino_graph import settle_names, short_reason
-from placekit.sizes import format_bytes
+from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError, SolverUnavailableError
+from placekit.model.graph import DYNAMIC
+from placekit.model.sizes import format_bytes
 from placekit.zoo.needs import bytes_to_build
 from placekit.zoo.registry import Value, ZooEntry, entry_of
 
@@ -119,7 +119,7 @@ def build(
     """
     entry = entry_of(name)
     values = entry.settle(params)
-    needed, has = bytes_to_build(name, values), memory.available_bytes()
+    needed, has = bytes_to_build(name, values), machine.available_bytes()
     if needed > has:
         raise InvalidProblemError(
             f"zoo model {name!r} needs about {format_bytes(needed)} of memory to build; {format_bytes(has)} are left"

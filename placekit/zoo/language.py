@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 
 __all__ = ["Mixture", "bert", "decoder", "gpt2"]
 

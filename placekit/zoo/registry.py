@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from placekit.errors import InvalidProblemError, UnknownNameError
+from placekit.model.errors import InvalidProblemError, UnknownNameError
 
 __all__ = ["ZOO", "ZooEntry", "ZooParameter", "entry_of"]
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction
-from placekit.contiguity import Contiguity
+from placekit.model.contiguity import Contiguity
 from placekit.objectives import Loads
+from placekit.solvers.generic.coarsen import Contraction
 
 __all__ = ["FlatProblem", "flatten", "invert", "with_order"]
 

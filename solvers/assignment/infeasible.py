@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from placekit.coarsen import Contraction
-from placekit.placement import Violation
+from placekit.model.placement import Violation
+from placekit.solvers.generic.coarsen import Contraction
 
 __all__ = ["cannot_share", "clash"]
 

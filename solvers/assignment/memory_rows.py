@@ -28,9 +28,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction
-from placekit.memory_blocks import BlockKind
-from placekit.platform import MEMORY_TOLERANCE
+from placekit.model.memory import BlockKind
+from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.solvers.generic.coarsen import Contraction
 
 __all__ = ["Excess", "MemoryRow", "Shared", "excesses", "memory_row", "opening_positions"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from placekit.coarsen import Contraction, contract
-from placekit.method import Run
 from placekit.objectives import O_co
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.solve.method import Run
+from placekit.solve.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.infeasible import cannot_share
 from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.largest_op import largest_op
 
 __all__ = ["open_run"]

@@ -18,16 +18,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from placekit.evaluate import Evaluation, evaluate
-from placekit.method import Run
+from placekit.model.placement import Placement, Violation
+from placekit.model.platform import Platform
+from placekit.model.problem import Problem
 from placekit.objectives import Throughput
-from placekit.placement import Placement, Violation
-from placekit.platform import Platform
-from placekit.problem import Problem
-from placekit.result import SOLVER_TOLERANCE
-from placekit.solvers.generic.within import Within
-from placekit.stop import StopReason
-from placekit.verification.certificates import Certificate, CertificateSource
+from placekit.objectives.evaluate import Evaluation, evaluate
+from placekit.solve.certificates import Certificate, CertificateSource
+from placekit.solve.method import Run
+from placekit.solve.result import SOLVER_TOLERANCE
+from placekit.solve.stop import StopReason
+from placekit.solve.within import Within
 
 __all__ = ["NO_ROWS", "SpareRun", "SpareTeams", "TeamRows", "no_program", "rows_of"]
 

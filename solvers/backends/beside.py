@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from time import perf_counter
 
-from placekit.stop import is_wanted
+from placekit.solve.stop import is_wanted
 
 __all__ = ["GRACE_S", "run_beside"]
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
-from placekit import memory
-from placekit.errors import ProgramTooLargeError
-from placekit.method import Run
-from placekit.sizes import format_bytes
+from placekit import machine
+from placekit.model.errors import ProgramTooLargeError
+from placekit.model.sizes import format_bytes
+from placekit.solve.method import Run
 
 __all__ = ["ARRAYS", "CPSAT", "PULP", "Building", "Cost", "no_step", "time_left", "time_until"]
 
@@ -84,7 +84,7 @@ class Building:
     def __init__(self, what: str, num_coefficients: float, cost: Cost, left_s: Callable[[], float]) -> None:
         self._what, self._left_s = f"the {what} of about {num_coefficients:.2g} coefficients", left_s
         self._begin_s, self._steps_left = perf_counter(), LOOK_EVERY
-        needed, has = num_coefficients * cost.num_bytes, memory.bytes_left()
+        needed, has = num_coefficients * cost.num_bytes, machine.bytes_left()
         if needed > has:
             raise ProgramTooLargeError(
                 f"{self._what} needs about {format_bytes(needed)} of memory; {format_bytes(has)} are left",
@@ -102,7 +102,7 @@ class Building:
         if self._steps_left:
             return
         self._steps_left = LOOK_EVERY
-        if memory.is_exhausted():
+        if machine.is_exhausted():
             raise ProgramTooLargeError(f"{self._what} reached the memory limit while it was built", lacks_memory=True)
         taken_s = perf_counter() - self._begin_s
         if self._left_s() < AFTERWARDS * taken_s:

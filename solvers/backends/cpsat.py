@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from ortools.sat.python import cp_model
 
-from placekit.errors import SolverUnavailableError
+from placekit.model.errors import SolverUnavailableError
 from placekit.solvers.backends.building import no_step
 
 __all__ = ["CpsatLimits", "Outcome", "Readable", "WatchedCpModel", "search"]

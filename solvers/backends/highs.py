@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from placekit.errors import SolverUnavailableError
+from placekit.model.errors import SolverUnavailableError
 from placekit.solvers.backends.arrays import Arrays
 from placekit.solvers.backends.beside import run_beside
 

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from placekit.cores import num_usable_cpus
+from placekit.machine import num_usable_cpus
+from placekit.solve.stop import is_wanted
 from placekit.solvers.backends.arrays import Arrays, too_wide
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.certified import MAX_INTEGERS, branch_and_bound
 from placekit.solvers.backends.highs import SOUND_OPTIONS, Highs
-from placekit.stop import is_wanted
 
 __all__ = ["ABSOLUTE_SLACK", "RELATIVE_SLACK", "ROUNDING", "Program", "ProgramResult", "round_down"]
 

@@ -10,9 +10,9 @@ the number of its terms:
 A lower bound of the integer optimum times :math:`u` is hence a lower bound of the true optimum, and it loses at most
 the number of terms times :math:`u`.
 
-Where all times are multiples of one step (:mod:`placekit.time_step`) and an objective is no more than `MAX_STEPS` of
-them, the step is the unit, and nothing is lost: small whole numbers also are what CP-SAT is quickest with. Other times,
-of which a whole number of steps is only a bound, are rounded up then.
+Where all times are multiples of one step (:mod:`placekit.solve.time_step`) and an objective is no more than `MAX_STEPS`
+of them, the step is the unit, and nothing is lost: small whole numbers also are what CP-SAT is quickest with. Other
+times, of which a whole number of steps is only a bound, are rounded up then.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.platform import MEMORY_TOLERANCE
+from placekit.model.platform import MEMORY_TOLERANCE
 
 __all__ = ["ROUNDING_ERROR", "TimeScale", "scale_bytes"]
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, contract
-from placekit.errors import InvalidProblemError
-from placekit.graph import topological_order
-from placekit.method import Method, Run
-from placekit.placement import Placement
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import topological_order
+from placekit.model.placement import Placement
+from placekit.solve.method import Method, Run
+from placekit.solve.stop import StopReason
+from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.lines import needs_chain
 from placekit.solvers.generic.scoring import Scorer
-from placekit.stop import StopReason
 
 __all__ = ["RandomParams", "RandomSearch", "RoundRobin", "SingleDevice", "offer_single_devices"]
 
@@ -126,7 +126,7 @@ class RandomSearch(Method):
     sample would be feasible.
 
     Where the objective scores batches, samples are scored by that (for the makespan each in the better of two orders,
-    :mod:`placekit.makespan.orders`), and only those that look better than the best so far go to the judge.
+    :mod:`placekit.objectives.makespan.orders`), and only those that look better than the best so far go to the judge.
     """
 
     name = "random"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from placekit.method import Method, Run
-from placekit.problem import Problem
+from placekit.model.problem import Problem
+from placekit.solve.certificates import CertificateSource
+from placekit.solve.method import Method, Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.greedy import Greedy
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.pipedream import PipeDream, PipeDreamParams
-from placekit.stop import StopReason
-from placekit.verification.certificates import CertificateSource
 
 __all__ = ["DEFAULT_TIME_LIMIT_S", "BoundMethod", "KeepBound", "QuickBound", "recorded"]
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from placekit.errors import InvalidFileError, InvalidProblemError
 from placekit.io.placement_json import read_placement
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.workload_schema import SplitModel, WorkloadModel
-from placekit.method import Method, Run
-from placekit.params import read_params
-from placekit.placement import Placement
-from placekit.problem import Problem
-from placekit.stop import StopReason
+from placekit.model.errors import InvalidFileError, InvalidProblemError
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
+from placekit.solve.method import Method, Run
+from placekit.solve.params import read_params
+from placekit.solve.stop import StopReason
 
 __all__ = ["FileParams", "FilePlacement"]
 

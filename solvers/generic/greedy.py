@@ -24,11 +24,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, contract
-from placekit.method import Method, Run
+from placekit.solve.method import Method, Run
+from placekit.solve.stop import StopReason
+from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.lines import class_order, device_work_s, main_group, total_time_s
 from placekit.solvers.generic.teams.fixed import on_partitions
-from placekit.stop import StopReason
 
 __all__ = ["Greedy"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from placekit.errors import UnsupportedProblemError
-from placekit.problem import Problem
+from placekit.model.errors import UnsupportedProblemError
+from placekit.model.problem import Problem
 
 __all__ = ["largest_op"]
 

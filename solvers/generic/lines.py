@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction
-from placekit.contiguity import Contiguity
-from placekit.graph import topological_order
-from placekit.problem import Problem
+from placekit.model.contiguity import Contiguity
+from placekit.model.graph import topological_order
+from placekit.model.problem import Problem
+from placekit.solvers.generic.coarsen import Contraction
 
 __all__ = ["class_order", "device_work_s", "main_group", "needs_chain", "total_time_s"]
 

@@ -17,15 +17,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, contract
-from placekit.contiguity import Contiguity, quotient_cycle
-from placekit.method import Method, Run
+from placekit.model.contiguity import Contiguity, quotient_cycle
+from placekit.solve.method import Method, Run
+from placekit.solve.relaxed_memory import work
+from placekit.solve.stop import StopReason
 from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.greedy import Greedy
-from placekit.solvers.generic.relaxed_memory import work
 from placekit.solvers.generic.scoring import Scorer
 from placekit.solvers.params import PATIENCE, LocalSearchParams
-from placekit.stop import StopReason
 
 __all__ = ["LocalSearch"]
 

@@ -37,15 +37,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, contract
-from placekit.errors import InvalidProblemError, SolverUnavailableError
-from placekit.method import Method, Run
-from placekit.problem import Problem
+from placekit.model.errors import InvalidProblemError, SolverUnavailableError
+from placekit.model.problem import Problem
+from placekit.solve.method import Method, Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.backends.quiet import quiet_stdout
+from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.lines import device_work_s, main_group, needs_chain, total_time_s
 from placekit.solvers.generic.repair import make_acyclic, move_to_allowed, relieve_memory
 from placekit.solvers.generic.teams.fixed import on_partitions
-from placekit.stop import StopReason
 
 __all__ = ["Metis", "PartitionParams", "Scotch", "WeightedGraph", "expand_nets"]
 

@@ -36,12 +36,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, contract
-from placekit.errors import InvalidProblemError
-from placekit.method import Method, Run
+from placekit.model.errors import InvalidProblemError
+from placekit.solve.method import Method, Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.lines import class_order, main_group, total_time_s
-from placekit.stop import StopReason
 
 __all__ = ["PipeDream", "PipeDreamParams"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from placekit.method import Run
-from placekit.stop import StopReason
+from placekit.solve.method import Run
+from placekit.solve.stop import StopReason
 
 __all__ = ["rescaled"]
 

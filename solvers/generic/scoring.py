@@ -7,9 +7,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction
+from placekit.model.placement import Placement
 from placekit.objectives import BatchScore
-from placekit.placement import Placement
+from placekit.solvers.generic.coarsen import Contraction
 
 __all__ = ["Scorer"]
 

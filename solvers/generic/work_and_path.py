@@ -19,11 +19,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.method import Run
+from placekit.model.problem import Problem
 from placekit.objectives.base import class_times_s
-from placekit.problem import Problem
-from placekit.result import OPTIMALITY_TOLERANCE
-from placekit.verification.certificates import Prices
+from placekit.solve.certificates import Prices
+from placekit.solve.method import Run
+from placekit.solve.result import OPTIMALITY_TOLERANCE
 
 __all__ = ["longest_path_s", "raise_bounds_at_once", "shared_work"]
 

@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from placekit.evaluate import Evaluation
-from placekit.method import Run
-from placekit.placement import Placement
+from placekit.model.placement import Placement
+from placekit.objectives.evaluate import Evaluation
+from placekit.solve.method import Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, Readable, search
 from placekit.solvers.backends.scale import TimeScale
 from placekit.solvers.lns.operators import Operator, choose_operators
 from placekit.solvers.params import PATIENCE, LnsParams
-from placekit.stop import StopReason
 
 __all__ = ["Drawn", "NeighbourhoodSearch", "offer_answers"]
 

@@ -7,7 +7,7 @@ import logging
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.method import Run
+from placekit.solve.method import Run
 
 __all__ = ["UNCERTAIN", "draw_weighted", "uncertain_ops"]
 

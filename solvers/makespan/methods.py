@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from placekit.contiguity import Contiguity
-from placekit.method import Method, Run
+from placekit.model.contiguity import Contiguity
+from placekit.model.problem import Problem
 from placekit.objectives import Makespan
-from placekit.problem import Problem
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.solve.method import Method, Run
+from placekit.solve.result import OPTIMALITY_TOLERANCE
+from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.method import CpsatMethod
 from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bound import BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.params import LnsParams, LocalSearchParams
-from placekit.stop import StopReason
 
 __all__ = ["MakespanBound", "MakespanCpsat", "MakespanLns", "MakespanLocalSearch"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from placekit.method import Run
+from placekit.solve.method import Run
 from placekit.solvers.offload_latency.bounds import rounded_down
 from placekit.solvers.offload_latency.flat import OffloadProblem
 from placekit.solvers.offload_latency.inside import Inside, look_inside

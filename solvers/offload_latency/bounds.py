@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.graph import topological_order
+from placekit.model.graph import topological_order
+from placekit.model.problem import Problem
 from placekit.objectives import OffloadLatency
-from placekit.problem import Problem
 from placekit.solvers.offload_latency.flat import OffloadProblem
 
 __all__ = ["CRITICAL_PATH", "critical_path", "earliest_ends", "longest_latency", "rounded_down"]

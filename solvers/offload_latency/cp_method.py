@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from placekit.contiguity import Contiguity
-from placekit.method import Run
+from placekit.model.contiguity import Contiguity
+from placekit.model.placement import Placement
 from placekit.objectives import OffloadLatency
-from placekit.placement import Placement
+from placekit.solve.method import Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
@@ -18,7 +19,6 @@ from placekit.solvers.offload_latency.bounds import longest_latency
 from placekit.solvers.offload_latency.cp_model import OffloadModel, count_literals
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.free_followers import free_followers, memory_is_moot
-from placekit.stop import StopReason
 
 __all__ = ["solve_offload_program"]
 

@@ -35,9 +35,9 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from placekit.contiguity import Contiguity
-from placekit.placement import Placement
-from placekit.problem import Problem
+from placekit.model.contiguity import Contiguity
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.cpsat import WatchedCpModel
 from placekit.solvers.backends.scale import TimeScale, scale_bytes

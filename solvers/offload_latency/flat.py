@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, contract
-from placekit.contiguity import Contiguity
-from placekit.graph import topological_order
+from placekit.model.contiguity import Contiguity
+from placekit.model.graph import topological_order
+from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.model.problem import Problem
 from placekit.objectives import OffloadLatency
-from placekit.platform import MEMORY_TOLERANCE
-from placekit.problem import Problem
+from placekit.solvers.generic.coarsen import Contraction, contract
 
 __all__ = ["OffloadProblem", "flatten_calls"]
 

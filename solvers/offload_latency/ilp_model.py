@@ -30,9 +30,9 @@ from itertools import pairwise
 import numpy as np
 import pulp
 
-from placekit.placement import Placement
-from placekit.platform import MEMORY_TOLERANCE
-from placekit.problem import Problem
+from placekit.model.placement import Placement
+from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.model.problem import Problem
 from placekit.solvers.assignment.ilp.model import CEILING
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.pulp_highs import WatchedLp

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.costs import CostTable
-from placekit.errors import ProgramTooLargeError
-from placekit.graph import OpGraph
-from placekit.method import Run
+from placekit.model.costs import CostTable
+from placekit.model.errors import ProgramTooLargeError
+from placekit.model.graph import OpGraph
+from placekit.model.platform import Device, Platform
+from placekit.model.problem import UNPINNED, Problem
 from placekit.objectives import OffloadLatency
-from placekit.platform import Device, Platform
-from placekit.problem import UNPINNED, Problem
-from placekit.solvers.generic.within import Within
+from placekit.solve.method import Run
+from placekit.solve.within import Within
 from placekit.solvers.offload_latency.bounds import CRITICAL_PATH, critical_path, rounded_down
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
 

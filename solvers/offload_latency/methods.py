@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from placekit.contiguity import Contiguity
-from placekit.method import Method, Run
+from placekit.model.contiguity import Contiguity
+from placekit.model.problem import Problem
 from placekit.objectives import OffloadLatency
-from placekit.problem import Problem
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.solve.method import Method, Run
+from placekit.solve.result import OPTIMALITY_TOLERANCE
+from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.method import CpsatMethod
 from placekit.solvers.assignment.ilp.solve import IlpMethod
 from placekit.solvers.backends.building import PULP, Building, time_left
@@ -16,7 +17,6 @@ from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.params import DpParams, LocalSearchParams
-from placekit.stop import StopReason
 
 __all__ = [
     "OffloadLatencyBound",

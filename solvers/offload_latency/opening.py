@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from placekit.method import Run
 from placekit.objectives import OffloadLatency
+from placekit.solve.method import Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
@@ -18,7 +19,6 @@ from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
 from placekit.solvers.offload_latency.plans import placement_of
 from placekit.solvers.offload_latency.search import search_offload
 from placekit.solvers.params import LocalSearchParams
-from placekit.stop import StopReason
 
 __all__ = [
     "bound_offload",

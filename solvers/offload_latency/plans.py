@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.graph import topological_order
-from placekit.placement import Placement
+from placekit.model.graph import topological_order
+from placekit.model.placement import Placement
 from placekit.solvers.offload_latency.flat import OffloadProblem
 
 __all__ = [

@@ -7,16 +7,16 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.contiguity import Contiguity, edges_along_order
-from placekit.graph import topological_order
-from placekit.method import Run
+from placekit.model.contiguity import Contiguity, edges_along_order
+from placekit.model.graph import topological_order
+from placekit.model.placement import Placement
 from placekit.objectives import OffloadLatency
-from placekit.placement import Placement
+from placekit.solve.method import Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.offload_latency.anneal import ACYCLIC, CONVEX, FREE, Places, anneal, burden
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
 from placekit.solvers.offload_latency.plans import host_of_node, node_places, placement_at
 from placekit.solvers.params import PATIENCE, LocalSearchParams
-from placekit.stop import StopReason
 
 __all__ = ["places_from", "places_of", "search_offload"]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.graph import topological_order
+from placekit.model.graph import topological_order
 from placekit.solvers.offload_latency.flat import OffloadProblem
 
 __all__ = ["Series", "along_order", "decompose"]

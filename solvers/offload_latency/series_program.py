@@ -39,7 +39,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.cores import num_usable_cpus
+from placekit.machine import num_usable_cpus
 from placekit.solvers.offload_latency.chains import MAX_CHAINS, chains_of
 from placekit.solvers.offload_latency.flat import OffloadProblem
 from placekit.solvers.offload_latency.inside import Inside, Waits

@@ -7,17 +7,17 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from placekit.contiguity import Contiguity
-from placekit.method import Method, Run
-from placekit.problem import Problem
+from placekit.model.contiguity import Contiguity
+from placekit.model.problem import Problem
+from placekit.model.teams import no_teams
+from placekit.solve.method import Method, Run
+from placekit.solve.relaxed_links import relaxed_run
+from placekit.solve.stop import StopReason
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.enumeration.method import Enumerate, num_placements
-from placekit.solvers.generic.relaxed_links import relaxed_run
 from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 from placekit.solvers.sequence.quick_bounds import raise_quick_bounds
 from placekit.solvers.sequence.stages import Stage, run_stages
-from placekit.stop import StopReason
-from placekit.teams import no_teams
 
 __all__ = ["Auto", "plan"]
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from placekit.errors import InvalidProblemError
-from placekit.problem import Problem
-from placekit.result import Incumbent, Result, Status
-from placekit.solve import solve
+from placekit.model.errors import InvalidProblemError
+from placekit.model.problem import Problem
+from placekit.solve.result import Incumbent, Result, Status
+from placekit.solve.solve import solve
+from placekit.solve.stop import MaxRuntime, Stop, StopReason
 from placekit.solvers.generic.work_and_path import shared_work
-from placekit.stop import MaxRuntime, Stop, StopReason
 
 __all__ = ["Compared", "solve_best"]
 

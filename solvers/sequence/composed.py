@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from placekit.errors import InvalidProblemError
-from placekit.method import Method, Run
-from placekit.problem import Problem
-from placekit.solvers import registry
+from placekit.model.errors import InvalidProblemError
+from placekit.model.problem import Problem
+from placekit.solve import registry
+from placekit.solve.method import Method, Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.sequence.stages import Stage, run_stages
-from placekit.stop import StopReason
 
 __all__ = ["Composed", "split_name"]
 

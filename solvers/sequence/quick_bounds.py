@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from placekit.errors import SolverUnavailableError
-from placekit.method import Run
+from placekit.model.errors import SolverUnavailableError
+from placekit.model.problem import Problem
 from placekit.objectives import Makespan, Throughput
-from placekit.problem import Problem
-from placekit.stop import wanted_while
+from placekit.solve.method import Run
+from placekit.solve.stop import wanted_while
 
 __all__ = ["raise_quick_bounds"]
 

@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from placekit.contiguity import Contiguity
-from placekit.errors import ProgramTooLargeError, SolverUnavailableError
-from placekit.method import Method, Run
-from placekit.solvers.generic.relaxed_links import work
-from placekit.solvers.generic.relaxed_memory import left_s
-from placekit.solvers.generic.within import Within
-from placekit.solvers.registry import get_method
-from placekit.stop import StopReason
+from placekit.model.contiguity import Contiguity
+from placekit.model.errors import ProgramTooLargeError, SolverUnavailableError
+from placekit.solve.method import Method, Run
+from placekit.solve.registry import get_method
+from placekit.solve.relaxed_links import work
+from placekit.solve.relaxed_memory import left_s
+from placekit.solve.stop import StopReason
+from placekit.solve.within import Within
 
 __all__ = ["Stage", "run_stages"]
 

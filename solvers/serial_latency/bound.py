@@ -8,11 +8,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, contract
-from placekit.method import Run
+from placekit.model.problem import Problem
 from placekit.objectives import SerialLatency
-from placekit.problem import Problem
+from placekit.solve.certificates import CertificateSource
+from placekit.solve.method import Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.generic.bound import DEFAULT_TIME_LIMIT_S, BoundMethod, recorded
+from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.serial_latency.certificates import cut_prices, flow_prices
 from placekit.solvers.serial_latency.decomposition import Decomposed, decomposition_bounds
@@ -21,8 +23,6 @@ from placekit.solvers.serial_latency.flow import FLOAT_SLACK
 from placekit.solvers.serial_latency.labels import Labels, labels_of
 from placekit.solvers.serial_latency.paths import price_paths
 from placekit.solvers.serial_latency.subgraphs import fewest_subgraphs
-from placekit.stop import StopReason
-from placekit.verification.certificates import CertificateSource
 
 __all__ = ["SerialLatencyBound", "lower_bounds", "serial_latency_bound", "with_subgraphs"]
 

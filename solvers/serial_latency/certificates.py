@@ -5,7 +5,7 @@ the first side pays his x there. For two labels the weight is :math:`w = c_0 + c
 paid on the first one and the rest is received on the second one; as the x of a net add up to 0, the sum over all is the
 same. For more labels each has a flow of its own.
 
-The certificate (:class:`placekit.verification.certificates.Prices`) is checked exactly, so prices are rounded down to
+The certificate (:class:`placekit.solve.certificates.Prices`) is checked exactly, so prices are rounded down to
 whole multiples of a power of two that is small for the net, which makes their sum exact and at most 0.
 """
 
@@ -14,11 +14,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction
-from placekit.graph import sum_by
+from placekit.model.graph import sum_by
+from placekit.solve.certificates import Directions, OrderedPrices, PricedEdge, PricedNet, Prices
+from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.serial_latency.flow import Cut
 from placekit.solvers.serial_latency.labels import Labels
-from placekit.verification.certificates import Directions, OrderedPrices, PricedEdge, PricedNet, Prices
 
 __all__ = ["PathWeights", "cut_prices", "directed_prices", "flow_prices", "joint_flow"]
 

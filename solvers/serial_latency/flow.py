@@ -44,9 +44,9 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.graph.python import max_flow  # type: ignore[import-untyped]  # a compiled module without stubs
 
-from placekit.errors import SolverUnavailableError
-from placekit.graph import sum_by
-from placekit.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
+from placekit.model.errors import SolverUnavailableError
+from placekit.model.graph import sum_by
+from placekit.solve.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 
 __all__ = ["FLOAT_SLACK", "Cut", "CutCost", "Nets", "closure"]
 

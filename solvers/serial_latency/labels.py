@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction
+from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.serial_latency.flow import Nets
 
 __all__ = ["Labels", "labels_of"]

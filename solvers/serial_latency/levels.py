@@ -27,15 +27,15 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from placekit.coarsen import Contraction
-from placekit.contiguity import Contiguity
-from placekit.graph import topological_order
+from placekit.model.contiguity import Contiguity
+from placekit.model.graph import topological_order
 from placekit.objectives import SerialLatency
 from placekit.objectives.serial_latency import subgraph_levels
 from placekit.solvers.assignment.cpsat.convexity import Convexity
 from placekit.solvers.assignment.cpsat.membership import Values
 from placekit.solvers.assignment.cpsat.model import CpsatModel
 from placekit.solvers.assignment.flat import flatten
+from placekit.solvers.generic.coarsen import Contraction
 
 __all__ = ["LevelModel", "most_levels"]
 

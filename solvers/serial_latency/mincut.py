@@ -29,14 +29,16 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction
-from placekit.contiguity import Contiguity
-from placekit.method import Method, Run
+from placekit.model.contiguity import Contiguity
 from placekit.objectives import SerialLatency
-from placekit.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
+from placekit.solve.certificates import CertificateSource
+from placekit.solve.method import Method, Run
+from placekit.solve.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
+from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
+from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.serial_latency.bound import with_subgraphs
 from placekit.solvers.serial_latency.certificates import cut_prices, directed_prices, flow_prices
@@ -48,8 +50,6 @@ from placekit.solvers.serial_latency.labels import Labels, labels_of
 from placekit.solvers.serial_latency.memory import priced_cuts
 from placekit.solvers.serial_latency.paths import price_paths
 from placekit.solvers.serial_latency.subgraphs import PieceSearch
-from placekit.stop import StopReason
-from placekit.verification.certificates import CertificateSource
 
 __all__ = ["MinCut", "MinCutParams"]
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction
 from placekit.kernels import njit
 from placekit.objectives import SerialLatency
 from placekit.solvers.assignment.flat import FlatProblem, flatten
+from placekit.solvers.generic.coarsen import Contraction
 
 __all__ = ["PieceSearch", "fewest_subgraphs"]
 

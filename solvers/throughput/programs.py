@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from placekit.coarsen import Contraction, contract
-from placekit.contiguity import Contiguity
-from placekit.method import Run
+from placekit.model.contiguity import Contiguity
+from placekit.model.problem import Problem
 from placekit.objectives import Throughput
-from placekit.problem import Problem
+from placekit.solve.method import Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.solve import AssignmentCpsat
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.ilp.solve import AssignmentIlp
 from placekit.solvers.assignment.teams import SpareRun, no_program
+from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.params import LocalSearchParams
 from placekit.solvers.throughput.dp.linear import LinearDpParams, offer_chains, offer_team_chains
 from placekit.solvers.throughput.local_search.multilevel import search
-from placekit.stop import StopReason
 
 __all__ = ["ThroughputCpsat", "ThroughputIlp", "offer_best_chains"]
 

@@ -18,12 +18,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.platform import MEMORY_TOLERANCE
+from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.solve.stop import StopReason
 from placekit.solvers.training_plan.dp import Sweep, TrainingDp, TrainingDpParams
 from placekit.solvers.training_plan.knapsack import GREEDY
 from placekit.solvers.training_plan.search import PlanSearch, Stopped
 from placekit.solvers.training_plan.tables import Tables, some_ideals
-from placekit.stop import StopReason
 from placekit.training.plan import PlanStage, TrainingPlan
 from placekit.training.problem import TrainingProblem
 from placekit.training.run import PlanRun

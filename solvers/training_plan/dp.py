@@ -27,12 +27,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from placekit.params import read_params
-from placekit.placement import Violation
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.model.placement import Violation
+from placekit.solve.params import read_params
+from placekit.solve.result import OPTIMALITY_TOLERANCE
+from placekit.solve.stop import StopReason
 from placekit.solvers.training_plan.search import MAX_NODES, PlanSearch, Stopped
 from placekit.solvers.training_plan.tables import Ideals, Tables, all_ideals, linear_orders, some_ideals
-from placekit.stop import StopReason
 from placekit.training.plan import TrainingPlan
 from placekit.training.run import PlanRun
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
-from placekit.errors import InvalidProblemError, UnknownNameError, did_you_mean
 from placekit.kernels import TRAINING_PLAN, prepare
-from placekit.result import Incumbent
-from placekit.solve import interruptible, judged
-from placekit.stop import Stop, StopReason, wanted_while
+from placekit.model.errors import InvalidProblemError, UnknownNameError, did_you_mean
+from placekit.solve.result import Incumbent
+from placekit.solve.solve import interruptible, judged
+from placekit.solve.stop import Stop, StopReason, wanted_while
 from placekit.training.evaluate import StageLoad
 from placekit.training.problem import TrainingProblem
 from placekit.training.result import PlanResult

@@ -16,7 +16,7 @@ from placekit.benchmarks.rows import append_row
 from placekit.benchmarks.runner import run_jobs
 from placekit.benchmarks.store import Store
 from placekit.benchmarks.suite import read_suite
-from placekit.problem import Problem
+from placekit.model.problem import Problem
 
 SUITE = """
 name = "measured"

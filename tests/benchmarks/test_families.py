@@ -12,8 +12,8 @@ from strategies import examples
 from placekit import PlacekitError, Placement, SerialLatency, evaluate, solve
 from placekit.benchmarks.families import FAMILIES, MEAN_OP_S, generate
 from placekit.benchmarks.topologies import MIN_OPS
+from placekit.model.problem import Problem
 from placekit.objectives import Makespan, Objective
-from placekit.problem import Problem
 
 families = pytest.mark.parametrize("family", FAMILIES)
 EXACT_SIZE = ("chains", "layered")

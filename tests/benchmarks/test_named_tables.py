@@ -14,7 +14,7 @@ import pytest
 from placekit.benchmarks.report.named import TABLES, growth_rows, named_tables
 from placekit.benchmarks.report.sources import read_source
 from placekit.benchmarks.store import Store
-from placekit.errors import InvalidFileError, UnknownNameError
+from placekit.model.errors import InvalidFileError, UnknownNameError
 
 ROOT = Path(__file__).parents[2]
 ROWS = sorted((ROOT / "benchmarks" / "rows").glob("*.jsonl"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from placekit.benchmarks.quiet import measuring_alone, solving
-from placekit.errors import PlacekitError
+from placekit.model.errors import PlacekitError
 
 HOLD = """
 import sys

@@ -13,7 +13,7 @@ import pytest
 
 from placekit.benchmarks.ray_executor import RayExecutor
 from placekit.benchmarks.workers import make_executor
-from placekit.errors import SolverUnavailableError
+from placekit.model.errors import SolverUnavailableError
 
 
 class FakeRay(types.ModuleType):

@@ -6,7 +6,7 @@ import pytest
 
 import placekit as pk
 from placekit.benchmarks.recurrent import recurrent_lattice
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 
 
 def test_shape_and_seed() -> None:

@@ -35,11 +35,11 @@ from placekit.benchmarks.report.write import write_report
 from placekit.benchmarks.runner import run_jobs
 from placekit.benchmarks.store import Store
 from placekit.benchmarks.suite import read_suite
-from placekit.errors import InvalidFileError
 from placekit.io.problem_json import read_problem
+from placekit.model.errors import InvalidFileError
+from placekit.model.problem import Problem
 from placekit.plotting.canvas import figure_of, new_figure
 from placekit.plotting.plot_graph import layered_positions, plot_graph
-from placekit.problem import Problem
 
 pytestmark = pytest.mark.xdist_group("report")  # one process makes the results, once
 
@@ -426,7 +426,7 @@ def test_layers_follow_the_longest_path(diamond: Problem) -> None:
 
 def test_graph_figure_colours_ops_and_marks_cuts(diamond: Problem) -> None:
     """Ops on two devices: two colours; both cut edges stand out; the devices are in the legend."""
-    from placekit.placement import Placement
+    from placekit.model.placement import Placement
 
     axes = plot_graph(diamond, Placement.of(diamond, [1, 1, 2, 1]))
     colors = np.concatenate([np.asarray(dots.get_facecolor()) for dots in axes.collections])
@@ -444,7 +444,7 @@ def test_graph_figure_colours_ops_and_marks_cuts(diamond: Problem) -> None:
 def test_a_chain_on_many_devices_leaves_room_for_its_legend(num_devices: int) -> None:
     """However low the graph is: a legend taller than the figure would leave the axes no height."""
     from placekit.benchmarks.families import generate
-    from placekit.placement import Placement
+    from placekit.model.placement import Placement
 
     problem = generate("chains", 40, seed=1, num_devices=num_devices)
     axes = plot_graph(problem, Placement.of(problem, np.arange(40) % num_devices))

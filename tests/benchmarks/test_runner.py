@@ -24,9 +24,9 @@ from placekit.benchmarks.solve_case import command_of, solve_case, stop_of, time
 from placekit.benchmarks.store import Store
 from placekit.benchmarks.suite import read_suite
 from placekit.benchmarks.workers import make_executor, shares_of
-from placekit.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnknownNameError
-from placekit.problem import Problem
-from placekit.result import Incumbent
+from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnknownNameError
+from placekit.model.problem import Problem
+from placekit.solve.result import Incumbent
 
 SUITE = """
 name = "small"
@@ -171,8 +171,8 @@ def test_an_error_is_a_row(jobs: tuple[Job, ...]) -> None:
 
 def test_a_solve_cut_short_gives_no_row(jobs: tuple[Job, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C during a solve, or during that of its warm start, ends the run without a row."""
-    from placekit.solve import solve
-    from placekit.stop import StopReason
+    from placekit.solve.solve import solve
+    from placekit.solve.stop import StopReason
 
     def cut_short(*args: Any, **kwargs: Any) -> Any:
         return replace(solve(*args, **kwargs), stop_reason=StopReason.USER)

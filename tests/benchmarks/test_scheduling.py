@@ -20,7 +20,7 @@ from placekit.benchmarks.scheduling import (
 )
 from placekit.benchmarks.suite import read_suite
 from placekit.benchmarks.suite_problems import declared_problems
-from placekit.errors import InvalidProblemError, UnknownNameError
+from placekit.model.errors import InvalidProblemError, UnknownNameError
 
 
 @pytest.mark.parametrize("name", [pytest.param("ft06", marks=pytest.mark.slow), "la01"])

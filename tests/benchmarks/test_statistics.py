@@ -20,7 +20,7 @@ from placekit.benchmarks.statistics import (
     ratio_interval,
     time_to_gap_s,
 )
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 
 
 def test_score_is_zero_for_the_single_device_and_one_for_the_bound() -> None:

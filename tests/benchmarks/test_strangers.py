@@ -19,8 +19,8 @@ from placekit.benchmarks.report.write import write_report
 from placekit.benchmarks.runner import run_jobs
 from placekit.benchmarks.store import Store
 from placekit.benchmarks.suite import read_suite
-from placekit.errors import InvalidFileError, PlacekitError
 from placekit.io.platform_toml import _quoted, _value
+from placekit.model.errors import InvalidFileError, PlacekitError
 
 
 @pytest.fixture(scope="module")

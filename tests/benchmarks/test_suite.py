@@ -9,9 +9,9 @@ import pytest
 from placekit.benchmarks.plan import Plan, best_single_device, make_plan
 from placekit.benchmarks.suite import read_suite, shipped_suites
 from placekit.benchmarks.suite_problems import problem_address
-from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.io.problem_json import read_problem, write_problem
-from placekit.problem import Problem
+from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
+from placekit.model.problem import Problem
 from placekit.training.piper_json import write_piper
 from placekit.training.problem import TrainingProblem
 
@@ -201,7 +201,7 @@ def test_problem_address_survives_the_file_and_forgets_provenance(tmp_path: Path
 def test_files_of_the_folder(tmp_path: Path, diamond: Problem) -> None:
     """Wildcards, parameter files with the model's name, and their content in the address."""
     from placekit.io.placement_json import write_placement
-    from placekit.placement import Placement
+    from placekit.model.placement import Placement
 
     write_problem(diamond, tmp_path / "d1.problem.json")
     write_problem(diamond.replace(contiguity="none"), tmp_path / "d2.problem.json")
@@ -324,7 +324,7 @@ def test_zoo_models_are_programs_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", shipped_suites())
 def test_shipped_suites_are_valid(name: str) -> None:
     """Every shipped suite reads, says what it is, and names methods of the registry."""
-    from placekit.solvers.registry import METHODS
+    from placekit.solve.registry import METHODS
     from placekit.solvers.training_plan.solve import PLAN_METHODS
 
     suite = read_suite(name)

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placekit.contiguity import Contiguity
-from placekit.costs import CostTable
-from placekit.graph import OpGraph
 from placekit.io.problem_json import write_problem
-from placekit.platform import Device, Link, Platform
-from placekit.problem import Problem
+from placekit.model.contiguity import Contiguity
+from placekit.model.costs import CostTable
+from placekit.model.graph import OpGraph
+from placekit.model.platform import Device, Link, Platform
+from placekit.model.problem import Problem
 
 COMMAND = [sys.executable, "-m", "placekit.cli.main"]
 

@@ -16,7 +16,7 @@ from signals import wait_until_it_solves
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.solve import finishing
+from placekit.solve.solve import finishing
 
 HANG_S = 60.0
 

@@ -12,11 +12,11 @@ import oracle
 import pytest
 
 from placekit.cost_models.analytic import Analytic
-from placekit.graph import OpGraph
 from placekit.io.platform_toml import read_platform
 from placekit.io.problem_json import read_problem, write_problem
 from placekit.io.result_json import read_result
-from placekit.problem import Problem
+from placekit.model.graph import OpGraph
+from placekit.model.problem import Problem
 
 PLATFORM = Path(__file__).parents[2] / "examples" / "platform_2x2_gpus.toml"
 

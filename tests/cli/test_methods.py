@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from placekit.cli.methods import parameter_lines
-from placekit.solvers.registry import METHODS, method_classes
+from placekit.solve.registry import METHODS, method_classes
 
 Call = Callable[..., Any]
 

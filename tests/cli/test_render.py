@@ -8,10 +8,10 @@ from rich.console import Console, RenderableType
 from placekit.cli.progress import SHOWN_AFTER_S, SolveLine, StepBar
 from placekit.cli.render import load_bar, load_table, result_lines
 from placekit.cli.units import format_bytes, format_time
-from placekit.evaluate import DeviceLoad
-from placekit.problem import Problem
-from placekit.result import Incumbent
-from placekit.solve import solve
+from placekit.model.problem import Problem
+from placekit.objectives.evaluate import DeviceLoad
+from placekit.solve.result import Incumbent
+from placekit.solve.solve import solve
 
 
 def text_of(renderable: RenderableType) -> str:

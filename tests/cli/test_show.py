@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from placekit.problem import Problem
+from placekit.model.problem import Problem
 
 Call = Callable[..., Any]
 

@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 from signals import wait_until_it_solves
 
-from placekit.contiguity import Contiguity
-from placekit.costs import CostTable
-from placekit.graph import OpGraph
 from placekit.io.placement_json import read_placement, write_placement
 from placekit.io.problem_json import read_problem, write_problem
 from placekit.io.result_json import read_result
 from placekit.io.workload_json import write_workload
-from placekit.placement import Placement
-from placekit.platform import Platform
-from placekit.problem import Problem
-from placekit.solve import solve
+from placekit.model.contiguity import Contiguity
+from placekit.model.costs import CostTable
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
+from placekit.model.problem import Problem
+from placekit.solve.solve import solve
 
 Call = Callable[..., Any]
 
@@ -289,7 +289,7 @@ def test_reading_a_problem_file_is_part_of_the_limit_and_so_is_writing(
         return solve(problem, method, **given)
 
     monkeypatch.setattr("placekit.io.problem_json.read_problem", read_slowly)
-    monkeypatch.setattr(sys.modules["placekit.solve"], "solve", solve_within)  # the function has that name, too
+    monkeypatch.setattr(sys.modules["placekit.solve.solve"], "solve", solve_within)  # the function has that name, too
     monkeypatch.setattr("placekit.cli.solve.WRITE_S_PER_OP", 5.0)
     num_ops = read_problem(diamond_file).graph.num_ops
     for limit in ("100", "0.2"):

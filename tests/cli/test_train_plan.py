@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from placekit.cli.main import app
-from placekit.errors import InvalidProblemError, PlacekitError
+from placekit.model.errors import InvalidProblemError, PlacekitError
 from placekit.training.generate import chain_problem
 from placekit.training.piper_json import write_piper
 

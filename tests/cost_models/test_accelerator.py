@@ -16,8 +16,8 @@ from strategies import cost_tables, examples, graphs
 import placekit as pk
 from placekit.cost_models.accelerator import PUBLISHED_RATIOS, RATIOS, Accelerator, speed_class
 from placekit.cost_models.op_classes import FUSABLE_TYPES
-from placekit.errors import InvalidProblemError, UnknownNameError
-from placekit.platform import Link
+from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.platform import Link
 
 needs_zoo = pytest.mark.skipif(
     any(find_spec(package) is None for package in ("torch", "transformers")), reason="needs the zoo extra"

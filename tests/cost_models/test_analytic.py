@@ -25,12 +25,12 @@ from placekit.cost_models.device_table import (
     spec_from_values,
 )
 from placekit.cost_models.op_classes import DENSE_TYPES, DEPTHWISE_TYPES, FUSABLE_TYPES, LOOKUP_TYPES, VIEW_TYPES
-from placekit.errors import InvalidProblemError, UnknownNameError
-from placekit.graph import OpGraph
 from placekit.io.costs_json import read_costs, write_costs
 from placekit.io.platform_toml import read_platform
-from placekit.platform import Device, Link, Platform
-from placekit.problem import Problem
+from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.graph import OpGraph
+from placekit.model.platform import Device, Link, Platform
+from placekit.model.problem import Problem
 
 TOY = DeviceSpec(
     "toy",

@@ -16,12 +16,12 @@ import placekit as pk
 from placekit.cost_models.calibration import Calibration, MeasuredSplit, Parameters, calibrate
 from placekit.cost_models.splits import calibration_splits, class_order, split_placement
 from placekit.cost_models.stage_costs import predict, stage_costs, stage_overhead_s
-from placekit.costs import CostTable
-from placekit.errors import InvalidProblemError
-from placekit.graph import OpGraph
 from placekit.io.costs_json import read_costs, write_costs
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
 
 
 def chain(num_ops: int = 40, *, kinds: tuple[str, ...] = ("fast", "slow"), transfer: bool = False) -> pk.Problem:

@@ -11,8 +11,8 @@ import pytest
 import placekit as pk
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.memory_model import check_memory_model, op_memory
-from placekit.errors import InvalidProblemError
 from placekit.io.model import ModelSource
+from placekit.model.errors import InvalidProblemError
 
 ov = pytest.importorskip("openvino")
 

@@ -22,16 +22,16 @@ from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.openvino import counters, machine, noise
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.profiled import Profiled
-from placekit.errors import (
+from placekit.io.model import ModelSource, read_model
+from placekit.model.errors import (
     DeviceUnavailableError,
     InvalidFileError,
     InvalidProblemError,
     ProfileError,
     UnsupportedProblemError,
 )
-from placekit.graph import OpGraph
-from placekit.io.model import ModelSource, read_model
-from placekit.platform import Device, Link, Platform
+from placekit.model.graph import OpGraph
+from placekit.model.platform import Device, Link, Platform
 
 QUICK = Profiled(repetitions=4, noise_retries=0, max_foreign_load=1.0, cache=None)
 ONE_THREAD = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}

@@ -8,17 +8,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import examples, teamed_placements, teamed_problems
 
-from placekit.contiguity import Contiguity
 from placekit.cost_models.calibration import MeasuredSplit
 from placekit.cost_models.stage_costs import STAGE_OVERHEAD, predict, stage_costs
-from placekit.costs import CostTable
-from placekit.errors import InvalidProblemError
-from placekit.evaluate import evaluate
-from placekit.graph import OpGraph
+from placekit.model.contiguity import Contiguity
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
+from placekit.model.problem import Problem
 from placekit.objectives import Throughput
-from placekit.placement import Placement
-from placekit.platform import Platform
-from placekit.problem import Problem
+from placekit.objectives.evaluate import evaluate
 
 
 @examples(200)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.errors import UnsupportedProblemError
 from placekit.exports.device_map import device_map
+from placekit.model.errors import UnsupportedProblemError
 from placekit.pytorch.source import TorchSource
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.errors import UnsupportedProblemError
 from placekit.exports.model_explorer import write_model_explorer
+from placekit.model.errors import UnsupportedProblemError
 
 DEVICES = ("cpu", "gpu.0", "gpu.1")
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.errors import UnsupportedProblemError
 from placekit.exports.netron import ATTRIBUTE, write_netron
+from placekit.model.errors import UnsupportedProblemError
 
 DEVICES = ("CPU <a>", "GPU.0", "GPU.1")
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.errors import ExecutionError, OutputMismatchError, UnsupportedProblemError
 from placekit.exports.onnxruntime import ANNOTATION, SETTING, check_annotated, session_setting, write_annotated
+from placekit.model.errors import ExecutionError, OutputMismatchError, UnsupportedProblemError
 
 onnx = pytest.importorskip("onnx")
 PLATFORM = pk.Platform.of(cpu=1, gpu=2, host="cpu")

@@ -16,7 +16,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from placekit.cores import num_usable_cpus
+from placekit.machine import num_usable_cpus
 
 __all__ = ["Died", "limit_cpu", "messages"]
 

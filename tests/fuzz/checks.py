@@ -10,13 +10,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from time import process_time
 
-from placekit.cores import num_usable_cpus
-from placekit.errors import JudgeDisagreementError, PlacekitError, SolverUnavailableError, UnsupportedProblemError
-from placekit.evaluate import evaluate
-from placekit.problem import Problem
-from placekit.result import OPTIMALITY_TOLERANCE, Result, Status
-from placekit.solve import solve
-from placekit.stop import MaxRuntime, Stop, StopReason
+from placekit.machine import num_usable_cpus
+from placekit.model.errors import JudgeDisagreementError, PlacekitError, SolverUnavailableError, UnsupportedProblemError
+from placekit.model.problem import Problem
+from placekit.objectives.evaluate import evaluate
+from placekit.solve.result import OPTIMALITY_TOLERANCE, Result, Status
+from placekit.solve.solve import solve
+from placekit.solve.stop import MaxRuntime, Stop, StopReason
 from placekit.verification.verify import Outcome, verify
 
 from .apart import limit_cpu

@@ -27,7 +27,7 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import IO, NoReturn
 
-from placekit.errors import PlacekitError
+from placekit.model.errors import PlacekitError
 
 from .files import KINDS, make_files, mend_digest
 from .mutations import broken

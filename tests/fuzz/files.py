@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from placekit.costs import CostTable
-from placekit.graph import OpGraph
 from placekit.io.costs_json import write_costs
 from placekit.io.problem_json import read_problem, write_problem
 from placekit.io.workload_json import write_workload
-from placekit.platform import Device, Platform
-from placekit.problem import Problem
+from placekit.model.costs import CostTable
+from placekit.model.graph import OpGraph
+from placekit.model.platform import Device, Platform
+from placekit.model.problem import Problem
 
 __all__ = ["KINDS", "SUITE", "Kind", "make_files", "mend_digest"]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.platform import DirectLink
-from placekit.problem import Problem
+from placekit.model.platform import DirectLink
+from placekit.model.problem import Problem
 
 __all__ = ["with_links"]
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import PlacekitError
-from placekit.graph import OpGraph
-from placekit.memory_blocks import MemoryBlocks
-from placekit.platform import Platform
-from placekit.problem import UNPINNED, Problem
+from placekit.model.errors import PlacekitError
+from placekit.model.graph import OpGraph
+from placekit.model.memory import MemoryBlocks
+from placekit.model.platform import Platform
+from placekit.model.problem import UNPINNED, Problem
 
 __all__ = ["minimise", "without_readers"]
 

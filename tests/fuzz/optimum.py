@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.evaluate import evaluate
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 from placekit.objectives import Makespan, OffloadLatency
-from placekit.placement import Placement
-from placekit.problem import Problem
+from placekit.objectives.evaluate import evaluate
 
 __all__ = ["enumerated_optimum"]
 

@@ -7,10 +7,10 @@ from time import process_time
 
 import numpy as np
 
-from placekit.platform import MEMORY_TOLERANCE
-from placekit.result import Status
+from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.solve.result import Status
+from placekit.solve.stop import MaxRuntime
 from placekit.solvers.training_plan.solve import PLAN_METHODS, solve_plan
-from placekit.stop import MaxRuntime
 from placekit.training.problem import Choice, Layer, TrainingProblem
 
 from .apart import limit_cpu

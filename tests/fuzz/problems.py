@@ -11,14 +11,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.contiguity import Contiguity
 from placekit.cost_models.memory_model import op_memory
-from placekit.costs import CostTable
-from placekit.graph import OpGraph
-from placekit.memory_blocks import MemoryBlocks
+from placekit.model.contiguity import Contiguity
+from placekit.model.costs import CostTable
+from placekit.model.graph import OpGraph
+from placekit.model.memory import MemoryBlocks
+from placekit.model.platform import Device, Platform
+from placekit.model.problem import UNPINNED, Problem
 from placekit.objectives import Makespan, Objective, OffloadLatency, SerialLatency, Throughput
-from placekit.platform import Device, Platform
-from placekit.problem import UNPINNED, Problem
 
 from .links import with_links
 from .twists import twisted

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placekit.io.problem_json import write_problem
-from placekit.problem import Problem
+from placekit.model.problem import Problem
 from placekit.training.piper_json import write_piper
 
 from .apart import Died, limit_cpu, messages

@@ -23,10 +23,10 @@ from fuzz.problems import OBJECTIVE_NAMES, random_problem
 from fuzz.rounds import EXACT, LEARNED, SEARCHES, Mode, Options, solves
 from fuzz.tight import tight
 from fuzz.twists import HAIRS
-from placekit.result import Status
+from placekit.solve.registry import METHODS
+from placekit.solve.result import Status
 from placekit.solvers.makespan.bounds import quick
 from placekit.solvers.makespan.bounds import shared_work as sharing
-from placekit.solvers.registry import METHODS
 from placekit.solvers.sequence import auto
 
 

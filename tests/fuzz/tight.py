@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 import placekit.solvers
-from placekit.stop import MaxRuntime, Progress, Stop, StopReason
+from placekit.solve.stop import MaxRuntime, Progress, Stop, StopReason
 
 __all__ = ["SIZES", "MaxQuestions", "max_questions", "tight"]
 

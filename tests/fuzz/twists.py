@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.contiguity import Contiguity
+from placekit.model.contiguity import Contiguity
+from placekit.model.platform import Platform
+from placekit.model.problem import Problem
 from placekit.objectives import OffloadLatency
-from placekit.platform import Platform
-from placekit.problem import Problem
 
 from .minimise import without_readers
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from placekit.errors import InvalidFileError, PlacekitError
 from placekit.io.atomic import render_json, write_bytes, write_json, write_text, write_together
+from placekit.model.errors import InvalidFileError, PlacekitError
 
 
 def test_write_replaces_the_whole_file_and_leaves_nothing_else(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import problems
 
-from placekit.costs import CostTable
-from placekit.errors import InvalidFileError, InvalidProblemError
-from placekit.graph import OpGraph
 from placekit.io.costs_json import read_costs, write_costs
 from placekit.io.detect import kind_of_file
-from placekit.problem import Problem
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidFileError, InvalidProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.problem import Problem
 
 
 @given(problem=problems(), arrays=st.sampled_from(["inline", "npz"]))

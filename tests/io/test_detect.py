@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from placekit.errors import InvalidFileError
 from placekit.io.detect import kind_of_file
+from placekit.model.errors import InvalidFileError
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from placekit.cost_models.openvino.timing_lock import lock_path, measuring
-from placekit.errors import PlacekitError, ProfileError
 from placekit.io.locks import open_lock, private_folder
+from placekit.model.errors import PlacekitError, ProfileError
 
 
 def test_a_lock_that_is_a_link_is_refused_and_its_target_kept(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placekit.costs import CostTable
-from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
-from placekit.graph import DYNAMIC
 from placekit.io.model import format_shape, parse_shape, read_model
-from placekit.platform import Platform
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
+from placekit.model.graph import DYNAMIC
+from placekit.model.platform import Platform
 
 ov = pytest.importorskip("openvino")
 ops = pytest.importorskip("openvino.opset13")

@@ -12,9 +12,9 @@ from fuzz.mutations import damaged
 from openvino import opset13 as opset
 
 from placekit.cost_models.cache import ProfileCache
-from placekit.errors import PlacekitError
 from placekit.io.model import read_model
 from placekit.io.platform_toml import read_platform
+from placekit.model.errors import PlacekitError
 
 
 def write_ir(path: Path) -> None:

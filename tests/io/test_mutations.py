@@ -17,10 +17,6 @@ import numpy as np
 import pytest
 from fuzz.mutations import mangle, mutate
 
-from placekit.costs import CostTable
-from placekit.errors import PlacekitError
-from placekit.evaluate import evaluate
-from placekit.graph import OpGraph
 from placekit.io.costs_json import read_costs, write_costs
 from placekit.io.detect import kind_of_file
 from placekit.io.placement_json import placement_to_dict, read_placement
@@ -28,11 +24,15 @@ from placekit.io.platform_toml import read_platform
 from placekit.io.problem_json import problem_to_dict, read_problem, write_problem
 from placekit.io.result_json import read_result
 from placekit.io.workload_json import read_expert_split, read_workload, workload_to_dict, write_workload
-from placekit.placement import Placement
-from placekit.platform import Device, Link, Platform
-from placekit.problem import Problem
-from placekit.result import Result, Status
-from placekit.stop import StopReason
+from placekit.model.costs import CostTable
+from placekit.model.errors import PlacekitError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Link, Platform
+from placekit.model.problem import Problem
+from placekit.objectives.evaluate import evaluate
+from placekit.solve.result import Result, Status
+from placekit.solve.stop import StopReason
 
 SEEDS_PER_KIND = 300
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placekit.errors import InvalidFileError
 from placekit.io.model import read_model
+from placekit.model.errors import InvalidFileError
 
 pytest.importorskip("openvino")
 onnx = pytest.importorskip("onnx")

@@ -12,9 +12,9 @@ import pytest
 from limits import SOON_S
 from numpy.typing import NDArray
 
-from placekit.errors import InvalidFileError, PlacekitError
-from placekit.graph import OpGraph
 from placekit.io.model import ModelSource, read_model
+from placekit.model.errors import InvalidFileError, PlacekitError
+from placekit.model.graph import OpGraph
 
 ov = pytest.importorskip("openvino")
 ops = pytest.importorskip("openvino.opset13")

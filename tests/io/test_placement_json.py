@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import placements, problems
 
-from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.io.detect import kind_of_file
 from placekit.io.placement_json import read_placement, write_placement
-from placekit.placement import Placement
-from placekit.problem import Problem
+from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 
 
 @given(data=st.data(), is_plain=st.booleans())

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import problems
 
-from placekit.costs import CostTable
-from placekit.errors import InvalidFileError, PlacekitError, UnknownNameError
-from placekit.graph import OpGraph
 from placekit.io.detect import kind_of_file
 from placekit.io.problem_json import problem_from_dict, problem_to_dict, read_problem, write_problem
 from placekit.io.schemas import SCHEMAS, json_schema
-from placekit.platform import Device, Link, Platform
-from placekit.problem import Problem
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidFileError, PlacekitError, UnknownNameError
+from placekit.model.graph import OpGraph
+from placekit.model.platform import Device, Link, Platform
+from placekit.model.problem import Problem
 
 
 def big_problem(num_ops: int) -> Problem:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placekit.errors import InvalidFileError
 from placekit.io.npz_arrays import MAX_UNPACKED_BYTES, read_npz
 from placekit.io.onnx import load_model as load_onnx
 from placekit.io.openvino_ir import load_model as load_ir
 from placekit.io.platform_toml import read_platform
 from placekit.io.reading import MAX_TEXT_BYTES, inside, open_input, read_bytes, read_json
+from placekit.model.errors import InvalidFileError
 
 READERS = {"json": read_json, "toml": read_platform, "bytes": read_bytes}
 MODELS = {".xml": load_ir, ".onnx": load_onnx}

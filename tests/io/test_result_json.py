@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import placements, problems
 
-from placekit.errors import InvalidFileError
-from placekit.evaluate import evaluate
 from placekit.io.detect import kind_of_file
 from placekit.io.result_json import read_result, write_result
+from placekit.model.errors import InvalidFileError
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 from placekit.objectives import Schedule
-from placekit.placement import Placement
-from placekit.problem import Problem
-from placekit.result import SOLVER_TOLERANCE, Incumbent, Result, Status
-from placekit.stop import StopReason
+from placekit.objectives.evaluate import evaluate
+from placekit.solve.result import SOLVER_TOLERANCE, Incumbent, Result, Status
+from placekit.solve.stop import StopReason
 
 
 def judged(problem: Problem, placement: Placement) -> Result:
@@ -71,7 +71,7 @@ def test_steps_and_schedule_come_back_exactly(
     assert again.schedule is not None
     assert again.schedule.to_dict() == schedule.to_dict()
     assert len(again.schedule) == 3
-    monkeypatch.setattr("placekit.result.MOST_EVENTS", 2)
+    monkeypatch.setattr("placekit.solve.result.MOST_EVENTS", 2)
     write_result(result, path)
     assert read_result(path).schedule is None
     assert read_result(path).placement == placement

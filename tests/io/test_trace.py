@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.errors import InvalidProblemError
 from placekit.io.trace import trace_to_dict, write_trace
+from placekit.model.errors import InvalidProblemError
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import problems, workload_problems
 
-from placekit.contiguity import Contiguity
-from placekit.errors import InvalidFileError, UnsupportedProblemError
-from placekit.evaluate import evaluate
 from placekit.io.workload_json import milliseconds, read_expert_split, read_workload, workload_to_dict, write_workload
+from placekit.model.contiguity import Contiguity
+from placekit.model.errors import InvalidFileError, UnsupportedProblemError
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Link, Platform
+from placekit.model.problem import Problem
 from placekit.objectives import SerialLatency
-from placekit.placement import Placement
-from placekit.platform import Device, Link, Platform
-from placekit.problem import Problem
+from placekit.objectives.evaluate import evaluate
 
 SHARED = Path(__file__).resolve().parents[2] / "../shared/workloads/msr"
 PUBLISHED = sorted(path for part in ("throughput", "latency") for path in SHARED.glob(f"{part}/*.json"))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from placekit.errors import InvalidProblemError, UnknownNameError
 from placekit.language.decoder import DECODERS, bits_of, get_decoder
+from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.training.transformer import TRANSFORMERS
 
 KNOWN = {  # as published; GPT-2 ties embedding and head, and has positions and biases

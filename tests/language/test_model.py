@@ -10,11 +10,11 @@ import pytest
 
 import placekit as pk
 from placekit.cost_models.device_table import get_spec
-from placekit.errors import UnsupportedProblemError
 from placekit.io.openvino_graph import ATTENTION
 from placekit.language.decoder import Decoder
 from placekit.language.model import find_caches, model_task
 from placekit.language.task import LanguageTask, decoder_task
+from placekit.model.errors import UnsupportedProblemError
 
 if TYPE_CHECKING:
     import torch

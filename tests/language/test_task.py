@@ -10,12 +10,12 @@ import pytest
 
 import placekit as pk
 from placekit.cost_models.device_table import get_spec
-from placekit.errors import InvalidProblemError
 from placekit.language.decoder import DECODERS, Decoder
 from placekit.language.graph import decoder_step
 from placekit.language.report import serving_report
 from placekit.language.serving import Phase, Serving, parse_phases
 from placekit.language.task import LanguageTask, alive_bytes, decoder_task
+from placekit.model.errors import InvalidProblemError
 
 SMALL = Decoder(4, 512, 1024, 2000, heads=8, kv_heads=2)
 MIXTURE = replace(SMALL, experts=8, experts_per_token=2)

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import placekit as pk
-from placekit.errors import InvalidFileError, InvalidProblemError, UnsupportedProblemError
 from placekit.learned import environment
 from placekit.learned.checkpoint import problem_digest, read_checkpoint, write_checkpoint
 from placekit.learned.hsdag.method import Hsdag
 from placekit.learned.method import Session
-from placekit.solvers.registry import get_method
-from placekit.stop import Progress, Stop, StopReason
+from placekit.model.errors import InvalidFileError, InvalidProblemError, UnsupportedProblemError
+from placekit.solve.registry import get_method
+from placekit.solve.stop import Progress, Stop, StopReason
 
 QUICK = {"hidden": 8, "steps": 2, "samples": 4, "patience": 0}
 

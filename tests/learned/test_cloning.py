@@ -17,7 +17,6 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.cli.progress import LearnLine
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.learned.checkpoint import read_checkpoint, write_checkpoint
 from placekit.learned.cloning import clone
 from placekit.learned.doppler.method import Doppler
@@ -28,7 +27,8 @@ from placekit.learned.method import LearnedMethod, Session, seeded_learner
 from placekit.learned.placeto.method import Placeto
 from placekit.learned.rnn.method import Rnn
 from placekit.learned.training import Metrics, Training, permitted
-from placekit.stop import Progress, StopReason
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.solve.stop import Progress, StopReason
 
 PLACERS: list[type[LearnedMethod]] = [Hsdag, Gdp, Rnn, Placeto, Doppler]
 SMALL: dict[type[LearnedMethod], dict[str, Any]] = {

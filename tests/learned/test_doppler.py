@@ -19,7 +19,6 @@ from strategies import MAKESPANS, examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.errors import UnsupportedProblemError
 from placekit.learned.checkpoint import read_checkpoint
 from placekit.learned.doppler.episodes import FEATURES, FOLLOWS, SAMPLES
 from placekit.learned.doppler.method import Doppler, DopplerLearner, DopplerParams
@@ -29,9 +28,10 @@ from placekit.learned.environment import Environment
 from placekit.learned.method import Session, seeded_learner
 from placekit.learned.threads import one_thread
 from placekit.learned.training import Metrics, Training
-from placekit.makespan.instance import instance_of
-from placekit.makespan.simulate import simulate_steps
-from placekit.stop import MaxIterations
+from placekit.model.errors import UnsupportedProblemError
+from placekit.objectives.makespan.instance import instance_of
+from placekit.objectives.makespan.simulate import simulate_steps
+from placekit.solve.stop import MaxIterations
 
 SMALL = {"hidden": 8, "samples": 4}
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.learned.environment import INFEASIBLE_COST, Environment
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.objectives import Makespan, OffloadLatency
 
 OBJECTIVES = st.one_of(

@@ -9,9 +9,9 @@ from hypothesis import given
 from strategies import examples, graphs, problems
 
 import placekit as pk
-from placekit.errors import UnknownNameError
 from placekit.learned.features import FEATURE_GROUPS, fractal_dimension, group_means, op_features
 from placekit.learned.vocabulary import OP_TYPES, UNKNOWN_TYPE, type_columns
+from placekit.model.errors import UnknownNameError
 
 
 def test_every_type_of_the_vocabulary_has_its_own_column() -> None:

@@ -24,7 +24,6 @@ from placekit.cost_models.openvino.timing_contenders import Contender, Placed
 from placekit.cost_models.openvino.timing_lock import measuring
 from placekit.cost_models.openvino.timing_series import Series, Timings
 from placekit.cost_models.openvino.timing_worker import Burst
-from placekit.errors import ExecutionError, InvalidProblemError, ProfileError, UnsupportedProblemError
 from placekit.io.model import ModelSource, read_model
 from placekit.learned.environment import INFEASIBLE_COST, Environment
 from placekit.learned.hsdag.method import Hsdag
@@ -32,10 +31,11 @@ from placekit.learned.hsdag.params import HsdagParams
 from placekit.learned.measured_reward import SMALL_BATCHES, MeasuredReward
 from placekit.learned.method import Session
 from placekit.learned.rewards import RewardStopped
+from placekit.model.errors import ExecutionError, InvalidProblemError, ProfileError, UnsupportedProblemError
+from placekit.model.platform import Platform
 from placekit.objectives import Makespan
-from placekit.platform import Platform
-from placekit.solvers.registry import get_method
-from placekit.stop import StopReason
+from placekit.solve.registry import get_method
+from placekit.solve.stop import StopReason
 
 SMALL = HsdagParams(hidden=8, **SMALL_BATCHES["hsdag"])
 

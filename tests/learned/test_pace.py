@@ -9,9 +9,9 @@ import placekit as pk
 from placekit.benchmarks.families import generate
 from placekit.learned.environment import Environment
 from placekit.learned.pace import Pace, out_of_time
-from placekit.method import Run
-from placekit.solvers.registry import get_method
-from placekit.stop import StopReason
+from placekit.solve.method import Run
+from placekit.solve.registry import get_method
+from placekit.solve.stop import StopReason
 
 METHODS = ("placeto", "gdp", "rnn", "hsdag", "doppler", "imitation")
 

@@ -17,7 +17,6 @@ from strategies import examples, problems
 from torch import Tensor
 
 import placekit as pk
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.learned.checkpoint import read_checkpoint
 from placekit.learned.doppler.method import Doppler
 from placekit.learned.environment import Environment
@@ -29,6 +28,7 @@ from placekit.learned.placeto.method import Placeto, PlacetoLearner
 from placekit.learned.placeto.nodes import few_groups, relations_of
 from placekit.learned.ppo import PpoParams
 from placekit.learned.rnn.method import Rnn, RnnLearner
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 
 PLACERS = [Gdp, Rnn, Placeto, Doppler]
 SMALL: dict[type[LearnedMethod], dict[str, Any]] = {

@@ -10,12 +10,12 @@ import torch
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.errors import InvalidProblemError
 from placekit.learned.environment import Environment
 from placekit.learned.hsdag.learner import HsdagLearner
 from placekit.learned.hsdag.params import HsdagParams
 from placekit.learned.reinforce import reinforce
 from placekit.learned.training import Training
+from placekit.model.errors import InvalidProblemError
 
 
 @pytest.mark.parametrize("objective", [pk.SerialLatency(), pk.Makespan()], ids=lambda objective: objective.name)

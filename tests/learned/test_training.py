@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import placekit as pk
-from placekit.errors import InvalidProblemError
 from placekit.learned.advantages import MovingBaseline, batch_advantages
 from placekit.learned.environment import Environment
 from placekit.learned.journal import Journal
 from placekit.learned.ppo import PpoParams, ppo
 from placekit.learned.reinforce import reinforce
 from placekit.learned.training import Metrics, Rollout, Training, TrainingParams
-from placekit.stop import StopReason
+from placekit.model.errors import InvalidProblemError
+from placekit.solve.stop import StopReason
 
 
 class Independent:

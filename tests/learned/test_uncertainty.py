@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.coarsen import contract
 from placekit.learned.training import Rollout
 from placekit.learned.uncertainty import op_uncertainty
-from placekit.method import Run
+from placekit.solve.method import Run
+from placekit.solve.registry import get_method
 from placekit.solvers.assignment.flat import flatten
+from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.lns.operators import Operator
 from placekit.solvers.lns.uncertain import UNCERTAIN, draw_weighted, uncertain_ops
-from placekit.solvers.registry import get_method
 from placekit.solvers.throughput.lns.neighbourhood import Position, draw
 from placekit.solvers.throughput.local_search.state import empty_state
 

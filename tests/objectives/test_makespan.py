@@ -14,12 +14,12 @@ from limits import SOON_S
 from strategies import examples, linked, problems
 
 import placekit as pk
-from placekit.errors import InvalidProblemError
-from placekit.makespan.instance import MakespanInstance, instance_of, make_instance
-from placekit.makespan.ranks import downward_rank, mean_time_s, mean_transfer_s, upward_rank
-from placekit.makespan.simulate import Timeline, simulate, simulate_fifo, simulate_steps, transfers_of
+from placekit.model.errors import InvalidProblemError
+from placekit.model.platform import Link
 from placekit.objectives import get_objective
-from placekit.platform import Link
+from placekit.objectives.makespan.instance import MakespanInstance, instance_of, make_instance
+from placekit.objectives.makespan.ranks import downward_rank, mean_time_s, mean_transfer_s, upward_rank
+from placekit.objectives.makespan.simulate import Timeline, simulate, simulate_fifo, simulate_steps, transfers_of
 
 VARIANTS = st.builds(pk.Makespan, order=st.sampled_from(["fifo", "upward-rank"]), contention=st.booleans())
 NO_CONTIGUITY = st.just(pk.Contiguity.NONE)

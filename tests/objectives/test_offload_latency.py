@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 from placekit.objectives import get_objective
 
 OFFLOAD = st.builds(pk.OffloadLatency, calls_per_device=st.integers(1, 3))

@@ -11,9 +11,9 @@ from strategies import MAKESPANS, examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.makespan.instance import MakespanInstance, instance_of
-from placekit.makespan.orders import BestOrder, placed_rank
-from placekit.makespan.simulate import simulate
+from placekit.objectives.makespan.instance import MakespanInstance, instance_of
+from placekit.objectives.makespan.orders import BestOrder, placed_rank
+from placekit.objectives.makespan.simulate import simulate
 
 
 def plain_rank(instance: MakespanInstance, device: list[int], op: int) -> float:

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.collections import PolyCollection
 
 import placekit as pk
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 from placekit.plotting.canvas import figure_of
 from placekit.plotting.lanes import assign_lanes
 from placekit.plotting.plot_schedule import plot_schedule

@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placekit.costs import CostTable
-from placekit.errors import InvalidProblemError, PlacekitError
-from placekit.graph import OpGraph
-from placekit.platform import Platform
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError, PlacekitError
+from placekit.model.graph import OpGraph
+from placekit.model.platform import Platform
+from placekit.model.problem import Problem
 from placekit.plotting.plot_loads import plot_loads
 from placekit.plotting.plot_result import plot_result
 from placekit.plotting.plot_trace import plot_trace
 from placekit.plotting.save import save_figure
-from placekit.problem import Problem
-from placekit.result import Result
-from placekit.solve import solve
+from placekit.solve.result import Result
+from placekit.solve.solve import solve
 
 
 def chain(*, memory_bytes: float = 10.0) -> Problem:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from placekit.errors import UnsupportedProblemError
+from placekit.model.errors import UnsupportedProblemError
 from placekit.pytorch.source import read_torch
 
 torch = pytest.importorskip("torch")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placekit.errors import InvalidFileError, SolverUnavailableError, UnsupportedProblemError
+from placekit.model.errors import InvalidFileError, SolverUnavailableError, UnsupportedProblemError
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.module import find_operator
 from placekit.pytorch.program import TorchNode

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
+from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.pytorch.program import Ref, TorchNode, TorchProgram, TorchTensor, evaluate_size
 
 NAMES = ("s0", "s1", "s77")

@@ -10,12 +10,12 @@ from fuzz.problems import random_problem
 from oracle import brute_force
 
 import placekit as pk
-from placekit.coarsen import contract
-from placekit.contiguity import Contiguity
-from placekit.errors import UnsupportedProblemError
+from placekit.model.contiguity import Contiguity
+from placekit.model.errors import UnsupportedProblemError
+from placekit.solve.relaxed_links import relaxation
 from placekit.solvers.assignment.cpsat.solve import build_model
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
-from placekit.solvers.generic.relaxed_links import relaxation
+from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.offload_latency.bounds import rounded_down
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.series import decompose

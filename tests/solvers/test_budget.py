@@ -8,7 +8,7 @@ import pytest
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.method import Run
+from placekit.solve.method import Run
 
 CASES: list[tuple[str, pk.Objective, dict[str, Any]]] = [
     ("local-search", pk.Throughput(), {"steps": 1}),

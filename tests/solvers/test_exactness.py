@@ -10,8 +10,8 @@ from oracle import brute_force, is_feasible, objective
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.coarsen import contract
-from placekit.errors import JudgeDisagreementError
+from placekit.model.errors import JudgeDisagreementError
+from placekit.solvers.generic.coarsen import contract
 
 
 @examples(1500)

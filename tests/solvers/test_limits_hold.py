@@ -20,7 +20,7 @@ import pytest
 
 import placekit as pk
 from placekit.benchmarks.families import FAMILIES, generate
-from placekit.solvers.registry import METHODS, get_method
+from placekit.solve.registry import METHODS, get_method
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ def _in_a_process(path: Path, method: str, limit_s: float, cache: Path | None) -
 LEAKS = """
 import sys
 import numpy as np, placekit as pk
-from placekit import memory
+from placekit import machine
 from placekit.benchmarks.families import generate
 objectives = (pk.Throughput(), pk.SerialLatency(), pk.OffloadLatency(), pk.Makespan())
 methods = ("ilp", "auto", "cpsat", "local-search", "bound", "lns")
@@ -156,13 +156,13 @@ cases = []
 for objective in objectives:
     problem = generate("layered", 30, seed=1, num_devices=2, objective=objective)
     for method in methods:
-        from placekit.solvers.registry import get_method
+        from placekit.solve.registry import get_method
         if get_method(method).supports(problem) is None:
             cases.append((problem, method))
 for number in range(int(sys.argv[1])):
     problem, method = cases[number % len(cases)]
     pk.solve(problem, method, stop=pk.MaxRuntime(0.3), seed=number)
-    print(number, memory.resident_bytes() / 2**20, flush=True)
+    print(number, machine.resident_bytes() / 2**20, flush=True)
 """
 
 

@@ -14,12 +14,12 @@ from makespan_optimum import best_makespan
 from strategies import MAKESPANS, examples, linked, problems
 
 import placekit as pk
-from placekit.contiguity import Contiguity
-from placekit.makespan.instance import instance_of
-from placekit.makespan.simulate import simulate_fifo, simulate_steps
-from placekit.problem import Problem
+from placekit.model.contiguity import Contiguity
+from placekit.model.problem import Problem
+from placekit.objectives.makespan.instance import instance_of
+from placekit.objectives.makespan.simulate import simulate_fifo, simulate_steps
+from placekit.solve.relaxed_links import relaxation
 from placekit.solvers.generic.enumeration.orders import best_order
-from placekit.solvers.generic.relaxed_links import relaxation
 from placekit.solvers.sequence.auto import plan
 from placekit.verification.exact import ExactProblem
 from placekit.verification.judge import objective as second_judge

@@ -13,12 +13,12 @@ from linked_problems import check_enumeration, check_promises, near, on_two_node
 from strategies import blocked, examples, linked, placements, problems
 
 import placekit as pk
-from placekit.coarsen import contract
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.io.costs_json import read_costs, write_costs
 from placekit.io.problem_json import read_problem, write_problem
-from placekit.problem import Problem
-from placekit.solvers.generic.relaxed_links import relaxation
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.model.problem import Problem
+from placekit.solve.relaxed_links import relaxation
+from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.generic.scoring import Scorer
 from placekit.verification.exact import ExactProblem
 from placekit.verification.judge import objective as second_judge

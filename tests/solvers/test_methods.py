@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import placekit as pk
-from placekit.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError, UnsupportedProblemError
-from placekit.solvers import registry
+from placekit.model.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError, UnsupportedProblemError
+from placekit.solve import registry
+from placekit.solve.registry import METHODS, MethodEntry, get_method
 from placekit.solvers.assignment.ilp.solve import AssignmentIlp
-from placekit.solvers.registry import METHODS, MethodEntry, get_method
 
 
 def runnable() -> list[Any]:

@@ -6,9 +6,9 @@ import pytest
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.errors import SolverUnavailableError
+from placekit.model.errors import SolverUnavailableError
 from placekit.objectives import OBJECTIVES
-from placekit.solvers.registry import METHODS, get_method
+from placekit.solve.registry import METHODS, get_method
 
 NAMES = [name for name, entry in METHODS.items() if entry.family in ("baseline", "heuristic") and not entry.argument]
 SHORT: dict[str, dict[str, float]] = {

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from strategies import TIMES_S, examples, problems
 
 import placekit as pk
-from placekit.contiguity import Contiguity
-from placekit.problem import Problem
-from placekit.result import Status
-from placekit.solvers.registry import get_method
+from placekit.model.contiguity import Contiguity
+from placekit.model.problem import Problem
+from placekit.solve.registry import get_method
+from placekit.solve.result import Status
 
 COSTLY = st.builds(pk.SerialLatency, subgraph_cost_s=TIMES_S)
 OFFLOAD = st.just(pk.OffloadLatency())

@@ -10,9 +10,9 @@ from oracle import brute_force
 from strategies import examples
 
 import placekit as pk
-from placekit.errors import JudgeDisagreementError
-from placekit.method import Run
-from placekit.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
+from placekit.model.errors import JudgeDisagreementError
+from placekit.solve.method import Run
+from placekit.solve.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 from placekit.solvers.throughput.dp.instance import Instance
 
 PROVES = {

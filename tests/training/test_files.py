@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from fuzz.training_plans import random_training_problem
 
-from placekit.errors import InvalidFileError, InvalidProblemError
 from placekit.io.detect import kind_of_file
+from placekit.model.errors import InvalidFileError, InvalidProblemError
 from placekit.solvers.training_plan.solve import solve_plan
 from placekit.training.generate import chain_problem, recurrent_problem
 from placekit.training.piper_json import piper_to_dict, read_piper, write_piper

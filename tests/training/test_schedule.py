@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from placekit.errors import InvalidProblemError, UnknownNameError
 from placekit.io.trace import trace_to_dict
+from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.solvers.training_plan.solve import solve_plan
 from placekit.training.evaluate import StageLoad
 from placekit.training.generate import chain_problem

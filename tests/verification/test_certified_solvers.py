@@ -17,14 +17,14 @@ from pydantic import TypeAdapter
 from strategies import TIMES_S, examples, problems
 
 import placekit as pk
-from placekit.contiguity import Contiguity
 from placekit.io.certificate_schema import CertificateModel
-from placekit.problem import Problem
-from placekit.result import Status
+from placekit.model.contiguity import Contiguity
+from placekit.model.problem import Problem
+from placekit.solve.certificates import certificate_from_dict
+from placekit.solve.result import Status
 from placekit.solvers.makespan.bounds.quick import quick_bounds
 from placekit.solvers.makespan.schedule.tasks import make_tasks
 from placekit.solvers.serial_latency.mincut import MinCut, MinCutParams
-from placekit.verification.certificates import certificate_from_dict
 from placekit.verification.exact import ExactProblem
 from placekit.verification.ideals import reaches_below
 from placekit.verification.paths import longest_path

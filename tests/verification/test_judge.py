@@ -9,9 +9,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from strategies import MAKESPANS, TIMES_S, examples, placements, problems, teamed_placements, teamed_problems
 
-from placekit.evaluate import evaluate
+from placekit.model.placement import Placement
 from placekit.objectives import Objective, OffloadLatency, SerialLatency, Throughput
-from placekit.placement import Placement
+from placekit.objectives.evaluate import evaluate
 from placekit.verification.exact import ExactProblem
 from placekit.verification.judge import broken_constraints, objective
 

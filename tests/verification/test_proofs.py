@@ -15,11 +15,11 @@ from makespan_optimum import best_makespan
 from strategies import MAKESPANS, TIMES_S, examples, problems
 
 import placekit as pk
-from placekit.contiguity import Contiguity
-from placekit.errors import InvalidCertificateError
+from placekit.model.contiguity import Contiguity
+from placekit.model.errors import InvalidCertificateError
+from placekit.model.problem import Problem
 from placekit.objectives import Makespan, Objective, OffloadLatency, SerialLatency, Throughput
-from placekit.problem import Problem
-from placekit.verification.certificates import (
+from placekit.solve.certificates import (
     Certificate,
     CriticalPath,
     Directions,

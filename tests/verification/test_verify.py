@@ -16,9 +16,9 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.io.result_json import read_result, write_result
-from placekit.problem import Problem
-from placekit.result import Result, Status
-from placekit.verification.certificates import Certificate, LargestOp, Prices
+from placekit.model.problem import Problem
+from placekit.solve.certificates import Certificate, LargestOp, Prices
+from placekit.solve.result import Result, Status
 from placekit.verification.verify import Outcome, certifies, verify
 
 

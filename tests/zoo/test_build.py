@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 from placekit.zoo import ZOO, ZooModel, build
 
 pytestmark = [

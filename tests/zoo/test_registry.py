@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import placekit.zoo.builder
-from placekit.errors import InvalidFileError, InvalidProblemError, SolverUnavailableError, UnknownNameError
+from placekit.model.errors import InvalidFileError, InvalidProblemError, SolverUnavailableError, UnknownNameError
 from placekit.zoo import ZOO, build
 from placekit.zoo.needs import bytes_to_build
 from placekit.zoo.registry import entry_of

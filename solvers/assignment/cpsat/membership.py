@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from placekit.graph import topological_order
+from placekit.model.graph import topological_order
 from placekit.solvers.assignment.flat import FlatProblem
 from placekit.solvers.assignment.ilp.slots import embed, slot_chain
 

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from placekit.coarsen import Contraction
 from placekit.solvers.assignment.cpsat.membership import Membership, Values
 from placekit.solvers.assignment.flat import FlatProblem
 from placekit.solvers.assignment.memory_rows import Shared, excesses, memory_row, opening_positions
 from placekit.solvers.backends.scale import scale_bytes
+from placekit.solvers.generic.coarsen import Contraction
 
 __all__ = ["MemoryRows"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from placekit.cores import num_usable_cpus
-from placekit.method import Method
+from placekit.machine import num_usable_cpus
+from placekit.solve.method import Method
 from placekit.solvers.params import CpsatParams
 
 __all__ = ["ONE_WORKER_UP_TO", "CpsatMethod", "num_workers"]

@@ -30,7 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from placekit.coarsen import Contraction
 from placekit.solvers.assignment.cpsat.convexity import Convexity
 from placekit.solvers.assignment.cpsat.membership import ByDevice, BySlot, Membership, Values, interchangeable
 from placekit.solvers.assignment.cpsat.memory import MemoryRows
@@ -40,6 +39,7 @@ from placekit.solvers.assignment.teams import NO_ROWS, TeamRows
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.cpsat import WatchedCpModel
 from placekit.solvers.backends.scale import TimeScale
+from placekit.solvers.generic.coarsen import Contraction
 
 __all__ = ["CpsatModel", "count_literals"]
 

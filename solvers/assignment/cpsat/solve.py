@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction
-from placekit.contiguity import Contiguity
-from placekit.graph import topological_order
-from placekit.method import Run
+from placekit.model.contiguity import Contiguity
+from placekit.model.graph import topological_order
 from placekit.objectives import Loads
+from placekit.solve.method import Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.convexity import Convexity
 from placekit.solvers.assignment.cpsat.method import ONE_WORKER_UP_TO, CpsatMethod
 from placekit.solvers.assignment.cpsat.model import CpsatModel, count_literals
@@ -22,8 +22,8 @@ from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.assignment.teams import NO_ROWS, TeamRows, rows_of
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
+from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.generic.rescaled import rescaled
-from placekit.stop import StopReason
 
 __all__ = ["AssignmentCpsat", "build_model", "solve_model"]
 

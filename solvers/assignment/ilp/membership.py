@@ -15,10 +15,10 @@ import numpy as np
 import pulp
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction
-from placekit.contiguity import quotient_cycle
-from placekit.graph import topological_order
+from placekit.model.contiguity import quotient_cycle
+from placekit.model.graph import topological_order
 from placekit.solvers.assignment.ilp.slots import embed, slot_chain
+from placekit.solvers.generic.coarsen import Contraction
 
 __all__ = ["AssignmentMembership", "Linear", "Membership", "OrderedMembership", "linear_row"]
 

@@ -32,11 +32,10 @@ import numpy as np
 import pulp
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction
-from placekit.contiguity import Contiguity
-from placekit.graph import topological_order
+from placekit.model.contiguity import Contiguity
+from placekit.model.graph import topological_order
+from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.objectives import Loads
-from placekit.platform import MEMORY_TOLERANCE
 from placekit.solvers.assignment.ilp.membership import (
     AssignmentMembership,
     Linear,
@@ -49,6 +48,7 @@ from placekit.solvers.assignment.memory_rows import Shared, excesses, memory_row
 from placekit.solvers.assignment.teams import NO_ROWS, TeamRows
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.pulp_highs import WatchedLp
+from placekit.solvers.generic.coarsen import Contraction
 
 __all__ = ["CEILING", "IlpModel", "count_coefficients"]
 

@@ -12,11 +12,11 @@ import numpy as np
 import pulp
 from numpy.typing import ArrayLike, NDArray
 
-from placekit.coarsen import Contraction
-from placekit.cores import num_usable_cpus
-from placekit.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError
-from placekit.method import Method, Run
-from placekit.placement import Placement
+from placekit.machine import num_usable_cpus
+from placekit.model.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError
+from placekit.model.placement import Placement
+from placekit.solve.method import Method, Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.ilp.model import CEILING, IlpModel, count_coefficients
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
@@ -24,9 +24,9 @@ from placekit.solvers.assignment.teams import rows_of
 from placekit.solvers.backends.building import PULP, Building, time_left
 from placekit.solvers.backends.program import ABSOLUTE_SLACK, RELATIVE_SLACK, ROUNDING
 from placekit.solvers.backends.pulp_highs import solve_with_highs
+from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.params import IlpParams
-from placekit.stop import StopReason
 
 __all__ = ["AssignmentIlp", "IlpMethod"]
 

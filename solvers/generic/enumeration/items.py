@@ -18,12 +18,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.contiguity import Contiguity, edges_along_order
-from placekit.graph import sum_by
+from placekit.model.contiguity import Contiguity, edges_along_order
+from placekit.model.graph import sum_by
+from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.model.problem import Problem
+from placekit.model.teams import teams_of
 from placekit.objectives import OffloadLatency
-from placekit.platform import MEMORY_TOLERANCE
-from placekit.problem import Problem
-from placekit.teams import teams_of
 
 __all__ = ["Beginnings", "Items", "items_of"]
 

@@ -9,19 +9,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.makespan.instance import instance_of
-from placekit.method import Method, Run
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 from placekit.objectives import Makespan, OffloadLatency
-from placekit.placement import Placement
-from placekit.problem import Problem
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.objectives.makespan.instance import instance_of
+from placekit.solve.method import Method, Run
+from placekit.solve.result import OPTIMALITY_TOLERANCE
+from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.enumeration.items import Beginnings, Items, items_of
 from placekit.solvers.generic.enumeration.orders import best_order
 from placekit.solvers.generic.enumeration.scores import Score, score_for
 from placekit.solvers.generic.teams.partitions import partitions
-from placekit.stop import StopReason
 
 __all__ = ["MAX_PLACEMENTS", "Enumerate", "is_small", "num_placements"]
 

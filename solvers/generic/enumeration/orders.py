@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
-from placekit.makespan.instance import MakespanInstance
-from placekit.makespan.moves import move_s
+from placekit.objectives.makespan.instance import MakespanInstance
+from placekit.objectives.makespan.moves import move_s
 
 __all__ = ["best_order"]
 

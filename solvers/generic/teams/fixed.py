@@ -15,14 +15,14 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.method import Method, Run
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
+from placekit.model.problem import UNPINNED, Problem
+from placekit.model.teams import team_name, teams_of
 from placekit.objectives import Throughput
-from placekit.placement import Placement
-from placekit.platform import Platform
-from placekit.problem import UNPINNED, Problem
-from placekit.solvers.generic.within import Within
-from placekit.stop import StopReason
-from placekit.teams import team_name, teams_of
+from placekit.solve.method import Method, Run
+from placekit.solve.stop import StopReason
+from placekit.solve.within import Within
 
 __all__ = ["lifted", "on_partitions", "promising", "team_problem"]
 

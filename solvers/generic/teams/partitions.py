@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, contract
+from placekit.model.problem import Problem
 from placekit.objectives import Throughput
-from placekit.problem import Problem
+from placekit.solvers.generic.coarsen import Contraction, contract
 
 __all__ = ["crews", "equal_devices", "partitions"]
 
@@ -27,7 +27,7 @@ def equal_devices(contraction: Contraction[Throughput]) -> tuple[tuple[int, ...]
 
 
 def crews(counts: Sequence[int], kinds: Sequence[int], rule: str) -> list[Crew]:
-    """Return every team that a rule of `placekit.teams.TEAM_RULES` allows, by the devices of each group in it.
+    """Return every team that a rule of `placekit.model.teams.TEAM_RULES` allows, by the devices of each group in it.
 
     Parameters
     ----------

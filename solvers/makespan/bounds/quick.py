@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placekit.solve.certificates import CertificateSource
 from placekit.solvers.makespan.bounds.shared_work import MAX_OPS_SHARED, shared_work, shared_work_of_all
 from placekit.solvers.makespan.bounds.windows import SLACK, Windows, narrow
 from placekit.solvers.makespan.schedule.tasks import Tasks
-from placekit.verification.certificates import CertificateSource
 
 __all__ = ["MAX_OPS_REFUTE", "Look", "look", "quick_bounds"]
 

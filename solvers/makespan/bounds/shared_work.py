@@ -38,9 +38,9 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import block_diag, coo_array, csr_array, hstack
 
+from placekit.solve.certificates import SharedWork
 from placekit.solvers.makespan.bounds.windows import Windows
 from placekit.solvers.makespan.schedule.tasks import Tasks
-from placekit.verification.certificates import SharedWork
 
 __all__ = ["MAX_OPS_SHARED", "Shares", "share_out", "shared_work", "shared_work_of_all"]
 

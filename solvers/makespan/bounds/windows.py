@@ -46,9 +46,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
-from placekit.makespan.heaps import pop, push
+from placekit.objectives.makespan.heaps import pop, push
+from placekit.solve.stop import is_wanted
 from placekit.solvers.makespan.schedule.tasks import Tasks, chosen_devices, representatives
-from placekit.stop import is_wanted
 
 __all__ = ["MAX_ANCESTORS", "HeadsTails", "Windows", "narrow"]
 

@@ -17,9 +17,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.graph import number_by_first
-from placekit.placement import Placement
-from placekit.problem import Problem
+from placekit.model.graph import number_by_first
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 from placekit.solvers.makespan.bounds.windows import HeadsTails
 from placekit.solvers.makespan.decomposition.stretch import borders_of, time_to_ends
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem

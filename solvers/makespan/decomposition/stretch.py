@@ -26,9 +26,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.graph import number_by_first, sum_by
 from placekit.kernels import njit
-from placekit.makespan.instance import csr_offsets, frozen
+from placekit.model.graph import number_by_first, sum_by
+from placekit.objectives.makespan.instance import csr_offsets, frozen
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, link, time_to_end
 
 __all__ = ["Borders", "Stretch", "borders_of", "cut_stretch", "time_to_ends"]

@@ -13,9 +13,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from placekit.contiguity import Contiguity
-from placekit.method import Run
+from placekit.model.contiguity import Contiguity
 from placekit.objectives import Makespan
+from placekit.solve.method import Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.backends.building import CPSAT, Building, time_left
@@ -28,7 +29,6 @@ from placekit.solvers.makespan.exact.cp_model import MakespanModel, count_litera
 from placekit.solvers.makespan.exact.proofs import Proof
 from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable, offer_timetable, timetable_of
-from placekit.stop import StopReason
 
 __all__ = ["bound_makespan", "limit_to_refute", "solve_makespan"]
 

@@ -40,14 +40,14 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from placekit.graph import sum_by
+from placekit.model.graph import sum_by
+from placekit.solve.time_step import common_step_s
 from placekit.solvers.backends.building import no_step
 from placekit.solvers.backends.cpsat import WatchedCpModel
 from placekit.solvers.backends.scale import TimeScale, scale_bytes
 from placekit.solvers.makespan.bounds.windows import Windows
 from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable
-from placekit.time_step import common_step_s
 
 __all__ = ["MakespanModel", "count_literals"]
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placekit.evaluate import Evaluation
-from placekit.method import Run
-from placekit.placement import Placement
+from placekit.model.placement import Placement
+from placekit.objectives.evaluate import Evaluation
+from placekit.solve.method import Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.lns.driver import Drawn, NeighbourhoodSearch, offer_answers
 from placekit.solvers.lns.operators import Operator, adjacency, region
 from placekit.solvers.lns.uncertain import UNCERTAIN, draw_weighted, uncertain_ops
@@ -21,7 +22,6 @@ from placekit.solvers.makespan.schedule.tasks import Tasks
 from placekit.solvers.makespan.schedule.timetable import Timetable, by_start, timetable_of
 from placekit.solvers.makespan.search.local_search import search_makespan
 from placekit.solvers.params import LnsParams, LocalSearchParams
-from placekit.stop import StopReason
 
 __all__ = ["search_neighbourhoods"]
 

@@ -6,7 +6,8 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from placekit.method import Run
+from placekit.solve.certificates import CertificateSource
+from placekit.solve.method import Run
 from placekit.solvers.backends.beside import run_beside
 from placekit.solvers.generic.bound import KeepBound
 from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, quick_bounds
@@ -14,7 +15,6 @@ from placekit.solvers.makespan.decomposition.case_split import refute_by_cases
 from placekit.solvers.makespan.schedule.tasks import make_tasks
 from placekit.solvers.makespan.search.local_search import search_makespan
 from placekit.solvers.params import LocalSearchParams
-from placekit.verification.certificates import CertificateSource
 
 __all__ = ["Proof"]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.makespan.instance import MakespanInstance
+from placekit.objectives.makespan.instance import MakespanInstance
 
 __all__ = ["MAX_EDGES", "Favourites", "favourite_children"]
 

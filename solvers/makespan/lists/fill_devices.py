@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.graph import sum_by
-from placekit.makespan.instance import MakespanInstance
+from placekit.model.graph import sum_by
+from placekit.objectives.makespan.instance import MakespanInstance
 
 __all__ = ["fill_devices"]
 

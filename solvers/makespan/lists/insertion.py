@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
-from placekit.makespan.heaps import pop, push
-from placekit.makespan.instance import MakespanInstance
-from placekit.makespan.moves import move_s
+from placekit.objectives.makespan.heaps import pop, push
+from placekit.objectives.makespan.instance import MakespanInstance
+from placekit.objectives.makespan.moves import move_s
 
 __all__ = ["earliest_gap", "fill_gap", "schedule_by_priority"]
 

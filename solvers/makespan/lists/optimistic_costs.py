@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
-from placekit.makespan.instance import MakespanInstance
+from placekit.objectives.makespan.instance import MakespanInstance
 
 __all__ = ["critical_path", "optimistic_cost"]
 

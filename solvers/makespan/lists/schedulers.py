@@ -21,21 +21,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import contract
-from placekit.contiguity import Contiguity
-from placekit.makespan.instance import MakespanInstance, instance_of
-from placekit.makespan.ranks import downward_rank, mean_time_s, mean_transfer_s, mean_upward_rank, upward_rank
-from placekit.method import Method, Run
+from placekit.model.contiguity import Contiguity
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 from placekit.objectives import Makespan
-from placekit.placement import Placement
-from placekit.problem import Problem
+from placekit.objectives.makespan.instance import MakespanInstance, instance_of
+from placekit.objectives.makespan.ranks import (
+    downward_rank,
+    mean_time_s,
+    mean_transfer_s,
+    mean_upward_rank,
+    upward_rank,
+)
+from placekit.solve.method import Method, Run
+from placekit.solve.stop import StopReason
+from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.generic.repair import relieve_memory
 from placekit.solvers.makespan.lists.earliest_start import schedule_earliest_start
 from placekit.solvers.makespan.lists.favourite_children import favourite_children
 from placekit.solvers.makespan.lists.fill_devices import fill_devices
 from placekit.solvers.makespan.lists.insertion import schedule_by_priority
 from placekit.solvers.makespan.lists.optimistic_costs import critical_path, optimistic_cost
-from placekit.stop import StopReason
 
 __all__ = ["Cpop", "CriticalPath", "Heft", "ListSchedule", "ListScheduler", "MEtf", "MSct", "MTopo", "Peft"]
 

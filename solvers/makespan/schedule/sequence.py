@@ -23,11 +23,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.graph import sum_by
 from placekit.kernels import njit
-from placekit.makespan.instance import MakespanInstance, instance_of
-from placekit.makespan.ranks import upward_rank
-from placekit.problem import Problem
+from placekit.model.graph import sum_by
+from placekit.model.problem import Problem
+from placekit.objectives.makespan.instance import MakespanInstance, instance_of
+from placekit.objectives.makespan.ranks import upward_rank
 
 __all__ = ["SequenceProblem", "Timeline", "decode", "empty_timeline", "makespan", "sequence_problem", "time_to_end"]
 

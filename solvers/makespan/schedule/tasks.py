@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.graph import number_by_first
-from placekit.makespan.instance import make_instance
-from placekit.problem import Problem
+from placekit.model.graph import number_by_first
+from placekit.model.problem import Problem
+from placekit.objectives.makespan.instance import make_instance
 
 __all__ = ["Tasks", "chosen_devices", "make_tasks", "representatives"]
 

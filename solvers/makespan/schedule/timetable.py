@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.evaluate import Evaluation
-from placekit.method import Run
-from placekit.placement import Placement
-from placekit.problem import Problem
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
+from placekit.objectives.evaluate import Evaluation
+from placekit.solve.method import Run
 from placekit.solvers.makespan.schedule.tasks import Tasks
 
 __all__ = ["Timetable", "by_start", "offer_timetable", "placement_of", "run_times", "timetable_of"]

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.method import Run
-from placekit.placement import Placement
+from placekit.model.placement import Placement
+from placekit.solve.method import Run
 from placekit.solvers.makespan.decomposition.stretch import cut_stretch
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 from placekit.solvers.makespan.search.anneal import anneal, sort_by_start

@@ -6,15 +6,15 @@ import math
 
 import numpy as np
 
-from placekit.method import Run
 from placekit.objectives import Makespan
+from placekit.solve.method import Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.makespan.lists.schedulers import Heft, MEtf
 from placekit.solvers.makespan.schedule.sequence import sequence_problem
 from placekit.solvers.makespan.search.incumbent import HOT, STRETCH_STEPS, STRETCHES, Best, cycle, sweep
 from placekit.solvers.makespan.search.starts import known_starts, list_schedule, redispatch
 from placekit.solvers.makespan.search.walk import load
 from placekit.solvers.params import PATIENCE, LocalSearchParams
-from placekit.stop import StopReason
 
 __all__ = ["search_makespan"]
 

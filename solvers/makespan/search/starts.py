@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.makespan.instance import frozen
-from placekit.makespan.ranks import mean_upward_rank
-from placekit.makespan.simulate import simulate, simulate_fifo, simulate_steps
-from placekit.method import Run
+from placekit.objectives.makespan.instance import frozen
+from placekit.objectives.makespan.ranks import mean_upward_rank
+from placekit.objectives.makespan.simulate import simulate, simulate_fifo, simulate_steps
+from placekit.solve.method import Run
 from placekit.solvers.makespan.lists.insertion import schedule_by_priority
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem
 

@@ -50,9 +50,9 @@ from time import perf_counter
 
 import numpy as np
 
-from placekit.contiguity import Contiguity
-from placekit.errors import ProgramTooLargeError
-from placekit.problem import Problem
+from placekit.model.contiguity import Contiguity
+from placekit.model.errors import ProgramTooLargeError
+from placekit.model.problem import Problem
 from placekit.solvers.backends.building import ARRAYS, Building, no_step, time_until
 from placekit.solvers.backends.program import Program
 from placekit.solvers.throughput.bounds.groups import Machines, machines_of

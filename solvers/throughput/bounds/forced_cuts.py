@@ -27,7 +27,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.problem import Problem
+from placekit.model.problem import Problem
 from placekit.solvers.backends.program import round_down
 from placekit.solvers.throughput.bounds.groups import Machines, machines_of
 from placekit.solvers.throughput.bounds.machines import MachineProgram

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from placekit.problem import Problem
+from placekit.model.problem import Problem
 from placekit.solvers.throughput.bounds.groups import machines_of
 from placekit.solvers.throughput.bounds.machines import MachineProgram
 

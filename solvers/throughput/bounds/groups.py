@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, contract
+from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.model.problem import Problem
 from placekit.objectives import Throughput
-from placekit.platform import MEMORY_TOLERANCE
-from placekit.problem import Problem
+from placekit.solvers.generic.coarsen import Contraction, contract
 
 __all__ = ["Machines", "machines_of"]
 

@@ -45,12 +45,12 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.errors import ProgramTooLargeError
-from placekit.problem import Problem
+from placekit.model.errors import ProgramTooLargeError
+from placekit.model.problem import Problem
+from placekit.solve.certificates import Prices
 from placekit.solvers.backends.building import ARRAYS, Building, no_step, time_until
 from placekit.solvers.backends.program import Program, round_down
 from placekit.solvers.throughput.bounds.groups import Machines, machines_of
-from placekit.verification.certificates import Prices
 
 __all__ = ["MachineProgram", "certified_machines", "unrelated_machines"]
 

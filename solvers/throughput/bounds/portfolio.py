@@ -6,20 +6,20 @@ import math
 from collections.abc import Callable
 from time import perf_counter
 
-from placekit.contiguity import Contiguity
-from placekit.method import Run
+from placekit.model.contiguity import Contiguity
+from placekit.model.problem import Problem
+from placekit.model.teams import no_teams
 from placekit.objectives import Throughput
-from placekit.problem import Problem
-from placekit.result import SOLVER_TOLERANCE
+from placekit.solve.certificates import Certificate
+from placekit.solve.method import Run
+from placekit.solve.result import SOLVER_TOLERANCE
+from placekit.solve.stop import StopReason
 from placekit.solvers.generic.bound import DEFAULT_TIME_LIMIT_S, BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.throughput.bounds.bottleneck import bottleneck_until_closed
 from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
 from placekit.solvers.throughput.bounds.forced_work import memory_forced_work
 from placekit.solvers.throughput.bounds.machines import certified_machines
-from placekit.stop import StopReason
-from placekit.teams import no_teams
-from placekit.verification.certificates import Certificate
 
 __all__ = ["ThroughputBound", "lower_bounds"]
 

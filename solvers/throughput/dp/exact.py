@@ -26,12 +26,13 @@ from enum import Enum, auto
 
 import numpy as np
 
-from placekit.coarsen import Contraction
-from placekit.method import Method, Run
-from placekit.problem import Problem
-from placekit.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
+from placekit.model.problem import Problem
+from placekit.solve.method import Method, Run
+from placekit.solve.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
+from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
+from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.params import DpParams
 from placekit.solvers.throughput.dp.chains import ChainSearch
 from placekit.solvers.throughput.dp.ideals import IdealSet
@@ -39,7 +40,6 @@ from placekit.solvers.throughput.dp.instance import Instance
 from placekit.solvers.throughput.dp.light_leaves import relax_light_leaves
 from placekit.solvers.throughput.dp.linear import LinearDpParams, acyclic_only, offer_chains
 from placekit.solvers.throughput.dp.orders import named_orders
-from placekit.stop import StopReason
 
 __all__ = ["ThroughputDp"]
 

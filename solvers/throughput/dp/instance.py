@@ -32,9 +32,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction
+from placekit.model.placement import Placement
 from placekit.objectives import Throughput
-from placekit.placement import Placement
+from placekit.solvers.generic.coarsen import Contraction
 from placekit.solvers.generic.teams.partitions import crews, equal_devices
 
 __all__ = ["Chain", "Crew", "Instance", "pack", "unpack"]

@@ -1,9 +1,9 @@
 r"""A relaxation without light leaves, for the proof: constants that weigh little must not double the ideals each.
 
 A leaf of the order graph that all its nets share with one neighbour *u* (conditions 2 to 4 of
-:mod:`placekit.free_leaves`) but that takes time or memory cannot join *u* without loss. In a relaxation it can: take
-any placement and move the leaf *v* to the device of *u*. Where the two were apart, the device of *u* paid for the nets
-between just the two, :math:`w_{uv}`, and no longer does; so its load does not rise if *v* takes at most
+:mod:`placekit.solvers.generic.free_leaves`) but that takes time or memory cannot join *u* without loss. In a relaxation
+it can: take any placement and move the leaf *v* to the device of *u*. Where the two were apart, the device of *u* paid
+for the nets between just the two, :math:`w_{uv}`, and no longer does; so its load does not rise if *v* takes at most
 :math:`\min(t_v, w_{uv})` there and no bytes. The optimum of the problem in which every such leaf has joined its
 neighbour at that price is a lower bound, and it is the optimum if its placement costs as much in truth: where memory
 does not bind, that is what happens.
@@ -16,9 +16,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, join_classes
-from placekit.free_leaves import merge_leaves
 from placekit.objectives import Throughput
+from placekit.solvers.generic.coarsen import Contraction, join_classes
+from placekit.solvers.generic.free_leaves import merge_leaves
 
 __all__ = ["relax_light_leaves"]
 

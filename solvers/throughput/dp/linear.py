@@ -16,18 +16,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, contract
-from placekit.contiguity import Contiguity
-from placekit.errors import InvalidProblemError
-from placekit.method import Method, Run
+from placekit.model.contiguity import Contiguity
+from placekit.model.errors import InvalidProblemError
+from placekit.model.problem import Problem
 from placekit.objectives import Throughput
-from placekit.problem import Problem
+from placekit.solve.method import Method, Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.throughput.dp.chains import ChainSearch
 from placekit.solvers.throughput.dp.ideals import IdealSet
 from placekit.solvers.throughput.dp.instance import Instance
 from placekit.solvers.throughput.dp.orders import named_orders, random_order
-from placekit.stop import StopReason
 
 __all__ = ["LinearDp", "LinearDpParams", "acyclic_only", "offer_chains", "offer_team_chains"]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction
-from placekit.graph import topological_order
+from placekit.model.graph import topological_order
+from placekit.solvers.generic.coarsen import Contraction
 
 __all__ = ["named_orders", "order_by_key", "random_order"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placekit.kernels import njit
-from placekit.memory_blocks import BlockKind
+from placekit.model.memory import BlockKind
 
 __all__ = ["shared_bytes"]
 
@@ -16,7 +16,7 @@ ACTIVATION, WEIGHT = int(BlockKind.ACTIVATION), int(BlockKind.WEIGHT)
 def shared_bytes(bits, i, j, shared):  # type: ignore[no-untyped-def]  # compiled
     """Return what the classes between the ideals j and i need beside their own memory.
 
-    The formula of :mod:`placekit.memory_blocks`. O(uses + positions).
+    The formula of :mod:`placekit.model.memory`. O(uses + positions).
 
     Parameters
     ----------

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, contract
-from placekit.contiguity import Contiguity
-from placekit.graph import topological_order
-from placekit.method import Method, Run
+from placekit.model.contiguity import Contiguity
+from placekit.model.graph import topological_order
+from placekit.model.problem import Problem
 from placekit.objectives import Throughput
-from placekit.problem import Problem
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.solve.method import Method, Run
+from placekit.solve.result import OPTIMALITY_TOLERANCE
+from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.model import CpsatModel
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.teams.fixed import on_partitions
 from placekit.solvers.lns.driver import Drawn, NeighbourhoodSearch
@@ -37,7 +38,6 @@ from placekit.solvers.throughput.local_search.anneal import score
 from placekit.solvers.throughput.local_search.cycle import Cycle, Solution, run_cycle
 from placekit.solvers.throughput.local_search.multilevel import search
 from placekit.solvers.throughput.local_search.state import empty_state, overflow
-from placekit.stop import StopReason
 
 __all__ = ["ThroughputLns"]
 

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.coarsen import Contraction, contract
-from placekit.contiguity import Contiguity, quotient_cycle
-from placekit.method import Method, Run
+from placekit.model.contiguity import Contiguity, quotient_cycle
 from placekit.objectives import Throughput
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.solve.method import Method, Run
+from placekit.solve.result import OPTIMALITY_TOLERANCE
+from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.flat import FlatProblem, flatten, with_order
 from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.teams.fixed import on_partitions
 from placekit.solvers.params import PATIENCE, LocalSearchParams
@@ -22,7 +23,6 @@ from placekit.solvers.throughput.local_search.anneal import score
 from placekit.solvers.throughput.local_search.chain import greedy_chain, random_topological_order
 from placekit.solvers.throughput.local_search.cycle import Cycle, Solution, run_cycle
 from placekit.solvers.throughput.local_search.state import empty_state
-from placekit.stop import StopReason
 
 __all__ = ["ThroughputLocalSearch", "search"]
 

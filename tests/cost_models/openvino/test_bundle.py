@@ -23,15 +23,15 @@ from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
 from placekit.cost_models.openvino.timing_contenders import on_one_device
-from placekit.errors import (
+from placekit.io.model import ModelSource
+from placekit.model.errors import (
     DeviceUnavailableError,
     InvalidFileError,
     InvalidProblemError,
     PlacekitError,
     UnknownNameError,
 )
-from placekit.io.model import ModelSource
-from placekit.platform import Device, Platform
+from placekit.model.platform import Device, Platform
 
 
 @pytest.fixture

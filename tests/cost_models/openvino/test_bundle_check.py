@@ -16,10 +16,10 @@ from placekit.cost_models.openvino.bundle import MANIFEST, write_bundle
 from placekit.cost_models.openvino.bundle_check import check_bundle
 from placekit.cost_models.openvino.sidecar import check_sidecar, write_sidecar
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
-from placekit.errors import OutputMismatchError
 from placekit.io.model import ModelSource
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
+from placekit.model.errors import OutputMismatchError
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
 
 Saved = Callable[[ov.Model], ModelSource]
 

@@ -14,8 +14,8 @@ from placekit.cost_models.openvino import counters
 from placekit.cost_models.openvino.counters import deaverage, node_time_s, profile_counters
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.groups import RuntimeNode
-from placekit.errors import ProfileError
 from placekit.io.model import ModelSource
+from placekit.model.errors import ProfileError
 
 ONE_THREAD = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}
 

@@ -19,7 +19,7 @@ from placekit.cost_models.openvino.devices import (
     require_device,
 )
 from placekit.cost_models.openvino.machine import Core, format_cores, running_on, usable_cores
-from placekit.errors import DeviceUnavailableError, InvalidProblemError
+from placekit.model.errors import DeviceUnavailableError, InvalidProblemError
 
 needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot bind threads")
 

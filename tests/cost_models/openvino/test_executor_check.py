@@ -15,8 +15,8 @@ from placekit.cost_models.openvino import executor_check
 from placekit.cost_models.openvino.compiled_plan import compile_plan
 from placekit.cost_models.openvino.executor_check import require_equal_outputs
 from placekit.cost_models.openvino.timing_contenders import Executor
-from placekit.errors import OutputMismatchError
 from placekit.io.model import ModelSource
+from placekit.model.errors import OutputMismatchError
 
 Saved = Callable[[ov.Model], ModelSource]
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from strategies import examples
 
 from placekit.cost_models.openvino.few_stages import NO_STAGE, few_stages
-from placekit.graph import OpGraph, topological_order
+from placekit.model.graph import OpGraph, topological_order
 
 
 @st.composite

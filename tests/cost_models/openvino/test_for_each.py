@@ -25,8 +25,8 @@ from pipelines import (
 
 from placekit.cost_models.openvino.pipeline import Pipeline
 from placekit.cost_models.openvino.stages import StagePlan
-from placekit.errors import ExecutionError, InvalidProblemError
 from placekit.io.model import ModelSource
+from placekit.model.errors import ExecutionError, InvalidProblemError
 
 Start: TypeAlias = Callable[..., Pipeline]
 Saved: TypeAlias = Callable[[ov.Model], ModelSource]

@@ -27,16 +27,16 @@ from placekit.cost_models.openvino.machine import usable_cores
 from placekit.cost_models.openvino.output_check import check_outputs
 from placekit.cost_models.openvino.sidecar import write_sidecar
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
-from placekit.errors import (
+from placekit.io.model import ModelSource, read_model
+from placekit.model.errors import (
     DeviceUnavailableError,
     ExecutionError,
     InvalidProblemError,
     PlacekitError,
     UnsupportedProblemError,
 )
-from placekit.io.model import ModelSource, read_model
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
 
 Saved = Callable[[ov.Model], ModelSource]
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}

@@ -11,7 +11,7 @@ import pytest
 from openvino import opset13 as opset
 
 from placekit.cost_models.openvino.inputs import random_inputs
-from placekit.errors import UnsupportedProblemError
+from placekit.model.errors import UnsupportedProblemError
 
 
 def test_ids_stay_inside_their_table_and_masks_are_ones(make_embedder: Callable[..., ov.Model]) -> None:

@@ -17,8 +17,8 @@ from placekit.cost_models.openvino.output_check import check_placement
 from placekit.cost_models.openvino.serial import SerialExecutor
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
 from placekit.io.model import ModelSource
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
 
 Saved = Callable[[ov.Model], ModelSource]
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}

@@ -18,9 +18,9 @@ from placekit.cost_models.openvino.output_check import check_outputs, check_plac
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
 from placekit.cost_models.openvino.tensor_checks import TOLERANCES, OutputCheck, TensorCheck
 from placekit.cost_models.openvino.tensor_errors import relative_errors
-from placekit.errors import DeviceUnavailableError, OutputMismatchError, UnsupportedProblemError
 from placekit.io.model import ModelSource
-from placekit.platform import Device
+from placekit.model.errors import DeviceUnavailableError, OutputMismatchError, UnsupportedProblemError
+from placekit.model.platform import Device
 
 Saved = Callable[[ov.Model], ModelSource]
 

@@ -31,10 +31,10 @@ from pipelines import (
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.pipeline import Pipeline
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
-from placekit.errors import DeviceUnavailableError, ExecutionError, InvalidProblemError
 from placekit.io.model import ModelSource, read_model
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
+from placekit.model.errors import DeviceUnavailableError, ExecutionError, InvalidProblemError
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
 from placekit.zoo import build
 
 Start: TypeAlias = Callable[..., Pipeline]

@@ -13,8 +13,8 @@ from strategies import examples
 
 from placekit.cost_models.openvino.pipeline_flow import Flow, Wiring, samples_ahead, wire
 from placekit.cost_models.openvino.stages import PlacedStage, StagePlan
-from placekit.errors import InvalidProblemError
-from placekit.platform import Device
+from placekit.model.errors import InvalidProblemError
+from placekit.model.platform import Device
 
 Key = tuple[str, int]
 

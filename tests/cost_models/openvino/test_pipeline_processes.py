@@ -25,9 +25,9 @@ from placekit.cost_models.openvino import pipeline_processes
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
-from placekit.errors import ExecutionError, UnsupportedProblemError
 from placekit.io.model import ModelSource
-from placekit.placement import Placement
+from placekit.model.errors import ExecutionError, UnsupportedProblemError
+from placekit.model.placement import Placement
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from placekit.cost_models.openvino.compiled_plan import compile_plan
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
 from placekit.cost_models.openvino.stages import plan_stages
-from placekit.errors import ExecutionError, InvalidProblemError
 from placekit.io.model import ModelSource
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
+from placekit.model.errors import ExecutionError, InvalidProblemError
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

@@ -18,8 +18,8 @@ from placekit.cost_models.openvino.compiled_plan import compile_plan
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.serial import SerialExecutor
 from placekit.cost_models.openvino.stages import StagePlan
-from placekit.errors import DeviceUnavailableError, ExecutionError, InvalidProblemError
 from placekit.io.model import ModelSource
+from placekit.model.errors import DeviceUnavailableError, ExecutionError, InvalidProblemError
 
 Saved = Callable[[ov.Model], ModelSource]
 

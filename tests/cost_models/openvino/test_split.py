@@ -20,7 +20,7 @@ from placekit.cost_models.openvino.split import (
     run_order_stages,
     split_model,
 )
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
 CORE = ov.Core()

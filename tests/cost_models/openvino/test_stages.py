@@ -14,10 +14,10 @@ from openvino import opset13 as opset
 from strategies import examples
 
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
-from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError, UnsupportedProblemError
 from placekit.io.model import ModelSource
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
+from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError, UnsupportedProblemError
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
 
 Saved = Callable[[ov.Model], ModelSource]
 PLATFORM = Platform(tuple(Device(name, "cpu", is_host=True, openvino="CPU") for name in "ABCD"))

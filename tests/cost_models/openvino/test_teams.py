@@ -29,7 +29,6 @@ from pipelines import (
 )
 
 from placekit import runtime
-from placekit.cores import usable_cpus
 from placekit.cost_models.openvino.affinity import hetero_devices
 from placekit.cost_models.openvino.bundle import MANIFEST, read_bundle, write_bundle
 from placekit.cost_models.openvino.compiled_plan import compile_plan
@@ -41,8 +40,9 @@ from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
 from placekit.cost_models.openvino.serial import SerialExecutor
 from placekit.cost_models.openvino.stages import StagePlan
-from placekit.errors import ExecutionError, UnsupportedProblemError
 from placekit.io.model import ModelSource
+from placekit.machine import usable_cpus
+from placekit.model.errors import ExecutionError, UnsupportedProblemError
 
 Start: TypeAlias = Callable[..., Pipeline]
 

@@ -35,10 +35,16 @@ from placekit.cost_models.openvino.timing_process import TimedProcess, tree_cpu_
 from placekit.cost_models.openvino.timing_runners import start_runner
 from placekit.cost_models.openvino.timing_series import Estimate, Series, Timings
 from placekit.cost_models.openvino.timing_worker import Burst, Order, run_burst, steady_rate
-from placekit.errors import ExecutionError, InvalidProblemError, ProfileError, UnknownNameError, UnsupportedProblemError
 from placekit.io.model import ModelSource
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
+from placekit.model.errors import (
+    ExecutionError,
+    InvalidProblemError,
+    ProfileError,
+    UnknownNameError,
+    UnsupportedProblemError,
+)
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
 
 QUICK = TimingSettings(rounds=3, max_rounds=3, warm_up_s=0.01, latency_s=0.02, throughput_s=0.05, timeout_s=30)
 HOLDER = """

@@ -18,10 +18,10 @@ from placekit.cost_models.openvino.timing import Timing, TimingSettings
 from placekit.cost_models.openvino.timing_trace import predicted_stage_times, timing_trace
 from placekit.cost_models.splits import split_placement
 from placekit.cost_models.stage_costs import StageCosts
-from placekit.errors import InvalidProblemError
 from placekit.io.model import ModelSource
-from placekit.platform import Platform
-from placekit.problem import Problem
+from placekit.model.errors import InvalidProblemError
+from placekit.model.platform import Platform
+from placekit.model.problem import Problem
 
 QUICK = TimingSettings(rounds=3, max_rounds=3, warm_up_s=0.01, latency_s=0.02, throughput_s=0.05, timeout_s=60)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from placekit.cost_models.openvino.devices import core_groups, shared_core
 from placekit.cost_models.openvino.transfer import TRANSFER_SIZES_BYTES, fit_link, measure_link
-from placekit.errors import ProfileError
-from placekit.platform import Device
+from placekit.model.errors import ProfileError
+from placekit.model.platform import Device
 
 GPU = Device("GPU", "GPU", openvino="GPU")
 

@@ -16,15 +16,15 @@ from placekit.cost_models.pytorch.pipeline_check import check_torch_pipeline
 from placekit.cost_models.pytorch.pipeline_export import chain_of, write_torch_pipeline
 from placekit.cost_models.pytorch.pipeline_folder import read_torch_pipeline
 from placekit.cost_models.pytorch.stages import TorchPlan, plan_torch_stages
-from placekit.errors import (
+from placekit.model.errors import (
     InvalidFileError,
     InvalidProblemError,
     OutputMismatchError,
     PlacekitError,
     UnsupportedProblemError,
 )
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.source import TorchSource, read_torch
 

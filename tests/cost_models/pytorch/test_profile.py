@@ -13,8 +13,8 @@ from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.profiled import Profiled
 from placekit.cost_models.pytorch import profile
 from placekit.cost_models.pytorch.devices import platform_from_devices, torch_device
-from placekit.errors import DeviceUnavailableError, InvalidProblemError, ProfileError
-from placekit.platform import Device, Platform
+from placekit.model.errors import DeviceUnavailableError, InvalidProblemError, ProfileError
+from placekit.model.platform import Device, Platform
 from placekit.pytorch.source import TorchSource, read_torch
 
 torch = pytest.importorskip("torch")

@@ -17,16 +17,16 @@ from placekit.cost_models.pytorch.check import require_equal_torch_outputs
 from placekit.cost_models.pytorch.pipeline import CompiledTorchPlan, TorchPipeline
 from placekit.cost_models.pytorch.runners import torch_pipeline
 from placekit.cost_models.pytorch.stages import TorchPlan, plan_torch_stages
-from placekit.costs import CostTable
-from placekit.errors import (
+from placekit.model.costs import CostTable
+from placekit.model.errors import (
     ExecutionError,
     InvalidProblemError,
     OutputMismatchError,
     UnsupportedProblemError,
 )
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
-from placekit.problem import Problem
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
+from placekit.model.problem import Problem
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.source import TorchSource, read_torch
 

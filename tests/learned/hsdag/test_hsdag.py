@@ -11,7 +11,6 @@ from hypothesis import given
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.learned.environment import Environment
 from placekit.learned.hsdag.coarsen import COARSENINGS, coarse_nodes, edge_costs
 from placekit.learned.hsdag.learner import HsdagLearner
@@ -20,6 +19,7 @@ from placekit.learned.hsdag.network import GraphConvolution
 from placekit.learned.hsdag.params import HsdagParams
 from placekit.learned.hsdag.parsing import parse
 from placekit.learned.hsdag.starts import Starts
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 
 
 def learner_of(problem: pk.Problem, **params: object) -> HsdagLearner:

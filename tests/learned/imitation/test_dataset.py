@@ -15,9 +15,9 @@ import pytest
 import placekit as pk
 from placekit.benchmarks.drawn_problems import OBJECTIVES, TEST_FAMILIES, TRAIN_FAMILIES, draw_problem
 from placekit.benchmarks.labelling import Labelling, generate_dataset, label, label_shard
-from placekit.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.learned.imitation.dataset import read_dataset, read_shard, shard_path, write_shard
-from placekit.platform import Platform
+from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
+from placekit.model.platform import Platform
 
 
 def test_splits_share_no_family_and_no_problem() -> None:

@@ -14,7 +14,6 @@ import placekit as pk
 from placekit.benchmarks.drawn_problems import OBJECTIVES, draw_problem
 from placekit.benchmarks.families import generate
 from placekit.benchmarks.labelling import Labelling, generate_dataset, label
-from placekit.errors import InvalidProblemError
 from placekit.learned.checkpoint import ANY_DEVICES, read_checkpoint
 from placekit.learned.environment import Environment
 from placekit.learned.imitation.decoding import DAMPINGS, Decoder
@@ -27,10 +26,11 @@ from placekit.learned.imitation.regions import RegionSearch
 from placekit.learned.imitation.targets import canonical, collate_targets, example_of
 from placekit.learned.imitation.train import ImitationParams, steps_done, train
 from placekit.learned.policy import PRETRAINED
-from placekit.makespan.instance import instance_of
-from placekit.makespan.orders import BestOrder, placed_rank
-from placekit.platform import Platform
-from placekit.stop import StopReason
+from placekit.model.errors import InvalidProblemError
+from placekit.model.platform import Platform
+from placekit.objectives.makespan.instance import instance_of
+from placekit.objectives.makespan.orders import BestOrder, placed_rank
+from placekit.solve.stop import StopReason
 
 
 @pytest.fixture(scope="module")

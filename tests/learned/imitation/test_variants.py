@@ -13,7 +13,6 @@ from torch import Tensor
 
 import placekit as pk
 from placekit.benchmarks.labelling import Labelling, generate_dataset
-from placekit.errors import InvalidProblemError
 from placekit.learned.checkpoint import read_checkpoint
 from placekit.learned.imitation.dataset import LabelledProblem, read_dataset, shard_path, write_manifest, write_shard
 from placekit.learned.imitation.inputs import collate
@@ -22,6 +21,7 @@ from placekit.learned.imitation.network import StateNetwork
 from placekit.learned.imitation.targets import example_of
 from placekit.learned.imitation.train import ImitationParams, steps_done, train
 from placekit.learned.policy import PRETRAINED
+from placekit.model.errors import InvalidProblemError
 
 SMALL = ImitationParams(hidden=8, steps=4, states=600, least_rounds=2, most_rounds=3)
 

@@ -15,12 +15,12 @@ from oracle import brute_force
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.coarsen import contract
-from placekit.errors import InvalidProblemError
-from placekit.result import SOLVER_TOLERANCE
+from placekit.model.errors import InvalidProblemError
+from placekit.solve.registry import get_method
+from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solvers.assignment.cpsat.solve import build_model
 from placekit.solvers.backends.scale import TimeScale, scale_bytes
-from placekit.solvers.registry import get_method
+from placekit.solvers.generic.coarsen import contract
 
 
 @examples(400)

@@ -11,9 +11,9 @@ from hard import hard_problem, interrupted_answer
 from limits import SOON_S
 
 import placekit as pk
-from placekit.errors import InvalidProblemError, JudgeDisagreementError, UnknownNameError
-from placekit.method import Run
-from placekit.result import Incumbent
+from placekit.model.errors import InvalidProblemError, JudgeDisagreementError, UnknownNameError
+from placekit.solve.method import Run
+from placekit.solve.result import Incumbent
 from placekit.solvers.assignment.ilp.slots import embed, slot_chain
 
 
@@ -69,8 +69,8 @@ def test_warm_start_is_kept_and_accepted(contiguity: str) -> None:
     assert at_once is not None
     assert at_once <= value
 
-    from placekit.coarsen import contract
     from placekit.solvers.assignment.ilp.model import IlpModel
+    from placekit.solvers.generic.coarsen import contract
 
     model = IlpModel(contract(problem), value)
     values = model.encode(start.device_of_op)

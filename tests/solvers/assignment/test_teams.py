@@ -8,8 +8,8 @@ from oracle import team_brute_force
 from strategies import TEAM_NAMES, examples, problems, with_teams
 
 import placekit as pk
-from placekit.errors import UnsupportedProblemError
-from placekit.result import SOLVER_TOLERANCE
+from placekit.model.errors import UnsupportedProblemError
+from placekit.solve.result import SOLVER_TOLERANCE
 
 
 def check(problem: pk.Problem, method: str) -> None:

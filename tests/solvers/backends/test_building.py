@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 import placekit as pk
-from placekit import memory
+from placekit import machine
 from placekit.benchmarks.families import generate
-from placekit.coarsen import contract
-from placekit.errors import ProgramTooLargeError
+from placekit.model.errors import ProgramTooLargeError
 from placekit.solvers.assignment.cpsat.model import count_literals
 from placekit.solvers.assignment.cpsat.solve import build_model
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.assignment.ilp.model import IlpModel, count_coefficients
 from placekit.solvers.backends.building import LOOK_EVERY, Building, Cost
+from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.makespan.bounds.windows import narrow
 from placekit.solvers.makespan.exact import cp_model as makespan_cp
 from placekit.solvers.makespan.schedule.tasks import make_tasks
@@ -106,7 +106,7 @@ def test_what_needs_more_than_is_left_is_not_begun() -> None:
     """Neither for its memory nor for its time."""
     with pytest.raises(ProgramTooLargeError, match=r"the program of about 1e\+06 coefficients takes about"):
         Building("program", 1e6, Cost(1.0, 0.0), lambda: 10.0)
-    with memory.limited_to(memory.resident_bytes() + 1e8):
+    with machine.limited_to(machine.resident_bytes() + 1e8):
         with pytest.raises(ProgramTooLargeError, match=r"needs about 931\.3 GiB of memory;") as raised:
             Building("program", 1e6, Cost(0.0, 1e6), lambda: math.inf)
         assert raised.value.lacks_memory

@@ -13,15 +13,15 @@ from oracle import team_brute_force
 from strategies import examples, teamed_problems
 
 import placekit as pk
-from placekit.errors import UnsupportedProblemError
-from placekit.makespan.instance import instance_of
-from placekit.makespan.simulate import simulate_steps
-from placekit.method import Run
+from placekit.model.errors import UnsupportedProblemError
+from placekit.objectives.makespan.instance import instance_of
+from placekit.objectives.makespan.simulate import simulate_steps
+from placekit.solve.method import Run
+from placekit.solve.stop import StopReason
 from placekit.solvers.generic.enumeration.items import items_of
 from placekit.solvers.generic.enumeration.method import Enumerate
 from placekit.solvers.generic.enumeration.orders import best_order
 from placekit.solvers.generic.enumeration.scores import score_for
-from placekit.stop import StopReason
 
 
 @pytest.mark.parametrize("objective", OBJECTIVE_NAMES)

@@ -13,7 +13,7 @@ from strategies import MAKESPANS, examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.result import Incumbent
+from placekit.solve.result import Incumbent
 from placekit.solvers.generic import baselines
 from placekit.solvers.generic.scoring import Scorer
 

@@ -15,11 +15,11 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
+from placekit.solve.stop import wanted_while
 from placekit.solvers.makespan.bounds import windows
 from placekit.solvers.makespan.bounds.quick import look, quick_bounds
 from placekit.solvers.makespan.bounds.windows import _one_machine, narrow
 from placekit.solvers.makespan.schedule.tasks import Tasks, make_tasks, representatives
-from placekit.stop import wanted_while
 
 EPS = 1e-9
 

@@ -15,8 +15,8 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.method import Run
-from placekit.result import SOLVER_TOLERANCE
+from placekit.solve.method import Run
+from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.makespan.bounds.windows import narrow
 from placekit.solvers.makespan.decomposition.neighbourhood import critical_ops, cut_out, put_back

@@ -14,11 +14,11 @@ from limits import SOON_S
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.makespan.instance import make_instance
-from placekit.makespan.ranks import mean_time_s, mean_transfer_s, upward_rank
-from placekit.makespan.simulate import simulate_steps
-from placekit.method import Run
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.objectives.makespan.instance import make_instance
+from placekit.objectives.makespan.ranks import mean_time_s, mean_transfer_s, upward_rank
+from placekit.objectives.makespan.simulate import simulate_steps
+from placekit.solve.method import Run
 from placekit.solvers.makespan.lists import favourite_children as favourites
 from placekit.solvers.makespan.lists import schedulers as lists
 from placekit.solvers.makespan.lists.favourite_children import favourite_children

@@ -17,10 +17,10 @@ from oracle import is_feasible
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.contiguity import Contiguity
-from placekit.errors import UnsupportedProblemError
-from placekit.makespan.simulate import simulate_steps
+from placekit.model.contiguity import Contiguity
+from placekit.model.errors import UnsupportedProblemError
 from placekit.objectives import Makespan
+from placekit.objectives.makespan.simulate import simulate_steps
 from placekit.solvers.makespan.schedule.sequence import SequenceProblem, decode, empty_timeline, sequence_problem
 from placekit.solvers.makespan.search import walk as walks
 from placekit.solvers.makespan.search.anneal import anneal, sort_by_start

@@ -11,7 +11,7 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.contiguity import Contiguity
+from placekit.model.contiguity import Contiguity
 from placekit.solvers.makespan.decomposition.stretch import cut_stretch
 from placekit.solvers.makespan.schedule.sequence import decode, empty_timeline, sequence_problem, time_to_end
 from placekit.solvers.makespan.search import walk as walks

@@ -10,7 +10,7 @@ from oracle import brute_force
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.result import SOLVER_TOLERANCE
+from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.free_followers import free_followers
 

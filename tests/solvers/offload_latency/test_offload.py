@@ -16,9 +16,9 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.errors import UnsupportedProblemError
-from placekit.method import Run
-from placekit.result import SOLVER_TOLERANCE
+from placekit.model.errors import UnsupportedProblemError
+from placekit.solve.method import Run
+from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solvers.offload_latency.anneal import burden, latency
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.ilp_model import OffloadIlp

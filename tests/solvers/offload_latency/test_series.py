@@ -7,7 +7,7 @@ import oracle
 import pytest
 
 import placekit as pk
-from placekit.method import Run
+from placekit.solve.method import Run
 from placekit.solvers.offload_latency import inside as inside_module
 from placekit.solvers.offload_latency import series as series_module
 from placekit.solvers.offload_latency.flat import flatten_calls

@@ -14,10 +14,10 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.errors import ProgramTooLargeError, SolverUnavailableError
-from placekit.method import Run
+from placekit.model.errors import ProgramTooLargeError, SolverUnavailableError
 from placekit.objectives import OBJECTIVES
-from placekit.solvers.registry import METHODS, get_method
+from placekit.solve.method import Run
+from placekit.solve.registry import METHODS, get_method
 from placekit.solvers.sequence import auto as auto_module
 from placekit.solvers.sequence import stages as stages_module
 from placekit.solvers.sequence.auto import plan
@@ -151,7 +151,7 @@ def test_a_program_too_large_for_its_share_is_tried_again_with_all_that_is_left(
 def test_only_the_class_of_the_objective_is_imported() -> None:
     """Makespan's program needs no package of the others', which take a second of a short limit."""
     code = (
-        "import sys; from placekit.solvers.registry import get_method; get_method('cpsat', {}, 'makespan');"
+        "import sys; from placekit.solve.registry import get_method; get_method('cpsat', {}, 'makespan');"
         "print([name for name in ('placekit.solvers.throughput.programs', 'highspy') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

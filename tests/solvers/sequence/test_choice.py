@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import examples, teamed_problems
 
-from placekit.costs import CostTable
-from placekit.errors import InvalidProblemError
-from placekit.graph import OpGraph
+from placekit.model.costs import CostTable
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.platform import Platform
+from placekit.model.problem import Problem
 from placekit.objectives import SerialLatency, Throughput
-from placekit.platform import Platform
-from placekit.problem import Problem
-from placekit.result import Status
-from placekit.solve import solve
+from placekit.solve.result import Status
+from placekit.solve.solve import solve
+from placekit.solve.stop import MaxRuntime
 from placekit.solvers.sequence import choice
 from placekit.solvers.sequence.choice import solve_best
-from placekit.stop import MaxRuntime
 
 
 def chain_on(num_devices: int, times_s: float, memory_bytes: float | None = None) -> Problem:

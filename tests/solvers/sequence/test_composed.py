@@ -9,8 +9,8 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
-from placekit.solvers.registry import METHODS, get_method
+from placekit.model.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
+from placekit.solve.registry import METHODS, get_method
 from placekit.solvers.sequence.composed import split_name
 
 

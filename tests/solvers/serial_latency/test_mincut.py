@@ -16,12 +16,12 @@ from oracle import brute_force, objective
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.coarsen import contract
-from placekit.contiguity import Contiguity
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.method import Run
+from placekit.model.contiguity import Contiguity
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.objectives.serial_latency import subgraph_levels
+from placekit.solve.method import Run
 from placekit.solvers.assignment.flat import flatten
+from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.serial_latency import mincut as mincut_method
 from placekit.solvers.serial_latency.bound import lower_bounds, serial_latency_bound
 from placekit.solvers.serial_latency.decomposition import decomposition_bounds

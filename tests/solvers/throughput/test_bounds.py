@@ -13,7 +13,7 @@ from oracle import classes, is_feasible, objective
 from strategies import examples, objectives, problems
 
 import placekit as pk
-from placekit.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError
 from placekit.solvers.backends.arrays import weak_bound
 from placekit.solvers.backends.program import Program, round_down
 from placekit.solvers.serial_latency import bound as serial_bound

@@ -15,9 +15,9 @@ from oracle import brute_force, team_brute_force
 from strategies import examples, problems, teamed_problems
 
 import placekit as pk
-from placekit.coarsen import Contraction, contract
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.result import OPTIMALITY_TOLERANCE
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.solve.result import OPTIMALITY_TOLERANCE
+from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.throughput.dp.ideals import IdealSet, merge_windows
 from placekit.solvers.throughput.dp.instance import Instance, pack, unpack
 from placekit.solvers.throughput.dp.linear import choose_prefixes

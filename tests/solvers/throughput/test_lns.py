@@ -13,11 +13,11 @@ from oracle import brute_force
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.coarsen import contract
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
-from placekit.result import SOLVER_TOLERANCE
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.solve.registry import get_method
+from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solvers.assignment.flat import flatten
-from placekit.solvers.registry import get_method
+from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.throughput.lns.neighbourhood import Neighbourhood, reduce_problem
 from placekit.solvers.throughput.lns.profile import is_below, profile_of
 from placekit.solvers.throughput.local_search.anneal import score

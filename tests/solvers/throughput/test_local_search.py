@@ -17,11 +17,11 @@ from oracle import brute_force, is_feasible
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.coarsen import contract
-from placekit.contiguity import quotient_cycle
-from placekit.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.model.contiguity import quotient_cycle
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.solve.registry import get_method
 from placekit.solvers.assignment.flat import FlatProblem, flatten, with_order
-from placekit.solvers.registry import get_method
+from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.throughput.local_search import anneal as module
 from placekit.solvers.throughput.local_search.anneal import anneal, score
 from placekit.solvers.throughput.local_search.chain import fill_chain, greedy_chain, random_topological_order

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from fuzz.training_plans import random_training_problem
 
-from placekit.errors import UnknownNameError
-from placekit.result import Status
+from placekit.model.errors import UnknownNameError
+from placekit.solve.result import Status
+from placekit.solve.stop import MaxRuntime, StopReason
 from placekit.solvers.training_plan.solve import PLAN_METHODS, solve_plan
-from placekit.stop import MaxRuntime, StopReason
 from placekit.training.evaluate import evaluate_plan
 from placekit.training.generate import chain_problem, recurrent_problem
 from placekit.training.problem import Restrictions

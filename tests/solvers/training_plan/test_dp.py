@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from fuzz.training_plans import brute_force, random_training_problem
 
-from placekit.result import OPTIMALITY_TOLERANCE, Status
+from placekit.solve.result import OPTIMALITY_TOLERANCE, Status
+from placekit.solve.stop import StopReason
 from placekit.solvers.training_plan.dp import TrainingDp
 from placekit.solvers.training_plan.knapsack import choose
-from placekit.stop import StopReason
 from placekit.training.problem import Choice, Layer, Restrictions, TrainingProblem
 from placekit.training.run import PlanRun
 

@@ -1,0 +1,1 @@
+"""Vocabulary of the problem: graph, platform, costs, problem, placement; and the errors."""

@@ -1,0 +1,177 @@
+"""A problem as the makespan kernels see it: flat arrays, no names, no Python objects.
+
+Shapes
+------
+``V`` ops, ``T`` tensors, ``E`` (tensor, reader) pairs, ``D`` devices, ``K`` kinds, ``L`` direct links, ``G`` groups
+of devices that have the same ones. Index arrays are int64.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.model.problem import Problem
+
+__all__ = ["MakespanInstance", "csr_offsets", "frozen", "instance_of", "make_instance"]
+
+
+_KEPT = "_makespan_instance"
+"""Where a problem keeps its arrays."""
+
+
+class MakespanInstance(NamedTuple):
+    """The arrays of one problem; a named tuple, so that numba kernels take it as one argument.
+
+    Parameters
+    ----------
+    op_time_s
+        ``[V, K]`` seconds of each op; 0 where not supported.
+    is_supported
+        ``[V, K]`` False where the kind cannot run the op.
+    allowed
+        ``[V, D]`` True where the op's whole class is supported and no pin of the class forbids the device.
+    kind
+        ``[D]`` kind of each device.
+    class_of_op
+        ``[V]`` class of each op; the ops of a class share a device.
+    memory_bytes, limit_bytes
+        ``[V]`` bytes of each op; ``[D]`` limit with the judge's tolerance, infinity for none.
+    order, rank
+        ``[V]`` a topological order of the ops (`OpGraph.order`), and the position of each op in it.
+    out_offsets, out_tensors
+        CSR lists of the tensors that each op produces, ascending, ``[V + 1]`` and ``[T]``.
+    in_offsets, in_tensors
+        CSR lists of the tensors that each op reads, ascending and distinct, ``[V + 1]`` and ``[E]``.
+    producer
+        ``[T]`` op that produces each tensor.
+    reader_offsets, readers
+        CSR lists of the ops that read each tensor, ascending and distinct, ``[T + 1]`` and ``[E]``.
+    edge_offsets, edge_readers, edge_tensors
+        CSR lists of what each op's end sets off: readers of its tensors and the tensor that each reads, by tensor, then
+        by reader, ``[V + 1]`` and ``[E]``.
+    transfer_s
+        ``[T, K]`` seconds of each tensor on the own link of each kind: from device a to b it takes the sum of both.
+    group, link
+        ``[D]`` group of each device, and ``[G, G]`` direct link of two devices by their groups; -1 for the way through
+        host memory. One group, and no link, where no devices have direct links.
+    direct_s
+        ``[T, L]`` seconds of each tensor over each direct link; :func:`~placekit.objectives.makespan.moves.move_s`
+        takes either.
+    """
+
+    op_time_s: NDArray[np.float64]
+    is_supported: NDArray[np.bool_]
+    allowed: NDArray[np.bool_]
+    kind: NDArray[np.int64]
+    class_of_op: NDArray[np.int64]
+    memory_bytes: NDArray[np.float64]
+    limit_bytes: NDArray[np.float64]
+    order: NDArray[np.int64]
+    rank: NDArray[np.int64]
+    out_offsets: NDArray[np.int64]
+    out_tensors: NDArray[np.int64]
+    in_offsets: NDArray[np.int64]
+    in_tensors: NDArray[np.int64]
+    producer: NDArray[np.int64]
+    reader_offsets: NDArray[np.int64]
+    readers: NDArray[np.int64]
+    edge_offsets: NDArray[np.int64]
+    edge_readers: NDArray[np.int64]
+    edge_tensors: NDArray[np.int64]
+    transfer_s: NDArray[np.float64]
+    group: NDArray[np.int64]
+    link: NDArray[np.int64]
+    direct_s: NDArray[np.float64]
+
+    @property
+    def num_ops(self) -> int:
+        """Number of ops."""
+        return len(self.rank)
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices."""
+        return len(self.kind)
+
+    @property
+    def tensor_of_reader(self) -> NDArray[np.int64]:
+        """``[E]`` tensor that each of `readers` reads."""
+        tensors: NDArray[np.int64] = np.repeat(np.arange(len(self.producer)), np.diff(self.reader_offsets))
+        return tensors
+
+
+def make_instance(problem: Problem) -> MakespanInstance:
+    """Return the arrays of `problem`. O((ops + edges) log edges + ops * devices).
+
+    The objective of `problem` does not matter; contention and dispatch rules are arguments of the kernels.
+    """
+    graph, platform, costs = problem.graph, problem.platform, problem.costs
+    num_ops, num_tensors, num_devices = graph.num_ops, graph.num_tensors, platform.num_devices
+    rank = np.empty(num_ops, dtype=np.int64)
+    rank[graph.order] = np.arange(num_ops)
+    # a reader may name a tensor twice (two inputs of the op): it still waits for one arrival
+    tensors, readers = np.divmod(np.unique(graph.consumed_tensor * num_ops + graph.consumers), num_ops)
+    by_reader = np.argsort(readers, kind="stable")
+    sender = graph.tensor_producer[tensors]
+    by_sender = np.argsort(sender, kind="stable")
+    class_of_op = problem.op_class
+    class_allowed = np.ones((problem.num_classes, num_devices), dtype=bool)
+    np.logical_and.at(class_allowed, class_of_op, costs.supported[:, platform.kind_of_device])
+    for op in np.flatnonzero(problem.pinned >= 0).tolist():
+        class_allowed[class_of_op[op], np.arange(num_devices) != problem.pinned[op]] = False
+    instance = MakespanInstance(
+        op_time_s=costs.op_time_s,
+        is_supported=costs.supported,
+        allowed=class_allowed[class_of_op],
+        kind=platform.kind_of_device,
+        class_of_op=class_of_op,
+        memory_bytes=costs.op_memory_bytes,
+        limit_bytes=platform.memory_limits_bytes,
+        order=graph.order,
+        rank=rank,
+        out_offsets=csr_offsets(graph.tensor_producer, num_ops),
+        out_tensors=np.argsort(graph.tensor_producer, kind="stable"),
+        in_offsets=csr_offsets(readers, num_ops),
+        in_tensors=tensors[by_reader],
+        producer=graph.tensor_producer,
+        reader_offsets=csr_offsets(tensors, num_tensors),
+        readers=readers,
+        edge_offsets=csr_offsets(sender, num_ops),
+        edge_readers=readers[by_sender],
+        edge_tensors=tensors[by_sender],
+        transfer_s=costs.transfer_time_s,
+        group=platform.group_of_device if problem.has_direct_links else np.zeros(num_devices, dtype=np.int64),
+        link=platform.link_of_groups if problem.has_direct_links else np.full((1, 1), -1, dtype=np.int64),
+        direct_s=costs.direct_time_s,
+    )
+    return frozen(instance)
+
+
+def frozen(instance: MakespanInstance) -> MakespanInstance:
+    """Return an instance of read-only arrays: with others every kernel would be compiled once more."""
+    return MakespanInstance(*map(_kernel_array, instance))
+
+
+def instance_of(problem: Problem) -> MakespanInstance:
+    """Return the arrays of `problem`, made on the first call and kept with it: judges are asked often."""
+    kept = vars(problem)  # where a cached property would keep them; the problem is immutable, so they stay true
+    if _KEPT not in kept:
+        kept[_KEPT] = make_instance(problem)
+    instance: MakespanInstance = kept[_KEPT]
+    return instance
+
+
+def csr_offsets(labels: NDArray[np.int64], num_labels: int) -> NDArray[np.int64]:
+    """``[num_labels + 1]`` CSR offsets of items sorted by label."""
+    counts = np.bincount(labels, minlength=num_labels)
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def _kernel_array(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a read-only C-contiguous array: one signature for the compiled kernels, whatever the source."""
+    array = np.ascontiguousarray(array).view()
+    array.setflags(write=False)
+    return array

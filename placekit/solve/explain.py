@@ -1,0 +1,395 @@
+"""Why a placement is as good as it is, and what would change it: in numbers, and in words.
+
+`explain` looks at one placement of one problem, and asks the judge and, for what-if questions, a method:
+
+1. *bottleneck*: the device that decides the objective, and what its time goes into;
+2. *cuts*: the tensors that cross devices, and the time that devices spend on moving each;
+3. *moves*: every op (with those that must share its device) on every other device, scored by the judge: the moves that
+   would hurt least, or even help;
+4. *what if*: the problem without each of its constraints, with more memory, with one more device of each kind, solved
+   anew for a few seconds each from the same placement. What comes out is achieved, not estimated; what a few seconds
+   did not find may still exist, so the unchanged problem gets the same time for comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.model.contiguity import Contiguity
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
+from placekit.model.problem import UNPINNED, Problem
+from placekit.model.reprs import short_repr
+from placekit.objectives.evaluate import DeviceLoad, Evaluation, evaluate
+from placekit.solve.result import SOLVER_TOLERANCE, Result
+from placekit.solve.solve import solve
+from placekit.solve.stop import MaxRuntime
+
+__all__ = ["Cut", "Explanation", "Move", "WhatIf", "explain"]
+
+GIB = 2**30
+METHODS = ("auto", "greedy")
+"""What solves the what-if problems: the first that supports them."""
+MOVES_S = 5.0
+"""Seconds for scoring moves; large problems have more than fit in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A tensor that crosses devices.
+
+    Parameters
+    ----------
+    op
+        The op that produces it.
+    source, targets
+        The device or team that it leaves, and those that it enters.
+    num_bytes
+        Its size; 0 where it is not known.
+    cost_s
+        Seconds that all devices together spend on moving it.
+    bottleneck_cost_s
+        The part of the bottleneck device.
+    """
+
+    op: str
+    source: str
+    targets: tuple[str, ...]
+    num_bytes: float
+    cost_s: float
+    bottleneck_cost_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One op, with all that must share its device, on another device or team; the teams stay what they are.
+
+    Parameters
+    ----------
+    op
+        The op, or the first of those that move together.
+    num_ops
+        How many move.
+    source, target
+        From where to where.
+    objective_s, change_s
+        The objective afterwards, and its difference from now.
+    """
+
+    op: str
+    num_ops: int
+    source: str
+    target: str
+    objective_s: float
+    change_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """A changed problem, solved anew.
+
+    Parameters
+    ----------
+    change
+        What was changed, in words.
+    constraint
+        The constraint that was dropped; None for more memory or devices, and for no change at all.
+    objective_s
+        The best objective found; None if no method supports the problem.
+    bound_s
+        The best bound proven: no placement of the changed problem is better.
+    method, time_s
+        What solved it, and the seconds that it took.
+    """
+
+    change: str
+    constraint: str | None
+    objective_s: float | None
+    bound_s: float | None
+    method: str | None
+    time_s: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything that `explain` found.
+
+    Parameters
+    ----------
+    problem_name, objective_name, contiguity
+        What was placed.
+    objective_s, bound_s
+        The objective of the placement, and the best bound known.
+    loads
+        Every device.
+    bottleneck
+        The device that decides the objective.
+    cuts
+        Tensors that cross devices, the dearest for the bottleneck first.
+    moves
+        Moves, the least harmful first.
+    off_bottleneck
+        The least harmful move away from the bottleneck; None if none is feasible.
+    num_moves, num_moves_tried
+        How many moves there are, and how many were scored in the time that was given.
+    unchanged
+        The same problem solved anew for the same time: what searching on alone brings.
+    what_ifs
+        The changed problems.
+    """
+
+    problem_name: str
+    objective_name: str
+    contiguity: str
+    objective_s: float
+    bound_s: float | None
+    loads: tuple[DeviceLoad, ...]
+    bottleneck: DeviceLoad
+    cuts: tuple[Cut, ...]
+    moves: tuple[Move, ...]
+    off_bottleneck: Move | None
+    num_moves: int
+    num_moves_tried: int
+    unchanged: WhatIf | None
+    what_ifs: tuple[WhatIf, ...]
+
+    __repr__ = short_repr
+
+    @property
+    def binding(self) -> tuple[WhatIf, ...]:
+        """The constraints without which a better placement was found than by searching on with them."""
+        return tuple(each for each in self.what_ifs if each.constraint is not None and self.gain_s(each) > 0)
+
+    def gain_s(self, what_if: WhatIf) -> float:
+        """Return by how much a change helps: against now, or against searching on unchanged where that is better."""
+        if what_if.objective_s is None:
+            return 0.0
+        now = self.objective_s
+        if self.unchanged is not None and self.unchanged.objective_s is not None:
+            now = min(now, self.unchanged.objective_s)
+        gain = now - what_if.objective_s
+        return gain if gain > SOLVER_TOLERANCE * now else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON values; times in seconds."""
+        return asdict(self) | {"binding": [each.constraint for each in self.binding]}
+
+
+def explain(
+    problem: Problem,
+    answer: Placement | Result,
+    *,
+    time_limit_s: float = 2.0,
+    max_moves: int = 5,
+    on_step: Callable[[int, int, str], None] | None = None,
+) -> Explanation:
+    """Explain a placement.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    answer
+        A feasible placement of it, or a result with one (and a bound).
+    time_limit_s
+        Seconds for each what-if; 0 leaves them out.
+    max_moves
+        How many moves to tell about.
+    on_step
+        Called with the number of finished steps, of all steps, and what comes next.
+
+    Raises
+    ------
+    InvalidProblemError
+        No placement, a placement that breaks a constraint, or a result of another problem.
+
+    Notes
+    -----
+    O(classes * devices) evaluations for the moves, cut off after `MOVES_S` seconds.
+    """
+    placement, bound = _placement_of(problem, answer)
+    judged = evaluate(problem, placement)
+    objective = judged.objective
+    if objective is None or not judged.is_feasible:
+        raise InvalidProblemError(f"{problem.name!r}: the placement is not feasible: {judged.violations[0]}")
+    if isinstance(answer, Result) and answer.objective is not None:
+        _check_same(problem, objective, answer.objective)
+    changes = list(_changes(problem)) if time_limit_s > 0 else []
+    num_steps = 2 + len(changes)
+
+    def tell(done: int, label: str) -> None:
+        if on_step is not None:
+            on_step(done, num_steps, label)
+
+    tell(0, "single moves")
+    moves, num_moves, num_tried = _moves(problem, placement, judged)
+    unchanged = None
+    if time_limit_s > 0:
+        tell(1, "the problem as it is")
+        unchanged = _solve(problem, placement, "nothing", None, time_limit_s)
+    what_ifs = []
+    for step, (what, constraint, changed) in enumerate(changes, 2):
+        tell(step, what)
+        what_ifs.append(_solve(changed, _carried(placement, changed), what, constraint, time_limit_s))
+    share = None if judged.score is None else judged.score.share
+    bottleneck = max(judged.device_loads, key=lambda load: load.load_s)
+    bounds = [each for each in (bound, unchanged.bound_s if unchanged else None) if each is not None]
+    return Explanation(
+        problem_name=problem.name,
+        objective_name=problem.objective.name,
+        contiguity=str(problem.contiguity),
+        objective_s=objective,
+        bound_s=min(max(bounds), objective) if bounds else None,
+        loads=judged.device_loads,
+        bottleneck=bottleneck,
+        cuts=_cuts(problem, placement, problem.platform.index(bottleneck.device), share),
+        moves=tuple(moves[:max_moves]),
+        off_bottleneck=next((move for move in moves if move.source == (bottleneck.team or bottleneck.device)), None),
+        num_moves=num_moves,
+        num_moves_tried=num_tried,
+        unchanged=unchanged,
+        what_ifs=tuple(what_ifs),
+    )
+
+
+def _placement_of(problem: Problem, answer: Placement | Result) -> tuple[Placement, float | None]:
+    if isinstance(answer, Placement):
+        return answer, None
+    if answer.placement is None:
+        why = f": {answer.violations[0].message}" if answer.violations else ""
+        raise InvalidProblemError(
+            f"{problem.name!r}: the result has status {answer.status} and no placement to explain{why}"
+        )
+    found = answer.placement
+    return Placement.from_mapping(problem, found.as_dict(), steps=found.steps_as_dict()), answer.lower_bound
+
+
+def _check_same(problem: Problem, objective_s: float, claimed_s: float) -> None:
+    if not np.isclose(objective_s, claimed_s, rtol=SOLVER_TOLERANCE, atol=0.0):
+        is_measured = problem.costs.provenance.get("source") == "profiled"
+        anew = "; noisy costs are measured anew after a while: keep them by `placekit profile -o`, and give --costs"
+        raise InvalidProblemError(
+            f"{problem.name!r}: the placement takes {objective_s!r} s here, the result says {claimed_s!r} s: "
+            f"it is of another problem (other costs, devices, objective or variant){anew if is_measured else ''}"
+        )
+
+
+def _cuts(
+    problem: Problem, placement: Placement, bottleneck: int, share: NDArray[np.float64] | None
+) -> tuple[Cut, ...]:
+    """Return the tensors that cross devices, the dearest for the bottleneck, then for all, first. O(edges log edges).
+
+    What each device pays for a tensor is the objective's to say (`Objective.crossing_s`); a member of a team pays for
+    its share of the samples.
+    """
+    graph, device = problem.graph, placement.device_of_op
+    members = {team[0]: team for team in placement.teams}
+    found = []
+    for tensor in range(graph.num_tensors):
+        producer = int(graph.tensor_producer[tensor])
+        source = int(device[producer])
+        targets = sorted(set(device[graph.consumers_of(tensor)].tolist()) - {source})
+        if targets:
+            others = [d for team in (source, *targets) for d in members[team] if d != source]
+            price = problem.objective.crossing_s(problem, tensor, source, others)
+            if share is not None:
+                price = {d: seconds * float(share[d]) for d, seconds in price.items()}
+            found.append(
+                Cut(
+                    graph.op_names[producer],
+                    placement.team_name(source),
+                    tuple(map(placement.team_name, targets)),
+                    float(graph.tensor_bytes[tensor]),
+                    sum(price.values()),
+                    price.get(bottleneck, 0.0),
+                )
+            )
+    return tuple(sorted(found, key=lambda cut: (-cut.bottleneck_cost_s, -cut.cost_s, cut.op)))
+
+
+def _moves(problem: Problem, placement: Placement, now: Evaluation) -> tuple[list[Move], int, int]:
+    """Return the feasible moves that were scored, best first; how many moves there are; how many were scored.
+
+    Steps of the placement are kept: under an execution model with a clock the op keeps its turn. Of moves with equal
+    objectives that with the smaller sum of loads comes first.
+    """
+    assert now.objective is not None  # `explain` checks that
+    device, teams = placement.device_of_op, [members[0] for members in placement.teams]
+    busy = [load.load_s for load in now.device_loads]
+    classes = [np.flatnonzero(problem.op_class == c) for c in range(problem.num_classes)]
+    free = [ops for ops in classes if (problem.pinned[ops] == UNPINNED).all()]
+    # what decides the objective sits on the busiest devices: if time is short these ops come first
+    free.sort(key=lambda ops: (-busy[int(device[ops[0]])], int(ops[0])))
+    pairs = [(ops, d) for ops in free for d in teams if d != device[ops[0]]]
+    found: list[tuple[float, float, int, Move]] = []
+    begin = perf_counter()
+    for at, (ops, target) in enumerate(pairs):
+        if perf_counter() - begin > MOVES_S:
+            break
+        there = device.copy()
+        there[ops] = target
+        judged = evaluate(problem, replace(placement, device_of_op=there))
+        if judged.is_feasible and judged.objective is not None:
+            source, to = placement.team_name(int(device[ops[0]])), placement.team_name(target)
+            change_s = judged.objective - now.objective
+            move = Move(problem.graph.op_names[ops[0]], len(ops), source, to, judged.objective, change_s)
+            found.append((judged.objective, sum(load.load_s for load in judged.device_loads), at, move))
+    else:
+        at = len(pairs)
+    return [move for *_, move in sorted(found)], len(pairs), at
+
+
+def _changes(problem: Problem) -> Iterator[tuple[str, str | None, Problem]]:
+    """Yield the changed problems: first without each constraint that there is, then with more of something."""
+    platform = problem.platform
+    if any(device.memory_bytes is not None for device in platform.devices):
+        unlimited = tuple(device.replace(memory_bytes=None) for device in platform.devices)
+        yield "without memory limits", "memory", problem.replace(platform=platform.replace(devices=unlimited))
+    if problem.contiguity is not Contiguity.NONE:
+        what = f"without contiguity ({problem.contiguity})"
+        yield what, "contiguity", problem.replace(contiguity=Contiguity.NONE)
+    if (problem.pinned != UNPINNED).any():
+        yield "without pins", "pins", problem.replace(pinned=None)
+    if len(np.unique(problem.colocation)) < problem.graph.num_ops:
+        yield "without colocation", "colocation", problem.replace(colocation=None)
+    for kind in platform.kinds:
+        limit = next(device.memory_bytes for device in platform.devices if device.kind == kind)
+        if limit is not None:
+            more = tuple(d.replace(memory_bytes=limit + GIB) if d.kind == kind else d for d in platform.devices)
+            yield f"one GiB more on every {kind}", None, problem.replace(platform=platform.replace(devices=more))
+    for kind in platform.kinds:
+        yield f"one {kind} more", None, problem.replace(platform=_with_one_more(platform, kind))
+
+
+def _with_one_more(platform: Platform, kind: str) -> Platform:
+    """Return the platform with a twin of the last device of a kind behind all others, so that indices stay."""
+    twin = next(device for device in reversed(platform.devices) if device.kind == kind)
+    number = 1
+    while f"{twin.name}#{number}" in platform.device_names:
+        number += 1
+    return platform.replace(devices=(*platform.devices, twin.replace(name=f"{twin.name}#{number}")))
+
+
+def _carried(placement: Placement, problem: Problem) -> Placement:
+    """Return the placement on a platform that has the same devices first."""
+    teams = placement.team_of_device
+    if teams is not None:
+        teams = np.append(teams, np.arange(len(teams), problem.platform.num_devices))
+    return Placement.of(problem, placement.device_of_op, placement.step_of_op, teams)
+
+
+def _solve(problem: Problem, start: Placement, what: str, constraint: str | None, time_limit_s: float) -> WhatIf:
+    for method in METHODS:
+        try:
+            result = solve(problem, method, stop=MaxRuntime(time_limit_s), warm_start=start)
+        except UnsupportedProblemError:
+            continue
+        return WhatIf(what, constraint, result.objective, result.lower_bound, method, result.runtime_s)
+    return WhatIf(what, constraint, None, None, None, 0.0)

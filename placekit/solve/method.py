@@ -1,0 +1,88 @@
+"""What a method is: a class with a few facts about itself and one verb, `run`, which works on a `Run`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, ClassVar, Self
+
+from placekit.model.errors import InvalidProblemError
+from placekit.model.problem import Problem
+from placekit.solve.params import NoParams, read_params
+from placekit.solve.run import MAX_SEED, BaseRun, Run
+from placekit.solve.stop import StopReason
+
+__all__ = ["MAX_SEED", "BaseRun", "Method", "Run"]
+
+
+class Method(ABC):
+    """Anything that turns a problem into a result: a name, parameters, and one verb, `run`.
+
+    Parameters
+    ----------
+    params
+        Parameters of the method; the defaults if None.
+
+    Examples
+    --------
+    >>> class Last(Method):
+    ...     name = "last"
+    ...
+    ...     def run(self, run: Run) -> StopReason:
+    ...         problem = run.problem
+    ...         run.offer(np.full(problem.graph.num_ops, problem.platform.num_devices - 1))
+    ...         return StopReason.FINISHED
+    """
+
+    name: str
+    """Name in the registry."""
+    params_type: ClassVar[type[Any]] = NoParams
+    """Frozen dataclass of the parameters, each with a default."""
+    argument: ClassVar[str | None] = None
+    """The parameter that is meant by what follows the colon in ``name:argument``; None if nothing may follow."""
+    knows_blocks: ClassVar[bool] = False
+    """True if the method heeds memory that ops share (:mod:`placekit.model.memory`). The others work on problems
+    without it: on a relaxation, and on ones with less memory."""
+    knows_links: ClassVar[bool] = False
+    """True if the method heeds direct links between devices (:class:`placekit.model.platform.DirectLink`). The others
+    work on a relaxation without them."""
+
+    params: Any
+    """The parameters."""
+
+    def __init__(self, params: Any = None) -> None:
+        self.params = self.params_type() if params is None else params
+
+    @classmethod
+    def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
+        """Make the method from what follows the colon in ``name:argument``, and from named parameters.
+
+        Raises
+        ------
+        InvalidProblemError
+            A parameter that the method does not have, or a value that it may not have.
+        """
+        return cls(read_params(cls.params_type, cls.name, {**params, **cls._meant_by(argument)}))
+
+    @classmethod
+    def _meant_by(cls, argument: str | None) -> dict[str, Any]:
+        if argument is None:
+            return {}
+        types = {field.name: str(field.type) for field in fields(cls.params_type)}
+        if cls.argument is None:
+            can = f"takes no argument; got {argument!r}" if types else "has no parameters"
+            raise InvalidProblemError(f"method {cls.name!r} {can}")
+        if "int" not in types[cls.argument]:
+            return {cls.argument: argument}
+        if not argument.isdigit():
+            raise InvalidProblemError(f"{cls.name}: {cls.argument} is {argument!r}; it must be a whole number >= 1")
+        return {cls.argument: int(argument)}
+
+    def supports(self, problem: Problem[Any]) -> str | None:  # noqa: ARG002  # for those that can do everything
+        """Return None if the method can work on `problem`, else one sentence that says why not."""
+        return None
+
+    @abstractmethod
+    def run(self, run: Run[Any]) -> StopReason:
+        """Work on `run.problem` until done or told to stop; report through `run`; return why it ended."""

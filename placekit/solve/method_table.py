@@ -1,0 +1,213 @@
+"""The table of placekit's own methods: which class serves which method and objective."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from placekit.solve.method import Method
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["ANY", "OWN", "MethodEntry", "Target"]
+
+Target: TypeAlias = str | type[Method]
+"""A class, or where it is: ``module:Class``."""
+ANY = "*"
+"""In place of an objective's name: every objective without a class of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodEntry:
+    """One method of the table.
+
+    Parameters
+    ----------
+    target
+        ``module:Class``, or the class itself; or such by the name of the objective that it serves, `ANY` for others.
+    family
+        ``"baseline"``, ``"heuristic"``, ``"exact"``, ``"learned"`` or ``"hybrid"``.
+    guarantee
+        What its answer comes with.
+    requires
+        Packages that it imports.
+    extra
+        The extra that installs them; None for a base dependency.
+    programs
+        Programs of which it needs one on the PATH; the first is named in the message if none is there.
+    argument
+        What must follow the colon in ``name:argument``; None if nothing must.
+    plugin
+        The entry point that brought it; None for placekit's own and for those that were registered.
+    """
+
+    target: Target | Mapping[str, Target]
+    family: str = "heuristic"
+    guarantee: str = "none"
+    requires: tuple[str, ...] = ()
+    extra: str | None = None
+    programs: tuple[str, ...] = ()
+    argument: str | None = None
+    plugin: EntryPoint | None = None
+
+
+OWN = {
+    "auto": MethodEntry("placekit.solvers.sequence.auto:Auto", "hybrid", "the strongest sequence for the problem"),
+    "single": MethodEntry("placekit.solvers.generic.baselines:SingleDevice", "baseline", "the best single device"),
+    "round-robin": MethodEntry("placekit.solvers.generic.baselines:RoundRobin", "baseline"),
+    "random": MethodEntry("placekit.solvers.generic.baselines:RandomSearch", "baseline", "best of N samples"),
+    "enumerate": MethodEntry(
+        "placekit.solvers.generic.enumeration.method:Enumerate", "exact", "optimal, for small problems"
+    ),
+    "dp": MethodEntry(
+        {
+            "throughput": "placekit.solvers.throughput.dp.exact:ThroughputDp",
+            "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyDp",
+        },
+        "exact",
+        "optimal among acyclic placements",
+    ),
+    "dpl": MethodEntry(
+        {"throughput": "placekit.solvers.throughput.dp.linear:LinearDp"},
+        "heuristic",
+        "optimal for the prefixes of some orders",
+    ),
+    "ilp": MethodEntry(
+        {
+            "throughput": "placekit.solvers.throughput.programs:ThroughputIlp",
+            "serial-latency": "placekit.solvers.assignment.ilp.solve:AssignmentIlp",
+            "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyIlp",
+        },
+        "exact",
+        "optimal at its end, a bound at any time",
+        ("pulp", "highspy"),
+    ),
+    "cpsat": MethodEntry(
+        {
+            "throughput": "placekit.solvers.throughput.programs:ThroughputCpsat",
+            "serial-latency": "placekit.solvers.assignment.cpsat.solve:AssignmentCpsat",
+            "makespan": "placekit.solvers.makespan.methods:MakespanCpsat",
+            "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyCpsat",
+        },
+        "exact",
+        "optimal at its end, a bound at any time",
+        ("ortools",),
+    ),
+    "mincut": MethodEntry(
+        {"serial-latency": "placekit.solvers.serial_latency.mincut:MinCut"},
+        "exact",
+        "optimal at its end; at once for two kinds without limits",
+        ("ortools", "pulp", "highspy"),
+    ),
+    "local-search": MethodEntry(
+        {
+            "throughput": "placekit.solvers.throughput.local_search.multilevel:ThroughputLocalSearch",
+            "makespan": "placekit.solvers.makespan.methods:MakespanLocalSearch",
+            "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyLocalSearch",
+            ANY: "placekit.solvers.generic.local_search:LocalSearch",
+        },
+        "heuristic",
+        "best of many annealed placements",
+    ),
+    "lns": MethodEntry(
+        {
+            "throughput": "placekit.solvers.throughput.lns.search:ThroughputLns",
+            "makespan": "placekit.solvers.makespan.methods:MakespanLns",
+        },
+        "heuristic",
+        "best of many neighbourhoods",
+        ("ortools",),
+    ),
+    "bound": MethodEntry(
+        {
+            "throughput": "placekit.solvers.throughput.bounds.portfolio:ThroughputBound",
+            "serial-latency": "placekit.solvers.serial_latency.bound:SerialLatencyBound",
+            "makespan": "placekit.solvers.makespan.methods:MakespanBound",
+            "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyBound",
+            ANY: "placekit.solvers.generic.bound:QuickBound",
+        },
+        "exact",
+        "lower bounds",
+        ("highspy",),
+    ),
+    "pipedream": MethodEntry(
+        "placekit.solvers.generic.pipedream:PipeDream", "baseline", "optimal for PipeDream's own objective on a line"
+    ),
+    "greedy": MethodEntry("placekit.solvers.generic.greedy:Greedy", "baseline"),
+    "metis": MethodEntry(
+        "placekit.solvers.generic.partitioners:Metis", "baseline", requires=("pymetis",), extra="partition"
+    ),
+    "scotch": MethodEntry(
+        "placekit.solvers.generic.partitioners:Scotch", "baseline", programs=("scotch_gpart", "gpart")
+    ),
+    **{
+        name: MethodEntry({"makespan": f"placekit.solvers.makespan.lists.schedulers:{scheduler}"})
+        for name, scheduler in {
+            "heft": "Heft",
+            "cpop": "Cpop",
+            "peft": "Peft",
+            "critical-path": "CriticalPath",
+            "m-topo": "MTopo",
+            "m-etf": "MEtf",
+            "m-sct": "MSct",
+        }.items()
+    },
+    "hsdag": MethodEntry(
+        "placekit.learned.hsdag.method:Hsdag",
+        "learned",
+        "best of what a policy met while it learned",
+        ("torch",),
+        "learned",
+    ),
+    "gdp": MethodEntry(
+        "placekit.learned.gdp.method:Gdp",
+        "learned",
+        "best of what a policy met while it learned",
+        ("torch",),
+        "learned",
+    ),
+    "placeto": MethodEntry(
+        "placekit.learned.placeto.method:Placeto",
+        "learned",
+        "best of what a policy met while it learned",
+        ("torch",),
+        "learned",
+    ),
+    "rnn": MethodEntry(
+        "placekit.learned.rnn.method:Rnn",
+        "learned",
+        "best of what a policy met while it learned",
+        ("torch",),
+        "learned",
+    ),
+    "doppler": MethodEntry(
+        "placekit.learned.doppler.method:Doppler",
+        "learned",
+        "best of what a policy met while it learned",
+        ("torch",),
+        "learned",
+    ),
+    "imitation": MethodEntry(
+        "placekit.learned.imitation.method:Imitation",
+        "learned",
+        "best of what a policy met while it learned",
+        ("torch",),
+        "learned",
+    ),
+    "policy-free": MethodEntry(
+        "placekit.learned.policy_free:PolicyFree",
+        "baseline",
+        "the search of hsdag without its network: what learning is compared with",
+    ),
+    "policy": MethodEntry(
+        "placekit.learned.policy:TrainedPolicy",
+        "learned",
+        "best of a few samples of a trained policy",
+        ("torch",),
+        "learned",
+        argument="PATH",
+    ),
+    "file": MethodEntry("placekit.solvers.generic.expert:FilePlacement", "baseline", argument="PATH"),
+}

@@ -1,0 +1,131 @@
+"""Tables with a door: names that come with placekit, that installed packages bring, and that a notebook registers.
+
+A package brings a name by an entry point, whose value is ``module:Class``; it is imported when the name is used. A name
+that is taken, or that cannot be typed on a command line, is refused: with an error where somebody registers it, with a
+warning where a package brings it, so that one broken package does not stop the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from placekit.model.errors import InvalidProblemError, PluginError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["OpenTable", "load", "plugin_name"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+class OpenTable(Mapping[str, T], Generic[T]):
+    """Values by name, of which others may add some.
+
+    Parameters
+    ----------
+    what
+        What the table holds, for messages: ``"method"``.
+    own
+        What comes with placekit.
+    read
+        Makes a value of an entry point of the group ``placekit.<what>s``; called when its name is first used.
+    """
+
+    def __init__(self, what: str, own: Mapping[str, T], read: Callable[[EntryPoint], T]) -> None:
+        self._what = what
+        self._group = f"placekit.{what.replace(' ', '_')}s"
+        self._values = dict(own)
+        self._read = read
+        self._found: dict[str, EntryPoint] | None = None
+
+    def register(self, name: str, value: T) -> None:
+        """Add a value.
+
+        Raises
+        ------
+        InvalidProblemError
+            A name that is taken, or that is not made of lower-case letters, digits and single hyphens.
+        """
+        why_not = self._why_not(name)
+        if why_not is None and name in self._plugins:
+            why_not = f"{_of(self._plugins[name])} has it"
+        if why_not is not None:
+            raise InvalidProblemError(f"cannot register {self._what} {name!r}: {why_not}")
+        self._values[name] = value
+
+    def replace(self, name: str, value: T) -> None:
+        """Put another value in the place of one."""
+        self._values[name] = value
+
+    def unregister(self, name: str) -> None:
+        """Take a value away again, as a test does with what it registered."""
+        self._values.pop(name, None)
+
+    def _why_not(self, name: object) -> str | None:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            return "a name is made of lower-case letters, digits and single hyphens, and begins with a letter"
+        return "the name is taken" if name in self._values else None
+
+    @property
+    def _plugins(self) -> Mapping[str, EntryPoint]:
+        if self._found is None:
+            from importlib.metadata import entry_points  # tens of milliseconds, once
+
+            self._found = {}
+            for point in entry_points(group=self._group):
+                why_not = self._why_not(point.name)
+                if why_not is None and point.name in self._found:
+                    why_not = f"{_of(self._found[point.name])} has it"
+                if why_not is None:
+                    self._found[point.name] = point
+                else:
+                    logger.warning("%s: its %s %r is left out: %s", _of(point), self._what, point.name, why_not)
+        return self._found
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._values and name in self._plugins:
+            self._values[name] = self._read(self._plugins[name])
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values or name in self._plugins
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._values, *self._plugins]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def plugin_name(point: EntryPoint) -> str:
+    """Return the name of the package that brings an entry point."""
+    return repr(point.dist.name if point.dist else point.value)
+
+
+def _of(point: EntryPoint) -> str:
+    return f"plugin {plugin_name(point)}"
+
+
+def load(point: EntryPoint) -> Any:
+    """Return the object that an entry point names.
+
+    Raises
+    ------
+    PluginError
+        It cannot be imported; the message names the package and the entry point.
+    """
+    try:
+        return point.load()
+    except Exception as error:  # whatever a stranger's module raises
+        raise PluginError(
+            f"{_of(point)}: its entry point '{point.name} = {point.value}' in {point.group} cannot be loaded: "
+            f"{type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,289 @@
+"""Methods by name: placekit's own, those of plugins and those that were registered, imported on use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
+from shutil import which
+from typing import TYPE_CHECKING, Any
+
+from placekit.kernels import preparing
+from placekit.model.errors import (
+    InvalidProblemError,
+    PluginError,
+    SolverUnavailableError,
+    UnknownNameError,
+    UnknownParameterError,
+    UnsupportedProblemError,
+    did_you_mean,
+)
+from placekit.model.problem import Problem
+from placekit.solve.method import Method, Run
+from placekit.solve.method_table import ANY, OWN, MethodEntry, Target
+from placekit.solve.plugins import OpenTable, load, plugin_name
+from placekit.solve.stop import StopReason
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = [
+    "ANY",
+    "METHODS",
+    "MethodEntry",
+    "close",
+    "get_method",
+    "method_classes",
+    "register_method",
+    "why_not_served",
+]
+
+_COMPLETE = ("dp", "ilp", "cpsat")
+"""Methods that are exact, but for what their programs leave out or their solvers cannot tell."""
+
+METHODS: OpenTable[MethodEntry] = OpenTable("method", OWN, lambda point: MethodEntry(point.value, plugin=point))
+"""Every method by its name: placekit's own, those of plugins, those that were registered."""
+
+
+def register_method(
+    method: type[Method],
+    *,
+    objective: str | None = None,
+    family: str = "heuristic",
+    guarantee: str = "none",
+    requires: tuple[str, ...] = (),
+) -> None:
+    """Add a method under its own name: to `solve`, rows with ``+`` and the command line of this process.
+
+    Parameters
+    ----------
+    method
+        A class derived from `Method`.
+    objective
+        Name of the objective that it serves; None for all of which its `supports` says so. With a name it may add to a
+        method of the table that does not serve this objective yet.
+    family, guarantee, requires
+        As in `MethodEntry`, for tables and messages.
+
+    Raises
+    ------
+    InvalidProblemError
+        A name that is taken or malformed, or a class that is no method.
+    """
+    _check(method, repr(method))
+    name = method.name
+    if objective is None:
+        METHODS.register(name, MethodEntry(method, family, guarantee, requires))
+    elif name not in METHODS:
+        METHODS.register(name, MethodEntry({objective: method}, family, guarantee, requires))
+    else:
+        entry = METHODS[name]
+        if not isinstance(entry.target, Mapping) or objective in entry.target:
+            raise InvalidProblemError(f"cannot register method {name!r}: it serves {objective} already")
+        METHODS.replace(name, replace(entry, target={**entry.target, objective: method}))
+
+
+def get_method(name: str, params: Mapping[str, Any] | None = None, objective: str | None = None) -> Method:
+    """Return the method called `name` (``"ilp"``, ``"single:GPU"``, ``"hsdag+lns"``), made from `params`.
+
+    Plus signs put methods in a row, see :mod:`placekit.solvers.sequence.composed`; parameters name their method then
+    (``"lns.patience"``).
+
+    With the name of an `objective`, the class that serves it is made first: what others need is not imported.
+
+    Raises
+    ------
+    UnknownNameError
+        No method has that name; the message lists them.
+    SolverUnavailableError
+        A package that it needs is not installed; the message gives the install line.
+    InvalidProblemError
+        A parameter that it does not have.
+    PluginError
+        What an installed package brings is no method; the message names the package.
+    """
+    if "+" in name:
+        from placekit.solvers.sequence.composed import Composed, split_name  # it looks its parts up here
+
+        parts = split_name(name, METHODS)
+        if len(parts) > 1:
+            return Composed(parts, params or {})
+    base, _, argument = name.partition(":")
+    entry = _entry(base)
+    if entry.programs and not any(map(which, entry.programs)):
+        programs = " or ".join(map(repr, entry.programs))
+        raise SolverUnavailableError(f"method {base!r} needs the program {programs} on the PATH")
+    if isinstance(entry.target, Mapping):
+        return _ByObjective(base, entry.target, argument or None, params or {}, objective)
+    return _class_of(entry.target, entry.plugin).from_params(argument or None, params or {})
+
+
+def _entry(base: str) -> MethodEntry:
+    """Return the line of the table, if the packages that the method needs are installed."""
+    if base not in METHODS:
+        raise UnknownNameError(f"no method {base!r}; methods are {', '.join(METHODS)}{did_you_mean(base, METHODS)}")
+    entry = METHODS[base]
+    for package in entry.requires:
+        if find_spec(package) is None:
+            line = f"pip install 'placekit[{entry.extra}]'" if entry.extra else f"pip install {package}"
+            raise SolverUnavailableError(f"method {base!r} needs the package {package!r}: {line}")
+    return entry
+
+
+def method_classes(name: str) -> dict[str, type[Method]]:
+    """Return the class of the method called `name` by the name of the objective that it serves; `ANY` for all others.
+
+    Raises
+    ------
+    UnknownNameError, SolverUnavailableError, PluginError
+        As `get_method`.
+    """
+    entry = _entry(name)
+    targets = entry.target if isinstance(entry.target, Mapping) else {ANY: entry.target}
+    return {objective: _class_of(target, entry.plugin) for objective, target in targets.items()}
+
+
+def why_not_served(name: str, objective: str) -> str | None:
+    """Return None if the table has a class of the method `name` for `objective`, else one sentence that says so.
+
+    Whether it can work on a problem, its `Method.supports` says. Nothing is imported, and nothing said of what `name`
+    does not begin with a method, or of methods in a row.
+    """
+    base = name.partition(":")[0]
+    target = METHODS[base].target if base in METHODS else None
+    return _not_served(base, target, objective) if isinstance(target, Mapping) else None
+
+
+def _not_served(name: str, targets: Mapping[str, Target], objective: str) -> str | None:
+    if objective in targets or ANY in targets:
+        return None
+    *most, last = targets
+    served = f"{', '.join(most)} and {last}" if most else last
+    return f"{name} serves {served}, not {objective}"
+
+
+class _ByObjective(Method):
+    """A method that is another class for each objective.
+
+    Parameters
+    ----------
+    name
+        Name of the method.
+    targets
+        Class by objective.
+    argument, params
+        What it is made from. One of the classes must take them: which one is needed is known with the problem.
+    first
+        The objective whose class is asked first whether it does; None for any.
+    """
+
+    knows_links = knows_blocks = True  # the class that serves the problem is asked
+
+    def __init__(
+        self,
+        name: str,
+        targets: Mapping[str, Target],
+        argument: str | None,
+        params: Mapping[str, Any],
+        first: str | None = None,
+    ) -> None:
+        self.name = name
+        self._targets = targets
+        self._given = argument, params
+        self._made: dict[str, Method] = {}
+        errors: list[InvalidProblemError] = []
+        for key in sorted(targets, key=lambda objective: objective != first):
+            try:
+                self._make(key)
+            except InvalidProblemError as error:
+                errors.append(error)
+            else:
+                return
+        # classes that know the names say best what is wrong with a value
+        told = dict.fromkeys(str(error) for error in errors if not isinstance(error, UnknownParameterError))
+        raise InvalidProblemError("; ".join(told)) if told else errors[0]
+
+    def _make(self, key: str) -> Method:
+        if key not in self._made:
+            self._made[key] = _class_of(self._targets[key]).from_params(*self._given)
+        return self._made[key]
+
+    def _serving(self, problem: Problem) -> Method | None:
+        key = problem.objective.name if problem.objective.name in self._targets else ANY
+        method = self._make(key) if key in self._targets else None
+        if method is not None and problem.has_direct_links and ANY in self._targets and not method.knows_links:
+            anyone = self._make(ANY)  # better than a relaxation, if it knows links itself
+            return anyone if anyone.knows_links else method
+        return method
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None if there is a class for the objective, and it can work on `problem`."""
+        try:
+            method = self._serving(problem)
+        except InvalidProblemError as error:  # a parameter that the method has for other objectives
+            return f"for {problem.objective.name}, {error}"
+        if method is not None:
+            return method.supports(problem)
+        return _not_served(self.name, self._targets, problem.objective.name)
+
+    def run(self, run: Run) -> StopReason:
+        """Let the objective's class work."""
+        from placekit.solve.relaxed_links import work
+
+        method = self._serving(run.problem)
+        if method is None:
+            raise UnsupportedProblemError(f"method {self.name!r}: {self.supports(run.problem)}")
+        return close(self.name, run, work(method, run))
+
+
+def close(name: str, run: Run, reason: StopReason) -> StopReason:
+    """Enumerate what an exact method called `name` left open at its own end, if it is small.
+
+    Its program may be a relaxation, and its solver may have tolerances; neither is a reason to leave a gap where all
+    placements can be looked at.
+    """
+    if name not in _COMPLETE or reason is not StopReason.FINISHED or run.infeasible_because is not None:
+        return reason
+    enumeration = get_method("enumerate")
+    stop = run.should_stop()
+    if stop is None and enumeration.supports(run.problem) is None:
+        stop = enumeration.run(run)
+    return stop or StopReason.FINISHED
+
+
+def _class_of(target: Target, plugin: EntryPoint | None = None) -> type[Method]:
+    """Return a class of the table, imported if need be."""
+    if plugin is not None:
+        brought = load(plugin)
+        whose = f"plugin {plugin_name(plugin)}: its entry point '{plugin.name} = {plugin.value}'"
+        try:
+            _check(brought, whose)
+        except InvalidProblemError as error:
+            raise PluginError(str(error)) from None
+        if brought.name != plugin.name:
+            raise PluginError(f"{whose}: the method calls itself {brought.name!r}; the two names must agree")
+        return brought  # type: ignore[no-any-return]  # checked
+    if isinstance(target, type):
+        return target
+    module, _, attribute = target.partition(":")
+    with preparing:
+        found: type[Method] = getattr(import_module(module), attribute)
+    return found
+
+
+def _check(method: Any, what: str) -> None:
+    """Refuse what is no method.
+
+    Raises
+    ------
+    InvalidProblemError
+        With the reason.
+    """
+    if not (isinstance(method, type) and issubclass(method, Method)):
+        raise InvalidProblemError(f"{what} is no class derived from placekit.Method")
+    if not isinstance(getattr(method, "name", None), str):
+        raise InvalidProblemError(f"{what}: {method.__name__} has no class attribute 'name' of type str")
+    missing = sorted(method.__abstractmethods__)
+    if missing:
+        raise InvalidProblemError(f"{what}: {method.__name__} lacks {', '.join(missing)}")

@@ -1,0 +1,279 @@
+"""The one verb: `solve` assembles a run, lets a method work on it, and has the judge sign the result."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from placekit import machine
+from placekit.kernels import LEARNED, prepare
+from placekit.model.errors import InvalidProblemError, ProgramTooLargeError, UnsupportedProblemError
+from placekit.model.pins import pins_against_class, pins_against_order
+from placekit.model.placement import Placement, Violation
+from placekit.model.platform import MEMORY_TOLERANCE
+from placekit.model.problem import Problem
+from placekit.model.sizes import format_bytes_exactly
+from placekit.model.teams import homes_of_pins
+from placekit.objectives.evaluate import DeviceLoad, evaluate
+from placekit.solve.certificates import NoDevice, Prices
+from placekit.solve.method import BaseRun, Method, Run
+from placekit.solve.result import Incumbent, Result, Status
+from placekit.solve.stop import Stop, StopReason, wanted_while
+
+__all__ = ["finishing", "interruptible", "judged", "solve"]
+
+
+def solve(
+    problem: Problem,
+    method: str | Method = "auto",
+    *,
+    stop: Stop | None = None,
+    seed: int = 0,
+    params: Mapping[str, Any] | None = None,
+    warm_start: Placement | Result | None = None,
+    on_progress: Callable[[Incumbent], None] | None = None,
+) -> Result:
+    """Place `problem` by `method`.
+
+    Parameters
+    ----------
+    problem
+        What to place.
+    method
+        A name from the registry (``"auto"``, ``"ilp"``, ``"single:GPU"``, ...) or a method object. ``"auto"`` picks the
+        strongest sequence for the problem, and takes at most a minute unless `stop` says otherwise.
+    stop
+        When to stop, for example ``MaxRuntime(60) | TargetGap(0.01)``; by default when the method is done. Memory is
+        limited by `MaxMemory`, or else by most of what the machine has left.
+    seed
+        Seed of every random choice. Same seed, same answer, when the method ends by itself or by a limit in iterations;
+        with a wall-clock limit, and with ``"auto"`` if it does not end before its stages have had their shares of a
+        minute, the answer also depends on how far the machine came.
+    params
+        Parameters of the method, by name.
+    warm_start
+        A placement, or an earlier result, to start from.
+    on_progress
+        Called with every new line of the trace, possibly from another thread.
+
+    Returns
+    -------
+    Result
+        The best placement found, scored by `evaluate`, with the best proven bound. Ctrl-C and SIGTERM end the solve
+        early and still return both.
+
+    Raises
+    ------
+    UnknownNameError
+        No method has that name.
+    SolverUnavailableError
+        The method needs a package that is not installed.
+    UnsupportedProblemError
+        The method cannot work on this problem.
+    InvalidProblemError
+        A memory limit that this process exceeds already.
+    JudgeDisagreementError
+        The method contradicts the judge: a bug.
+
+    Examples
+    --------
+    >>> from placekit.model.graph import OpGraph
+    >>> from placekit.model.platform import Platform
+    >>> from placekit.model.costs import CostTable
+    >>> graph = OpGraph.from_edges(["a", "b", "c"], [("a", "b"), ("b", "c")])
+    >>> costs = CostTable(("cpu",), [[2.0], [1.0], [1.0]], [[0.0], [0.0]], [0, 0, 0])
+    >>> result = solve(Problem(graph, Platform.of(cpu=2), costs), method="ilp")
+    >>> result.objective, str(result.status)
+    (2.0, 'optimal')
+    """
+    start = warm_start.placement if isinstance(warm_start, Result) else warm_start
+    run = Run(problem, stop, seed, start, on_progress)  # its clock stands still while kernels are prepared
+    solver = _by_name(method, params, problem.objective.name) if isinstance(method, str) else method
+    why_not = solver.supports(problem)
+    if why_not is not None:
+        raise UnsupportedProblemError(f"method {solver.name!r} cannot solve {problem!r}: {why_not}")
+    prepare(problem.objective.name, *([LEARNED] if ".learned." in type(solver).__module__ else []))
+    with interruptible(run), wanted_while(lambda: run.should_stop() is None), machine.limited_to(_memory_limit(stop)):
+        try:
+            infeasible = _find_infeasibility(run)
+            if infeasible is None and start is not None:
+                run.offer(start)
+            reason = infeasible or _work(solver, run)
+        except ProgramTooLargeError as error:
+            run.info["skipped"] = str(error)
+            too_little = StopReason.MEMORY if error.lacks_memory else StopReason.TIME
+            reason = run.should_stop() or too_little
+        return _sign(run, method if isinstance(method, str) else method.name, reason)
+
+
+def _memory_limit(stop: Stop | None) -> float:
+    """Return the bytes that this process may hold: those of `stop`, or most of what the machine has left."""
+    limit: float | None = getattr(stop, "memory_limit_bytes", None)
+    if limit is None:
+        return machine.default_limit_bytes()
+    if limit <= machine.resident_bytes():
+        raise InvalidProblemError(
+            f"memory limit is {format_bytes_exactly(limit)}; this process holds "
+            f"{format_bytes_exactly(machine.resident_bytes())} before it begins"
+        )
+    return limit
+
+
+def _by_name(method: str, params: Mapping[str, Any] | None, objective: str) -> Method:
+    from placekit.solve.registry import get_method  # the one upward step
+
+    return get_method(method, params, objective)
+
+
+def _work(method: Method, run: Run) -> StopReason:
+    from placekit.solve.relaxed_links import work  # upward, too
+
+    return work(method, run)
+
+
+def _find_infeasibility(run: Run) -> StopReason | None:
+    """Prove the obvious: a class of ops that no device can take, or more bytes than all devices have."""
+    problem = run.problem
+    costs, platform, names = problem.costs, problem.platform, problem.graph.op_names
+    kinds = platform.kind_of_device
+    can_run = np.ones((problem.num_classes, platform.num_devices), dtype=bool)
+    np.logical_and.at(can_run, problem.op_class, costs.supported[:, kinds])
+    can_run &= homes_of_pins(problem, can_run)
+    # what a class needs for its queues may be less if others join it
+    use = problem.stage_memory.use(problem.op_class, problem.num_classes)
+    own_bytes, class_bytes = np.bincount(problem.op_class, weights=costs.op_memory_bytes), use.weights + use.activations
+    limits = np.array([np.inf if d.memory_bytes is None else d.memory_bytes for d in platform.devices])
+    # in one step for all classes: there can be 100,000 of them
+    roomiest = np.where(can_run, limits, -np.inf).max(axis=1)
+    leaders = np.unique(problem.op_class, return_index=True)[1]
+    for c in np.flatnonzero(~can_run.any(axis=1) | (class_bytes > roomiest * (1 + MEMORY_TOLERANCE))).tolist():
+        leader = int(leaders[c])
+        size = int((problem.op_class == c).sum()) if not can_run[c].any() else 1
+        others = "the op that shares" if size == 2 else f"the {size - 1} ops that share"
+        with_others, them = (f" and {others} its device", "them all") if size > 1 else ("", "it")
+        if not can_run[c].any():
+            told = pins_against_class(problem, np.flatnonzero(problem.op_class == c))
+            message = told or f"op {names[leader]!r}{with_others}: no device supports {them} and respects the pins"
+            return run.prove_infeasible(Violation("support", message, names[leader]), certificate=NoDevice(leader))
+        most = float(limits[can_run[c]].max())
+        if class_bytes[c] > most * (1 + MEMORY_TOLERANCE):
+            message = (
+                f"op {names[leader]!r} and the ops that share its device need "
+                f"{format_bytes_exactly(class_bytes[c])}, {format_bytes_exactly(class_bytes[c] - most)} more than the "
+                f"largest device that can run them has: {format_bytes_exactly(most)}"
+            )
+            over = float(class_bytes[c] - most)
+            violation = Violation("memory", message, names[leader], None, over, "bytes")
+            return run.prove_infeasible(violation, certificate=NoDevice(leader))
+    against_order = pins_against_order(problem)
+    if against_order is not None:
+        return run.prove_infeasible(against_order)
+    over = float(own_bytes.sum() - limits.sum())
+    if over > 2 * MEMORY_TOLERANCE * float(own_bytes.sum()):  # twice: sums are rounded
+        message = (
+            f"the ops need {format_bytes_exactly(float(own_bytes.sum()))}, {format_bytes_exactly(over)} more "
+            "than all devices have together"
+        )
+        num_passes = 2 if problem.objective.to_dict().get("schedule") == "gpipe" else 1
+        nothing = ((0.0,) * num_passes,)
+        every_byte = Prices((0,) * platform.num_devices, nothing, nothing, (1.0,))
+        return run.prove_infeasible(Violation("memory", message, None, None, over, "bytes"), certificate=every_byte)
+    return None
+
+
+@contextmanager
+def finishing() -> Iterator[None]:
+    """While an answer is written, Ctrl-C or SIGTERM asks for what comes anyway; a second raises KeyboardInterrupt."""
+    told: list[int] = []
+
+    def on_signal(signum: int, frame: FrameType | None) -> None:
+        if told:
+            signal.default_int_handler(signum, frame)
+        told.append(signum)
+
+    with _handled_by(on_signal):
+        yield
+
+
+@contextmanager
+def interruptible(run: BaseRun[Any, Any, Any]) -> Iterator[None]:
+    """While solving, Ctrl-C or SIGTERM asks the method for its best; a second one raises KeyboardInterrupt."""
+
+    def on_interrupt(signum: int, frame: FrameType | None) -> None:
+        if run.interrupted.is_set():
+            signal.default_int_handler(signum, frame)
+        run.interrupted.set()
+
+    with _handled_by(on_interrupt):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM call `handler`; nothing outside of the main thread, to which no signal comes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {each: signal.signal(each, handler) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, former in previous.items():
+            signal.signal(each, former)
+
+
+def _sign(run: Run, method: str, reason: StopReason) -> Result:
+    """Assemble the result from what the run holds; the best placement is scored once more."""
+    loads: tuple[DeviceLoad, ...] = ()
+    score = None
+    if run.placement is not None:
+        evaluation = evaluate(run.problem, run.placement)
+        loads, score = evaluation.device_loads, evaluation.score
+    return Result(
+        **judged(run, method, reason),
+        objective_name=run.problem.objective.name,
+        problem_name=run.problem.name,
+        placement=run.placement,
+        device_loads=loads,
+        schedule=None if score is None else score.schedule,
+        problem_hash=run.problem.content_hash,
+        problem_terms=run.problem.terms,
+        certificate=run.certificate,
+    )
+
+
+def judged(run: BaseRun[Any, Any, Any], method: str, reason: StopReason) -> dict[str, Any]:
+    """Return the fields of a `BaseResult` that a run holds."""
+    violations: tuple[Violation, ...] = ()
+    if run.answer is not None:
+        status = Status.OPTIMAL if run.is_proven else Status.FEASIBLE
+        reason = StopReason.PROVED if run.is_proven else reason
+    elif run.infeasible_because is not None:
+        status, violations = Status.INFEASIBLE, run.infeasible_because
+        reason = StopReason.PROVED
+    else:
+        status = Status.UNKNOWN
+        violations = run.nearest.violations if run.nearest else ()
+    return {
+        "method": method,
+        "status": status,
+        "stop_reason": reason,
+        "objective": run.objective,
+        "lower_bound": run.bound,
+        "bound_name": run.bound_name,
+        "violations": violations,
+        "trace": tuple(run.trace),
+        "runtime_s": run.elapsed_s,
+        "evaluations": run.evaluations,
+        "seed": run.seed,
+        "info": run.info,
+        "tolerance": run.tolerance,
+        "compile_s": run.compile_s,
+        "load_s": run.load_s,
+    }

@@ -1,0 +1,233 @@
+"""Contraction: one node per set of ops that must share a device, or may without loss; exactly reversible.
+
+Methods work on the contracted problem, flat arrays without names, and expand their answer at the end. The costs of a
+contracted placement are the costs of the expanded one, op for op and tensor for tensor; only the judge has the last
+word all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.model.contiguity import Contiguity
+from placekit.model.graph import distinct, number_by_first, sum_by, topological_order
+from placekit.model.problem import Problem
+from placekit.model.teams import pins_of_classes
+from placekit.objectives.base import O_co
+from placekit.solvers.generic.free_leaves import merge_free_leaves
+
+__all__ = ["Contraction", "contract", "join_classes"]
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction(Generic[O_co]):
+    """A problem with one node per class of ops that share a device.
+
+    Parameters
+    ----------
+    problem
+        The original problem.
+    class_of_op
+        ``[num_ops]`` class of every op.
+    leader
+        ``[num_classes]`` an op of each class whose device is a device for the whole class without loss.
+    time_s
+        ``[num_classes, num_kinds, 2]`` seconds of the class's forward and backward ops.
+    memory_bytes
+        ``[num_classes]`` bytes.
+    allowed
+        ``[num_classes, num_devices]`` True where every op of the class is supported and no pin forbids it.
+    net_offsets, net_pins
+        CSR lists of the classes that each net touches, the producer's first. Tensors inside one class are gone, and
+        tensors with the same producer and the same set of classes are one net.
+    net_time_s
+        ``[num_nets, num_kinds, 2]`` seconds that a device spends on the net's forward and backward tensors if the net
+        touches the device and leaves it.
+    net_of_tensor
+        ``[num_tensors]`` net of each tensor; -1 for one inside a class, and for one that costs no kind any time.
+    senders, receivers
+        Distinct edges of the order graph between different classes.
+    """
+
+    problem: Problem[O_co]
+    class_of_op: NDArray[np.int64]
+    leader: NDArray[np.int64]
+    time_s: NDArray[np.float64]
+    memory_bytes: NDArray[np.float64]
+    allowed: NDArray[np.bool_]
+    net_offsets: NDArray[np.int64]
+    net_pins: NDArray[np.int64]
+    net_time_s: NDArray[np.float64]
+    net_of_tensor: NDArray[np.int64]
+    senders: NDArray[np.int64]
+    receivers: NDArray[np.int64]
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.memory_bytes)
+
+    @property
+    def num_nets(self) -> int:
+        """Number of nets."""
+        return len(self.net_time_s)
+
+    def pins_of(self, net: int) -> NDArray[np.int64]:
+        """Return the classes that `net` touches, the producer's first."""
+        return self.net_pins[self.net_offsets[net] : self.net_offsets[net + 1]]
+
+    @cached_property
+    def interchangeable(self) -> tuple[tuple[int, ...], ...]:
+        """Devices in groups of equals: same kind, and node with direct links, and the same classes allowed."""
+        groups: dict[tuple[int, bytes], list[int]] = {}
+        for device, kind in enumerate(self.problem.platform.group_of_device.tolist()):
+            groups.setdefault((kind, self.allowed[:, device].tobytes()), []).append(device)
+        return tuple(tuple(group) for group in groups.values())
+
+    @cached_property
+    def supported(self) -> NDArray[np.bool_]:
+        """``[num_classes, num_devices]`` True where every op of the class is supported, whatever the pins say."""
+        costs, platform = self.problem.costs, self.problem.platform
+        able = np.ones((self.num_classes, len(platform.kinds)), dtype=bool)
+        np.logical_and.at(able, self.class_of_op, costs.supported)
+        return able[:, platform.kind_of_device]
+
+    @cached_property
+    def pins(self) -> NDArray[np.bool_]:
+        """``[num_classes, num_devices]`` True where an op of the class is pinned to the device."""
+        return pins_of_classes(
+            self.class_of_op, self.problem.pinned, self.num_classes, self.problem.platform.num_devices
+        )
+
+    def expand(self, device_of_class: NDArray[np.int64]) -> NDArray[np.int64]:
+        """``[num_ops]`` devices from ``[num_classes]`` devices."""
+        return device_of_class[self.class_of_op]
+
+    def restrict(self, device_of_op: NDArray[np.int64]) -> NDArray[np.int64]:
+        """``[num_classes]`` devices of the leaders from ``[num_ops]`` devices.
+
+        Expanded again, a feasible placement stays feasible and does not get worse.
+        """
+        return device_of_op[self.leader]
+
+
+def contract(problem: Problem[O_co]) -> Contraction[O_co]:
+    """Contract the ops of `problem` that must share a device, or may without loss.
+
+    Those that must are the classes of `Problem.op_class`, and under `Contiguity.ACYCLIC` also the strongly connected
+    components of the order graph between them, because no acyclic placement can separate those. Those that may are the
+    leaves of :mod:`placekit.solvers.generic.free_leaves`, if the objective allows that.
+
+    Notes
+    -----
+    O(ops + edges log edges).
+    """
+    class_of_op = problem.op_class
+    if problem.contiguity is Contiguity.ACYCLIC:
+        class_of_op = _fuse_cycles(problem, class_of_op)
+    contraction = _contract(problem, class_of_op, np.unique(class_of_op, return_index=True)[1])
+    if not problem.objective.merges_free_leaves or problem.has_tight_blocks or problem.has_direct_links:
+        return contraction  # a leaf that moves may lengthen the lives of tensors, or the way of one over slower links
+    return join_classes(contraction, merge_free_leaves(contraction))
+
+
+def join_classes(contraction: Contraction, follows: NDArray[np.int64]) -> Contraction:
+    """Contract further: each class is joined to the one that it follows, a root of `follows`."""
+    if np.array_equal(follows, np.arange(contraction.num_classes)):
+        return contraction
+    class_of_op = number_by_first(follows[contraction.class_of_op])
+    leader = np.empty(int(class_of_op.max()) + 1, dtype=np.int64)
+    roots = np.unique(follows)
+    leader[class_of_op[contraction.leader[roots]]] = contraction.leader[roots]
+    return _contract(contraction.problem, class_of_op, leader)
+
+
+def _contract(problem: Problem[O_co], class_of_op: NDArray[np.int64], leader: NDArray[np.int64]) -> Contraction[O_co]:
+    graph, platform, costs = problem.graph, problem.platform, problem.costs
+    num_classes, num_kinds = len(leader), len(platform.kinds)
+
+    time_s = np.zeros((num_classes, num_kinds, 2))
+    for one_pass, of_pass in enumerate((~graph.is_backward, graph.is_backward)):
+        np.add.at(time_s[:, :, one_pass], class_of_op[of_pass], costs.op_time_s[of_pass])
+    supported = np.ones((num_classes, num_kinds), dtype=bool)
+    np.logical_and.at(supported, class_of_op, costs.supported)
+    allowed = supported[:, platform.kind_of_device]
+    for op in np.flatnonzero(problem.pinned >= 0):
+        allowed[class_of_op[op], np.arange(platform.num_devices) != problem.pinned[op]] = False
+
+    offsets, pins, net_time_s, net_of_tensor = _nets(problem, class_of_op)
+    senders, receivers = class_of_op[problem.order_edges[0]], class_of_op[problem.order_edges[1]]
+    keys = distinct(senders[senders != receivers] * num_classes + receivers[senders != receivers])
+    senders, receivers = np.divmod(keys, num_classes)
+    return Contraction(
+        problem=problem,
+        class_of_op=class_of_op,
+        leader=leader,
+        time_s=time_s,
+        memory_bytes=sum_by(class_of_op, costs.op_memory_bytes, num_classes),
+        allowed=allowed,
+        net_offsets=offsets,
+        net_pins=pins,
+        net_time_s=net_time_s,
+        net_of_tensor=net_of_tensor,
+        senders=senders,
+        receivers=receivers,
+    )
+
+
+def _fuse_cycles(problem: Problem, class_of_op: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Join the classes that lie on a common cycle of the order graph (Tarjan's algorithm, linear)."""
+    senders, receivers = (class_of_op[ends] for ends in problem.order_edges)
+    num_classes = int(class_of_op.max()) + 1
+    if not topological_order(num_classes, senders, receivers)[1].size:
+        return class_of_op
+
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components  # its import takes most of a second
+
+    edges = (np.ones(len(senders)), (senders, receivers))
+    adjacency = coo_array(edges, shape=(num_classes, num_classes)).tocsr()
+    component = connected_components(adjacency, directed=True, connection="strong")[1][class_of_op]
+    return number_by_first(component)
+
+
+def _nets(
+    problem: Problem, class_of_op: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """Return offsets, pins and times of the nets, and the net of every tensor."""
+    graph, num_kinds = problem.graph, len(problem.platform.kinds)
+    weights = problem.costs.transfer_time_s
+    backward = graph.is_backward[graph.tensor_producer].astype(np.int64)
+    num_classes = int(class_of_op.max()) + 1
+    source = class_of_op[graph.tensor_producer]
+    tensor, reader = graph.consumed_tensor, class_of_op[graph.consumers]
+    crossing = (reader != source[tensor]) & (weights.max(axis=1) > 0)[tensor]
+    keys = np.sort(tensor[crossing] * num_classes + reader[crossing])  # several times faster than np.unique
+    tensor, reader = np.divmod(keys[np.append(True, keys[1:] != keys[:-1])[: len(keys)]], num_classes)
+    moved, starts = np.unique(tensor, return_index=True)
+    pins = np.insert(reader, starts, source[moved])
+    ends = np.append(starts[1:], len(reader)) + np.arange(1, len(moved) + 1)
+    # tensors with the same pins are one net; the bytes of a list are a quick exact key
+    held, width = pins.tobytes(), pins.itemsize
+    index: dict[bytes, int] = {}
+    net = np.zeros(len(moved), dtype=np.int64)
+    start = 0
+    for at, end in enumerate((ends * width).tolist()):
+        net[at] = index.setdefault(held[start:end], len(index))
+        start = end
+    total = np.zeros((len(index), num_kinds, 2))
+    np.add.at(total.transpose(0, 2, 1), (net, backward[moved]), weights[moved])
+    net_of_tensor = np.full(graph.num_tensors, -1)
+    net_of_tensor[moved] = net
+    sizes = [len(key) // width for key in index]
+    return (
+        np.cumsum([0, *sizes], dtype=np.int64),
+        np.array(np.frombuffer(b"".join(index), dtype=np.int64)),  # a copy: the buffer is read-only
+        total,
+        net_of_tensor,
+    )
