@@ -171,7 +171,7 @@ _HOMES = {
     "language.model": ("model_task",),
     "language.task": ("decoder_task",),
     "pytorch.source": ("read_torch",),
-    "solvers.registry": ("register_method",),
+    "solve.registry": ("register_method",),
     "verification.verify": ("verify",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -19,14 +19,13 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 from uuid import uuid4
 
 from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import IndexDataCacheFile
-
-from placekit.kernels import say_once
 
 __all__ = ["keep_files"]
 
@@ -46,8 +45,9 @@ if hasattr(os, "register_at_fork"):
 class _KernelFiles(IndexDataCacheFile):
     """The files of one kernel, made from numba's."""
 
-    def __init__(self, files: IndexDataCacheFile, function: Any) -> None:
+    def __init__(self, files: IndexDataCacheFile, function: Any, say: Callable[[str], None]) -> None:
         vars(self).update(vars(files))
+        self._say = say
         called = [getattr(getattr(each, "_cache", None), "_cache_file", None) for each in function.__globals__.values()]
         stamps = [files._source_stamp for files in called if isinstance(files, _KernelFiles)]
         self._source_stamp = frozenset({(function.__module__, files._source_stamp)}).union(*stamps)
@@ -59,7 +59,7 @@ class _KernelFiles(IndexDataCacheFile):
             self._save_data(name, data)  # type: ignore[no-untyped-call]  # numba has no types here
             self._save_index(self._load_index() | {key: name})  # type: ignore[no-untyped-call]
         except OSError as error:
-            say_once(f"compiled kernels cannot be kept: {error}")
+            self._say(f"compiled kernels cannot be kept: {error}")
 
     def load(self, key: Any) -> Any:
         """Return a kernel, or None if it is not there."""
@@ -77,7 +77,7 @@ class _KernelFiles(IndexDataCacheFile):
             return {}
 
 
-def keep_files(dispatcher: Any) -> None:
-    """Let a kernel that is cached have its files as this module keeps them."""
+def keep_files(dispatcher: Any, say: Callable[[str], None]) -> None:
+    """Let a kernel that is cached have its files as this module keeps them; `say` tells the user of a full disk."""
     if hasattr(dispatcher._cache, "_cache_file"):
-        dispatcher._cache._cache_file = _KernelFiles(dispatcher._cache._cache_file, dispatcher.py_func)
+        dispatcher._cache._cache_file = _KernelFiles(dispatcher._cache._cache_file, dispatcher.py_func, say)

@@ -139,7 +139,7 @@ def njit(function: Any = None, *, inline: bool = False, allocates: bool = True) 
         return function
     from placekit.kernel_cache import keep_files
 
-    keep_files(dispatcher)
+    keep_files(dispatcher, say_once)
     compile_now, unliteral = dispatcher.compile, numba.types.unliteral
 
     def compile_counted(signature: Any) -> Any:

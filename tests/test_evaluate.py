@@ -66,15 +66,15 @@ def test_loads_say_what_every_device_does(diamond: pk.Problem) -> None:
 def test_cyclic_devices_are_a_violation(diamond: pk.Problem) -> None:
     """With a and d on one device, b and c on another: convex for neither, cyclic as a quotient."""
     placement = place(diamond, "1221")
-    (violation,) = placement.violations(diamond)
+    (violation,) = pk.evaluate(diamond, placement).violations
     assert (violation.constraint, violation.message) == (
         "contiguity",
         "devices 'acc.0', 'acc.1' wait for each other: their graph has a cycle",
     )
     convex = diamond.replace(contiguity="convex")
-    (violation,) = placement.violations(convex)
+    (violation,) = pk.evaluate(convex, placement).violations
     assert "'acc.0' is not convex: a path leaves it and returns through op 'b'" in violation.message
-    assert placement.violations(diamond.replace(contiguity="none")) == ()
+    assert pk.evaluate(diamond.replace(contiguity="none"), placement).violations == ()
 
 
 def test_convex_devices_may_form_a_cycle() -> None:
@@ -83,8 +83,10 @@ def test_convex_devices_may_form_a_cycle() -> None:
     costs = pk.CostTable(("cpu",), np.ones((4, 1)), np.zeros((2, 1)), np.zeros(4))
     problem = pk.Problem(graph, pk.Platform.of(cpu=2), costs, contiguity=pk.Contiguity.CONVEX)
     crossed = pk.Placement.of(problem, [0, 1, 1, 0])
-    assert crossed.violations(problem) == ()
-    assert [v.constraint for v in crossed.violations(problem.replace(contiguity="acyclic"))] == ["contiguity"]
+    assert pk.evaluate(problem, crossed).violations == ()
+    assert [v.constraint for v in pk.evaluate(problem.replace(contiguity="acyclic"), crossed).violations] == [
+        "contiguity"
+    ]
 
 
 def test_every_other_violation_is_named(diamond: pk.Problem) -> None:
@@ -131,7 +133,7 @@ def test_foreign_placement_is_refused(diamond: pk.Problem) -> None:
 
 def test_a_method_may_settle_on_less_than_the_judge_s_best(diamond: pk.Problem) -> None:
     """The answer is then what it says, with the judge's objective of it; but never an infeasible placement."""
-    run = pk.method.Run(diamond)
+    run = pk.Run(diamond)
     run.offer([0, 1, 1, 1])
     slow = pk.Placement.of(diamond, [0, 0, 0, 0])
     assert run.objective != 16.0

@@ -17,9 +17,6 @@ ROOMS = ("core", "cost_models", "solvers", "learned", "benchmarks", "cli")
 """Lowest first; a room imports only from itself and from those before it."""
 
 UPWARD = {
-    # the registry is found through its name, on use
-    ("placekit/solve/solve.py", "placekit.solve.registry"),
-    ("placekit/solve/solve.py", "placekit.solve.relaxed_links"),
     # the lazy public names, and the same names for type checkers
     ("placekit/__init__.py", "placekit.cost_models.analytic"),
     ("placekit/__init__.py", "placekit.cost_models.openvino.devices"),
@@ -72,7 +69,7 @@ def source_files() -> list[Path]:
 
 
 def test_rooms_import_downwards_only() -> None:
-    """Core <- cost_models <- solvers <- learned <- benchmarks <- cli; ``solve`` alone looks up, to the registry."""
+    """Core <- cost_models <- solvers <- learned <- benchmarks <- cli."""
     files = source_files()
     assert len(files) > 50
     wrong = []
@@ -87,6 +84,32 @@ def test_rooms_import_downwards_only() -> None:
             )
             if target is not None and ROOMS.index(target) > ROOMS.index(room) and not is_allowed:
                 wrong.append(f"{relative} imports {module}")
+    assert not wrong
+
+
+CORE_ROOMS = ("machine", "kernel_cache", "kernels", "model", "solve.plugins", "objectives", "solve")
+"""Parts of the core, lowest first: everything else in ``placekit/`` may import them, and they nothing else."""
+
+
+def test_the_core_knows_nobody() -> None:
+    """Machine, kernels < model < objectives < solve: each imports itself and those before it, inside functions too."""
+
+    def height(module: str) -> int | None:
+        inside = module.removeprefix("placekit.")
+        found = [i for i, room in enumerate(CORE_ROOMS) if inside == room or inside.startswith(f"{room}.")]
+        return min(found, default=None)
+
+    wrong = []
+    for path in source_files():
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        own = height(name)
+        if own is None:
+            continue
+        for module in sorted(imported_modules(path)):
+            if module.startswith("placekit."):
+                other = height(module)
+                if other is None or other > own:
+                    wrong.append(f"{name} imports {module}")
     assert not wrong
 
 
@@ -133,7 +156,6 @@ def test_public_names_exist() -> None:
 
 SOLVER_ROOMS = {
     "params": 0,
-    "switches": 0,
     "backends": 0,
     "generic": 1,
     "lns": 2,
@@ -144,8 +166,6 @@ SOLVER_ROOMS = {
     "makespan": 3,
     "training_plan": 3,
     "sequence": 4,
-    "registry": 4,
-    "method_table": 3,
 }
 """Height of the rooms of `solvers`; a room imports from itself and from lower ones."""
 
@@ -168,7 +188,7 @@ def test_rooms_of_solvers_import_downwards_only() -> None:
             if parts[:2] != ["placekit", "solvers"] or len(parts) < 3 or room == "__init__":
                 continue
             target = parts[2]
-            is_below = SOLVER_ROOMS[target] < SOLVER_ROOMS[room] or {room, target} == {"sequence", "registry"}
+            is_below = SOLVER_ROOMS[target] < SOLVER_ROOMS[room]
             if target != room and not is_below and (room, target) not in ASIDE:
                 wrong.append(f"solvers/{relative.as_posix()} imports {module}")
     assert not wrong

@@ -56,7 +56,7 @@ def test_every_member_holds_everything(teamed: pk.Problem) -> None:
     devices = tuple(d.replace(memory_bytes=3.0) if d.kind == "acc" else d for d in teamed.platform.devices)
     problem = teamed.replace(platform=teamed.platform.replace(devices=devices))
     placement = pk.Placement.from_mapping(problem, {}, default="acc.0+acc.1")
-    violations = placement.violations(problem)
+    violations = pk.evaluate(problem, placement).violations
     assert [(each.constraint, each.device) for each in violations] == [("memory", "acc.0"), ("memory", "acc.1")]
 
 
@@ -64,11 +64,11 @@ def test_a_pin_is_kept_by_a_team_that_has_its_device(teamed: pk.Problem) -> None
     """Pinned to acc.1: kept by acc.0+acc.1, broken by acc.0 alone; two pins of one class are kept by the team too."""
     problem = teamed.pin({"a": "acc.1"})
     team, alone = (pk.Placement.from_mapping(problem, {}, default=name) for name in ("acc.0+acc.1", "acc.0"))
-    assert not team.violations(problem)
-    (violation,) = alone.violations(problem)
+    assert not pk.evaluate(problem, team).violations
+    (violation,) = pk.evaluate(problem, alone).violations
     assert violation.message == "op 'a' is pinned to 'acc.1' but placed on 'acc.0'"
     both = problem.pin({"b": "acc.0"}).colocate(["a", "b"])
-    assert not team.violations(both)
+    assert not pk.evaluate(both, team).violations
     assert pk.solve(both, "enumerate").objective == 2.0
     assert pk.solve(both, "dp").objective == 2.0
 
@@ -149,7 +149,7 @@ def test_objectives_without_teams_refuse_them(diamond: pk.Problem, teamed: pk.Pr
     placement = pk.Placement.from_mapping(teamed, {}, default="acc.0+acc.1")
     for objective in (pk.Throughput(), pk.SerialLatency(), pk.Makespan()):
         problem = diamond.replace(objective=objective, contiguity="none")
-        (violation,) = placement.violations(problem)
+        (violation,) = pk.evaluate(problem, placement).violations
         assert violation.constraint == "team"
         assert violation.message == "'acc.0+acc.1' is a team of 2 devices; the objective has teams of one only"
         assert pk.evaluate(problem, placement).objective is None

@@ -22,16 +22,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.errors import InvalidGraphError, InvalidProblemError
 from placekit.model.graph import OpGraph, frozen_array, sum_by
-
-if TYPE_CHECKING:
-    from placekit.model.problem import Problem
 
 __all__ = ["BlockKind", "MemoryBlocks", "MemoryUse", "StageMemory", "positions"]
 
@@ -176,9 +173,10 @@ class StageMemory:
         ``[num_ops]`` see `positions`.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        graph, blocks = problem.graph, problem.costs.blocks
-        self._own = problem.costs.op_memory_bytes
+    def __init__(
+        self, graph: OpGraph, op_memory_bytes: NDArray[np.float64], blocks: MemoryBlocks | None, *, has_pipeline: bool
+    ) -> None:
+        self._own = op_memory_bytes
         self.position = positions(graph)
         if blocks is None:
             self.kind, self.num_bytes = np.zeros(0, dtype=np.int64), np.zeros(0)
@@ -187,7 +185,7 @@ class StageMemory:
             sizes = np.diff(blocks.offsets)
             kind = np.where(blocks.is_weight, int(BlockKind.WEIGHT), int(BlockKind.ACTIVATION))
             self.kind, self.num_bytes, self.ops = kind, blocks.num_bytes, blocks.ops
-            if problem.objective.has_pipeline and blocks.queue_slots:
+            if has_pipeline and blocks.queue_slots:
                 queued = np.flatnonzero(graph.tensor_bytes > 0)
                 self.kind = np.append(kind, np.full(len(queued), int(BlockKind.QUEUE)))
                 self.num_bytes = np.append(blocks.num_bytes, blocks.queue_slots * graph.tensor_bytes[queued])

@@ -1,9 +1,8 @@
-"""Pins that contradict one another: which two, of which ops, on which devices."""
+"""Pins of ops to devices: the devices that they leave to a class of ops, and pins that contradict one another."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +10,40 @@ from numpy.typing import NDArray
 from placekit.model.contiguity import Contiguity
 from placekit.model.graph import topological_order
 from placekit.model.placement import Violation
-from placekit.model.teams import may_be_team
+from placekit.model.problem import Problem
+from placekit.model.teams import pins_of_classes
 
-if TYPE_CHECKING:
-    from placekit.model.problem import Problem
-
-__all__ = ["pins_against_class", "pins_against_order"]
+__all__ = ["homes_of_pins", "may_be_team", "pins_against_class", "pins_against_order"]
 
 Edges = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def homes_of_pins(problem: Problem, can_run: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """``[num_classes, num_devices]`` devices that pins leave to every class of ops that must share one.
+
+    The device of the pins alone, if they agree. If they name several, a team has to have all of these: they are left if
+    the objective allows such a team and every one of them can run the class.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    can_run
+        ``[num_classes, num_devices]`` what devices support.
+    """
+    pins = pins_of_classes(problem.op_class, problem.pinned, *can_run.shape)
+    open_to = pins | ~pins.any(axis=1, keepdims=True)
+    for c in np.flatnonzero(pins.sum(axis=1) > 1).tolist():
+        members = np.flatnonzero(pins[c])
+        if not may_be_team(problem, members.tolist()) or not can_run[c, members].all():
+            open_to[c] = False
+    return open_to
+
+
+def may_be_team(problem: Problem, devices: Iterable[int]) -> bool:
+    """Return whether the objective lets the devices be in one team."""
+    rule, kinds = problem.objective.team_rule, problem.platform.kind_of_device
+    return rule == "any" or (rule == "equal" and len({int(kinds[d]) for d in devices}) == 1)
 
 
 def pins_against_class(problem: Problem, ops: NDArray[np.int64]) -> str | None:

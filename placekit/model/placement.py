@@ -234,12 +234,6 @@ class Placement(Mapping[str, str]):
         for _, message in forbidden_teams(self.team_of_device, problem.platform, rule):
             raise InvalidProblemError(f"{problem.name!r}, objective {problem.objective.name}: {message}")
 
-    def violations(self, problem: Problem) -> tuple[Violation, ...]:
-        """Return every constraint of `problem` that this placement breaks; empty means feasible."""
-        from placekit.objectives.evaluate import evaluate
-
-        return evaluate(problem, self).violations
-
     def ops_on(self, device: str) -> Sequence[str]:
         """Return the names of the ops on `device`, in graph order; those of its team, if it is in one."""
         at = self.device_names.index(device)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Generic, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,44 @@ from placekit.model.memory import StageMemory
 from placekit.model.op_patterns import matching_ops
 from placekit.model.platform import Platform
 from placekit.model.teams import JOINT
-from placekit.objectives.base import O_co
-from placekit.objectives.throughput import Throughput
 
-__all__ = ["UNPINNED", "Problem"]
+__all__ = ["UNPINNED", "ExecutionModel", "O_co", "Problem"]
 
 UNPINNED = -1
 """In `Problem.pinned`: the op may go to any device."""
+
+
+class ExecutionModel(Protocol):
+    """Facts about an objective that a problem needs; :class:`placekit.objectives.base.Objective` explains each."""
+
+    name: ClassVar[str]
+    direct_ends: ClassVar[int]
+    has_pipeline: ClassVar[bool]
+    merges_free_leaves: ClassVar[bool]
+
+    @property
+    def default_contiguity(self) -> Contiguity:
+        """Contiguity of a problem that asks for none."""
+
+    @property
+    def team_rule(self) -> str:
+        """Devices that may form teams."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the variant as JSON values."""
+
+    def identity(self) -> dict[str, Any]:
+        """Return the part of the variant that goes into the hash of a problem."""
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # its default: a plain `Problem` has any objective
+
+    O_co = TypeVar("O_co", bound=ExecutionModel, covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    O_co = TypeVar("O_co", bound=ExecutionModel, covariant=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,12 +94,17 @@ class Problem(Generic[O_co]):
     graph: OpGraph
     platform: Platform
     costs: CostTable
-    objective: O_co = Throughput()  # type: ignore[assignment]  # noqa: RUF009  # frozen, holds no state
+    objective: O_co = None  # type: ignore[assignment]  # None = `default_objective`, filled below
     contiguity: Contiguity = None  # type: ignore[assignment]  # None = the objective's default, filled below
     colocation: NDArray[np.int64] = None  # type: ignore[assignment]
     pinned: NDArray[np.int64] = None  # type: ignore[assignment]
 
+    default_objective: ClassVar[ExecutionModel]
+    """The objective of problems that name none; :mod:`placekit.objectives` sets it, which the model must not import."""
+
     def __post_init__(self) -> None:
+        if self.objective is None:
+            object.__setattr__(self, "objective", self.default_objective)
         num_ops = self.graph.num_ops
         for what, mine, costs in (
             ("ops", num_ops, self.costs.num_ops),
@@ -154,7 +190,8 @@ class Problem(Generic[O_co]):
     @cached_property
     def stage_memory(self) -> StageMemory:
         """What the ops of a device need of its memory."""
-        return StageMemory(self)
+        costs, has_pipeline = self.costs, self.objective.has_pipeline
+        return StageMemory(self.graph, costs.op_memory_bytes, costs.blocks, has_pipeline=has_pipeline)
 
     @cached_property
     def has_tight_blocks(self) -> bool:

@@ -7,27 +7,20 @@ in. ``GPU.0+GPU.1`` is the name of a team of two, and a device by itself is a te
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from placekit.model.errors import InvalidGraphError, InvalidProblemError, UnknownNameError
 from placekit.model.graph import frozen_array
-
-if TYPE_CHECKING:
-    from placekit.model.platform import Platform
-    from placekit.model.problem import Problem
+from placekit.model.platform import Platform
 
 __all__ = [
     "JOINT",
     "TEAM_RULES",
     "checked_teams",
     "forbidden_teams",
-    "homes_of_pins",
-    "may_be_team",
     "members_of",
-    "no_teams",
     "pins_of_classes",
     "team_name",
     "teams_from_names",
@@ -159,34 +152,6 @@ def checked_teams(
     return team, device_of_op
 
 
-def homes_of_pins(problem: Problem, can_run: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """``[num_classes, num_devices]`` devices that pins leave to every class of ops that must share one.
-
-    The device of the pins alone, if they agree. If they name several, a team has to have all of these: they are left if
-    the objective allows such a team and every one of them can run the class.
-
-    Parameters
-    ----------
-    problem
-        The problem.
-    can_run
-        ``[num_classes, num_devices]`` what devices support.
-    """
-    pins = pins_of_classes(problem.op_class, problem.pinned, *can_run.shape)
-    open_to = pins | ~pins.any(axis=1, keepdims=True)
-    for c in np.flatnonzero(pins.sum(axis=1) > 1).tolist():
-        members = np.flatnonzero(pins[c])
-        if not may_be_team(problem, members.tolist()) or not can_run[c, members].all():
-            open_to[c] = False
-    return open_to
-
-
-def may_be_team(problem: Problem, devices: Iterable[int]) -> bool:
-    """Return whether the objective lets the devices be in one team."""
-    rule, kinds = problem.objective.team_rule, problem.platform.kind_of_device
-    return rule == "any" or (rule == "equal" and len({int(kinds[d]) for d in devices}) == 1)
-
-
 def pins_of_classes(
     class_of_op: NDArray[np.int64], pinned: NDArray[np.int64], num_classes: int, num_devices: int
 ) -> NDArray[np.bool_]:
@@ -195,12 +160,6 @@ def pins_of_classes(
     ops = np.flatnonzero(pinned >= 0)
     pins[class_of_op[ops], pinned[ops]] = True
     return pins
-
-
-def no_teams(problem: Problem) -> str | None:
-    """Say why a method that knows single devices only does not apply; None if it does."""
-    rule = problem.objective.team_rule
-    return None if rule == "off" else f"it knows single devices only; the problem has teams {rule!r}"
 
 
 def forbidden_teams(team_of_device: NDArray[np.int64], platform: Platform, rule: str) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from placekit.model.errors import InvalidProblemError, PluginError, UnknownNameError
+from placekit.model.problem import Problem
 from placekit.objectives.base import (
     BatchScore,
     Loads,
@@ -96,6 +97,8 @@ def _read(point: EntryPoint) -> type[Objective]:
         )
     return objective
 
+
+Problem.default_objective = Throughput()
 
 OBJECTIVES: OpenTable[type[Objective]] = OpenTable(
     "objective", {each.name: each for each in (Throughput, OffloadLatency, Makespan, SerialLatency)}, _read

@@ -12,20 +12,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.contiguity import Contiguity
 from placekit.model.graph import distinct, sum_by
-from placekit.model.placement import Violation
+from placekit.model.placement import Placement, Violation
+from placekit.model.platform import Platform
+from placekit.model.problem import O_co, Problem
 from placekit.model.reprs import short_repr
-
-if TYPE_CHECKING:
-    from placekit.model.placement import Placement
-    from placekit.model.platform import Platform
-    from placekit.model.problem import Problem
 
 __all__ = [
     "BatchScore",
@@ -182,7 +179,7 @@ class Objective(ABC):
     avoids_cycles: ClassVar[bool] = False
     """True if devices that wait for each other are of no use even where contiguity allows them."""
     merges_free_leaves: ClassVar[bool] = False
-    """True if an op may follow its one neighbour without loss where `placekit.solvers.generic.free_leaves` says so."""
+    """True if an op may follow its one neighbour without loss where `placekit.solvers.generic.coarsen` allows it."""
     has_pipeline: ClassVar[bool] = False
     """True if samples stream through the devices, so that work on a slow host may be hidden."""
 
@@ -296,16 +293,6 @@ class Objective(ABC):
         A variant that came later leaves its default out, so that the hashes in files stay what they are.
         """
         return self.to_dict()
-
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # its default: a plain `Problem` is one of any objective
-
-    O_co = TypeVar("O_co", bound=Objective, covariant=True, default=Any)
-else:
-    from typing import TypeVar
-
-    O_co = TypeVar("O_co", bound=Objective, covariant=True)
 
 
 def class_times_s(problem: Problem) -> NDArray[np.float64]:

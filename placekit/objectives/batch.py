@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 from placekit.objectives.batch_kernels import batch_loads, batch_subgraphs
 from placekit.objectives.makespan.instance import instance_of
-
-if TYPE_CHECKING:
-    from placekit.model.problem import Problem
-    from placekit.objectives.serial_latency import SerialLatency
-    from placekit.objectives.throughput import Throughput
 
 __all__ = ["SerialLatencyBatch", "ThroughputBatch"]
 
@@ -36,16 +31,16 @@ class SerialLatencyBatch:
     """Sums of loads and subgraphs."""
 
     problem: Problem
-    objective: SerialLatency
+    subgraph_cost_s: float
 
     def __call__(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return seconds ``[batch]`` of ``[batch, num_ops]`` devices."""
         work, moved = _loads(self.problem, placements, is_split=False)
         total: NDArray[np.float64] = (work + moved).sum(axis=(1, 2))
-        if self.objective.subgraph_cost_s:
+        if self.subgraph_cost_s:
             count = np.empty(len(placements), dtype=np.int64)
             batch_subgraphs(instance_of(self.problem), placements, count)
-            total += self.objective.subgraph_cost_s * count
+            total += self.subgraph_cost_s * count
         return total
 
     def placement(self, device_of_op: NDArray[np.int64]) -> Placement:
@@ -58,12 +53,15 @@ class ThroughputBatch:
     """Largest loads, of every pass."""
 
     problem: Problem
-    objective: Throughput
+    is_split: bool
+    """True if forward and backward pass have loads of their own."""
+    overlap: bool
+    """True if a load is the larger of work and transfers."""
 
     def __call__(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return seconds ``[batch]`` of ``[batch, num_ops]`` devices."""
-        work, moved = _loads(self.problem, placements, is_split=self.objective.schedule == "gpipe")
-        load = np.maximum(work, moved) if self.objective.overlap else work + moved
+        work, moved = _loads(self.problem, placements, is_split=self.is_split)
+        load = np.maximum(work, moved) if self.overlap else work + moved
         slowest: NDArray[np.float64] = load.max(axis=2).sum(axis=1)
         return slowest
 

@@ -101,7 +101,7 @@ class SerialLatency(Objective):
         """Return the compiled form for batches."""
         from placekit.objectives.batch import SerialLatencyBatch
 
-        return SerialLatencyBatch(problem, self)
+        return SerialLatencyBatch(problem, self.subgraph_cost_s)
 
     def loads(self, problem: Problem) -> Loads:  # noqa: ARG002  # the same for every problem
         """Return that all loads and subgraphs are added up."""

@@ -196,7 +196,7 @@ class Throughput(Objective):
         """Return the compiled form for batches."""
         from placekit.objectives.batch import ThroughputBatch
 
-        return ThroughputBatch(problem, self)
+        return ThroughputBatch(problem, self.schedule == "gpipe", self.overlap)
 
     def loads(self, problem: Problem) -> Loads:
         """Return that the largest load counts, under GPipe that of every pass."""

@@ -86,3 +86,9 @@ class Method(ABC):
     @abstractmethod
     def run(self, run: Run[Any]) -> StopReason:
         """Work on `run.problem` until done or told to stop; report through `run`; return why it ended."""
+
+
+def no_teams(problem: Problem) -> str | None:
+    """Say why a method that knows single devices only does not apply; None if it does."""
+    rule = problem.objective.team_rule
+    return None if rule == "off" else f"it knows single devices only; the problem has teams {rule!r}"

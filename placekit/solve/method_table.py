@@ -11,12 +11,15 @@ from placekit.solve.method import Method
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["ANY", "OWN", "MethodEntry", "Target"]
+__all__ = ["ANY", "COMPOSED", "OWN", "MethodEntry", "Target"]
 
 Target: TypeAlias = str | type[Method]
 """A class, or where it is: ``module:Class``."""
 ANY = "*"
 """In place of an objective's name: every objective without a class of its own."""
+
+COMPOSED = "placekit.solvers.sequence.composed:Composed"
+"""Class of methods in a row, ``first+second``."""
 
 
 @dataclass(frozen=True, slots=True)

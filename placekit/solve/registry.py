@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,8 +21,9 @@ from placekit.model.errors import (
 )
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run
-from placekit.solve.method_table import ANY, OWN, MethodEntry, Target
+from placekit.solve.method_table import ANY, COMPOSED, OWN, MethodEntry, Target
 from placekit.solve.plugins import OpenTable, load, plugin_name
+from placekit.solve.relaxed_links import work
 from placekit.solve.stop import StopReason
 
 if TYPE_CHECKING:
@@ -104,11 +105,11 @@ def get_method(name: str, params: Mapping[str, Any] | None = None, objective: st
         What an installed package brings is no method; the message names the package.
     """
     if "+" in name:
-        from placekit.solvers.sequence.composed import Composed, split_name  # it looks its parts up here
-
         parts = split_name(name, METHODS)
         if len(parts) > 1:
-            return Composed(parts, params or {})
+            composed: Any = _imported(COMPOSED)
+            method: Method = composed(parts, params or {})
+            return method
     base, _, argument = name.partition(":")
     entry = _entry(base)
     if entry.programs and not any(map(which, entry.programs)):
@@ -229,8 +230,6 @@ class _ByObjective(Method):
 
     def run(self, run: Run) -> StopReason:
         """Let the objective's class work."""
-        from placekit.solve.relaxed_links import work
-
         method = self._serving(run.problem)
         if method is None:
             raise UnsupportedProblemError(f"method {self.name!r}: {self.supports(run.problem)}")
@@ -266,10 +265,39 @@ def _class_of(target: Target, plugin: EntryPoint | None = None) -> type[Method]:
         return brought  # type: ignore[no-any-return]  # checked
     if isinstance(target, type):
         return target
+    return _imported(target)
+
+
+def _imported(target: str) -> type[Method]:
     module, _, attribute = target.partition(":")
     with preparing:
         found: type[Method] = getattr(import_module(module), attribute)
     return found
+
+
+def split_name(name: str, known: Collection[str]) -> tuple[str, ...]:
+    """Return the parts of ``"a+b:x+c"``: a plus sign divides where the name of a method follows.
+
+    Parameters
+    ----------
+    name
+        What the user wrote; an argument behind a colon may have plus signs of its own.
+    known
+        Names of the methods.
+
+    Examples
+    --------
+    >>> split_name("file:a+b.json+lns", ["file", "lns"])
+    ('file:a+b.json', 'lns')
+    """
+    parts = name.split("+")
+    whole = [parts[0]]
+    for part in parts[1:]:
+        if part.partition(":")[0] in known:
+            whole.append(part)
+        else:
+            whole[-1] += f"+{part}"
+    return tuple(whole)
 
 
 def _check(method: Any, what: str) -> None:

@@ -9,20 +9,17 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-import numpy as np
-
 from placekit import machine
 from placekit.kernels import LEARNED, prepare
 from placekit.model.errors import InvalidProblemError, ProgramTooLargeError, UnsupportedProblemError
-from placekit.model.pins import pins_against_class, pins_against_order
 from placekit.model.placement import Placement, Violation
-from placekit.model.platform import MEMORY_TOLERANCE
 from placekit.model.problem import Problem
 from placekit.model.sizes import format_bytes_exactly
-from placekit.model.teams import homes_of_pins
 from placekit.objectives.evaluate import DeviceLoad, evaluate
-from placekit.solve.certificates import NoDevice, Prices
+from placekit.solve.infeasibility import find_infeasibility
 from placekit.solve.method import BaseRun, Method, Run
+from placekit.solve.registry import get_method
+from placekit.solve.relaxed_links import work
 from placekit.solve.result import Incumbent, Result, Status
 from placekit.solve.stop import Stop, StopReason, wanted_while
 
@@ -94,17 +91,17 @@ def solve(
     """
     start = warm_start.placement if isinstance(warm_start, Result) else warm_start
     run = Run(problem, stop, seed, start, on_progress)  # its clock stands still while kernels are prepared
-    solver = _by_name(method, params, problem.objective.name) if isinstance(method, str) else method
+    solver = get_method(method, params, problem.objective.name) if isinstance(method, str) else method
     why_not = solver.supports(problem)
     if why_not is not None:
         raise UnsupportedProblemError(f"method {solver.name!r} cannot solve {problem!r}: {why_not}")
     prepare(problem.objective.name, *([LEARNED] if ".learned." in type(solver).__module__ else []))
     with interruptible(run), wanted_while(lambda: run.should_stop() is None), machine.limited_to(_memory_limit(stop)):
         try:
-            infeasible = _find_infeasibility(run)
+            infeasible = find_infeasibility(run)
             if infeasible is None and start is not None:
                 run.offer(start)
-            reason = infeasible or _work(solver, run)
+            reason = infeasible or work(solver, run)
         except ProgramTooLargeError as error:
             run.info["skipped"] = str(error)
             too_little = StopReason.MEMORY if error.lacks_memory else StopReason.TIME
@@ -123,68 +120,6 @@ def _memory_limit(stop: Stop | None) -> float:
             f"{format_bytes_exactly(machine.resident_bytes())} before it begins"
         )
     return limit
-
-
-def _by_name(method: str, params: Mapping[str, Any] | None, objective: str) -> Method:
-    from placekit.solve.registry import get_method  # the one upward step
-
-    return get_method(method, params, objective)
-
-
-def _work(method: Method, run: Run) -> StopReason:
-    from placekit.solve.relaxed_links import work  # upward, too
-
-    return work(method, run)
-
-
-def _find_infeasibility(run: Run) -> StopReason | None:
-    """Prove the obvious: a class of ops that no device can take, or more bytes than all devices have."""
-    problem = run.problem
-    costs, platform, names = problem.costs, problem.platform, problem.graph.op_names
-    kinds = platform.kind_of_device
-    can_run = np.ones((problem.num_classes, platform.num_devices), dtype=bool)
-    np.logical_and.at(can_run, problem.op_class, costs.supported[:, kinds])
-    can_run &= homes_of_pins(problem, can_run)
-    # what a class needs for its queues may be less if others join it
-    use = problem.stage_memory.use(problem.op_class, problem.num_classes)
-    own_bytes, class_bytes = np.bincount(problem.op_class, weights=costs.op_memory_bytes), use.weights + use.activations
-    limits = np.array([np.inf if d.memory_bytes is None else d.memory_bytes for d in platform.devices])
-    # in one step for all classes: there can be 100,000 of them
-    roomiest = np.where(can_run, limits, -np.inf).max(axis=1)
-    leaders = np.unique(problem.op_class, return_index=True)[1]
-    for c in np.flatnonzero(~can_run.any(axis=1) | (class_bytes > roomiest * (1 + MEMORY_TOLERANCE))).tolist():
-        leader = int(leaders[c])
-        size = int((problem.op_class == c).sum()) if not can_run[c].any() else 1
-        others = "the op that shares" if size == 2 else f"the {size - 1} ops that share"
-        with_others, them = (f" and {others} its device", "them all") if size > 1 else ("", "it")
-        if not can_run[c].any():
-            told = pins_against_class(problem, np.flatnonzero(problem.op_class == c))
-            message = told or f"op {names[leader]!r}{with_others}: no device supports {them} and respects the pins"
-            return run.prove_infeasible(Violation("support", message, names[leader]), certificate=NoDevice(leader))
-        most = float(limits[can_run[c]].max())
-        if class_bytes[c] > most * (1 + MEMORY_TOLERANCE):
-            message = (
-                f"op {names[leader]!r} and the ops that share its device need "
-                f"{format_bytes_exactly(class_bytes[c])}, {format_bytes_exactly(class_bytes[c] - most)} more than the "
-                f"largest device that can run them has: {format_bytes_exactly(most)}"
-            )
-            over = float(class_bytes[c] - most)
-            violation = Violation("memory", message, names[leader], None, over, "bytes")
-            return run.prove_infeasible(violation, certificate=NoDevice(leader))
-    against_order = pins_against_order(problem)
-    if against_order is not None:
-        return run.prove_infeasible(against_order)
-    over = float(own_bytes.sum() - limits.sum())
-    if over > 2 * MEMORY_TOLERANCE * float(own_bytes.sum()):  # twice: sums are rounded
-        message = (
-            f"the ops need {format_bytes_exactly(float(own_bytes.sum()))}, {format_bytes_exactly(over)} more "
-            "than all devices have together"
-        )
-        num_passes = 2 if problem.objective.to_dict().get("schedule") == "gpipe" else 1
-        nothing = ((0.0,) * num_passes,)
-        every_byte = Prices((0,) * platform.num_devices, nothing, nothing, (1.0,))
-        return run.prove_infeasible(Violation("memory", message, None, None, over, "bytes"), certificate=every_byte)
-    return None
 
 
 @contextmanager

@@ -9,8 +9,7 @@ from types import MappingProxyType
 
 from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
-from placekit.model.teams import no_teams
-from placekit.solve.method import Method, Run
+from placekit.solve.method import Method, Run, no_teams
 from placekit.solve.relaxed_links import relaxed_run
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.baselines import offer_single_devices

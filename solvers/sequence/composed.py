@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placekit.model.errors import InvalidProblemError
@@ -12,32 +12,7 @@ from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
 from placekit.solvers.sequence.stages import Stage, run_stages
 
-__all__ = ["Composed", "split_name"]
-
-
-def split_name(name: str, known: Collection[str]) -> tuple[str, ...]:
-    """Return the parts of ``"a+b:x+c"``: a plus sign divides where the name of a method follows.
-
-    Parameters
-    ----------
-    name
-        What the user wrote; an argument behind a colon may have plus signs of its own.
-    known
-        Names of the methods.
-
-    Examples
-    --------
-    >>> split_name("file:a+b.json+lns", ["file", "lns"])
-    ('file:a+b.json', 'lns')
-    """
-    parts = name.split("+")
-    whole = [parts[0]]
-    for part in parts[1:]:
-        if part.partition(":")[0] in known:
-            whole.append(part)
-        else:
-            whole[-1] += f"+{part}"
-    return tuple(whole)
+__all__ = ["Composed"]
 
 
 class Composed(Method):

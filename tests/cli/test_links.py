@@ -17,6 +17,7 @@ from placekit.io.problem_json import read_problem, write_problem
 from placekit.io.result_json import read_result
 from placekit.model.graph import OpGraph
 from placekit.model.problem import Problem
+from placekit.objectives.evaluate import evaluate
 
 PLATFORM = Path(__file__).parents[2] / "examples" / "platform_2x2_gpus.toml"
 
@@ -77,7 +78,7 @@ def test_a_language_model_over_both_nodes(call: Callable[..., Any], tmp_path: Pa
         assert told in done.stdout
     problem, result = read_problem(tmp_path / "llm.json"), read_result(tmp_path / "out.result.json")
     assert result.placement is not None
-    assert result.placement.violations(problem) == ()
+    assert evaluate(problem, result.placement).violations == ()
     nodes = [problem.platform.devices[d].node for d in result.placement.device_of_op[problem.graph.order].tolist()]
     assert len(set(result.placement.device_of_op.tolist())) > 1
     assert sum(a != b for a, b in pairwise(nodes)) <= 2

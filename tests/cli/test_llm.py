@@ -13,6 +13,7 @@ import pytest
 
 from placekit.io.problem_json import read_problem
 from placekit.io.result_json import read_result
+from placekit.objectives.evaluate import evaluate
 
 CLUSTER = """
 [[device]]
@@ -59,7 +60,7 @@ def test_numbers_to_placement(call: Callable[..., Any], cluster: Path, tmp_path:
     problem = read_problem(tmp_path / "llm.problem.json")
     result = read_result(tmp_path / "llm.result.json")
     assert result.placement is not None
-    assert result.placement.violations(problem) == ()
+    assert evaluate(problem, result.placement).violations == ()
     assert max(device.memory_bytes or 0 for device in problem.platform.devices) > 20 * 2**30
 
 

@@ -26,6 +26,7 @@ from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
+from placekit.objectives.evaluate import evaluate
 from placekit.solve.solve import solve
 
 Call = Callable[..., Any]
@@ -249,7 +250,7 @@ def test_interrupt_returns_the_best_so_far(tmp_path: Path) -> None:
     assert printed["objective"] is not None
     assert 0 < printed["lower_bound"] <= printed["objective"]
     problem = read_problem(tmp_path / "hard.json")
-    assert not Placement.from_mapping(problem, printed["placement"]).violations(problem)
+    assert not evaluate(problem, Placement.from_mapping(problem, printed["placement"])).violations
 
 
 def test_time_limit_returns_the_best_so_far(call: Call, tmp_path: Path) -> None:

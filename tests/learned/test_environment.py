@@ -59,7 +59,7 @@ def test_masks_allow_what_support_pins_and_classes_allow(problem: pk.Problem) ->
     for actions in environment.homogeneous:
         assert environment.mask[np.arange(environment.num_groups), actions].all()
         placement = pk.Placement.of(problem, environment.expand(actions[None])[0])
-        assert not {v.constraint for v in placement.violations(problem)} & {"support", "pin", "colocation"}
+        assert not {v.constraint for v in pk.evaluate(problem, placement).violations} & {"support", "pin", "colocation"}
 
 
 def test_the_best_is_remembered_and_evaluations_are_counted(diamond: pk.Problem) -> None:

@@ -190,7 +190,7 @@ def test_an_interrupted_training_answers_at_once(toy: pk.Problem) -> None:
     """With the best so far, without the comparison at the end."""
     machine = Machine(odd_one_out)
     reward = measured(toy, machine)
-    run = pk.method.Run(toy)
+    run = pk.Run(toy)
 
     def interrupt(told: MeasuredReward) -> None:
         if told.measurements == 5:

@@ -183,7 +183,9 @@ def test_samples_respect_support_pins_and_classes(placer: type[LearnedMethod], p
     assert torch.isfinite(rollout.entropies).all()
     assert rollout.row.max() < len(rollout.placements)
     for placement in np.concatenate([rollout.placements[:10], learner.decode()]):
-        found = {violation.constraint for violation in pk.Placement.of(problem, placement).violations(problem)}
+        found = {
+            violation.constraint for violation in pk.evaluate(problem, pk.Placement.of(problem, placement)).violations
+        }
         assert not found & {"support", "pin", "colocation"}
     costs = torch.from_numpy(environment.costs(rollout.placements)).float()
     advantages = learner.advantages(rollout, costs)

@@ -42,7 +42,7 @@ def test_an_order_is_what_the_judge_says_and_never_worse(problem: pk.Problem, ra
     placed_rank(instance, device, rank)
     np.testing.assert_allclose(rank, [plain_rank(instance, device.tolist(), op) for op in range(len(rank))])
     assert isinstance(problem.objective, pk.Makespan)
-    order = BestOrder(problem, problem.objective)
+    order = BestOrder(problem, problem.objective.order, has_contention=problem.objective.contention)
     (score,) = order(device[None]).tolist()
     answer = order.placement(device)
     judged, ruled = (pk.evaluate(problem, it).objective for it in (answer, pk.Placement.of(problem, device)))
@@ -58,7 +58,7 @@ def test_order_is_worth_more_than_first_come_first_served() -> None:
     problem = generate("layered", 200, num_devices=4, transfer_ratio=1.0, objective=pk.Makespan())
     rows = np.random.default_rng(0).integers(0, 4, (50, 200))
     fifo = [pk.evaluate(problem, pk.Placement.of(problem, row)).objective or 0.0 for row in rows]
-    best = BestOrder(problem, pk.Makespan())(rows)
+    best = BestOrder(problem, "fifo", has_contention=False)(rows)
     assert (best <= fifo).all()
     assert (best < fifo).mean() > 0.5
     assert best.mean() < 0.98 * np.mean(fifo)

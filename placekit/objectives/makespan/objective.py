@@ -125,7 +125,7 @@ class Makespan(Objective):
         """Return the compiled form for batches, each placement in the better of two orders."""
         from placekit.objectives.makespan.orders import BestOrder
 
-        return BestOrder(problem, self)
+        return BestOrder(problem, self.order, has_contention=self.contention)
 
     def crossing_s(self, problem: Problem, tensor: int, source: int, targets: Sequence[int]) -> dict[int, float]:
         """Every receiver once, and the sender once for each of them that the tensor reaches through host memory."""

@@ -13,22 +13,17 @@ learned placers and random search do, are scored by the better of both, and answ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
 from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 from placekit.objectives.makespan.instance import MakespanInstance, instance_of
 from placekit.objectives.makespan.kernels import BY_PRIORITY, FIFO, dispatch
 from placekit.objectives.makespan.moves import move_s
 from placekit.objectives.makespan.ranks import mean_upward_rank
 from placekit.objectives.makespan.simulate import Timeline, simulate, simulate_fifo
-
-if TYPE_CHECKING:
-    from placekit.model.problem import Problem
-    from placekit.objectives.makespan.objective import Makespan
 
 __all__ = ["BestOrder", "best_order_batch", "placed_rank"]
 
@@ -112,19 +107,19 @@ class BestOrder:
     >>> graph = pk.OpGraph.from_edges(list("abc"), [("b", "c")])
     >>> costs = pk.CostTable(("cpu", "gpu"), [[2.0, 9.0], [1.0, 9.0], [9.0, 3.0]], [[0.0, 0.0]], [0, 0, 0])
     >>> problem = pk.Problem(graph, pk.Platform.of(cpu=1, gpu=1), costs, pk.Makespan())
-    >>> order = BestOrder(problem, problem.objective)
+    >>> order = BestOrder(problem, "fifo", has_contention=False)
     >>> order([[0, 0, 1]])  # b first, since c waits for it; first come, first served would take 6
     array([4.])
     >>> pk.evaluate(problem, order.placement([0, 0, 1])).objective
     4.0
     """
 
-    def __init__(self, problem: Problem, objective: Makespan) -> None:
+    def __init__(self, problem: Problem, order: str, *, has_contention: bool) -> None:
         self._problem = problem
         self._instance: MakespanInstance = instance_of(problem)
-        self._objective = objective
+        self._has_contention = has_contention
         self._rule, self._priority = FIFO, np.empty(0)
-        if self._objective.order == "upward-rank":
+        if order == "upward-rank":
             self._rule, self._priority = BY_PRIORITY, -mean_upward_rank(self._instance)
 
     def __call__(self, placements: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -132,17 +127,17 @@ class BestOrder:
         # a batch can be gigabytes: it is copied only where it must be; kernels are compiled for writable arrays
         rows = np.atleast_2d(np.require(placements, np.int64, ["C", "W"]))
         makespan = np.empty(len(rows))
-        best_order_batch(self._instance, rows, self._priority, self._rule, self._objective.contention, makespan)
+        best_order_batch(self._instance, rows, self._priority, self._rule, self._has_contention, makespan)
         return makespan
 
     def timeline(self, device_of_op: NDArray[np.int64], priority: NDArray[np.float64]) -> Timeline:
         """Run a placement ``[num_ops]`` in an order of somebody else's: ready ops of smallest `priority` first."""
         device = np.array(device_of_op, dtype=np.int64)
-        return simulate(self._instance, device, priority, has_contention=self._objective.contention)
+        return simulate(self._instance, device, priority, has_contention=self._has_contention)
 
     def placement(self, device_of_op: NDArray[np.int64]) -> Placement:
         """Return the placement with its better order: without steps where that is the objective's own."""
-        device, has_contention = np.array(device_of_op, dtype=np.int64), self._objective.contention
+        device, has_contention = np.array(device_of_op, dtype=np.int64), self._has_contention
         rank = np.empty(len(device))
         placed_rank(self._instance, device, rank)
         ranked = simulate(self._instance, device, -rank, has_contention=has_contention)

@@ -8,10 +8,9 @@ from time import perf_counter
 
 from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
-from placekit.model.teams import no_teams
 from placekit.objectives import Throughput
 from placekit.solve.certificates import Certificate
-from placekit.solve.method import Run
+from placekit.solve.method import Run, no_teams
 from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.bound import DEFAULT_TIME_LIMIT_S, BoundMethod, recorded

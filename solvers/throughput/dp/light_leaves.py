@@ -1,7 +1,7 @@
 r"""A relaxation without light leaves, for the proof: constants that weigh little must not double the ideals each.
 
 A leaf of the order graph that all its nets share with one neighbour *u* (conditions 2 to 4 of
-:mod:`placekit.solvers.generic.free_leaves`) but that takes time or memory cannot join *u* without loss. In a relaxation
+:mod:`placekit.solvers.generic.coarsen`) but that takes time or memory cannot join *u* without loss. In a relaxation
 it can: take any placement and move the leaf *v* to the device of *u*. Where the two were apart, the device of *u* paid
 for the nets between just the two, :math:`w_{uv}`, and no longer does; so its load does not rise if *v* takes at most
 :math:`\min(t_v, w_{uv})` there and no bytes. The optimum of the problem in which every such leaf has joined its
@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.objectives import Throughput
-from placekit.solvers.generic.coarsen import Contraction, join_classes
-from placekit.solvers.generic.free_leaves import merge_leaves
+from placekit.solvers.generic.coarsen import Contraction, join_classes, merge_leaves
 
 __all__ = ["relax_light_leaves"]
 

@@ -15,6 +15,7 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.benchmarks.families import generate
+from placekit.model.errors import UnsupportedProblemError
 from placekit.solve.method import Run
 from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
@@ -244,7 +245,7 @@ def test_lns_proves_what_fits_into_one_neighbourhood(diamond: pk.Problem) -> Non
 def test_contiguity_is_refused(method: str, diamond: pk.Problem) -> None:
     """The model keeps no part connected, and says so."""
     problem = diamond.replace(objective=pk.Makespan(), contiguity="acyclic")
-    with pytest.raises(pk.errors.UnsupportedProblemError, match="contiguity none"):
+    with pytest.raises(UnsupportedProblemError, match="contiguity none"):
         pk.solve(problem, method=method)
 
 

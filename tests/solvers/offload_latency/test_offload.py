@@ -331,7 +331,7 @@ def test_methods_refuse_or_keep_contiguity(diamond: pk.Problem, method: str) -> 
     if method != "ilp":
         result = pk.solve(problem, method=method)
         assert result.placement is not None
-        assert not result.placement.violations(problem)
+        assert not pk.evaluate(problem, result.placement).violations
     else:
         with pytest.raises(UnsupportedProblemError, match=r"offload-latency.* does not keep parts convex"):
             pk.solve(problem, method=method)

@@ -10,8 +10,7 @@ from strategies import examples, problems
 import placekit as pk
 from placekit.benchmarks.families import generate
 from placekit.model.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
-from placekit.solve.registry import METHODS, get_method
-from placekit.solvers.sequence.composed import split_name
+from placekit.solve.registry import METHODS, get_method, split_name
 
 
 @pytest.mark.parametrize(

@@ -302,7 +302,7 @@ def test_descent_leaves_a_device_that_holds_too_much() -> None:
     contraction = contract(problem)
     device = descend(flatten(contraction), np.zeros(40, dtype=np.int64))
     assert (device == 0).sum() <= 10
-    assert pk.Placement.of(problem, contraction.expand(device)).violations(problem) == ()
+    assert pk.evaluate(problem, pk.Placement.of(problem, contraction.expand(device))).violations == ()
 
 
 @examples(80)
