@@ -54,7 +54,7 @@ ExecutorOption = Annotated[
     typer.Option(
         "--executor",
         metavar="NAME",
-        help="threads or processes (a pipeline); serial or hetero (one stage after another).",
+        help="threads (a pipeline); serial or hetero (one stage after another).",
     ),
 ]
 BurstOption = Annotated[

@@ -10,9 +10,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from placekit.model.errors import UnknownNameError, UnsupportedProblemError
+from placekit.model.errors import UnsupportedProblemError
 
 if TYPE_CHECKING:
     from placekit.cost_models.openvino.pipeline import Pipeline
@@ -23,7 +23,6 @@ __all__ = ["load"]
 def load(
     folder: str | Path,
     *,
-    executor: Literal["threads", "processes"] = "threads",
     queue_size: int | None = None,
     record: int = 0,
     cache_dir: str | Path | None = None,
@@ -35,8 +34,6 @@ def load(
     folder
         A bundle, or what ``export --to torch-pipeline`` wrote; of the latter nothing is executed but registered
         operators.
-    executor
-        ``"threads"``, or ``"processes"`` for devices that share nothing but tensors.
     queue_size
         Samples that fit between a stage and the next; the bundle's own, or 2, if None.
     record
@@ -47,8 +44,6 @@ def load(
 
     Raises
     ------
-    UnknownNameError
-        Another executor.
     InvalidFileError
         No such folder, or one that was changed.
     DeviceUnavailableError
@@ -56,13 +51,11 @@ def load(
     ExecutionError
         A stage that cannot be compiled.
     UnsupportedProblemError
-        Dynamic shapes in processes; `cache_dir` for a pipeline of torch.
+        `cache_dir` for a pipeline of torch.
     SolverUnavailableError
         A pipeline of torch without torch.
     """
-    if executor not in ("threads", "processes"):
-        raise UnknownNameError(f"no executor {executor!r}; executors are threads, processes")
-    # here, so that the module can be looked at without OpenVINO, and used without the modules of the other executor
+    # here, so that the module can be looked at without OpenVINO
     from placekit.cost_models.pytorch.pipeline_folder import MANIFEST, is_torch_pipeline
 
     if (Path(folder) / MANIFEST).is_file() and is_torch_pipeline(folder):
@@ -71,15 +64,11 @@ def load(
         from placekit.cost_models.pytorch.pipeline_folder import read_torch_pipeline
         from placekit.cost_models.pytorch.runners import torch_pipeline
 
-        return torch_pipeline(read_torch_pipeline(folder), executor, 2 if queue_size is None else queue_size, record)
+        return torch_pipeline(read_torch_pipeline(folder), 2 if queue_size is None else queue_size, record)
     from placekit.cost_models.openvino.bundle import read_bundle
 
     plan, own_queue_size = read_bundle(folder, cache_dir=cache_dir)
     size = own_queue_size if queue_size is None else queue_size
-    if executor == "processes":
-        from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
-
-        return ProcessPipeline(plan, queue_size=size, record=record)
     from placekit.cost_models.openvino.compiled_plan import compile_plan
     from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
 

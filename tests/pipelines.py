@@ -1,4 +1,4 @@
-"""What the tests of pipelines share: plans whose results are known, and ways to look at threads and processes."""
+"""What the tests of pipelines share: plans whose results are known, and ways to look at threads."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 import openvino as ov
-import pytest
 from numpy.typing import NDArray
 from openvino import opset13 as opset
 
 from placekit.cost_models.openvino.compiled_plan import compile_plan
 from placekit.cost_models.openvino.pipeline import Pipeline
-from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
 from placekit.io.model import ModelSource
@@ -30,15 +28,6 @@ F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}
 def start_threads(plan: StagePlan, **options: Any) -> Pipeline:
     """Compile a plan and start a pipeline of threads."""
     return ThreadPipeline(compile_plan(plan), **options)
-
-
-def start_processes(plan: StagePlan, **options: Any) -> Pipeline:
-    """Start a pipeline of processes."""
-    return ProcessPipeline(plan, **options)
-
-
-BOTH = pytest.mark.parametrize("start", [start_threads, pytest.param(start_processes, marks=pytest.mark.slow)])
-"""Threads, and processes in `make test-slow`; what only processes do is in `test_pipeline_processes.py`."""
 
 
 def virtual_platform(count: int = 2) -> Platform:

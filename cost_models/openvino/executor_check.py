@@ -5,7 +5,6 @@ from __future__ import annotations
 from placekit.cost_models.openvino.compiled_plan import CompiledPlan
 from placekit.cost_models.openvino.hetero import HeteroExecutor
 from placekit.cost_models.openvino.output_check import check_outputs, check_placement
-from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
 from placekit.cost_models.openvino.tensor_checks import OutputCheck
 from placekit.cost_models.openvino.timing_contenders import Executor
@@ -46,7 +45,7 @@ def require_equal_outputs(compiled: CompiledPlan, executor: Executor, *, seed: i
     return found
 
 
-def _started(compiled: CompiledPlan, executor: Executor) -> ThreadPipeline | ProcessPipeline | HeteroExecutor:
+def _started(compiled: CompiledPlan, executor: Executor) -> ThreadPipeline | HeteroExecutor:
     if executor == "threads":
         return ThreadPipeline(compiled)
-    return ProcessPipeline(compiled.plan) if executor == "processes" else HeteroExecutor(compiled.plan)
+    return HeteroExecutor(compiled.plan)

@@ -106,7 +106,7 @@ def helpers_on(devices: Sequence[Device]) -> Iterator[None]:
     A one-core device computes in the thread that calls it. A larger one is helped by threads that all models of a
     process share and that stay on the cores where they were born, which is anywhere. They cannot be told from other
     native threads, so all threads of the process that Python did not start are moved, and put back at the end. Two
-    devices of several cores therefore share their cores; pipelines of processes keep them apart.
+    devices of several cores therefore share their cores.
     """
     cores = {core for device in devices if len(device.cores) > 1 for core in device.cores}
     if not cores or not hasattr(os, "sched_setaffinity"):

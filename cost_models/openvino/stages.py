@@ -154,7 +154,7 @@ class StagePlan:
             if len(stage.members) > 1:
                 raise UnsupportedProblemError(
                     f"{what}, so that team {stage.team_name!r} of stage {stage.name!r} brings nothing; use executor "
-                    "threads or processes, or solve with --teams off"
+                    "threads, or solve with --teams off"
                 )
 
     @property

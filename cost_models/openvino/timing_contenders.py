@@ -31,7 +31,7 @@ __all__ = [
     "singles",
 ]
 
-Executor: TypeAlias = Literal["serial", "hetero", "threads", "processes"]
+Executor: TypeAlias = Literal["serial", "hetero", "threads"]
 EXECUTORS: tuple[Executor, ...] = get_args(Executor)
 """Ways of running a placement."""
 

@@ -18,7 +18,6 @@ from placekit.cost_models.openvino.hetero import HeteroExecutor
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.pipeline import Pipeline
 from placekit.cost_models.openvino.pipeline_flow import samples_ahead
-from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
 from placekit.cost_models.openvino.pipeline_stage import pin_this_thread
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
 from placekit.cost_models.openvino.serial import SerialExecutor, StageTime
@@ -95,12 +94,10 @@ def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Ru
 
 
 def _pipeline(plan: StagePlan, contender: Placed) -> Pipeline:
-    if contender.executor == "threads":
-        # inputs are read where they are, as the requests of a whole model do
-        return ThreadPipeline(
-            compile_plan(plan), queue_size=contender.queue_size, record=RECORDED_SAMPLES, share_inputs=True
-        )
-    return ProcessPipeline(plan, queue_size=contender.queue_size, record=RECORDED_SAMPLES)
+    # inputs are read where they are, as the requests of a whole model do
+    return ThreadPipeline(
+        compile_plan(plan), queue_size=contender.queue_size, record=RECORDED_SAMPLES, share_inputs=True
+    )
 
 
 class OneByOne(ABC):
@@ -158,7 +155,7 @@ class _HeteroRunner(OneByOne):
 
 
 class PipelineRunner:
-    """A pipeline of threads or processes, of `queue_size`."""
+    """Pipeline with queues of `queue_size`."""
 
     def __init__(self, pipe: Pipeline, inputs: list[Any], queue_size: int) -> None:
         self._pipe, self._inputs = pipe, inputs

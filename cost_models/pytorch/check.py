@@ -36,7 +36,7 @@ def require_equal_torch_outputs(plan: TorchPlan, executor: Executor = "threads",
     plan
         The stages.
     executor
-        ``"threads"`` or ``"processes"``; or ``"serial"``, for which the stages one after another are all there is.
+        ``"threads"``, or ``"serial"``, for which the stages one after another are all there is.
     seed
         Seed of the inputs.
 
@@ -116,7 +116,7 @@ def _compared(plan: TorchPlan, executor: Executor | None, seed: int) -> OutputCh
         return checked
     checked.require_equal()
     if executor != "serial":
-        with torch_pipeline(plan, executor) as pipe:
+        with torch_pipeline(plan) as pipe:
             by_executor = _outputs(plan, expected[len(probed) :], pipe(inputs))
         OutputCheck("cpu", lowest, (), tuple(by_executor)).require_equal_by(executor)
     return checked

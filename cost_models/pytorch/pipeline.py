@@ -148,8 +148,8 @@ class TorchPipeline(TorchEnds, ThreadPipeline):
     """A pipeline of threads in one process, one per device, bound to the device's cores.
 
     Torch computes without Python's lock; between two ops every stage needs it for some microseconds, so that stages of
-    many small ops slow each other down: a pipeline of processes does not. Tensors are handed over without a copy
-    between CPUs, and copied where the device is another one.
+    many small ops slow each other down. Tensors are handed over without a copy between CPUs, and copied where a device
+    is not a CPU.
 
     Parameters
     ----------

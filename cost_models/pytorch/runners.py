@@ -11,7 +11,6 @@ from placekit.cost_models.openvino.timing_contenders import Contender, Placed
 from placekit.cost_models.openvino.timing_runners import OneByOne, PipelineRunner
 from placekit.cost_models.openvino.timing_trace import StageTimes
 from placekit.cost_models.pytorch.pipeline import CompiledTorchPlan, RunnablePlan, SerialTorch, TorchPipeline
-from placekit.cost_models.pytorch.processes import TorchProcesses
 from placekit.cost_models.pytorch.stages import plan_torch_stages
 from placekit.model.errors import UnsupportedProblemError
 from placekit.pytorch.inputs import random_inputs
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["require_torch_executor", "start_torch_runner", "torch_pipeline"]
 
-_EXECUTORS = ("threads", "processes", "serial")
+_EXECUTORS = ("threads", "serial")
 
 
 def require_torch_executor(executor: str) -> None:
@@ -53,21 +52,17 @@ def start_torch_runner(source: TorchSource, contender: Contender, seed: int, rec
     inputs = random_inputs(plan.lowered.program, seed)
     if contender.executor == "serial":
         return _SerialRunner(SerialTorch(CompiledTorchPlan(plan)), inputs, record)
-    return PipelineRunner(
-        torch_pipeline(plan, contender.executor, contender.queue_size, record), inputs, contender.queue_size
-    )
+    return PipelineRunner(torch_pipeline(plan, contender.queue_size, record), inputs, contender.queue_size)
 
 
-def torch_pipeline(plan: RunnablePlan, executor: str, queue_size: int = 2, record: int = 0) -> Pipeline:
-    """Return the pipeline of ``"threads"`` or ``"processes"``, ready to take samples.
+def torch_pipeline(plan: RunnablePlan, queue_size: int = 2, record: int = 0) -> Pipeline:
+    """Return the pipeline of a plan, ready to take samples.
 
     Raises
     ------
     PlacekitError
         Whatever keeps it from running.
     """
-    if executor == "processes":
-        return TorchProcesses(plan, queue_size=queue_size, record=record)
     return TorchPipeline(CompiledTorchPlan(plan), queue_size=queue_size, record=record)
 
 

@@ -20,7 +20,6 @@ from pipelines import alternating_plan, chain, chain_value, placed_plan, random_
 from placekit import runtime
 from placekit.cost_models.openvino.bundle import MANIFEST, read_bundle, write_bundle
 from placekit.cost_models.openvino.inputs import random_inputs
-from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
 from placekit.cost_models.openvino.timing_contenders import on_one_device
 from placekit.io.model import ModelSource
@@ -29,7 +28,6 @@ from placekit.model.errors import (
     InvalidFileError,
     InvalidProblemError,
     PlacekitError,
-    UnknownNameError,
 )
 from placekit.model.platform import Device, Platform
 
@@ -71,13 +69,12 @@ def test_a_plan_reads_back(convnet_plan: StagePlan, tmp_path: Path) -> None:
         np.testing.assert_allclose(read_value, value, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("executor", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
-def test_a_loaded_bundle_computes_what_the_model_does(executor: Any, convnet_plan: StagePlan, tmp_path: Path) -> None:
+def test_a_loaded_bundle_computes_what_the_model_does(convnet_plan: StagePlan, tmp_path: Path) -> None:
     """Sync, async and streamed, by output name."""
     write_bundle(convnet_plan, tmp_path / "b")
     inputs = [tensor.data.copy() for tensor in random_inputs(convnet_plan.model)]
     expected = dict(zip(convnet_plan.output_names, whole(convnet_plan.model, inputs), strict=True))
-    with runtime.load(tmp_path / "b", executor=executor) as pipe:
+    with runtime.load(tmp_path / "b") as pipe:
         results = [pipe(inputs), pipe.submit(dict(zip(pipe.input_names, inputs, strict=True))).result(10)]
         results += pipe.stream([inputs] * 3)
     assert pipe.output_names == tuple(expected)
@@ -192,10 +189,9 @@ def test_state_is_kept_by_every_stage(saved: Callable[[ov.Model], ModelSource], 
     source = saved(ov.Model([opset.result(value)], assigns, [x], "sums"))
     placed = [int(name.startswith("twice")) for name in source.graph.op_names]
     write_bundle(placed_plan(source, placed), tmp_path / "b")
-    for executor in ("threads", "processes"):
-        with runtime.load(tmp_path / "b", executor=executor) as pipe:
-            futures = [pipe.submit([np.ones((1, 2), np.float32)]) for _ in range(4)]
-            assert [next(iter(each.result().values()))[0, 0] for each in futures] == [1, 3, 6, 10]
+    with runtime.load(tmp_path / "b") as pipe:
+        futures = [pipe.submit([np.ones((1, 2), np.float32)]) for _ in range(4)]
+        assert [next(iter(each.result().values()))[0, 0] for each in futures] == [1, 3, 6, 10]
 
 
 def test_a_model_without_ops_can_be_bundled(saved: Callable[[ov.Model], ModelSource], tmp_path: Path) -> None:
@@ -215,7 +211,6 @@ import numpy as np
 from placekit import runtime
 with runtime.load({str(bundle)!r}) as pipe:
     assert pipe([np.ones((2, 8), np.float32)])["y"][0, 0] == 10
-from placekit.cost_models.openvino import pipeline_worker  # all that a worker process loads
 heavy = ("torch", "ortools", "pulp", "highspy", "scipy", "numba", "networkx", "matplotlib", "typer",
          "placekit.solvers", "placekit.learned", "placekit.cli")
 print([name for name in heavy if name in sys.modules])
@@ -230,12 +225,6 @@ def test_queue_size_is_the_bundles_unless_given(bundle: Path) -> None:
         assert (own._wiring.depth[0], given._wiring.depth[0]) == (3, 1)
     with pytest.raises(InvalidProblemError, match="queue_size is 0"):
         runtime.load(bundle, queue_size=0)
-
-
-def test_unknown_executors_are_named(bundle: Path) -> None:
-    """The message lists the executors."""
-    with pytest.raises(UnknownNameError, match="no executor 'fibers'; executors are threads, processes"):
-        runtime.load(bundle, executor="fibers")  # type: ignore[arg-type]  # the point of the test
 
 
 @pytest.mark.parametrize("name", ["0.xml", "2.bin"])
@@ -350,15 +339,6 @@ def test_a_failed_write_leaves_the_old_bundle(
     assert {path.name for path in bundle.parent.iterdir() if path.name.startswith(".")} == set()
 
 
-def test_processes_can_be_started_from_a_bundle_that_is_gone(bundle: Path) -> None:
-    """Once loaded, a bundle's files are not needed any more."""
-    plan, _ = read_bundle(bundle)
-    for path in bundle.iterdir():
-        path.unlink()
-    with ProcessPipeline(plan) as pipe:
-        assert pipe([np.ones((2, 8), np.float32)])["y"][0, 0] == 10
-
-
 def test_weights_survive(saved: Callable[[ov.Model], ModelSource], tmp_path: Path) -> None:
     """Weights are written as they are, in full precision."""
     source = saved(slow_model())
@@ -369,17 +349,16 @@ def test_weights_survive(saved: Callable[[ov.Model], ModelSource], tmp_path: Pat
         np.testing.assert_allclose(pipe([x])["y"], whole(plan.model, [x])[0], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("executor", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
 def test_paths_in_a_bundle_are_ignored_and_the_callers_cache_is_used(
-    bundle: Path, tmp_path: Path, executor: Any, caplog: pytest.LogCaptureFixture
+    bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A stranger's CACHE_DIR makes no folder; that of whoever loads the bundle does."""
     evil = tmp_path / "evil"
     change(bundle, lambda m: [each["properties"].update(CACHE_DIR=str(evil)) for each in m["devices"]])
-    with runtime.load(bundle, executor=executor):
+    with runtime.load(bundle):
         assert not evil.exists()
     assert "CACHE_DIR" in caplog.text
-    with runtime.load(bundle, executor=executor, cache_dir=tmp_path / "mine"):
+    with runtime.load(bundle, cache_dir=tmp_path / "mine"):
         assert (tmp_path / "mine").is_dir()
     assert not evil.exists()
 

@@ -21,7 +21,7 @@ from placekit.model.errors import OutputMismatchError
 Saved = Callable[[ov.Model], ModelSource]
 
 
-@pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
+@pytest.mark.parametrize("executor", ["serial", "threads"])
 def test_every_executor_gives_what_the_model_gives(
     saved: Saved, make_convnet: Callable[[], ov.Model], executor: Executor
 ) -> None:

@@ -14,21 +14,19 @@ import pytest
 from numpy.typing import NDArray
 from openvino import opset13 as opset
 from pipelines import (
-    BOTH,
     alternating_plan,
     chain,
     chain_value,
     make_slow_plan,
     slow_model,
+    start_threads,
     team_plan,
 )
 
-from placekit.cost_models.openvino.pipeline import Pipeline
 from placekit.cost_models.openvino.stages import StagePlan
 from placekit.io.model import ModelSource
 from placekit.model.errors import ExecutionError, InvalidProblemError
 
-Start: TypeAlias = Callable[..., Pipeline]
 Saved: TypeAlias = Callable[[ov.Model], ModelSource]
 
 
@@ -43,12 +41,11 @@ def plan(request: pytest.FixtureRequest, saved: Saved) -> StagePlan:
     return (alternating_plan if request.param == "stages in turn" else team_plan)(saved(chain([2, 8])))
 
 
-@BOTH
 @pytest.mark.parametrize("queue_size", [1, 3])
-def test_outputs_come_in_order_and_all_of_them(start: Start, queue_size: int, plan: StagePlan) -> None:
+def test_outputs_come_in_order_and_all_of_them(queue_size: int, plan: StagePlan) -> None:
     """Five hundred samples of a generator have their own outputs, in order, and the pipeline works afterwards."""
     found: list[float] = []
-    with start(plan, queue_size=queue_size, record=8) as pipe:
+    with start_threads(plan, queue_size=queue_size, record=8) as pipe:
         count = pipe.for_each((filled(i) for i in range(500)), lambda outputs: found.append(float(outputs["y"][0, 0])))
         assert count == 500
         assert found == [float(chain_value(filled(i)[0])[0, 0]) for i in range(500)]
@@ -59,8 +56,7 @@ def test_outputs_come_in_order_and_all_of_them(start: Start, queue_size: int, pl
         assert len(found) == 500
 
 
-@BOTH
-def test_samples_and_outputs_are_handled_one_at_a_time(start: Start, plan: StagePlan) -> None:
+def test_samples_and_outputs_are_handled_one_at_a_time(plan: StagePlan) -> None:
     """Neither the generator nor the consumer runs in two threads at once, and outputs are not copied."""
     busy = {"in": threading.Lock(), "out": threading.Lock()}
     bases: set[int] = set()
@@ -77,13 +73,12 @@ def test_samples_and_outputs_are_handled_one_at_a_time(start: Start, plan: Stage
         bases.add(outputs["y"].__array_interface__["data"][0])
         busy["out"].release()
 
-    with start(plan) as pipe:
+    with start_threads(plan) as pipe:
         assert pipe.for_each(samples(), consume) == 200
     assert len(bases) < 50  # the slots of the ring, again and again
 
 
-@BOTH
-def test_errors_of_the_caller_are_the_callers(start: Start, plan: StagePlan) -> None:
+def test_errors_of_the_caller_are_the_callers(plan: StagePlan) -> None:
     """What the generator or the consumer raises comes out, nothing more is consumed, and the pipeline goes on."""
     seen: list[float] = []
 
@@ -97,7 +92,7 @@ def test_errors_of_the_caller_are_the_callers(start: Start, plan: StagePlan) -> 
         if len(seen) == 3:
             raise ValueError("three are enough")
 
-    with start(plan) as pipe:
+    with start_threads(plan) as pipe:
         with pytest.raises(KeyError, match="no third sample"):
             pipe.for_each(broken(), lambda _: None)
         with pytest.raises(ValueError, match="three are enough"):
@@ -109,25 +104,23 @@ def test_errors_of_the_caller_are_the_callers(start: Start, plan: StagePlan) -> 
         np.testing.assert_array_equal(pipe(filled(7))["y"], chain_value(filled(7)[0]))
 
 
-@BOTH
-def test_a_failing_stage_ends_it(start: Start, saved: Saved) -> None:
+def test_a_failing_stage_ends_it(saved: Saved) -> None:
     """A stage that fails raises its error here, whatever else is in flight, and the pipeline is over."""
     x = opset.parameter([2, 8], ov.Type.f32, name="x")
     total = opset.reduce_sum(opset.relu(x, name="op0"), opset.constant(1), False, name="op1")
     plan = alternating_plan(saved(ov.Model([opset.result(opset.exp(total, name="op2"))], [x], "sums")))
     # a plan that lies: the last stage is handed the tensor before the sum, of another shape
     stages = (*plan.stages[:2], replace(plan.stages[2], inputs=plan.stages[1].inputs))
-    with start(replace(plan, stages=stages)) as pipe:
+    with start_threads(replace(plan, stages=stages)) as pipe:
         for _ in range(2):
             with pytest.raises(ExecutionError, match="stage '2:cpu0' failed on device 'cpu0'"):
                 pipe.for_each((filled(i) for i in range(100)), lambda _: None)
 
 
-@BOTH
 @pytest.mark.parametrize("cancel", [True, False])
-def test_closing_from_elsewhere_ends_it(start: Start, saved: Saved, cancel: bool) -> None:
+def test_closing_from_elsewhere_ends_it(saved: Saved, cancel: bool) -> None:
     """An endless feed ends with an error when another thread closes the pipeline."""
-    pipe = start(make_slow_plan(saved(slow_model())))
+    pipe = start_threads(make_slow_plan(saved(slow_model())))
     x = np.ones(pipe.plan.model.inputs[0].get_shape(), dtype=np.float32)  # type: ignore[attr-defined]
     begun = threading.Event()
 
@@ -148,20 +141,18 @@ def test_closing_from_elsewhere_ends_it(start: Start, saved: Saved, cancel: bool
     assert not closer.is_alive()
 
 
-@BOTH
-def test_a_consumer_must_not_submit(start: Start, plan: StagePlan) -> None:
+def test_a_consumer_must_not_submit(plan: StagePlan) -> None:
     """Submitting from the consumer would wait for itself: it is refused."""
-    with start(plan) as pipe, pytest.raises(ExecutionError, match="submit in a callback"):
+    with start_threads(plan) as pipe, pytest.raises(ExecutionError, match="submit in a callback"):
         pipe.for_each([filled(1)], lambda _: pipe.submit(filled(2)))
 
 
-@BOTH
-def test_a_model_without_ops(start: Start, saved: Saved) -> None:
+def test_a_model_without_ops(saved: Saved) -> None:
     """Inputs that are outputs pass through."""
     x = opset.parameter([2], ov.Type.f32, name="x")
     source = saved(ov.Model([opset.result(x, name="same")], [x], "nothing"))
     found: list[float] = []
-    with start(alternating_plan(source)) as pipe:
+    with start_threads(alternating_plan(source)) as pipe:
         samples = [[np.full(2, i, dtype=np.float32)] for i in range(5)]
         assert pipe.for_each(samples, lambda outputs: found.append(float(next(iter(outputs.values()))[0]))) == 5
     assert found == [0, 1, 2, 3, 4]

@@ -1,4 +1,4 @@
-"""Pipelines of threads and of processes alike: same results as the whole model, bounded queues, clean ends."""
+"""Pipelines: same results as the whole model, bounded queues, clean ends."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import openvino as ov
 import pytest
 from openvino import opset13 as opset
 from pipelines import (
-    BOTH,
     F32,
     alternating_plan,
     chain,
@@ -22,22 +21,18 @@ from pipelines import (
     num_own_threads,
     random_plan,
     slow_model,
-    start_processes,
     start_threads,
     wait_until,
     whole,
 )
 
 from placekit.cost_models.openvino.inputs import random_inputs
-from placekit.cost_models.openvino.pipeline import Pipeline
 from placekit.cost_models.openvino.stages import StagePlan, plan_stages
 from placekit.io.model import ModelSource, read_model
 from placekit.model.errors import DeviceUnavailableError, ExecutionError, InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.zoo import build
-
-Start: TypeAlias = Callable[..., Pipeline]
 
 
 @pytest.fixture
@@ -52,16 +47,15 @@ def slow_plan(saved: Callable[[ov.Model], ModelSource]) -> StagePlan:
     return make_slow_plan(saved(slow_model()))
 
 
-@BOTH
 @pytest.mark.parametrize("make", ["make_convnet", "make_embedder"])
 def test_random_placements_give_the_models_outputs(
-    start: Start, make: str, saved: Callable[[ov.Model], ModelSource], request: pytest.FixtureRequest
+    make: str, saved: Callable[[ov.Model], ModelSource], request: pytest.FixtureRequest
 ) -> None:
     """Every sample of a random placement on three devices has the outputs of the whole model, in its order."""
     source = saved(request.getfixturevalue(make)())
     plan = random_plan(source, seed=5, devices=3)
     samples = [[tensor.data.copy() for tensor in random_inputs(plan.model, seed)] for seed in range(6)]
-    with start(plan) as pipe:
+    with start_threads(plan) as pipe:
         results = list(pipe.stream(samples))
     for inputs, outputs in zip(samples, results, strict=True):
         for output, expected in zip(outputs.values(), whole(plan.model, inputs), strict=True):
@@ -84,27 +78,24 @@ def test_zoo_models_run_as_pipelines(name: str, tmp_path: Path) -> None:
     assert len(plan.stages) > 10
     samples = [[tensor.data.copy() for tensor in random_inputs(plan.model, seed)] for seed in range(3)]
     expected = [whole(plan.model, inputs) for inputs in samples]
-    for start in (start_threads, start_processes):
-        with start(plan) as pipe:
-            for outputs, values in zip(pipe.stream(samples), expected, strict=True):
-                for output, value in zip(outputs.values(), values, strict=True):
-                    np.testing.assert_allclose(output, value, rtol=1e-4, atol=1e-5)
+    with start_threads(plan) as pipe:
+        for outputs, values in zip(pipe.stream(samples), expected, strict=True):
+            for output, value in zip(outputs.values(), values, strict=True):
+                np.testing.assert_allclose(output, value, rtol=1e-4, atol=1e-5)
 
 
-@BOTH
 @pytest.mark.parametrize("queue_size", [1, 3])
-def test_every_future_gets_its_own_sample(start: Start, queue_size: int, chain_plan: StagePlan) -> None:
+def test_every_future_gets_its_own_sample(queue_size: int, chain_plan: StagePlan) -> None:
     """Hundreds of samples in flight are not mixed up, whatever the queue size, though slots are used again."""
-    with start(chain_plan, queue_size=queue_size) as pipe:
+    with start_threads(chain_plan, queue_size=queue_size) as pipe:
         futures = [pipe.submit([np.full((2, 8), i, dtype=np.float32)]) for i in range(300)]
         for i, future in enumerate(futures):
             np.testing.assert_array_equal(future.result(10)["y"], chain_value(np.full((2, 8), i, dtype=np.float32)))
 
 
-@BOTH
-def test_inputs_and_outputs_belong_to_the_caller(start: Start, chain_plan: StagePlan) -> None:
+def test_inputs_and_outputs_belong_to_the_caller(chain_plan: StagePlan) -> None:
     """An array that is changed after submit, and a result that later samples follow, keep their values."""
-    with start(chain_plan) as pipe:
+    with start_threads(chain_plan) as pipe:
         array = np.zeros((2, 8), dtype=np.float32)
         future = pipe.submit({"x": array})
         array[:] = 100
@@ -116,11 +107,10 @@ def test_inputs_and_outputs_belong_to_the_caller(start: Start, chain_plan: Stage
         np.testing.assert_array_equal(as_tensor, chain_value(array))
 
 
-@BOTH
-def test_submit_waits_when_the_queues_are_full(start: Start, slow_plan: StagePlan) -> None:
+def test_submit_waits_when_the_queues_are_full(slow_plan: StagePlan) -> None:
     """However fast samples come, no more are in flight than the queues and the stages hold."""
     x = np.ones((256, 256), dtype=np.float32)
-    with start(slow_plan, queue_size=1) as pipe:
+    with start_threads(slow_plan, queue_size=1) as pipe:
         most = 0
         futures: list[Future[Any]] = []
         for _ in range(40):
@@ -132,11 +122,10 @@ def test_submit_waits_when_the_queues_are_full(start: Start, slow_plan: StagePla
         assert pipe.num_in_flight == 0
 
 
-@BOTH
-def test_close_finishes_what_was_submitted(start: Start, slow_plan: StagePlan) -> None:
+def test_close_finishes_what_was_submitted(slow_plan: StagePlan) -> None:
     """Close waits for every result, may be called again, leaves no thread, and later submits say that it is closed."""
     before = num_own_threads()
-    pipe = start(slow_plan)
+    pipe = start_threads(slow_plan)
     futures = [pipe.submit([np.ones((256, 256), dtype=np.float32)]) for _ in range(4)]
     pipe.close()
     pipe.close()
@@ -146,13 +135,12 @@ def test_close_finishes_what_was_submitted(start: Start, slow_plan: StagePlan) -
         pipe.submit([np.ones((256, 256), dtype=np.float32)])
 
 
-@BOTH
-def test_cancelling_ends_at_once_and_every_future_with_it(start: Start, slow_plan: StagePlan) -> None:
+def test_cancelling_ends_at_once_and_every_future_with_it(slow_plan: StagePlan) -> None:
     """After ``close(cancel=True)``, or an exception in the with block, no future is left open."""
     futures: list[Future[Any]] = []
 
     def leave_early() -> None:
-        with start(slow_plan, queue_size=4) as pipe:
+        with start_threads(slow_plan, queue_size=4) as pipe:
             futures.extend(pipe.submit([np.ones((256, 256), dtype=np.float32)]) for _ in range(6))
             raise KeyError("mine")
 
@@ -164,11 +152,10 @@ def test_cancelling_ends_at_once_and_every_future_with_it(start: Start, slow_pla
     assert "was closed before this sample was done" in str(lost[0])
 
 
-@BOTH
-def test_wrong_inputs_are_named_and_do_no_harm(start: Start, chain_plan: StagePlan) -> None:
+def test_wrong_inputs_are_named_and_do_no_harm(chain_plan: StagePlan) -> None:
     """A wrong type, shape, name or number is refused before it is queued, and the pipeline goes on."""
     good = np.ones((2, 8), dtype=np.float32)
-    with start(chain_plan) as pipe:
+    with start_threads(chain_plan) as pipe:
         with pytest.raises(InvalidProblemError, match=r"input 'x' has type float64 .* must have type f32"):
             pipe([good.astype(np.float64)])
         with pytest.raises(InvalidProblemError, match=r"shape \[3, 8\]"):
@@ -182,17 +169,15 @@ def test_wrong_inputs_are_named_and_do_no_harm(start: Start, chain_plan: StagePl
         np.testing.assert_array_equal(pipe([good])["y"], chain_value(good))
 
 
-@BOTH
-def test_wrong_parameters_and_missing_devices_are_named(start: Start, chain_plan: StagePlan) -> None:
+def test_wrong_parameters_and_missing_devices_are_named(chain_plan: StagePlan) -> None:
     """Queue sizes below 1, negative records and devices that are absent are errors that say so."""
     with pytest.raises(InvalidProblemError, match="queue_size is 0; it must be >= 1"):
-        start(chain_plan, queue_size=0)
+        start_threads(chain_plan, queue_size=0)
     with pytest.raises(InvalidProblemError, match="record is -1"):
-        start(chain_plan, record=-1)
+        start_threads(chain_plan, record=-1)
 
 
-@BOTH
-def test_cores_that_do_not_exist_are_refused(start: Start, saved: Callable[[ov.Model], ModelSource]) -> None:
+def test_cores_that_do_not_exist_are_refused(saved: Callable[[ov.Model], ModelSource]) -> None:
     """A device on a core that this process may not use is named, and nothing is left running."""
     source = saved(chain([2, 8]))
     platform = Platform((Device("far", "cpu", is_host=True, openvino="CPU", cores=(4095,), properties=F32),))
@@ -200,25 +185,23 @@ def test_cores_that_do_not_exist_are_refused(start: Start, saved: Callable[[ov.M
     plan = plan_stages(source, Placement(source.graph.op_names, ("far",), placed), platform)
     before = num_own_threads()
     with pytest.raises(DeviceUnavailableError, match="device 'far' needs cores 4095"):
-        start(plan)
+        start_threads(plan)
     assert num_own_threads() == before
 
 
-@BOTH
-def test_devices_without_an_openvino_name_are_refused(start: Start, chain_plan: StagePlan) -> None:
+def test_devices_without_an_openvino_name_are_refused(chain_plan: StagePlan) -> None:
     """A device that OpenVINO does not know cannot run a stage, whatever it is called."""
     unknown = Device("CPU", "cpu", is_host=True)
     stages = tuple(replace(stage, members=(unknown,)) for stage in chain_plan.stages)
     with pytest.raises(DeviceUnavailableError, match="device 'CPU' names no OpenVINO device"):
-        start(replace(chain_plan, stages=stages))
+        start_threads(replace(chain_plan, stages=stages))
 
 
-@BOTH
-def test_a_callback_must_not_wait_for_its_own_thread(start: Start, chain_plan: StagePlan) -> None:
+def test_a_callback_must_not_wait_for_its_own_thread(chain_plan: StagePlan) -> None:
     """Submitting or closing in a future's callback raises instead of waiting forever."""
     seen: list[BaseException] = []
     good = np.ones((2, 8), dtype=np.float32)
-    with start(chain_plan) as pipe:
+    with start_threads(chain_plan) as pipe:
 
         def call_back(_: Future[Any]) -> None:
             for action in (lambda: pipe.submit([good]), pipe.close):
@@ -233,10 +216,9 @@ def test_a_callback_must_not_wait_for_its_own_thread(start: Start, chain_plan: S
     assert "in a callback of a future" in str(seen[0])
 
 
-@BOTH
-def test_stage_times_are_recorded_in_order(start: Start, chain_plan: StagePlan) -> None:
+def test_stage_times_are_recorded_in_order(chain_plan: StagePlan) -> None:
     """Start and end of every stage: an end is not before its start, a stage starts after the one before has ended."""
-    with start(chain_plan, record=7) as pipe:
+    with start_threads(chain_plan, record=7) as pipe:
         for _ in range(20):
             pipe([np.ones((2, 8), dtype=np.float32)])
         times_s = pipe.stage_times_s
@@ -246,13 +228,12 @@ def test_stage_times_are_recorded_in_order(start: Start, chain_plan: StagePlan) 
     assert (np.diff(times_s[:, 0, 0]) > 0).all()
 
 
-@BOTH
-def test_inputs_that_are_outputs_pass_through(start: Start, saved: Callable[[ov.Model], ModelSource]) -> None:
+def test_inputs_that_are_outputs_pass_through(saved: Callable[[ov.Model], ModelSource]) -> None:
     """An input that is an output too, beside a stage, comes back as it was."""
     x = opset.parameter([2, 8], ov.Type.f32, name="x")
     op0 = opset.add(x, opset.constant(1.0, ov.Type.f32), name="op0")
     source = saved(ov.Model([opset.result(x, name="same"), opset.result(op0, name="more")], [x], "through"))
-    with start(alternating_plan(source)) as pipe:
+    with start_threads(alternating_plan(source)) as pipe:
         for i in range(20):
             value = np.full((2, 8), i, dtype=np.float32)
             same, more = pipe([value]).values()
@@ -260,20 +241,18 @@ def test_inputs_that_are_outputs_pass_through(start: Start, saved: Callable[[ov.
             np.testing.assert_array_equal(more, value + 1)
 
 
-@BOTH
-def test_a_model_without_ops_is_a_pipeline_too(start: Start, saved: Callable[[ov.Model], ModelSource]) -> None:
+def test_a_model_without_ops_is_a_pipeline_too(saved: Callable[[ov.Model], ModelSource]) -> None:
     """A model whose output is its input needs no stage, and no device."""
     x = opset.parameter([2, 8], ov.Type.f32, name="x")
     source = saved(ov.Model([opset.result(x, name="same")], [x], "nothing"))
-    with start(alternating_plan(source)) as pipe:
+    with start_threads(alternating_plan(source)) as pipe:
         for i in range(20):
             value = np.full((2, 8), i, dtype=np.float32)
             (same,) = pipe([value]).values()
             np.testing.assert_array_equal(same, value)
 
 
-@BOTH
-def test_a_stage_that_fails_is_named(start: Start, saved: Callable[[ov.Model], ModelSource]) -> None:
+def test_a_stage_that_fails_is_named(saved: Callable[[ov.Model], ModelSource]) -> None:
     """What OpenVINO refuses when a stage runs ends the sample, and later submits, with the stage's name."""
     x = opset.parameter([2, 8], ov.Type.f32, name="x")
     total = opset.reduce_sum(opset.relu(x, name="op0"), opset.constant(1), False, name="op1")
@@ -281,14 +260,13 @@ def test_a_stage_that_fails_is_named(start: Start, saved: Callable[[ov.Model], M
     # a plan that lies: the last stage is handed the tensor before the sum, of another shape
     stages = (*plan.stages[:2], replace(plan.stages[2], inputs=plan.stages[1].inputs))
     ones = np.ones((2, 8), dtype=np.float32)
-    with start(replace(plan, stages=stages)) as pipe:
+    with start_threads(replace(plan, stages=stages)) as pipe:
         for _ in range(2):
             with pytest.raises(ExecutionError, match="stage '2:cpu0' failed on device 'cpu0'"):
                 pipe([ones])
 
 
-@BOTH
-def test_a_stage_that_cannot_be_compiled_is_named(start: Start, chain_plan: StagePlan) -> None:
+def test_a_stage_that_cannot_be_compiled_is_named(chain_plan: StagePlan) -> None:
     """A property that the device does not know fails at construction, with the stage's name."""
     wrong = chain_plan.stages[2].device.replace(properties={"NO_SUCH_PROPERTY": "1"})
     stages = tuple(
@@ -296,15 +274,14 @@ def test_a_stage_that_cannot_be_compiled_is_named(start: Start, chain_plan: Stag
     )
     before = num_own_threads()
     with pytest.raises(ExecutionError, match=r"stage '\d:cpu\d'"):
-        start(replace(chain_plan, stages=stages))
+        start_threads(replace(chain_plan, stages=stages))
     assert num_own_threads() == before
 
 
 @pytest.mark.slow
-@BOTH
-def test_thousands_of_samples_through_many_stages(start: Start, chain_plan: StagePlan) -> None:
+def test_thousands_of_samples_through_many_stages(chain_plan: StagePlan) -> None:
     """Five thousand samples come back in order and right."""
-    with start(chain_plan) as pipe:
+    with start_threads(chain_plan) as pipe:
         arrays = ([np.full((2, 8), i, dtype=np.float32)] for i in range(5000))
         for i, outputs in enumerate(pipe.stream(arrays)):
             assert (outputs["y"] == chain_value(np.float32(i) * np.ones((2, 8), dtype=np.float32))).all()

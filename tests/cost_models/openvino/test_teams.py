@@ -1,29 +1,27 @@
-"""Teams that run: several devices share the samples of a stage, as threads and as processes, from a bundle, checked."""
+"""Teams that run: several devices share the samples of a stage, in threads, from a bundle, checked."""
 
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import openvino as ov
 import pytest
 from openvino import opset13 as opset
 from pipelines import (
-    BOTH,
     F32,
     alternating_plan,
     chain,
     chain_value,
-    is_alive,
     placed_plan,
     slow_model,
+    start_threads,
     team_plan,
     whole,
 )
@@ -35,16 +33,13 @@ from placekit.cost_models.openvino.compiled_plan import compile_plan
 from placekit.cost_models.openvino.executor_check import require_equal_outputs
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.output_check import check_placement
-from placekit.cost_models.openvino.pipeline import UNKNOWN_MEMBER, Pipeline
-from placekit.cost_models.openvino.pipeline_processes import ProcessPipeline
+from placekit.cost_models.openvino.pipeline import UNKNOWN_MEMBER
 from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
 from placekit.cost_models.openvino.serial import SerialExecutor
 from placekit.cost_models.openvino.stages import StagePlan
 from placekit.io.model import ModelSource
 from placekit.machine import usable_cpus
 from placekit.model.errors import ExecutionError, UnsupportedProblemError
-
-Start: TypeAlias = Callable[..., Pipeline]
 
 
 @pytest.fixture
@@ -86,11 +81,10 @@ def test_stages_name_their_team(plan: StagePlan) -> None:
     assert "on cpu0+cpu2, cpu1" in repr(plan)
 
 
-@BOTH
 @pytest.mark.parametrize("queue_size", [1, 3])
-def test_every_future_gets_its_own_sample_in_order(start: Start, queue_size: int, plan: StagePlan) -> None:
+def test_every_future_gets_its_own_sample_in_order(queue_size: int, plan: StagePlan) -> None:
     """Hundreds of samples shared by members come out in the order of submission, each with its own value."""
-    with start(plan, queue_size=queue_size) as pipe:
+    with start_threads(plan, queue_size=queue_size) as pipe:
         futures = [pipe.submit(filled(i)) for i in range(300)]
         for i, future in enumerate(futures):
             np.testing.assert_array_equal(future.result(10)["y"], chain_value(filled(i)[0]))
@@ -98,11 +92,10 @@ def test_every_future_gets_its_own_sample_in_order(start: Start, queue_size: int
             np.testing.assert_array_equal(outputs["y"], chain_value(filled(i)[0]))
 
 
-@BOTH
-def test_all_members_work_and_are_recorded(start: Start, unequal: StagePlan) -> None:
+def test_all_members_work_and_are_recorded(unequal: StagePlan) -> None:
     """In a stream every member takes samples, at the same time, and the record says which."""
     x = np.ones((256, 256), dtype=np.float32)
-    with start(unequal, record=60) as pipe:
+    with start_threads(unequal, record=60) as pipe:
         list(pipe.stream([[x]] * 60))
         times_s, members = pipe.stage_times_s, pipe.stage_members
     assert members.shape == (60, 1)
@@ -114,16 +107,15 @@ def test_all_members_work_and_are_recorded(start: Start, unequal: StagePlan) -> 
     assert (times_s[1:, 0, 0] < times_s[:-1, 0, 1]).any()  # but several on different ones
 
 
-@BOTH
 def test_random_teams_compute_what_the_model_does(
-    start: Start, saved: Callable[[ov.Model], ModelSource], make_convnet: Callable[[], ov.Model]
+    saved: Callable[[ov.Model], ModelSource], make_convnet: Callable[[], ov.Model]
 ) -> None:
     """A random placement on a team of two and one of one, with branches and two outputs."""
     source = saved(make_convnet())
     placed = np.random.default_rng(5).integers(0, 2, source.graph.num_ops)
     plan = placed_plan(source, placed, 3, [0, 1, 1])
     samples = [[tensor.data.copy() for tensor in random_inputs(plan.model, seed)] for seed in range(8)]
-    with start(plan) as pipe:
+    with start_threads(plan) as pipe:
         results = list(pipe.stream(samples))
     for inputs, outputs in zip(samples, results, strict=True):
         for output, expected in zip(outputs.values(), whole(plan.model, inputs), strict=True):
@@ -217,29 +209,13 @@ def test_a_shared_model_that_fails_names_the_team(slow: StagePlan, monkeypatch: 
             pipe([np.ones((256, 256), dtype=np.float32)])
 
 
-@pytest.mark.parametrize("victim", [1, *(pytest.param(each, marks=pytest.mark.slow) for each in (0, 2))])
-def test_a_member_that_dies_is_named(slow: StagePlan, victim: int) -> None:
-    """Whichever member is killed: the error names it, the others end, and no future stays open."""
-    x = np.ones((256, 256), dtype=np.float32)
-    with ProcessPipeline(slow) as pipe:
-        pipe([x])
-        processes = [process.pid for process in pipe._processes]
-        futures = [pipe.submit([x]) for _ in range(4)]
-        os.kill(processes[victim], signal.SIGKILL)
-        with pytest.raises(ExecutionError, match=rf"device 'cpu{victim}' \(process {processes[victim]}\) was killed"):
-            list(pipe.stream([x] for _ in range(1000)))
-        assert all(future.exception(5) is None or "was killed" in str(future.exception()) for future in futures)
-    assert not any(is_alive(process) for process in processes)
-
-
-@BOTH
-def test_closing_cancels(start: Start, slow: StagePlan) -> None:
+def test_closing_cancels(slow: StagePlan) -> None:
     """Leaving by an exception ends at once; no future is left open."""
     x = np.ones((256, 256), dtype=np.float32)
     futures: list[Future[Any]] = []
 
     def leave_early() -> None:
-        with start(slow, queue_size=4) as pipe:
+        with start_threads(slow, queue_size=4) as pipe:
             futures.extend(pipe.submit([x]) for _ in range(8))
             raise KeyError("mine")
 
@@ -249,23 +225,21 @@ def test_closing_cancels(start: Start, slow: StagePlan) -> None:
     assert any("was closed before" in str(future.exception()) for future in futures)
 
 
-def resident_bytes(process: int) -> int:
-    """Return the memory of a process."""
-    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def resident_bytes() -> int:
+    """Return the memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.slow)])
-@BOTH
-def test_memory_does_not_grow(start: Start, count: int, plan: StagePlan) -> None:
-    """After a warm-up, thousands of samples add nothing to this process or its workers that stays."""
-    with start(plan) as pipe:
-        processes = [os.getpid(), *(each.pid for each in getattr(pipe, "_processes", []))]
+def test_memory_does_not_grow(count: int, plan: StagePlan) -> None:
+    """After a warm-up, thousands of samples add nothing that stays."""
+    with start_threads(plan) as pipe:
         for _ in pipe.stream(filled(i) for i in range(500)):
             pass
-        before = sum(map(resident_bytes, processes))
+        before = resident_bytes()
         for i, outputs in enumerate(pipe.stream(filled(i) for i in range(count))):
             assert outputs["y"][0, 0] == chain_value(filled(i)[0])[0, 0]
-        assert sum(map(resident_bytes, processes)) - before < 8 << 20
+        assert resident_bytes() - before < 8 << 20
         assert all(len(ended) <= 20 for ended in pipe._flow._ended)
 
 
@@ -296,14 +270,13 @@ def _wrong(plan: StagePlan) -> ov.Model:
     return ov.Model([opset.result(opset.add(x, opset.constant(3.0, ov.Type.f32)))], [x], plan.stages[0].name)
 
 
-@pytest.mark.parametrize("executor", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
-def test_a_bundle_runs_its_teams(executor: Any, plan: StagePlan, tmp_path: Path) -> None:
+def test_a_bundle_runs_its_teams(plan: StagePlan, tmp_path: Path) -> None:
     """The manifest lists members, one file serves them all, and what is loaded runs as what was written."""
     write_bundle(plan, tmp_path / "b")
     assert sorted(path.name for path in (tmp_path / "b").glob("*.xml")) == ["0.xml", "1.xml", "2.xml", "3.xml"]
     read = read_bundle(tmp_path / "b")[0]
     assert [stage.members for stage in read.stages] == [stage.members for stage in plan.stages]
-    with runtime.load(tmp_path / "b", executor=executor, record=40) as pipe:
+    with runtime.load(tmp_path / "b", record=40) as pipe:
         for i, outputs in enumerate(pipe.stream(filled(i) for i in range(40))):
             np.testing.assert_array_equal(outputs["y"], chain_value(filled(i)[0]))
 

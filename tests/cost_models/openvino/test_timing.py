@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -256,13 +255,11 @@ def test_baselines_use_the_platform_s_cores_and_precision() -> None:
 
 def test_unknown_executor_is_named(source: ModelSource, platform: Platform) -> None:
     """The message lists the executors."""
-    with pytest.raises(UnknownNameError, match="executors are serial, hetero, threads, processes"):
+    with pytest.raises(UnknownNameError, match="executors are serial, hetero, threads"):
         Placed("x", on_one_device(source.graph, platform, 0), platform, "rayon")  # type: ignore[arg-type]  # that is the point
 
 
-@pytest.mark.parametrize(
-    "executor", ["serial", *(pytest.param(each, marks=pytest.mark.slow) for each in ("threads", "processes"))]
-)
+@pytest.mark.parametrize("executor", ["serial", pytest.param("threads", marks=pytest.mark.slow)])
 def test_placement_is_measured_against_single_devices(
     source: ModelSource, platform: Platform, tmp_path: Path, executor: Any
 ) -> None:
@@ -368,34 +365,6 @@ def test_process_that_hangs_is_killed(source: ModelSource) -> None:
             process.burst(Order("latency", 0.0))
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)
-
-
-def test_killed_contender_leaves_no_process_behind(source: ModelSource, platform: Platform) -> None:
-    """The workers of a pipeline of processes end with the process that is timed."""
-    if not Path("/proc/self/stat").exists():
-        pytest.skip("children of other processes are only listed on Linux")
-    with TimedProcess(source, Placed("it", halves(source, platform), platform, "processes")) as process:
-        workers = children(process.pid)
-        assert len(workers) == 2
-        os.kill(process.pid, signal.SIGKILL)
-        with pytest.raises(ExecutionError, match="SIGKILL"):
-            process.burst(Order("latency", 0.0))
-    deadline = time.monotonic() + 20
-    while any(Path(f"/proc/{worker}").exists() for worker in workers):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def children(pid: int) -> list[int]:
-    """Return the living children of a process."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(entry.read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it has ended meanwhile
-            continue
-        found += [int(entry.parent.name)] if parent == pid else []
-    return found
 
 
 def test_cpu_time_of_children_counts() -> None:

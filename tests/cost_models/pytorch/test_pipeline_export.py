@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,16 +67,15 @@ def test_stages_form_a_chain(name: str, tmp_path: Path) -> None:
         torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("executor", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["tied", "counter"])
-def test_the_runtime_runs_it(name: str, executor: Literal["threads", "processes"], tmp_path: Path) -> None:
+def test_the_runtime_runs_it(name: str, tmp_path: Path) -> None:
     """With the calling interface of bundles, and the whole program's outputs; what is handed on makes no detour."""
     source, plan = plan_of(name)
     write_torch_pipeline(plan, tmp_path / "pipeline")
     found = read_torch_pipeline(tmp_path / "pipeline")
     assert [set(stage.outputs) for stage in found.stages] == [set(stage.outputs) for stage in plan.stages]
     whole = source.builder().whole()
-    with runtime.load(tmp_path / "pipeline", executor=executor, queue_size=3) as pipe:
+    with runtime.load(tmp_path / "pipeline", queue_size=3) as pipe:
         assert (pipe.input_names, pipe.output_names) == (plan.input_names, plan.output_names)
         samples = [random_inputs(plan.lowered.program, seed) for seed in range(4)]
         for sample, outputs in zip(samples, pipe.stream(samples), strict=True):
@@ -85,7 +84,7 @@ def test_the_runtime_runs_it(name: str, executor: Literal["threads", "processes"
         with pytest.raises(InvalidProblemError, match="0 inputs given, it has 1"):
             pipe([])
     with pytest.raises(UnsupportedProblemError, match="cache_dir is OpenVINO's; this is a pipeline of torch"):
-        runtime.load(tmp_path / "pipeline", executor=executor, cache_dir=tmp_path)
+        runtime.load(tmp_path / "pipeline", cache_dir=tmp_path)
 
 
 @pytest.mark.parametrize(

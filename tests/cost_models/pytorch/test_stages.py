@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 import placekit as pk
 from placekit.cost_models.openvino.timing import Timing, TimingSettings
-from placekit.cost_models.openvino.timing_contenders import Executor, Placed, on_one_device
+from placekit.cost_models.openvino.timing_contenders import Placed, on_one_device
 from placekit.cost_models.pytorch.baselines import equal_bytes, equal_layers, layers_of, random_cuts, torch_baselines
 from placekit.cost_models.pytorch.check import require_equal_torch_outputs
 from placekit.cost_models.pytorch.pipeline import CompiledTorchPlan, TorchPipeline
@@ -35,7 +34,6 @@ nn = torch.nn
 
 import torch_modules as modules  # noqa: E402  # torch is there
 
-EXECUTORS = pytest.mark.parametrize("executor", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
 NAMES = ("tied", "convolutional", "recurrent", "views")
 
 
@@ -110,13 +108,12 @@ def test_memory_that_is_changed_is_in_one_stage() -> None:
                 plan_torch_stages(source, placement, platform())
 
 
-@pytest.mark.parametrize("executor", ["threads", "processes"])
-def test_results_come_in_order_and_inputs_stay_the_callers(executor: str) -> None:
+def test_results_come_in_order_and_inputs_stay_the_callers() -> None:
     """Many samples under way, each of another number; an input may be overwritten once it is submitted."""
     source = source_of("perceptron")
     plan = placed(source, [0, 0, 0, 1, 1, 1][: source.graph.num_ops])
     whole = source.builder().whole()
-    with torch_pipeline(plan, executor, record=4) as pipe:
+    with torch_pipeline(plan, record=4) as pipe:
         x = np.zeros((5, 8), dtype=np.float32)
         futures = []
         for number in range(20):
@@ -132,23 +129,21 @@ def test_results_come_in_order_and_inputs_stay_the_callers(executor: str) -> Non
     assert not [each for each in threading.enumerate() if each.name.startswith("placekit")]
 
 
-@EXECUTORS
-def test_members_of_a_team_share_the_samples(executor: Executor) -> None:
+def test_members_of_a_team_share_the_samples() -> None:
     """Results stay in order, and both work."""
     source = source_of("tied")
     half = source.graph.num_ops // 2
     plan = placed(source, [0] * half + [1] * (source.graph.num_ops - half), 3, [0, 1, 0])
-    require_equal_torch_outputs(plan, executor)
+    require_equal_torch_outputs(plan)
     inputs = [random_inputs(plan.lowered.program, seed) for seed in range(12)]
     whole = source.builder().whole()
-    with torch_pipeline(plan, executor, record=12) as pipe:
+    with torch_pipeline(plan, record=12) as pipe:
         for sample, found in zip(inputs, pipe.stream(inputs), strict=True):
             np.testing.assert_allclose(found["linear_8"], whole(*sample)[0].numpy(), rtol=1e-4, atol=1e-5)
         assert set(pipe.stage_members[:, 0].tolist()) <= {0, 1}
 
 
-@EXECUTORS
-def test_a_failing_stage_is_named(executor: str) -> None:
+def test_a_failing_stage_is_named() -> None:
     """All futures say which stage and device, and what torch said."""
 
     class Picking(nn.Module):  # type: ignore[misc,name-defined]
@@ -157,7 +152,7 @@ def test_a_failing_stage_is_named(executor: str) -> None:
 
     source = read_torch(Picking(), (torch.zeros(4, 2), torch.zeros(1, dtype=torch.long)))
     plan = placed(source, [0, 0, 0, 1, 1])
-    with torch_pipeline(plan, executor) as pipe:
+    with torch_pipeline(plan) as pipe:
         good = pipe([torch.zeros(4, 2), torch.ones(1, dtype=torch.long)])
         assert next(iter(good.values())).shape == (1, 2)
         with pytest.raises(ExecutionError, match=r"stage '1:cpu1' failed on device 'cpu1': index 9 is out of bounds"):
@@ -220,27 +215,9 @@ def test_state_and_shared_memory_have_one_place() -> None:
         plan_torch_stages(assigning, Placement(graph.op_names, platform().device_names, apart), platform())
     whole = placed(assigning, apart)  # which puts them together, on the other device
     x = torch.ones(3, 4)
-    for executor in ("threads", "processes"):
-        with torch_pipeline(whole, executor) as pipe:
-            (first,), (second,) = (list(pipe([x]).values()) for _ in range(2))
-        np.testing.assert_allclose(second, 2 * first, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "dtype", ["bfloat16", *(pytest.param(each, marks=pytest.mark.slow) for each in ("float16", "int32", "bool"))]
-)
-def test_processes_hand_over_every_type(dtype: str) -> None:
-    """In shared memory, an empty tensor and a single number, too."""
-
-    class Handing(nn.Module):  # type: ignore[misc,name-defined]
-        def forward(self, x: Any) -> Any:
-            made = (x > 0).to(getattr(torch, dtype))
-            return made.to(torch.float32) + 1, made[:0] | made[:0] if dtype == "bool" else made[:0] + 1, x.sum() * 2
-
-    source = read_torch(Handing(), (torch.randn(4, 3),))
-    plan = placed(source, np.arange(source.graph.num_ops) % 2)
-    assert len(plan.cuts) > 2
-    require_equal_torch_outputs(plan, "processes")
+    with torch_pipeline(whole) as pipe:
+        (first,), (second,) = (list(pipe([x]).values()) for _ in range(2))
+    np.testing.assert_allclose(second, 2 * first, rtol=1e-6)
 
 
 def test_layers_are_divided_equally() -> None:
@@ -263,25 +240,22 @@ def test_layers_are_divided_equally() -> None:
 
 @pytest.mark.slow
 def test_placements_are_timed_against_what_needs_no_plan() -> None:
-    """In processes of their own, by both executors; the ways that need no plan are all there."""
+    """In processes of their own; the ways that need no plan are all there."""
     source = source_of("tied")
     problem = problem_of(source)
     others = torch_baselines(source, problem, "threads")
-    by_processes = torch_baselines(source, problem, "processes")
     assert [each.name for each in others] == ["equal layers", "equal bytes", "random cuts"]  # no cores of their own
     contenders = [
         others[2],
-        replace(by_processes[2], name="processes"),
         Placed("serial", on_one_device(source.graph, problem.platform, 0), problem.platform, "serial"),
     ]
     settings = TimingSettings(
         rounds=3, max_rounds=3, warm_up_s=0.0, latency_s=0.01, throughput_s=0.02, max_foreign_load=1.0
     )
     timings = Timing(settings, cache=None).measure(source, contenders)
-    assert [each.name for each in timings.series] == ["random cuts", "processes", "serial"]
+    assert [each.name for each in timings.series] == ["random cuts", "serial"]
     for series in timings.series:
         assert series.error is None
         assert series.throughput is not None
         assert series.throughput.median > 0
-    for name in ("random cuts", "processes"):
-        assert timings[name].stage_times_s.shape[1] == 2
+    assert timings["random cuts"].stage_times_s.shape[1] == 2
