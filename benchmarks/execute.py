@@ -4,7 +4,7 @@ Of every method the best placement of each problem is executed, or every one, if
 devices are here: it is timed, or every tensor between its stages is compared with the whole model. Rows go to
 ``measured.jsonl`` in the folder of results, by the address of the case; what is there is not executed again. The same
 placement found by several methods is executed once. The lock that keeps other measurements of this machine away is
-that of :mod:`placekit.cost_models.openvino.timing`; :mod:`placekit.benchmarks.quiet` keeps the solves of other suites
+that of :mod:`placekit.runtime.timing`; :mod:`placekit.benchmarks.quiet` keeps the solves of other suites
 away.
 """
 
@@ -25,7 +25,7 @@ from placekit.model.placement import Placement
 from placekit.training.problem import TrainingProblem
 
 if TYPE_CHECKING:
-    from placekit.cost_models.openvino.timing import Timing
+    from placekit.runtime.timing import Timing
 
 __all__ = ["checked_row", "measurable", "measure_jobs", "measured_row"]
 
@@ -134,13 +134,13 @@ def checked_row(job: Job, placement: Placement) -> Row:
     placement
         What to run.
     """
-    from placekit.cost_models.openvino.compiled_plan import compile_plan
-    from placekit.cost_models.openvino.output_check import check_placement, in_f32
-    from placekit.cost_models.openvino.stages import plan_stages
-    from placekit.cost_models.pytorch.check import check_torch_placement
-    from placekit.cost_models.pytorch.stages import plan_torch_stages
     from placekit.io.model import read_model
     from placekit.pytorch.source import TorchSource
+    from placekit.runtime.compiled_plan import compile_plan
+    from placekit.runtime.output_check import check_placement, in_f32
+    from placekit.runtime.stages import plan_stages
+    from placekit.runtime.torch_check import check_torch_placement
+    from placekit.runtime.torch_stages import plan_torch_stages
 
     assert job.model_file is not None  # `measurable` looks at that
     assert not isinstance(job.problem, TrainingProblem)
@@ -189,8 +189,8 @@ def measured_row(job: Job, placement: Placement, timing: Timing | None = None, *
     with_baselines
         True for the ratios over OpenVINO's own ways of using all devices, ``speedup_over``.
     """
-    from placekit.cost_models.openvino.time_placement import time_placement
     from placekit.io.model import read_model
+    from placekit.runtime.compare import time_placement
 
     assert job.model_file is not None  # `measurable` looks at that
     assert not isinstance(job.problem, TrainingProblem)

@@ -56,11 +56,11 @@ def calibrate(
     from placekit.cli.progress import StepBar
     from placekit.cli.time import flag_lines
     from placekit.cost_models.calibration import calibrate as fit
-    from placekit.cost_models.openvino.measured_splits import measure_splits
-    from placekit.cost_models.openvino.timing import Timing, TimingSettings
-    from placekit.cost_models.openvino.timing_contenders import executor_named, is_serial
     from placekit.cost_models.splits import calibration_splits
     from placekit.io.costs_json import write_costs
+    from placekit.runtime.contenders import executor_named, is_serial
+    from placekit.runtime.splits import measure_splits
+    from placekit.runtime.timing import Timing, TimingSettings
 
     how = executor_named(executor)
     target = output or Path(f"{model.stem}.costs.json")

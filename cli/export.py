@@ -28,13 +28,13 @@ from placekit.model.errors import InvalidProblemError, UnknownNameError, Unsuppo
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from placekit.cost_models.openvino.stages import StagePlan
-    from placekit.cost_models.pytorch.stages import TorchPlan
     from placekit.io.model import ModelSource
     from placekit.model.costs import CostTable
     from placekit.model.graph import OpGraph
     from placekit.model.placement import Placement
     from placekit.model.platform import Platform
+    from placekit.runtime.stages import StagePlan
+    from placekit.runtime.torch_stages import TorchPlan
 
 __all__ = ["export"]
 
@@ -83,10 +83,10 @@ def export(
     Runtimes of language models need the names of ops only: they take problem files and .pt2 files, too.
     """
     from placekit.cli.progress import StepBar
-    from placekit.cost_models.openvino.bundle import write_bundle
-    from placekit.cost_models.openvino.bundle_check import check_bundle
-    from placekit.cost_models.openvino.sidecar import check_sidecar, write_sidecar
-    from placekit.cost_models.openvino.stages import plan_stages
+    from placekit.runtime.bundle import write_bundle
+    from placekit.runtime.bundle_check import check_bundle
+    from placekit.runtime.sidecar import check_sidecar, write_sidecar
+    from placekit.runtime.stages import plan_stages
 
     if to != "openvino":
         if hetero or queue_size is not None:
@@ -146,10 +146,10 @@ class _Request(NamedTuple):
 def _export_to_torch(asked: _Request) -> None:
     """Write stages for torch.distributed.pipelining, and print them."""
     from placekit.cli.progress import StepBar
-    from placekit.cost_models.pytorch.pipeline_check import check_torch_pipeline
-    from placekit.cost_models.pytorch.pipeline_export import write_torch_pipeline
-    from placekit.cost_models.pytorch.stages import plan_torch_stages
     from placekit.pytorch.source import TorchSource
+    from placekit.runtime.torch_bundle_check import check_torch_pipeline
+    from placekit.runtime.torch_export import write_torch_pipeline
+    from placekit.runtime.torch_stages import plan_torch_stages
 
     target = asked.output or Path(f"{asked.model.stem}.pipeline")
     _refuse_overwriting(target, (asked.model, asked.placement))

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from placekit.cost_models.openvino.tensor_checks import OutputCheck
-    from placekit.cost_models.openvino.time_placement import PlacementTiming
-    from placekit.cost_models.openvino.timing_contenders import Executor
-    from placekit.cost_models.openvino.timing_series import Timings
     from placekit.io.model import ModelSource
     from placekit.model.placement import Placement
     from placekit.model.platform import Platform
+    from placekit.runtime.compare import PlacementTiming
+    from placekit.runtime.contenders import Executor
+    from placekit.runtime.series import Timings
+    from placekit.runtime.tensor_checks import OutputCheck
 
 __all__ = ["flag_lines", "time"]
 
@@ -76,12 +76,12 @@ def time(
     from placekit.cli.console import check_writable, print_json, show_parts
     from placekit.cli.progress import StepBar
     from placekit.cost_models.cache import ProfileCache
-    from placekit.cost_models.openvino.time_placement import time_placement
-    from placekit.cost_models.openvino.timing import Timing, TimingSettings
-    from placekit.cost_models.openvino.timing_contenders import executor_named
-    from placekit.cost_models.pytorch.runners import require_torch_executor
     from placekit.io.atomic import write_json
     from placekit.pytorch.source import TorchSource
+    from placekit.runtime.compare import time_placement
+    from placekit.runtime.contenders import executor_named
+    from placekit.runtime.timing import Timing, TimingSettings
+    from placekit.runtime.torch_runners import require_torch_executor
 
     how = executor_named(executor)
     if trace is not None:
@@ -144,13 +144,13 @@ def _checked(
     from placekit.pytorch.source import TorchSource
 
     if isinstance(source, TorchSource):
-        from placekit.cost_models.pytorch.check import require_equal_torch_outputs
-        from placekit.cost_models.pytorch.stages import plan_torch_stages
+        from placekit.runtime.torch_check import require_equal_torch_outputs
+        from placekit.runtime.torch_stages import plan_torch_stages
 
         return require_equal_torch_outputs(plan_torch_stages(source, placement, platform), executor, seed=seed)
-    from placekit.cost_models.openvino.compiled_plan import compile_plan
-    from placekit.cost_models.openvino.executor_check import require_equal_outputs
-    from placekit.cost_models.openvino.stages import plan_stages
+    from placekit.runtime.compiled_plan import compile_plan
+    from placekit.runtime.executor_check import require_equal_outputs
+    from placekit.runtime.stages import plan_stages
 
     return require_equal_outputs(compile_plan(plan_stages(source, placement, platform)), executor, seed=seed)
 

@@ -1,7 +1,7 @@
 """Rewards from the devices themselves: placements are compiled and timed instead of judged.
 
 Every placement runs in a process of its own that can be killed, while no other measurement runs, and for a short time
-only (:mod:`placekit.cost_models.openvino.timing`). What was measured is kept on disk by content (model, placement,
+only (:mod:`placekit.runtime.timing`). What was measured is kept on disk by content (model, placement,
 devices, their configuration and precision, how it was measured, versions), so that it costs nothing to meet a
 placement again, in this training or in a later one. Short measurements are noisy, and the best of many is the luckiest:
 at the end the best few are measured once more, longer, in turns with every device alone.
@@ -19,15 +19,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.cost_models.openvino.measured_splits import sample_s
-from placekit.cost_models.openvino.timing import Timing, TimingSettings
-from placekit.cost_models.openvino.timing_contenders import Executor, Placed, is_serial, singles
-from placekit.cost_models.openvino.timing_series import Estimate, Quantity, Series
 from placekit.io.model import ModelSource
 from placekit.learned.rewards import RewardStopped
 from placekit.model.errors import ExecutionError, InvalidProblemError, ProfileError, UnsupportedProblemError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
+from placekit.runtime.contenders import Executor, Placed, is_serial, singles
+from placekit.runtime.series import Estimate, Quantity, Series
+from placekit.runtime.splits import sample_s
+from placekit.runtime.timing import Timing, TimingSettings
 from placekit.solve.stop import StopReason
 
 __all__ = ["SMALL_BATCHES", "MeasuredAnswer", "MeasuredReward", "brief_timing", "executor_for", "thorough_timing"]

@@ -55,9 +55,6 @@ from placekit.solve.stop import TargetGap as TargetGap
 if TYPE_CHECKING:
     from placekit.cost_models.analytic import Analytic as Analytic
     from placekit.cost_models.openvino.devices import core_groups as core_groups
-    from placekit.cost_models.openvino.time_placement import time_placement as time_placement
-    from placekit.cost_models.openvino.timing import Timing as Timing
-    from placekit.cost_models.openvino.timing import TimingSettings as TimingSettings
     from placekit.cost_models.profiled import Profiled as Profiled
     from placekit.cost_models.registry import register_cost_model as register_cost_model
     from placekit.io.costs_json import read_costs as read_costs
@@ -79,6 +76,9 @@ if TYPE_CHECKING:
     from placekit.language.serving import Serving as Serving
     from placekit.language.task import decoder_task as decoder_task
     from placekit.pytorch.source import read_torch as read_torch
+    from placekit.runtime.compare import time_placement as time_placement
+    from placekit.runtime.timing import Timing as Timing
+    from placekit.runtime.timing import TimingSettings as TimingSettings
     from placekit.solve.registry import register_method as register_method
     from placekit.verification.verify import verify as verify
 
@@ -154,8 +154,6 @@ __version__ = "0.4.0"
 _HOMES = {
     "cost_models.analytic": ("Analytic",),
     "cost_models.openvino.devices": ("core_groups",),
-    "cost_models.openvino.time_placement": ("time_placement",),
-    "cost_models.openvino.timing": ("Timing", "TimingSettings"),
     "cost_models.profiled": ("Profiled",),
     "cost_models.registry": ("register_cost_model",),
     "io.costs_json": ("read_costs", "write_costs"),
@@ -171,6 +169,8 @@ _HOMES = {
     "language.model": ("model_task",),
     "language.task": ("decoder_task",),
     "pytorch.source": ("read_torch",),
+    "runtime.compare": ("time_placement",),
+    "runtime.timing": ("Timing", "TimingSettings"),
     "solve.registry": ("register_method",),
     "verification.verify": ("verify",),
 }

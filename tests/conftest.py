@@ -19,7 +19,7 @@ settings.register_profile("placekit", deadline=None, derandomize=True)
 settings.load_profile("placekit")
 
 MEASURING = frozenset(
-    ("cost_models", "test_execute.py", "test_measure.py", "test_measured_reward.py", "test_time.py", "test_timing.py")
+    ("cost_models", "runtime", "test_execute.py", "test_measure.py", "test_measured_reward.py", "test_time.py")
 )
 """Folders and files whose tests time devices."""
 SOLVERS = Path(__file__).parent / "solvers"

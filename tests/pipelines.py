@@ -14,13 +14,13 @@ import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13 as opset
 
-from placekit.cost_models.openvino.compiled_plan import compile_plan
-from placekit.cost_models.openvino.pipeline import Pipeline
-from placekit.cost_models.openvino.pipeline_threads import ThreadPipeline
-from placekit.cost_models.openvino.stages import StagePlan, plan_stages
 from placekit.io.model import ModelSource
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
+from placekit.runtime.compiled_plan import compile_plan
+from placekit.runtime.pipeline import Pipeline
+from placekit.runtime.stages import StagePlan, plan_stages
+from placekit.runtime.threads import ThreadPipeline
 
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}
 

@@ -13,23 +13,23 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-ROOMS = ("core", "cost_models", "solvers", "learned", "benchmarks", "cli")
+ROOMS = ("core", "cost_models", "solvers", "runtime", "learned", "benchmarks", "cli")
 """Lowest first; a room imports only from itself and from those before it."""
+
+LINKED = tuple(room for room in ROOMS[1:] if room != "runtime")
+"""Rooms that are folders of their own, with a link in ``placekit/``."""
 
 UPWARD = {
     # the lazy public names, and the same names for type checkers
     ("placekit/__init__.py", "placekit.cost_models.analytic"),
     ("placekit/__init__.py", "placekit.cost_models.openvino.devices"),
-    ("placekit/__init__.py", "placekit.cost_models.openvino.time_placement"),
-    ("placekit/__init__.py", "placekit.cost_models.openvino.timing"),
+    ("placekit/__init__.py", "placekit.runtime.compare"),
+    ("placekit/__init__.py", "placekit.runtime.timing"),
     ("placekit/__init__.py", "placekit.cost_models.profiled"),
     ("placekit/__init__.py", "placekit.cost_models.registry"),
     ("placekit/__init__.py", "placekit.solve.registry"),
     # `python -m placekit`
     ("placekit/__main__.py", "placekit.cli.main"),
-    # what users run bundles and pipelines of torch with, under a short name
-    ("placekit/runtime.py", "placekit.cost_models.openvino"),
-    ("placekit/runtime.py", "placekit.cost_models.pytorch"),
 }
 
 
@@ -40,6 +40,13 @@ def room_of_module(name: str) -> str | None:
         return None
     room = rest.partition(".")[0]
     return room if room in ROOMS else "core"
+
+
+def room_of_file(relative: str) -> str:
+    """Return the room of a file of the package, by its path from the root."""
+    top, _, rest = relative.partition("/")
+    inner = rest.partition("/")[0] if top == "placekit" else top
+    return inner if inner in ROOMS else "core"
 
 
 def imported_modules(path: Path) -> set[str]:
@@ -58,8 +65,8 @@ def imported_modules(path: Path) -> set[str]:
 
 def source_files() -> list[Path]:
     """Return every Python file of the package, once (links are skipped)."""
-    folders = [ROOT / "placekit", *(ROOT / room for room in ROOMS[1:])]
-    linked = {ROOT / "placekit" / room for room in ROOMS[1:]}
+    folders = [ROOT / "placekit", *(ROOT / room for room in LINKED)]
+    linked = {ROOT / "placekit" / room for room in LINKED}
     return [
         path
         for folder in folders
@@ -75,8 +82,7 @@ def test_rooms_import_downwards_only() -> None:
     wrong = []
     for path in files:
         relative = path.relative_to(ROOT).as_posix()
-        top = relative.partition("/")[0]
-        room = top if top in ROOMS else "core"
+        room = room_of_file(relative)
         for module in sorted(imported_modules(path)):
             target = room_of_module(module)
             is_allowed = any(
@@ -84,6 +90,17 @@ def test_rooms_import_downwards_only() -> None:
             )
             if target is not None and ROOMS.index(target) > ROOMS.index(room) and not is_allowed:
                 wrong.append(f"{relative} imports {module}")
+    assert not wrong
+
+
+def test_running_needs_no_solver() -> None:
+    """The runtime imports the core and the cost models; it runs placements, whoever found them."""
+    wrong = [
+        f"{path.relative_to(ROOT).as_posix()} imports {module}"
+        for path in sorted((ROOT / "placekit" / "runtime").glob("*.py"))
+        for module in sorted(imported_modules(path))
+        if room_of_module(module) == "solvers"
+    ]
     assert not wrong
 
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.openvino.counters import compile_properties, deaverage, read_counters
 from placekit.cost_models.openvino.layouts import FLOATS, hand_over_channels_last, images, images_for_convolutions
-from placekit.cost_models.openvino.pipeline_stage import StageRunner
 from placekit.model.graph import OpGraph
 
 if TYPE_CHECKING:
@@ -109,11 +108,13 @@ def measure_hand_over(core: openvino.Core, device: str, properties: Mapping[str,
     config = compile_properties(device, properties)
     number = opset.parameter([1], Type.f32)
     called = core.compile_model(Model([opset.result(opset.relu(number))], [number], "call"), device, config)
-    runner, ends = StageRunner(called), [Tensor(np.ones(1, dtype=np.float32)) for _ in range(2)]
+    request, ends = called.create_infer_request(), [Tensor(np.ones(1, dtype=np.float32)) for _ in range(2)]
     calls_s = []
     for _ in range(_CALLS):
         start = time.perf_counter()
-        runner.run(ends[:1], ends[1:])
+        request.set_input_tensor(0, ends[0])  # as a stage is called
+        request.set_output_tensor(0, ends[1])
+        request.infer(share_outputs=True)
         calls_s.append(time.perf_counter() - start)
     num_bytes = 2 * 4 * float(np.prod(_IMAGE))  # in and out
     image_s, turned_s = (

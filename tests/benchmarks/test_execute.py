@@ -57,7 +57,7 @@ def solved(tmp_path: Path) -> tuple[tuple[Job, ...], Store]:
 
 def test_placements_are_executed_once_and_reported(solved: tuple[tuple[Job, ...], Store]) -> None:
     """Both methods find the same placement: one measurement for two rows; the second run has nothing to do."""
-    from placekit.cost_models.openvino.timing import Timing, TimingSettings
+    from placekit.runtime.timing import Timing, TimingSettings
 
     jobs, store = solved
     settings = TimingSettings(rounds=3, max_rounds=3, warm_up_s=0.01, latency_s=0.02, throughput_s=0.02)

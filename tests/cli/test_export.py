@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from placekit import runtime
-from placekit.cost_models.openvino import bundle_check
 from placekit.io.model import read_model
+from placekit.runtime import bundle_check
 
 Call = Callable[..., Any]
 

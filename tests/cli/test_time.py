@@ -40,7 +40,7 @@ def placement_file(model_file: Path, tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure at once, whatever else is measured: these numbers do not matter."""
-    monkeypatch.setattr("placekit.cost_models.openvino.timing.lock_path", lambda: tmp_path / "lock")
+    monkeypatch.setattr("placekit.runtime.timing.lock_path", lambda: tmp_path / "lock")
 
 
 def test_time_reports_placement_singles_and_stages(
@@ -114,7 +114,7 @@ def test_placement_that_computes_something_else_is_an_error(
     call: Call, model_file: Path, placement_file: Path, platform_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is timed that is wrong: the error names the tensor."""
-    from placekit.cost_models.openvino import tensor_checks
+    from placekit.runtime import tensor_checks
 
     monkeypatch.setattr(tensor_checks, "TOLERANCES", {"f32": -1.0})
     arguments = ("--platform", platform_file, "--costs", "analytic")

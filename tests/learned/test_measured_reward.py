@@ -19,11 +19,7 @@ from openvino import opset13 as opset
 import placekit as pk
 from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.openvino.devices import core_groups
-from placekit.cost_models.openvino.timing import Timing, TimingSettings
-from placekit.cost_models.openvino.timing_contenders import Contender, Placed
 from placekit.cost_models.openvino.timing_lock import measuring
-from placekit.cost_models.openvino.timing_series import Series, Timings
-from placekit.cost_models.openvino.timing_worker import Burst
 from placekit.io.model import ModelSource, read_model
 from placekit.learned.environment import INFEASIBLE_COST, Environment
 from placekit.learned.hsdag.method import Hsdag
@@ -34,6 +30,10 @@ from placekit.learned.rewards import RewardStopped
 from placekit.model.errors import ExecutionError, InvalidProblemError, ProfileError, UnsupportedProblemError
 from placekit.model.platform import Platform
 from placekit.objectives import Makespan
+from placekit.runtime.contenders import Contender, Placed
+from placekit.runtime.series import Series, Timings
+from placekit.runtime.timing import Timing, TimingSettings
+from placekit.runtime.worker import Burst
 from placekit.solve.registry import get_method
 from placekit.solve.stop import StopReason
 
@@ -266,7 +266,7 @@ def test_measurements_outlive_the_process_even_where_the_machine_is_busy(
     chain: ModelSource, objective: pk.Objective, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Disturbed ones are kept for rewards, but not taken by whoever wants undisturbed ones."""
-    monkeypatch.setattr("placekit.cost_models.openvino.timing.TimedProcess", Process)
+    monkeypatch.setattr("placekit.runtime.timing.TimedProcess", Process)
     problem = problem_of(chain, objective)
     settings = TimingSettings(rounds=3, max_rounds=3, max_foreign_load=0.0)
     timing = Timing(settings, ProfileCache(tmp_path / "cache"), tmp_path / "lock", keeps_noisy=True)

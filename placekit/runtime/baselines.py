@@ -1,0 +1,132 @@
+"""What people do without a plan: all cores as one device, equal shares of the layers or of the bytes, a lucky cut."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.cost_models.openvino.devices import core_groups
+from placekit.cost_models.stage_costs import predict
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
+from placekit.pytorch.source import TorchSource
+from placekit.runtime.contenders import Executor, Placed, on_one_device
+
+__all__ = ["equal_bytes", "equal_layers", "layers_of", "random_cuts", "torch_baselines"]
+
+_LAYER = re.compile(r"^(?:.*\.)?\d+(?=\.|$)")
+_NUM_RANDOM = 20
+
+
+def torch_baselines(
+    source: TorchSource, problem: Problem, executor: Executor, queue_size: int = 2, seed: int = 0
+) -> tuple[Placed, ...]:
+    """Return what a placement of `source` is timed against, beside single devices.
+
+    ``all cores`` is the whole program on all cores of the platform, one sample at a time. ``equal layers`` and ``equal
+    bytes`` give every device in turn the next share of the layers, or of the bytes of their weights, as accelerate
+    divides a model over devices of one size. ``random cuts`` is the best of twenty by the costs of `problem`.
+
+    Parameters
+    ----------
+    source, problem
+        The program, and its problem.
+    executor, queue_size
+        How they run.
+    seed
+        Seed of the random cuts.
+    """
+    platform, graph = problem.platform, source.graph
+    found: list[Placed] = []
+    cores = sorted({core for device in platform.devices for core in device.cores})
+    if cores and platform.num_devices > 1:
+        whole = core_groups(1, cores=cores)
+        found.append(Placed("all cores", on_one_device(graph, whole, 0), whole, "serial"))
+    if platform.num_devices > 1:
+        best = max(
+            random_cuts(source, problem, seed),
+            key=lambda each: predict(problem, each, is_serial=executor == "serial").throughput_per_s,
+        )
+        splits = {
+            "equal layers": equal_layers(source, problem),
+            "equal bytes": equal_bytes(source, problem),
+            "random cuts": best,
+        }
+        found += [Placed(name, each, platform, executor, queue_size) for name, each in splits.items()]
+    return tuple(found)
+
+
+def layers_of(module_of_op: Sequence[str]) -> list[str]:
+    """Return the layer of every op: the path of its module up to the last number, or all of it without one.
+
+    Examples
+    --------
+    >>> layers_of(["wte", "h.0.mlp.up", "h.1", "stages.0.layers.2.conv"])
+    ['wte', 'h.0', 'h.1', 'stages.0.layers.2']
+    """
+    found = (_LAYER.match(path) for path in module_of_op)
+    return [match[0] if match else path for match, path in zip(found, module_of_op, strict=True)]
+
+
+def equal_layers(source: TorchSource, problem: Problem) -> Placement:
+    """Return the placement that gives every device as many layers, in the order of the program."""
+    return _by_share(source, problem, np.ones(source.graph.num_ops), per_layer=True)
+
+
+def equal_bytes(source: TorchSource, problem: Problem) -> Placement:
+    """Return the placement that gives every device layers with as many bytes of weights, in the program's order."""
+    return _by_share(source, problem, source.graph.op_weight_bytes, per_layer=False)
+
+
+def _by_share(source: TorchSource, problem: Problem, size: NDArray[np.float64], *, per_layer: bool) -> Placement:
+    """Divide the layers so that every device has an equal share of the sum of `size`, of ops or of layers."""
+    graph, count = source.graph, problem.platform.num_devices
+    layer = layers_of(source.module_of_op)
+    sizes: dict[str, float] = {}
+    for op in graph.order.tolist():
+        if layer[op]:  # ops at the top belong to no layer
+            sizes[layer[op]] = 1.0 if per_layer else sizes.get(layer[op], 0.0) + float(size[op])
+    names = list(sizes)
+    amounts = np.array(list(sizes.values()))
+    middle = np.cumsum(amounts) - amounts / 2
+    share = np.minimum(middle * count / max(float(amounts.sum()), 1e-300), count - 1).astype(np.int64)
+    device_of_layer = dict(zip(names, share.tolist(), strict=True))
+    return _in_order(problem, [device_of_layer.get(each, 0) for each in layer])
+
+
+def random_cuts(source: TorchSource, problem: Problem, seed: int, number: int = _NUM_RANDOM) -> list[Placement]:
+    """Return placements that cut the order of the ops at random places, one part per device."""
+    rng = np.random.default_rng(seed)
+    graph, count = source.graph, problem.platform.num_devices
+    rank = _rank(graph.order)
+    found = []
+    for _ in range(number):
+        cuts = np.sort(rng.choice(np.arange(1, graph.num_ops), size=min(count, graph.num_ops) - 1, replace=False))
+        found.append(_in_order(problem, np.searchsorted(cuts, rank, side="right").tolist()))
+    return found
+
+
+def _in_order(problem: Problem, device_of_op: list[int]) -> Placement:
+    """Return a placement in which no op is on an earlier device than what it reads, and shared memory in one place."""
+    graph, labels = problem.graph, problem.colocation
+    device = np.array(device_of_op, dtype=np.int64)
+    edges = np.argsort(_rank(graph.order)[graph.senders], kind="stable").tolist()
+    while True:
+        before = device.copy()
+        for edge in edges:
+            sender, receiver = graph.senders[edge], graph.receivers[edge]
+            device[receiver] = max(device[receiver], device[sender])
+        latest = np.zeros(graph.num_ops, dtype=np.int64)
+        np.maximum.at(latest, labels, device)
+        device = latest[labels]
+        if np.array_equal(device, before):
+            return Placement.of(problem, device)
+
+
+def _rank(order: NDArray[np.int64]) -> NDArray[np.int64]:
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank

@@ -1,0 +1,267 @@
+"""A placement as a folder that can be deployed: the model of every stage, and a manifest that says how they connect.
+
+The manifest names the members of the team that runs a stage; all of them load the same file.
+
+::
+
+    bundle/
+      manifest.json     schema, devices, inputs, outputs, stages, tensors between them, queue size, hashes
+      0.xml  0.bin      the stages as OpenVINO IR, in an order in which they can run
+      1.xml  1.bin
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placekit.cost_models.openvino.devices import shared_core
+from placekit.cost_models.openvino.split import TensorKey
+from placekit.io.atomic import write_json
+from placekit.io.file_hash import file_hash, require_hash
+from placekit.io.folders import write_folder
+from placekit.io.openvino_graph import short_reason
+from placekit.io.openvino_ir import check_ir
+from placekit.io.reading import blaming, read_json, validated
+from placekit.io.schemas import DeviceModel
+from placekit.model.errors import InvalidFileError, InvalidProblemError
+from placekit.model.platform import Device
+from placekit.runtime.manifest import (
+    MAX_QUEUE_SIZE,
+    Manifest,
+    PortModel,
+    StageModel,
+    TensorModel,
+    portable_properties,
+    upgraded,
+)
+from placekit.runtime.stages import PlacedStage, StagePlan, cut_tensors
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["MANIFEST", "read_bundle", "write_bundle"]
+
+MANIFEST = "manifest.json"
+"""Name of the file that makes a folder a bundle."""
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def write_bundle(
+    plan: StagePlan, folder: str | Path, *, queue_size: int = 2, check: Callable[[Path], object] | None = None
+) -> None:
+    """Write `plan` as a bundle.
+
+    The folder appears complete or not at all. A bundle that is there already is replaced.
+
+    Parameters
+    ----------
+    plan
+        The stages.
+    folder
+        Where to write; its parent must exist.
+    queue_size
+        Samples that fit between a stage and the next, unless the user of the bundle says otherwise.
+    check
+        Called with the new folder before it takes its place; what it raises leaves everything as it was.
+
+    Raises
+    ------
+    InvalidProblemError
+        A queue size below 1 or above `MAX_QUEUE_SIZE`.
+    PlacekitError
+        The folder exists and is no bundle, or cannot be written.
+    """
+    if not 1 <= queue_size <= MAX_QUEUE_SIZE:
+        raise InvalidProblemError(
+            f"bundle of {plan.name!r}: queue_size is {queue_size}; it must be >= 1 and at most {MAX_QUEUE_SIZE}"
+        )
+
+    def write(new: Path) -> None:
+        _write_files(plan, new, queue_size)
+        if check is not None:
+            check(new)
+
+    write_folder(folder, "bundle", _reason, write)
+
+
+def _reason(folder: Path) -> str | None:
+    """Return why a folder is no bundle; None if it is one."""
+    return None if (folder / MANIFEST).is_file() else f"it has no {MANIFEST}"
+
+
+def _write_files(plan: StagePlan, folder: Path, queue_size: int) -> None:
+    import openvino
+
+    from placekit import __version__
+
+    stages = []
+    for index, stage in enumerate(plan.stages):
+        paths = [folder / f"{index}{suffix}" for suffix in (".xml", ".bin")]
+        try:
+            openvino.save_model(stage.model, paths[0], compress_to_fp16=False)
+        except RuntimeError as error:  # a full disk
+            raise OSError(f"stage {stage.name!r}: {error}") from error
+        stages.append(StageModel.of(stage, {path.name: file_hash(path) for path in paths if path.exists()}))
+    made_with = {"placekit": __version__, "openvino": openvino.__version__}
+    manifest = Manifest.of(plan, stages, queue_size, made_with)
+    write_json(folder / MANIFEST, manifest.model_dump(by_alias=True))
+
+
+def read_bundle(folder: str | Path, *, cache_dir: str | Path | None = None) -> tuple[StagePlan, int]:
+    """Return the stages in a bundle, and its queue size.
+
+    The plan's whole model is put together again from the stages. Properties of devices that are paths are not taken
+    from a bundle, which is said in the log.
+
+    Parameters
+    ----------
+    folder
+        The bundle.
+    cache_dir
+        Where OpenVINO keeps compiled models; None for nowhere.
+
+    Raises
+    ------
+    InvalidFileError
+        No bundle, a manifest that contradicts itself or its files, or a file that is missing or not the one that was
+        written; the message has both hashes.
+    """
+    path = Path(folder) / MANIFEST
+    if not path.is_file():
+        raise InvalidFileError(f"{folder}: no bundle, it has no {MANIFEST}")
+    manifest = validated(Manifest, upgraded(read_json(path)), path)
+    with blaming(path):
+        devices = {each.name: _device(each, path, cache_dir) for each in manifest.devices}
+    stages = tuple(_read_stage(path, index, entry, devices) for index, entry in enumerate(manifest.stages))
+    _check(path, manifest, stages)
+    plan = StagePlan(
+        name=manifest.model,
+        model=_join(path, manifest, stages),
+        stages=stages,
+        input_keys=tuple(each.key for each in manifest.inputs),
+        output_keys=tuple(each.key for each in manifest.outputs),
+        input_names=tuple(each.name for each in manifest.inputs),
+        output_names=tuple(each.name for each in manifest.outputs),
+        cuts=cut_tensors(stages),
+        has_state=any(_has_state(stage) for stage in stages),
+    )
+    return plan, manifest.queue_size
+
+
+def _device(entry: DeviceModel, path: Path, cache_dir: str | Path | None) -> Device:
+    properties = portable_properties(entry.properties)
+    for name in entry.properties.keys() - properties.keys():
+        _LOGGER.warning("%s: property %s of device %r is a path and is ignored", path, name, entry.name)
+    if cache_dir is not None:
+        properties["CACHE_DIR"] = str(cache_dir)
+    return Device(**entry.model_dump(exclude={"properties"}), properties=properties)
+
+
+def _read_stage(path: Path, index: int, entry: StageModel, devices: Mapping[str, Device]) -> PlacedStage:
+    for member in entry.members:
+        if member not in devices:
+            raise InvalidFileError(f"{path}: stage {entry.name!r} is on device {member!r}, which it does not list")
+        if entry.members.count(member) > 1:
+            raise InvalidFileError(f"{path}: stage {entry.name!r} names member {member!r} twice")
+    model = _read_model(path, f"{index}.xml", entry)
+    return PlacedStage(
+        entry.name,
+        tuple(devices[member] for member in entry.members),
+        model,
+        _keys(path, entry.name, entry.inputs, model.get_parameters()),
+        _keys(path, entry.name, entry.outputs, model.get_results()),
+        tuple(entry.op_names),
+    )
+
+
+def _read_model(path: Path, name: str, entry: StageModel) -> openvino.Model:
+    if name not in entry.files:
+        raise InvalidFileError(f"{path}: stage {entry.name!r} does not list its file {name}")
+    for file_name, digest in entry.files.items():
+        require_hash(path.with_name(file_name), digest, "bundle")
+    check_ir(path.with_name(name))
+    try:
+        return shared_core().read_model(path.with_name(name))
+    except Exception as error:  # OpenVINO raises RuntimeError and types of its own
+        raise InvalidFileError(f"{path.with_name(name)}: OpenVINO cannot read it: {short_reason(error)}") from error
+
+
+def _keys(path: Path, stage: str, ports: Sequence[PortModel], nodes: Sequence[Any]) -> tuple[TensorKey, ...]:
+    """Return the key of every input or output in the order of the file."""
+    key_of_node = {port.node: port.key for port in ports}
+    names = [node.get_friendly_name() for node in nodes]
+    if sorted(key_of_node) != sorted(names):
+        raise InvalidFileError(f"{path}: stage {stage!r} lists {sorted(key_of_node)}; its model has {sorted(names)}")
+    return tuple(key_of_node[name] for name in names)
+
+
+def _check(path: Path, manifest: Manifest, stages: Sequence[PlacedStage]) -> None:
+    """Raise unless everything that is read was written before, by one stage only, and no device is in two teams."""
+    known = {each.key for each in manifest.inputs}
+    if len(known) != len(manifest.inputs):
+        raise InvalidFileError(f"{path}: two inputs are the same tensor")
+    names: set[str] = set()
+    team_of: dict[str, str] = {}
+    for stage in stages:
+        for key in stage.inputs:
+            if key not in known:
+                raise InvalidFileError(f"{path}: stage {stage.name!r} needs {key}, which nothing before it gives")
+        twice = known.intersection(stage.outputs)
+        if twice or stage.name in names:
+            what = f"gives {min(twice)} again" if twice else "stands there twice"
+            raise InvalidFileError(f"{path}: stage {stage.name!r} {what}")
+        known |= set(stage.outputs)
+        names.add(stage.name)
+        if _has_state(stage) and len(stage.members) > 1:
+            raise InvalidFileError(f"{path}: stage {stage.name!r} keeps state, which no team can")
+        for device in stage.members:
+            team = team_of.setdefault(device.name, stage.team_name)
+            if team != stage.team_name:
+                raise InvalidFileError(
+                    f"{path}: device {device.name!r} is in two teams, {team!r} and {stage.team_name!r}"
+                )
+    for output in manifest.outputs:
+        if output.key not in known:
+            raise InvalidFileError(f"{path}: output {output.name!r} is {output.key}, which no stage gives")
+    if manifest.tensors != [TensorModel.of(cut) for cut in cut_tensors(stages)]:
+        raise InvalidFileError(f"{path}: tensors are not the ones between its stages")
+
+
+def _has_state(stage: PlacedStage) -> bool:
+    return bool(stage.model.get_variables())
+
+
+def _join(path: Path, manifest: Manifest, stages: Sequence[PlacedStage]) -> openvino.Model:
+    """Return the whole model: every stage's Parameters replaced by what other stages compute."""
+    from openvino import Model, PartialShape, Type
+    from openvino import opset13 as opset
+
+    parameters, sinks, value = [], [], {}
+    try:
+        for entry in manifest.inputs:
+            element = getattr(Type, entry.type, None)
+            if not isinstance(element, Type):
+                raise ValueError(f"input {entry.name!r} has type {entry.type!r}, which is none")
+            parameter = opset.parameter(PartialShape(entry.shape), element, name=entry.name)
+            parameter.output(0).set_names(set(entry.tensor_names))
+            parameters.append(parameter)
+            value[entry.key] = parameter.output(0)
+        for stage in stages:
+            part = stage.model.clone()
+            for parameter, key in zip(part.get_parameters(), stage.inputs, strict=True):
+                for target in parameter.output(0).get_target_inputs():
+                    target.replace_source_output(value[key])
+            sinks += part.get_sinks()
+            for result, key in zip(part.get_results(), stage.outputs, strict=True):
+                value[key] = result.input(0).get_source_output()
+        results = [opset.result(value[each.key]) for each in manifest.outputs]
+        joined = Model(results, sinks, parameters, manifest.model)
+        joined.validate_nodes_and_infer_types()
+        # a clone, so that no output keeps the Results of the stages as consumers
+        return joined.clone()
+    except Exception as error:  # OpenVINO raises what it likes for a shape that is none or a type that does not fit
+        raise InvalidFileError(f"{path}: inputs and stages do not fit together: {short_reason(error)}") from error

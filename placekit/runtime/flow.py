@@ -1,0 +1,299 @@
+"""When a stage of a pipeline may run: bounded queues as counters.
+
+Nodes are the stages ``0 .. num_stages - 1``, the *source* that puts samples in, and the *sink* that takes results out.
+Every node begins samples ``0, 1, 2, ...`` in this order. The members of a team work on several at once and may end them
+in another order; ``done[node]`` counts the samples before the first one that is not ended. What a node writes goes into
+a ring of ``depth[node]`` slots, sample ``n`` into slot ``n % depth``, and stays there until every reader has handled
+it. So a node may begin sample ``n`` if and only if
+
+* every producer has done it: ``done[producer] > n``;
+* its slot is free again: ``done[consumer] > n - depth[node]`` for every consumer.
+
+A sample goes to whichever member of the team is free first. Because the order of samples is kept from stage to stage, a
+slow member holds the others up only when they are ahead of it by as much as the rings hold, see `wire`.
+
+Pipelines in one process and across processes share these rules: threads share the counters under a lock, processes
+each keep their own copy and tell each other of every step; the members of a team share what they have begun.
+
+No deadlock: let ``n`` be the oldest sample that is not through. Whatever holds a slot that ``n`` needs belongs to an
+older sample, of which there is none, so that the first stage that ``n`` has not passed may run, or runs.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from placekit.model.errors import InvalidProblemError
+
+if TYPE_CHECKING:
+    from placekit.cost_models.openvino.split import TensorKey
+    from placekit.model.platform import Device
+
+__all__ = ["Flow", "FlowPlan", "FlowStage", "Wiring", "samples_ahead", "wire"]
+
+_AHEAD = 8
+"""Samples by which each further member of a team may be ahead of the slowest."""
+
+
+class FlowStage(Protocol):
+    """A stage as a pipeline sees it, see :class:`~placekit.runtime.stages.PlacedStage`."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def members(self) -> tuple[Device, ...]:
+        """Where it runs."""
+
+    @property
+    def inputs(self) -> tuple[TensorKey, ...]:
+        """What it reads."""
+
+    @property
+    def outputs(self) -> tuple[TensorKey, ...]:
+        """What it writes."""
+
+
+class FlowPlan(Protocol):
+    """Stages as a pipeline sees them, see :class:`~placekit.runtime.stages.StagePlan`."""
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+
+    @property
+    def stages(self) -> Sequence[FlowStage]:
+        """The stages, in an order in which they can run."""
+
+    @property
+    def input_keys(self) -> tuple[TensorKey, ...]:
+        """The model's inputs."""
+
+    @property
+    def output_keys(self) -> tuple[TensorKey, ...]:
+        """The model's outputs."""
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs."""
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs."""
+
+    @property
+    def teams(self) -> tuple[tuple[Device, ...], ...]:
+        """The teams that run a stage."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that run a stage."""
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """Who reads whose tensors, and how many samples fit between them.
+
+    Parameters
+    ----------
+    producers, consumers
+        ``[num_stages + 2]`` nodes that each node reads from, and nodes that read from it.
+    depth
+        ``[num_stages + 2]`` slots of each node's ring; the sink has none, its entry is not used.
+    writer
+        Node that writes each tensor that is read by another one.
+    team_size
+        ``[num_stages]`` members of the team of each stage.
+    """
+
+    producers: tuple[tuple[int, ...], ...]
+    consumers: tuple[tuple[int, ...], ...]
+    depth: tuple[int, ...]
+    writer: dict[TensorKey, int]
+    team_size: tuple[int, ...]
+
+    @property
+    def num_stages(self) -> int:
+        """Number of stages."""
+        return len(self.producers) - 2
+
+    @property
+    def source(self) -> int:
+        """The node that puts samples in."""
+        return self.num_stages
+
+    @property
+    def sink(self) -> int:
+        """The node that takes results out."""
+        return self.num_stages + 1
+
+
+def wire(plan: FlowPlan, queue_size: int) -> Wiring:
+    """Return the wiring of a plan.
+
+    A tensor that skips stages waits while the samples before it pass them, so its ring grows with the number of stages
+    that it skips. It ends at one slot per team, as many samples as can be worked on at once, and `queue_size` more,
+    so that memory does not grow with the number of stages.
+
+    Where a team of several works, the rings before, behind and around it have room for the samples that some of its
+    members end while the slowest is at one, and for those that wait at members: eight for each further member.
+
+    Parameters
+    ----------
+    plan
+        The stages.
+    queue_size
+        Samples that fit between a stage and the next; with 1 two neighbours never work at the same time.
+
+    Raises
+    ------
+    InvalidProblemError
+        A queue size below 1.
+    """
+    if queue_size < 1:
+        raise InvalidProblemError(f"pipeline of {plan.name!r}: queue_size is {queue_size}; it must be >= 1")
+    count = len(plan.stages)
+    source, sink = count, count + 1
+    writer = dict.fromkeys(plan.input_keys, source)
+    for index, stage in enumerate(plan.stages):
+        writer |= dict.fromkeys(stage.outputs, index)
+    reads = [{writer[key] for key in stage.inputs} for stage in plan.stages]
+    reads += [set(), {writer[key] for key in plan.output_keys}]
+    for index in range(count):
+        if not reads[index]:  # a stage that needs no input still runs once per sample
+            reads[index].add(source)
+    unread = set(range(count + 1)).difference(*reads)
+    reads[sink] |= unread
+    consumers: list[list[int]] = [[] for _ in reads]
+    for node, producers in enumerate(reads):
+        for producer in sorted(producers):
+            consumers[producer].append(node)
+    level = {source: 0}
+    for node in (*range(count), sink):  # stages come in an order in which they can run
+        level[node] = 1 + max(level[producer] for producer in reads[node])
+    span = [max((level[reader] - level[node] for reader in consumers[node]), default=1) for node in range(count + 2)]
+    limit = queue_size + len(plan.teams)
+    depth = [queue_size if each == 1 else min(queue_size * each, limit) for each in span]
+    ahead = [samples_ahead(stage.members) for stage in plan.stages] + [0, 0]
+    most = sum(map(samples_ahead, plan.teams))
+    ahead_at = [max((ahead[node] for node in level if level[node] == at), default=0) for at in range(count + 2)]
+    for node in range(count + 1):
+        around = sum(ahead_at[level[node] : level[node] + span[node] + 1])
+        depth[node] += min(around, most)
+    return Wiring(
+        tuple(tuple(sorted(each)) for each in reads),
+        tuple(map(tuple, consumers)),
+        tuple(depth),
+        writer,
+        tuple(len(stage.members) for stage in plan.stages),
+    )
+
+
+def samples_ahead(team: Sequence[Device]) -> int:
+    """Return how many samples the other members of a team may end while the slowest is at one."""
+    return _AHEAD * (len(team) - 1)
+
+
+class Flow:
+    """How far every node has come, and which of them can go on.
+
+    Parameters
+    ----------
+    wiring
+        The pipeline.
+    owner_of_node
+        ``[num_stages + 2]`` team of each node; only its own nodes are ever given to a team.
+    takers
+        Teams that `take` from here. Where each keeps its own copy, the work of the others must not pile up in it.
+
+    Notes
+    -----
+    A step costs O(neighbours of the node * log nodes).
+    """
+
+    def __init__(self, wiring: Wiring, owner_of_node: Sequence[int], takers: Collection[int]) -> None:
+        self.wiring = wiring
+        self.begun = [0] * len(wiring.producers)
+        self.done = [0] * len(wiring.producers)
+        self._owner = owner_of_node
+        self._ready: dict[int, list[tuple[int, int]]] = {owner: [] for owner in takers}
+        self._is_ready = [False] * len(wiring.producers)  # in a heap of `_ready`
+        self._ended: list[set[int]] = [set() for _ in wiring.producers]  # samples whose predecessors are not
+        self._offer(wiring.source)
+
+    def may_begin(self, node: int) -> bool:
+        """Whether `node` has all it needs for its next sample."""
+        wiring, done, sample = self.wiring, self.done, self.begun[node]
+        for each in wiring.producers[node]:  # loops, because this is asked several times per sample and stage
+            if done[each] <= sample:
+                return False
+        oldest = sample - wiring.depth[node]
+        for each in wiring.consumers[node]:  # noqa: SIM110
+            if done[each] <= oldest:
+                return False
+        return True
+
+    def num_free(self, node: int) -> int:
+        """Return how many slots of a node's ring are free."""
+        oldest = min(self.done[each] for each in self.wiring.consumers[node])
+        return self.wiring.depth[node] - (self.begun[node] - oldest)
+
+    def take(self, owner: int) -> tuple[int, int] | None:
+        """Return the next work of a team as (node, sample), the oldest sample first; None if there is none now."""
+        if not self._ready[owner]:
+            return None
+        sample, node = heapq.heappop(self._ready[owner])
+        self._is_ready[node] = False
+        self.begun[node] = sample + 1
+        self._offer(node)
+        return node, sample
+
+    def has_work(self, owner: int) -> bool:
+        """Whether `take` would return something."""
+        return bool(self._ready[owner])
+
+    def catch_up(self, owner: int, begun: Sequence[int]) -> None:
+        """Learn what other members of a team have begun.
+
+        Parameters
+        ----------
+        owner
+            The team.
+        begun
+            ``[num_stages]`` samples that each node has begun; only those of the team's own nodes are read.
+        """
+        heap = self._ready[owner]
+        heap.clear()
+        for node, each in enumerate(self._owner):
+            if each == owner:
+                self.begun[node] = begun[node]
+                self._is_ready[node] = False
+                self._offer(node)
+
+    def finish(self, node: int, sample: int) -> set[int]:
+        """Count a sample of `node` as done; return the teams that have got new work by that."""
+        ended = self._ended[node]
+        ended.add(sample)
+        if sample != self.done[node]:
+            return set()
+        while self.done[node] in ended:
+            ended.remove(self.done[node])
+            self.done[node] += 1
+        changed = set()
+        for neighbours in (self.wiring.consumers[node], self.wiring.producers[node]):
+            for each in neighbours:
+                if self._offer(each):
+                    changed.add(self._owner[each])
+        return changed
+
+    def _offer(self, node: int) -> bool:
+        heap = self._ready.get(self._owner[node])
+        if heap is None or self._is_ready[node] or not self.may_begin(node):
+            return False
+        self._is_ready[node] = True
+        heapq.heappush(heap, (self.begun[node], node))
+        return True

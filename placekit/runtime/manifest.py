@@ -1,0 +1,210 @@
+"""What the manifest of a bundle says, as pydantic models; the module `bundle` writes and reads it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from placekit.cost_models.openvino.split import TensorKey
+from placekit.io.file_hash import Digest
+from placekit.io.schema_fields import Count, Name, Text
+from placekit.io.schemas import DeviceModel
+from placekit.model.platform import Device
+from placekit.runtime.stages import CutTensor, PlacedStage, StagePlan
+
+__all__ = [
+    "InputModel",
+    "Manifest",
+    "OutputModel",
+    "PortModel",
+    "StageModel",
+    "TensorModel",
+    "device_model",
+    "portable_properties",
+    "upgraded",
+]
+
+MAX_QUEUE_SIZE = 1 << 16
+"""Longer queues are refused: their slots are made before the first sample comes."""
+
+FileName = Annotated[str, Field(pattern=r"^\d{1,9}\.(xml|bin)$")]  # no path that leads out of the folder
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Key(_Strict):
+    """A tensor: the friendly name of the op that computes it, and the op's output port."""
+
+    op: Name
+    port: Count
+
+    @property
+    def key(self) -> TensorKey:
+        """The two as one value."""
+        return self.op, self.port
+
+
+class InputModel(_Key):
+    """An input of the whole model."""
+
+    name: Name
+    tensor_names: list[Text]
+    type: Name
+    shape: Text
+
+
+class OutputModel(_Key):
+    """An output of the whole model."""
+
+    name: Name
+
+
+class PortModel(_Key):
+    """An input or output of a stage, by its Parameter or Result, as a file may hold them in another order."""
+
+    node: Name
+
+
+class TensorModel(_Key):
+    """A tensor between stages, the stages by number; bytes are null for a shape that is not known in advance."""
+
+    producer: Count
+    consumers: list[Count]
+    num_bytes: Count | None
+
+    @classmethod
+    def of(cls, cut: CutTensor) -> TensorModel:
+        """Return the entry of a cut tensor."""
+        op, port = cut.key
+        return cls(op=op, port=port, producer=cut.producer, consumers=list(cut.consumers), num_bytes=cut.num_bytes)
+
+
+class StageModel(_Strict):
+    """A stage: the devices that run it, and its files with the hash of each (blake2b, 16 bytes), one set for all."""
+
+    name: Name
+    members: Annotated[list[Name], Field(min_length=1)]
+    files: dict[FileName, Digest]
+    inputs: list[PortModel]
+    outputs: list[PortModel]
+    op_names: list[Name]
+
+    @classmethod
+    def of(cls, stage: PlacedStage, files: dict[str, str]) -> StageModel:
+        """Return the entry of a stage that was written to `files`."""
+        return cls(
+            name=stage.name,
+            members=[device.name for device in stage.members],
+            files=files,
+            inputs=_ports(stage.inputs, stage.model.get_parameters()),
+            outputs=_ports(stage.outputs, stage.model.get_results()),
+            op_names=list(stage.op_names),
+        )
+
+
+class Manifest(_Strict):
+    """The whole file; stages stand in an order in which they can run."""
+
+    format: Annotated[Literal["placekit/bundle/2"], Field(alias="schema")] = "placekit/bundle/2"
+    model: Text
+    made_with: dict[str, str]
+    queue_size: Annotated[int, Field(ge=1, le=MAX_QUEUE_SIZE)]
+    devices: list[DeviceModel]
+    inputs: list[InputModel]
+    outputs: list[OutputModel]
+    stages: list[StageModel]
+    tensors: list[TensorModel]
+
+    @classmethod
+    def of(cls, plan: StagePlan, stages: list[StageModel], queue_size: int, made_with: dict[str, str]) -> Manifest:
+        """Return the manifest of a plan whose stages were written."""
+        return cls(
+            model=plan.name,
+            made_with=made_with,
+            queue_size=queue_size,
+            devices=[device_model(device) for device in plan.devices],
+            inputs=[
+                InputModel(
+                    op=op,
+                    port=port,
+                    name=name,
+                    tensor_names=sorted(tensor.get_names()),
+                    type=tensor.get_element_type().get_type_name(),
+                    shape=str(tensor.get_partial_shape()),
+                )
+                for (op, port), name, tensor in zip(plan.input_keys, plan.input_names, plan.model.inputs, strict=True)
+            ],
+            outputs=[
+                OutputModel(op=op, port=port, name=name)
+                for (op, port), name in zip(plan.output_keys, plan.output_names, strict=True)
+            ],
+            stages=stages,
+            tensors=[TensorModel.of(cut) for cut in plan.cuts],
+        )
+
+
+def upgraded(data: Any) -> Any:
+    """Return a manifest of version 1, whose stages have one device each, as one of the current version.
+
+    Examples
+    --------
+    >>> upgraded({"schema": "placekit/bundle/1", "stages": [{"name": "0:CPU", "device": "CPU"}]})
+    {'schema': 'placekit/bundle/2', 'stages': [{'name': '0:CPU', 'members': ['CPU']}]}
+    """
+    if not isinstance(data, dict) or data.get("schema") != "placekit/bundle/1":
+        return data
+    stages = data.get("stages")
+    if isinstance(stages, list):
+        stages = [_with_members(each) if isinstance(each, dict) and "device" in each else each for each in stages]
+        data = data | {"stages": stages}
+    return data | {"schema": "placekit/bundle/2"}
+
+
+def _with_members(stage: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in stage.items() if name != "device"}
+    return kept | {"members": [stage["device"]]}
+
+
+_PATH_WORDS = frozenset({"DIR", "DIRECTORY", "PATH", "FILE", "FILENAME", "DUMP", "BLOB", "LIBRARY", "EXTENSION"})
+
+
+def portable_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a device that name no place in a file system.
+
+    Paths are of a machine, and a bundle goes to others: one from a stranger must not decide where OpenVINO makes
+    folders (``CACHE_DIR``) or what it loads. Whoever loads a bundle says where compiled models are kept.
+
+    Examples
+    --------
+    >>> portable_properties({"NUM_STREAMS": "1", "CACHE_DIR": "cache", "WEIGHTS": "/etc/x"})
+    {'NUM_STREAMS': '1'}
+    """
+
+    def is_path(text: str) -> bool:
+        return bool(_PATH_WORDS.intersection(re.split(r"[^A-Z]+", text.upper()))) or "/" in text or "\\" in text
+
+    return {name: value for name, value in properties.items() if not (is_path(name) or is_path(value))}
+
+
+def device_model(device: Device) -> DeviceModel:
+    """Return a device as a file describes it, without properties that are paths (`portable_properties`)."""
+    return DeviceModel(
+        name=device.name,
+        kind=device.kind,
+        memory_bytes=device.memory_bytes,
+        is_host=device.is_host,
+        openvino=device.openvino,
+        cores=list(device.cores),
+        properties=portable_properties(device.properties),
+    )
+
+
+def _ports(keys: Sequence[TensorKey], nodes: Sequence[Any]) -> list[PortModel]:
+    return [
+        PortModel(op=op, port=port, node=node.get_friendly_name()) for (op, port), node in zip(keys, nodes, strict=True)
+    ]

@@ -1,0 +1,283 @@
+"""Contenders that run: one sample after the other, or a stream of samples."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from placekit.cost_models.openvino.counters import compile_properties
+from placekit.cost_models.openvino.devices import shared_core
+from placekit.cost_models.openvino.inputs import random_inputs
+from placekit.io.model import ModelSource
+from placekit.model.errors import ExecutionError
+from placekit.pytorch.source import TorchSource
+from placekit.runtime.compiled_plan import compile_plan, require_devices
+from placekit.runtime.contenders import Contender, Copies, Placed, Whole
+from placekit.runtime.flow import samples_ahead
+from placekit.runtime.hetero import HeteroExecutor
+from placekit.runtime.pipeline import Pipeline
+from placekit.runtime.serial import SerialExecutor, StageTime
+from placekit.runtime.stage_runner import pin_this_thread
+from placekit.runtime.stages import StagePlan, plan_stages
+from placekit.runtime.threads import ThreadPipeline
+from placekit.runtime.trace import StageTimes
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["RECORDED_SAMPLES", "OneByOne", "PipelineRunner", "Runner", "start_runner"]
+
+
+class Runner(Protocol):
+    """A contender that is ready to run, on inputs of its own."""
+
+    @property
+    def num_in_flight(self) -> int:
+        """Samples that are under way at once while it streams; 1 if it can only run one after another."""
+
+    def run(self) -> None:
+        """Run one sample, and wait for its outputs."""
+
+    def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
+        """Run samples as fast as possible until ``is_enough(number of samples begun)``.
+
+        Returns
+        -------
+        tuple[list[float], float]
+            When each sample was done, and when the last one was begun, in seconds of ``time.perf_counter``.
+        """
+
+    def stage_times(self) -> StageTimes:
+        """Return when every stage ran, and on which member, for some of the last samples; for none if not known."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+RECORDED_SAMPLES = 64
+"""Samples whose stage times a runner keeps."""
+
+_UNKNOWN: StageTimes = (np.zeros((0, 0, 2)), np.zeros((0, 0), dtype=np.int64))
+
+
+def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Runner:
+    """Load, cut and compile, and return what can be run.
+
+    Raises
+    ------
+    PlacekitError
+        Whatever keeps it from running.
+    """
+    if isinstance(source, TorchSource):
+        from placekit.runtime.torch_runners import start_torch_runner
+
+        return start_torch_runner(source, contender, seed, RECORDED_SAMPLES)
+    if isinstance(contender, Whole | Copies):
+        model = source.load()
+        inputs = random_inputs(model, seed)
+        if isinstance(contender, Whole):
+            return _WholeRunner(contender, model, inputs)
+        return _CopiesRunner(contender, model, inputs)
+    plan = plan_stages(source, contender.placement, contender.platform)
+    inputs = random_inputs(plan.model, seed)
+    if contender.executor == "serial":
+        return _SerialRunner(SerialExecutor(compile_plan(plan)), inputs)
+    if contender.executor == "hetero":
+        return _HeteroRunner(HeteroExecutor(plan), inputs)
+    return PipelineRunner(_pipeline(plan, contender), inputs, contender.queue_size)
+
+
+def _pipeline(plan: StagePlan, contender: Placed) -> Pipeline:
+    # inputs are read where they are, as the requests of a whole model do
+    return ThreadPipeline(
+        compile_plan(plan), queue_size=contender.queue_size, record=RECORDED_SAMPLES, share_inputs=True
+    )
+
+
+class OneByOne(ABC):
+    """What runs one sample after another."""
+
+    num_in_flight = 1
+
+    @abstractmethod
+    def run(self) -> None:
+        """Run one sample."""
+
+    def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
+        """Run one after another, see `Runner`."""
+        done_s: list[float] = []
+        begun_s = time.perf_counter()
+        while not is_enough(len(done_s)):
+            begun_s = time.perf_counter()
+            self.run()
+            done_s.append(time.perf_counter())
+        return done_s, begun_s
+
+
+class _SerialRunner(OneByOne):
+    """Stages one after another."""
+
+    def __init__(self, executor: SerialExecutor, inputs: list[openvino.Tensor]) -> None:
+        self._executor, self._inputs = executor, inputs
+        self._recorded: deque[tuple[StageTime, ...]] = deque(maxlen=RECORDED_SAMPLES)
+
+    def run(self) -> None:
+        self._recorded.append(self._executor.run_traced(self._inputs)[1])
+
+    def stage_times(self) -> StageTimes:
+        times_s = np.array([[(stage.start_s, stage.end_s) for stage in sample] for sample in self._recorded])
+        return times_s, np.zeros(times_s.shape[:2], dtype=np.int64)
+
+    def close(self) -> None:
+        self._executor.close()
+
+
+class _HeteroRunner(OneByOne):
+    """One model that OpenVINO cuts; it does not tell when its parts run."""
+
+    def __init__(self, executor: HeteroExecutor, inputs: list[openvino.Tensor]) -> None:
+        self._executor, self._inputs = executor, inputs
+
+    def run(self) -> None:
+        self._executor(self._inputs)
+
+    def stage_times(self) -> StageTimes:
+        return _UNKNOWN
+
+    def close(self) -> None:
+        self._executor.close()
+
+
+class PipelineRunner:
+    """Pipeline with queues of `queue_size`."""
+
+    def __init__(self, pipe: Pipeline, inputs: list[Any], queue_size: int) -> None:
+        self._pipe, self._inputs = pipe, inputs
+        stages = pipe.plan.stages
+        # in every stage one, between any two what the queue holds, and around a team what lets its members overtake;
+        # behind the last stage nothing waits
+        ahead = [samples_ahead(stage.members) for stage in stages]
+        self.num_in_flight = max(2, len(stages) * (queue_size + 1) + sum(ahead) + sum(ahead[:-1]))
+
+    def run(self) -> None:
+        """Run one sample."""
+        self._pipe(self._inputs)
+
+    def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
+        """Run many, see `Runner`."""
+        done_s: list[float] = []
+        begun, last_begun_s = 0, time.perf_counter()
+
+        def samples() -> Iterator[list[Any]]:
+            nonlocal begun, last_begun_s
+            while not is_enough(begun):
+                begun, last_begun_s = begun + 1, time.perf_counter()
+                yield self._inputs
+
+        self._pipe.for_each(samples(), lambda _: done_s.append(time.perf_counter()))
+        return done_s, last_begun_s
+
+    def stage_times(self) -> StageTimes:
+        """Return when every stage ran."""
+        return self._pipe.stage_times_s, self._pipe.stage_members
+
+    def close(self) -> None:
+        """End the pipeline at once."""
+        self._pipe.close(cancel=True)
+
+
+class _Requests(ABC):
+    """Requests of the whole model, each in a thread of its own, on the next sample whenever it is free."""
+
+    _one: openvino.InferRequest
+    _many: list[tuple[openvino.InferRequest, tuple[int, ...]]]
+    """Requests, and the cores that each is bound to; none for any."""
+
+    @property
+    def num_in_flight(self) -> int:
+        return len(self._many)
+
+    def run(self) -> None:
+        self._one.infer(share_outputs=True)
+
+    def stream(self, is_enough: Callable[[int], bool]) -> tuple[list[float], float]:
+        lock = threading.Lock()
+        done_s: list[float] = []
+        failures: list[BaseException] = []
+        begun, last_begun_s = 0, time.perf_counter()
+
+        def work(request: openvino.InferRequest, cores: tuple[int, ...]) -> None:
+            nonlocal begun, last_begun_s
+            pin_this_thread(cores)
+            while True:
+                with lock:
+                    if failures or is_enough(begun):
+                        return
+                    begun += 1
+                    last_begun_s = time.perf_counter()
+                try:
+                    request.infer(share_outputs=True)
+                except RuntimeError as error:
+                    failures.append(error)
+                    return
+                done_s.append(time.perf_counter())
+
+        workers = [threading.Thread(target=work, args=each) for each in self._many]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        if failures:
+            raise ExecutionError(f"the whole model failed: {failures[0]}") from failures[0]
+        return sorted(done_s), last_begun_s
+
+    def stage_times(self) -> StageTimes:
+        return _UNKNOWN
+
+    def close(self) -> None:
+        self._many.clear()
+
+
+class _WholeRunner(_Requests):
+    """A compiled model: one request for latency, as many as OpenVINO likes for throughput."""
+
+    def __init__(self, contender: Whole, model: openvino.Model, inputs: list[openvino.Tensor]) -> None:
+        core = shared_core()
+        try:
+            one = core.compile_model(model, contender.target, dict(contender.latency_properties))
+            many = core.compile_model(model, contender.target, dict(contender.throughput_properties))
+            count = max(1, int(many.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
+            self._one = _request(one, inputs)
+            self._many = [(_request(many, inputs), ()) for _ in range(count)]
+        except RuntimeError as error:
+            raise ExecutionError(f"the model does not run on {contender.target!r}: {error}") from error
+
+
+class _CopiesRunner(_Requests):
+    """A compiled model per device, bound to its cores; the first one runs what runs alone."""
+
+    def __init__(self, contender: Copies, model: openvino.Model, inputs: list[openvino.Tensor]) -> None:
+        core, devices = shared_core(), contender.platform.devices
+        require_devices(devices, core)
+        self._many = []
+        for device in devices:
+            target = device.openvino or device.name
+            try:
+                compiled = core.compile_model(model, target, compile_properties(target, device.properties))
+            except RuntimeError as error:
+                raise ExecutionError(f"the model does not run on {device.name!r}: {error}") from error
+            self._many.append((_request(compiled, inputs), device.cores))
+        self._one = self._many[0][0]
+
+
+def _request(compiled: openvino.CompiledModel, inputs: list[openvino.Tensor]) -> openvino.InferRequest:
+    request = compiled.create_infer_request()
+    for index, tensor in enumerate(inputs):
+        request.set_input_tensor(index, tensor)
+    return request

@@ -1,0 +1,111 @@
+"""Splits measured for calibration, all of them in turns."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from placekit.cost_models.base import Progress
+from placekit.cost_models.calibration import MeasuredSplit
+from placekit.cost_models.stage_costs import stage_costs
+from placekit.io.model import ModelSource
+from placekit.model.errors import InvalidProblemError
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
+from placekit.runtime.contenders import Executor, Placed, is_serial
+from placekit.runtime.series import Series, Timings
+from placekit.runtime.timing import Timing
+
+__all__ = ["MeasuredSplits", "measure_splits", "sample_s"]
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredSplits:
+    """Splits that ran, and how they were measured.
+
+    Parameters
+    ----------
+    splits
+        Those that ran, in the order in which they were given.
+    timings
+        All of them.
+    executor
+        How they ran.
+    """
+
+    splits: tuple[MeasuredSplit, ...]
+    timings: Timings
+    executor: Executor
+
+    def circumstances(self) -> dict[str, Any]:
+        """Return how and when this was measured, as JSON values for the provenance of costs."""
+        return {
+            "executor": self.executor,
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "noisy": self.timings.is_noisy,
+        }
+
+
+def measure_splits(
+    source: ModelSource,
+    problem: Problem,
+    placements: Mapping[str, Placement],
+    executor: Executor,
+    timing: Timing | None = None,
+    *,
+    progress: Progress | None = None,
+) -> MeasuredSplits:
+    """Measure `placements` in turns.
+
+    Pipelines are measured as streams if the settings of `timing` have any, serial execution sample by sample.
+
+    Parameters
+    ----------
+    source, problem
+        The model, and its problem.
+    placements
+        At least one, by name. The first one has to run; others that do not are left out. One with teams is timed with
+        them, but is no split: a calibration needs devices that work alone.
+    executor
+        How to run them.
+    timing
+        How to measure; as by default if None.
+    progress
+        Called with (done, total, label) as work goes on.
+
+    Raises
+    ------
+    InvalidProblemError
+        No placement.
+    PlacekitError
+        The first placement does not run.
+    """
+    if not placements:
+        raise InvalidProblemError(f"problem {problem.name!r}: no splits to measure")
+    contenders = [Placed(name, placement, problem.platform, executor) for name, placement in placements.items()]
+    timings = (timing or Timing()).measure(source, contenders, progress=progress)
+    splits = []
+    for name, placement in placements.items():
+        series = timings[name]
+        measured_s = sample_s(series, executor)
+        if measured_s is not None:
+            stages = stage_costs(problem, placement)
+            if stages.has_teams:
+                continue
+            busy_s = series.stage_busy_s
+            known = busy_s if len(busy_s) == stages.num_stages else busy_s[:0]
+            splits.append(MeasuredSplit(name, stages, measured_s, is_serial(executor), known))
+    return MeasuredSplits(tuple(splits), timings, executor)
+
+
+def sample_s(series: Series, executor: Executor) -> float | None:
+    """Return the seconds that `executor` takes per sample: latency where stages take turns, else the pace of a stream.
+
+    None if that was not measured.
+    """
+    latency, throughput = series.latency, series.throughput
+    if is_serial(executor):
+        return None if latency is None else latency.median
+    return None if throughput is None else 1 / throughput.median

@@ -1,0 +1,153 @@
+r"""Tensors compared: what differs by how much, and what is allowed.
+
+Errors are in units of the tensor's spread. What is allowed depends on the lowest precision that any device computes
+in:
+
+==========  ==========================  ==================================================================
+precision   tolerance                   why
+==========  ==========================  ==================================================================
+f32         largest difference 1e-5     sums in another order: at most 7e-6 in random placements of the zoo
+f16         root mean square 0.4        0.005 in BERT, 0.3 in a random Inception-v3
+bf16        root mean square 1          0.03 in BERT, 0.6 in a random Inception-v3
+==========  ==========================  ==================================================================
+
+In f16 and bf16 rounding errors grow from layer to layer, in some networks with random weights until little is left
+(two unrelated tensors differ by 1.4). There the check finds gross errors only; whether the *split* is right is
+checked with the same stages in f32 (:func:`~placekit.runtime.output_check.in_f32`), and whether the
+*accuracy* is good enough is a question about the model's task that no tolerance answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from placekit.model.errors import OutputMismatchError
+from placekit.runtime.tensor_errors import relative_errors
+
+__all__ = ["TOLERANCES", "OutputCheck", "TensorCheck"]
+
+TOLERANCES: Mapping[str, float] = {"f32": 1e-5, "f16": 0.4, "bf16": 1.0}
+"""Error allowed in units of a tensor's spread, by precision: the largest one in f32, else the root mean square."""
+
+_MOST_NOISE = 100.0
+"""Tolerances that a model may differ from itself and still be a reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCheck:
+    """One tensor, compared.
+
+    Parameters
+    ----------
+    name
+        ``"op:port"`` of a tensor between stages, or the name of an output.
+    stage
+        Name of the stage that wrote it, with the member of a team; empty for an output of the whole placement.
+    max_error, rms_error
+        Largest and root mean square difference in units of the spread, see `relative_errors`.
+    tolerance
+        Error allowed.
+    judges_rms
+        Whether the root mean square error is held against the tolerance, not the largest one.
+    """
+
+    name: str
+    stage: str
+    max_error: float
+    rms_error: float
+    tolerance: float
+    judges_rms: bool = False
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the error is within the tolerance."""
+        return (self.rms_error if self.judges_rms else self.max_error) <= self.tolerance
+
+    @classmethod
+    def compared(
+        cls,
+        name: str,
+        stage: str,
+        expected: NDArray[Any],
+        found: NDArray[Any],
+        precision: str,
+        noise: float = 0.0,
+    ) -> TensorCheck:
+        """Compare with what `precision` allows; in f32 `noise`, what a reference differs from itself, raises that."""
+        errors = relative_errors(expected, found)
+        if precision in {"f16", "bf16"}:
+            return cls(name, stage, *errors, TOLERANCES[precision], judges_rms=True)
+        allowed = TOLERANCES["f32"] if expected.dtype.kind == "f" else 0.0
+        return cls(name, stage, *errors, max(allowed, min(2 * noise, _MOST_NOISE * allowed)))
+
+    def __str__(self) -> str:
+        where = f"tensor {self.name!r} of stage {self.stage!r}" if self.stage else f"output {self.name!r}"
+        by = f"{self.rms_error:.2g} (root mean square)" if self.judges_rms else f"{self.max_error:.2g}"
+        return f"{where} differs by {by} of its spread; the tolerance is {self.tolerance:g}"
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """What a comparison found.
+
+    Parameters
+    ----------
+    reference
+        Name of the device that ran the whole model.
+    precision
+        The lowest precision that was computed in, which the tolerance is for.
+    cuts
+        Every tensor that leaves a stage, in topological order, as often as the largest team has members.
+    outputs
+        Every output of the model, in its order, as often.
+    """
+
+    reference: str
+    precision: str
+    cuts: tuple[TensorCheck, ...]
+    outputs: tuple[TensorCheck, ...]
+
+    @property
+    def max_relative_error(self) -> float:
+        """Largest error of any tensor; 0 if there is none."""
+        return max((each.max_error for each in (*self.cuts, *self.outputs)), default=0.0)
+
+    @property
+    def first_mismatch(self) -> TensorCheck | None:
+        """The first tensor in topological order that differs; None if all are equal."""
+        return next((each for each in (*self.cuts, *self.outputs) if not each.is_equal), None)
+
+    def require_equal(self) -> None:
+        """Raise unless all tensors are equal.
+
+        Raises
+        ------
+        OutputMismatchError
+            Names the first tensor that differs, its error and the tolerance.
+        """
+        first = self.first_mismatch
+        if first is not None:
+            number = sum(not each.is_equal for each in (*self.cuts, *self.outputs))
+            total = len(self.cuts) + len(self.outputs)
+            raise OutputMismatchError(
+                f"{first} ({self.precision}, compared with the whole model on {self.reference}; {number} of {total} "
+                "tensors differ)"
+            )
+
+    def require_equal_by(self, executor: str) -> None:
+        """Raise unless the outputs of an executor are equal, where those of the stages one after another are.
+
+        Raises
+        ------
+        OutputMismatchError
+            Names the first output that differs, and the executor.
+        """
+        if self.first_mismatch is not None:
+            raise OutputMismatchError(
+                f"{self.first_mismatch} with executor {executor}; with the stages one after another all tensors are "
+                "equal"
+            )

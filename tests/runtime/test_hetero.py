@@ -1,0 +1,279 @@
+"""HETERO computes what the model computes, on the devices that were asked for; what it cannot do is said before.
+
+The CPU plugin is registered under more names, which HETERO takes for different devices.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as opset
+from pipelines import chain, chain_value
+
+from placekit.cost_models.openvino.devices import core_groups
+from placekit.cost_models.openvino.inputs import random_inputs
+from placekit.cost_models.openvino.machine import usable_cores
+from placekit.io.model import ModelSource, read_model
+from placekit.model.errors import (
+    DeviceUnavailableError,
+    ExecutionError,
+    InvalidProblemError,
+    PlacekitError,
+    UnsupportedProblemError,
+)
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
+from placekit.runtime.hetero import HeteroExecutor, explain_turns
+from placekit.runtime.output_check import check_outputs
+from placekit.runtime.sidecar import write_sidecar
+from placekit.runtime.stages import StagePlan, plan_stages
+
+Saved = Callable[[ov.Model], ModelSource]
+F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}
+NAMES = ("CPUA", "CPUB", "CPUC")
+PLATFORM = Platform(tuple(Device(name.lower(), "cpu", is_host=True, openvino=name, properties=F32) for name in NAMES))
+
+
+@pytest.fixture(scope="module")
+def core() -> ov.Core:
+    """Return a core that knows the CPU under three more names."""
+    core = ov.Core()
+    for name in NAMES:
+        core.register_plugin("openvino_intel_cpu_plugin", name)
+    return core
+
+
+def placement_of(source: ModelSource, device_of: Mapping[str, int] | int) -> Placement:
+    """Place ops by name, the others on the first device; or all at random from a seed."""
+    names = source.graph.op_names
+    if isinstance(device_of, int):
+        chosen = np.random.default_rng(device_of).integers(0, len(NAMES), len(names))
+    else:
+        chosen = np.array([device_of.get(name, 0) for name in names])
+    return Placement(names, PLATFORM.device_names, chosen)
+
+
+def planned(source: ModelSource, device_of: Mapping[str, int] | int) -> StagePlan:
+    """Plan with `placement_of`."""
+    return plan_stages(source, placement_of(source, device_of), PLATFORM)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_placements_compute_what_the_model_computes(
+    saved: Saved, make_convnet: Callable[[], ov.Model], core: ov.Core, seed: int
+) -> None:
+    """Outputs are equal and by name, and exactly the devices that were asked for run."""
+    plan = planned(saved(make_convnet()), seed)
+    with HeteroExecutor(plan, core) as run:
+        check_outputs(plan, run, precisions=["f32"], core=core, seed=seed).require_equal()
+        assert run.num_submodels >= len(plan.stages)
+        assert sorted(run.execution_devices) == sorted(each.openvino or "" for each in plan.devices)
+
+
+def test_one_device_is_one_submodel(saved: Saved, make_embedder: Callable[..., ov.Model], core: ov.Core) -> None:
+    """Inputs and constants do not make submodels of their own, wherever the inputs are placed."""
+    plan = planned(saved(make_embedder()), {"ids": 1, "attention_mask": 2})
+    with HeteroExecutor(plan, core) as run:
+        assert (run.num_submodels, run.execution_devices, run.target) == (1, ("CPUA",), "HETERO:CPUA")
+
+
+def shaped() -> ov.Model:
+    """Return a model that reshapes one input as the other, before one more op."""
+    x, y = (opset.parameter(shape, ov.Type.f32, name=name) for shape, name in (([2, 4], "x"), ([4, 2], "y")))
+    shape = opset.abs(opset.shape_of(y, name="shape"), name="abs")
+    return ov.Model([opset.exp(opset.reshape(x, shape, False, name="reshape"), name="exp")], [x, y], "shaped")
+
+
+def test_shapes_are_computed_before_the_cut(saved: Saved, core: ov.Core) -> None:
+    """Without that HETERO could not connect the submodels: the reshaped tensor would have no known shape."""
+    plan = planned(saved(shaped()), {"shape": 1, "abs": 1, "exp": 2})
+    with HeteroExecutor(plan, core) as run:
+        check_outputs(plan, run, precisions=["f32"], core=core).require_equal()
+        assert set(run.execution_devices) == {"CPUA", "CPUC"}
+
+
+def test_a_shape_from_another_device_is_refused_before_compiling(saved: Saved, core: ov.Core) -> None:
+    """It cannot be computed in advance where the number of samples is open; the op with the open shape is named."""
+    x = opset.parameter([-1, 4], ov.Type.f32, name="x")
+    samples = opset.gather(opset.shape_of(x, name="shape"), opset.constant([0]), opset.constant(0), name="samples")
+    target = opset.concat([samples, opset.constant([4])], 0, name="target")
+    reshape = opset.reshape(opset.relu(x, name="relu"), target, False, name="reshape")
+    model = ov.Model([opset.result(opset.softmax(reshape, 1, name="softmax"))], [x], "open")
+    plan = planned(saved(model), {"relu": 1, "reshape": 1, "softmax": 2})
+    message = (
+        r"op 'reshape' in stage '1:cpub' gets its shape from another device: its output is .*\?,\?.* there and "
+        r".*\?,4.* in the whole model"
+    )
+    with pytest.raises(UnsupportedProblemError, match=message):
+        HeteroExecutor(plan, core)
+    together = planned(saved(model), {"relu": 1, "reshape": 1, "softmax": 2, "shape": 1, "samples": 1, "target": 1})
+    with HeteroExecutor(together, core) as run:
+        run([np.ones((3, 4), dtype=np.float32)])
+
+
+def test_dynamic_shapes_run(saved: Saved, core: ov.Core) -> None:
+    """Each call has its own number of samples."""
+    plan = planned(saved(chain([-1, 8])), {"op1": 1, "op2": 2})
+    with HeteroExecutor(plan, core) as run:
+        for size in (1, 5, 2):
+            x = np.full((size, 8), float(size), dtype=np.float32)
+            np.testing.assert_array_equal(run({"x": x})["y"], chain_value(x))
+        with pytest.raises(InvalidProblemError, match="input 'x' is missing"):
+            run({})
+    with pytest.raises(ExecutionError, match="the executor of 'chain' is closed"):
+        run([x])
+
+
+def test_a_circle_is_explained_before_compiling(saved: Saved, core: ov.Core, caplog: pytest.LogCaptureFixture) -> None:
+    """The message names the op that waits, the one it waits for, and how many turns more there are."""
+    plan = planned(saved(chain([2, 8])), {"op1": 1})
+    message = (
+        "devices wait for each other in a circle: stage '2:cpua' (op 'op2') needs 'op1' of stage '1:cpub', but 'cpua' "
+        "has already worked in stage '0:cpua'; 2 devices take 1 more turns than one each"
+    )
+    with caplog.at_level(logging.WARNING), HeteroExecutor(plan, core) as run:
+        assert run.num_submodels == 3
+    assert [record.getMessage() for record in caplog.records] == [message]
+    assert explain_turns(planned(saved(chain([2, 8])), {"op2": 1, "op3": 1})) == ""
+
+
+def test_core_groups_are_refused(saved: Saved, core: ov.Core) -> None:
+    """HETERO does not know them; nor two devices of one name."""
+    source = saved(chain([2, 8]))
+    groups = core_groups(1, cores=[usable_cores()[0].cpu])
+    if len(usable_cores()) > 1:
+        plan = plan_stages(
+            source, Placement(source.graph.op_names, groups.device_names, np.zeros(6, dtype=int)), groups
+        )
+        with pytest.raises(UnsupportedProblemError, match=r"device 'CPU\[\d+\]' is a group of cores .* run the stages"):
+            HeteroExecutor(plan, core)
+    twins = Platform(tuple(Device(name, "cpu", openvino="CPU") for name in "AB"))
+    plan = plan_stages(source, Placement(source.graph.op_names, twins.device_names, np.arange(6) % 2), twins)
+    with pytest.raises(UnsupportedProblemError, match="devices 'B' and 'A' are both 'CPU' for HETERO"):
+        HeteroExecutor(plan, core)
+
+
+def test_devices_that_are_not_there_are_refused(saved: Saved, core: ov.Core) -> None:
+    """Another machine's device, and one without OpenVINO's name."""
+    source = saved(chain([2, 8]))
+    for device, message in (
+        (Device("g", "g", openvino="GPU.3"), r"device 'GPU\.3' is not available"),
+        (Device("paper", "paper"), "device 'paper' names no OpenVINO device"),
+    ):
+        plan = plan_stages(
+            source, Placement(source.graph.op_names, (device.name,), np.zeros(6, dtype=int)), Platform((device,))
+        )
+        with pytest.raises(DeviceUnavailableError, match=message):
+            HeteroExecutor(plan, core)
+
+
+def test_an_op_that_its_device_does_not_support_is_named(saved: Saved, fake_core: Callable[..., Any]) -> None:
+    """Before anything is compiled. The device is a fake one: there is no real one here that refuses anything."""
+    fake = fake_core({"GPU.0": "Fake"}, refused=("Multiply",))
+    platform = Platform((Device("cpu", "cpu", openvino="CPU"), Device("gpu", "gpu", openvino="GPU.0")))
+    source = saved(chain([2, 8]))
+    chosen = np.array([int(name in {"op1", "op2", "op3"}) for name in source.graph.op_names])
+    plan = plan_stages(source, Placement(source.graph.op_names, platform.device_names, chosen), platform)
+    with pytest.raises(UnsupportedProblemError, match=r"op 'op1' and 1 more is placed on 'gpu', but GPU\.0 does"):
+        HeteroExecutor(plan, fake)
+    assert fake.compiled == []
+
+
+def test_a_model_that_computes_nothing_is_refused(saved: Saved, core: ov.Core) -> None:
+    """Its inputs are its outputs."""
+    x = opset.parameter([2], ov.Type.f32, name="x")
+    plan = planned(saved(ov.Model([opset.result(x)], [x], "empty")), {})
+    with pytest.raises(UnsupportedProblemError, match="model 'empty' computes nothing"):
+        HeteroExecutor(plan, core)
+
+
+def test_the_side_car_loads_without_placekit(
+    saved: Saved, make_convnet: Callable[[], ov.Model], core: ov.Core, tmp_path: Path
+) -> None:
+    """The script's model is the executor's: same outputs, devices and number of submodels."""
+    source = saved(make_convnet())
+    placement = placement_of(source, 3)
+    path = tmp_path / "sidecar.json"
+    files = write_sidecar(source, placement, PLATFORM, path)
+    assert files == (path, path.with_suffix(".py"))
+    device_of_op = json.loads(path.read_text())
+    assert list(device_of_op) == list(source.graph.op_names)
+    assert device_of_op["conv1"] == placement["conv1"].upper()
+    script = files[1].read_text()
+    assert "placekit" not in script.partition('"""\n')[2]
+    compiled = runpy.run_path(str(files[1]))["load"](core)
+    plan = plan_stages(source, placement, PLATFORM)
+    inputs = random_inputs(plan.model, 0)
+    with HeteroExecutor(plan, core) as run:
+        assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == run.num_submodels
+        assert sorted(compiled.get_property("EXECUTION_DEVICES")) == sorted(run.execution_devices)
+        for found, expected in zip(compiled(inputs).values(), run(inputs).values(), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_the_side_car_runs_as_a_script_from_a_folder_that_was_moved(
+    saved: Saved, make_embedder: Callable[..., ov.Model], tmp_path: Path
+) -> None:
+    """A model in the same folder is found by its relative name."""
+    source = saved(make_embedder())
+    cpu = Platform((Device("cpu", "cpu", openvino="CPU", properties=F32),))
+    placement = Placement(source.graph.op_names, ("cpu",), np.zeros(len(source.graph.op_names), dtype=int))
+    folder = source.path.parent / "before"
+    folder.mkdir()
+    for suffix in (".xml", ".bin"):
+        source.path.with_suffix(suffix).rename(folder / f"net{suffix}")
+    write_sidecar(read_model(folder / "net.xml"), placement, cpu, folder / "place.json")
+    moved = folder.rename(tmp_path / "after")
+    done = subprocess.run([sys.executable, moved / "place.py"], capture_output=True, text=True, check=True)
+    assert done.stdout == "compiled for CPU\n"
+
+
+def test_the_side_car_of_shapes_that_were_given_brings_its_model(saved: Saved, core: ov.Core, tmp_path: Path) -> None:
+    """The user's file has other shapes, so the model is written, too."""
+    source = read_model(saved(chain([-1, 8])).path, {"x": (3, 8)})
+    files = write_sidecar(source, placement_of(source, {"op1": 1}), PLATFORM, tmp_path / "fixed.json")
+    assert [each.name for each in files] == ["fixed.json", "fixed.py", "fixed.xml", "fixed.bin"]
+    compiled = runpy.run_path(str(files[1]))["load"](core)
+    x = np.ones((3, 8), dtype=np.float32)
+    np.testing.assert_array_equal(compiled([x])["y"], chain_value(x))
+    assert compiled.inputs[0].get_shape() == ov.Shape([3, 8])
+
+
+def test_a_device_with_nothing_but_shapes_has_no_part(saved: Saved, core: ov.Core, tmp_path: Path) -> None:
+    """Its ops are folded, and named in the file nevertheless."""
+    x = opset.parameter([2, 6], ov.Type.f32, name="x")
+    act = opset.relu(x, name="act")
+    swapped = opset.gather(opset.shape_of(act, name="shape"), [1, 0], 0, name="swapped")
+    model = ov.Model([opset.result(opset.reshape(act, swapped, special_zero=False))], [x], "turned")
+    source = saved(model)
+    placement = placement_of(source, {"shape": 1, "swapped": 1})
+    files = write_sidecar(source, placement, PLATFORM, tmp_path / "turned.json")
+    assert list(json.loads(files[0].read_text())) == list(source.graph.op_names)
+    compiled = runpy.run_path(str(files[1]))["load"](core)
+    array = np.arange(12, dtype=np.float32).reshape(2, 6)
+    np.testing.assert_array_equal(compiled([array])[0], array.reshape(6, 2))
+
+
+def test_a_side_car_that_cannot_be_written_says_why(saved: Saved, tmp_path: Path) -> None:
+    """Another suffix, the model's own name, and core groups."""
+    source = saved(chain([2, 8]))
+    placement = placement_of(source, {})
+    with pytest.raises(PlacekitError, match=r"a side-car is a \.json file"):
+        write_sidecar(source, placement, PLATFORM, tmp_path / "a.toml")
+    given = read_model(source.path, {"x": (1, 8)})
+    with pytest.raises(PlacekitError, match="its model would replace the one that was read"):
+        write_sidecar(given, placement, PLATFORM, source.path.with_suffix(".json"))
+    twins = Platform(tuple(Device(name, "cpu", openvino="CPU") for name in "AB"))
+    shared = Placement(source.graph.op_names, twins.device_names, np.arange(6) % 2)
+    with pytest.raises(UnsupportedProblemError, match="are both 'CPU' for HETERO"):
+        write_sidecar(source, shared, twins, tmp_path / "a.json")

@@ -1,0 +1,223 @@
+"""Placements of PyTorch programs as folders that torch runs by itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placekit import runtime
+from placekit.model.errors import (
+    InvalidFileError,
+    InvalidProblemError,
+    OutputMismatchError,
+    PlacekitError,
+    UnsupportedProblemError,
+)
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
+from placekit.pytorch.inputs import random_inputs
+from placekit.pytorch.source import TorchSource, read_torch
+from placekit.runtime.torch_bundle_check import check_torch_pipeline
+from placekit.runtime.torch_export import chain_of, write_torch_pipeline
+from placekit.runtime.torch_folder import read_torch_pipeline
+from placekit.runtime.torch_stages import TorchPlan, plan_torch_stages
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+import torch_modules as modules  # noqa: E402  # torch is there
+
+
+def plan_of(name: str, seed: int | None = 0, teams: Any = None) -> tuple[TorchSource, TorchPlan]:
+    """Return the stages of a random placement of a shared module, or of its first half on one device."""
+    module, args = modules.examples()[name]
+    source = read_torch(module, args, name=name)
+    platform = Platform(tuple(Device(f"cpu{i}", "cpu", is_host=True, openvino="CPU") for i in range(2)))
+    num_ops = source.graph.num_ops
+    rank = np.argsort(source.graph.order)
+    device = (rank >= num_ops // 2).astype(np.int64)
+    if seed is not None:
+        device = np.random.default_rng(seed).integers(0, 2, num_ops)
+    if source.lowered is not None and source.lowered.states:  # what shares a buffer stays together
+        device[:] = 0
+    placement = Placement(source.graph.op_names, platform.device_names, device, team_of_device=teams)
+    return source, plan_torch_stages(source, placement, platform)
+
+
+@pytest.mark.parametrize("name", ["tied", "views"])
+def test_stages_form_a_chain(name: str, tmp_path: Path) -> None:
+    """What is written, loaded by torch alone and called one after another, gives the whole program's outputs."""
+    source, plan = plan_of(name)
+    write_torch_pipeline(plan, tmp_path / "pipeline")
+    manifest = json.loads((tmp_path / "pipeline" / "manifest.json").read_text())
+    chain = chain_of(plan)
+    assert [stage["inputs"] for stage in manifest["stages"]] == [list(each) for each in chain[:-1]]
+    assert len(plan.stages) >= 2
+    inputs = random_inputs(plan.lowered.program, seed=5)
+    values: Any = inputs
+    for stage in manifest["stages"]:
+        values = torch.export.load(tmp_path / "pipeline" / stage["file"]).module()(*values)
+    for expected, found in zip(source.builder().whole()(*inputs), values, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", ["tied", "counter"])
+def test_the_runtime_runs_it(name: str, tmp_path: Path) -> None:
+    """With the calling interface of bundles, and the whole program's outputs; what is handed on makes no detour."""
+    source, plan = plan_of(name)
+    write_torch_pipeline(plan, tmp_path / "pipeline")
+    found = read_torch_pipeline(tmp_path / "pipeline")
+    assert [set(stage.outputs) for stage in found.stages] == [set(stage.outputs) for stage in plan.stages]
+    whole = source.builder().whole()
+    with runtime.load(tmp_path / "pipeline", queue_size=3) as pipe:
+        assert (pipe.input_names, pipe.output_names) == (plan.input_names, plan.output_names)
+        samples = [random_inputs(plan.lowered.program, seed) for seed in range(4)]
+        for sample, outputs in zip(samples, pipe.stream(samples), strict=True):
+            for key, expected in zip(plan.output_names, whole(*sample), strict=True):
+                torch.testing.assert_close(torch.from_numpy(outputs[key]), expected)
+        with pytest.raises(InvalidProblemError, match="0 inputs given, it has 1"):
+            pipe([])
+    with pytest.raises(UnsupportedProblemError, match="cache_dir is OpenVINO's; this is a pipeline of torch"):
+        runtime.load(tmp_path / "pipeline", cache_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"file": "../0.pt2"}, r"stages\[0\] .*\.file is '\.\./0\.pt2'; it should be"),
+        ({"hash": "0" * 32}, r"0\.pt2: has hash \w+, and the pipeline was written with 0{32}"),
+        ({"torch": "meta"}, r"\.torch is 'meta'; it should be"),
+        ({"inputs": ["z"]}, r"stage '0:cpu0' reads \['z'\], and the model takes \['input'\]"),
+        ({"outputs": ["y"]}, r"reads \[.*\], and stage '0:cpu0' gives \['y'\]"),
+        ({"device": "cpu1", "cores": [7]}, "device 'cpu1' of stage '1:cpu1' was another one before"),
+        ({"code": "import os"}, "code is an unknown field"),
+    ],
+)
+def test_a_manifest_is_checked(change: dict[str, Any], says: str, tmp_path: Path) -> None:
+    """Before a stage is opened: no path leaves the folder, files are those that were written, stages fit together."""
+    _, plan = plan_of("perceptron", seed=None)
+    write_torch_pipeline(plan, tmp_path / "pipeline")
+    path = tmp_path / "pipeline" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["stages"][0] |= change
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(InvalidFileError, match=says):
+        runtime.load(tmp_path / "pipeline")
+
+
+@pytest.mark.slow
+def test_the_script_runs_two_processes(tmp_path: Path) -> None:
+    """Over gloo, on samples of a file, with the outputs of the whole program in the same order."""
+    source, plan = plan_of("tied", seed=None)
+    assert len(plan.stages) == 2
+    folder = tmp_path / "pipeline"
+    write_torch_pipeline(plan, folder)
+    samples = [random_inputs(plan.lowered.program, seed) for seed in range(3)]
+    torch.save({"ids": torch.stack([each for (each,) in samples])}, tmp_path / "inputs.pt")
+    files: list[str | Path] = ["--inputs", tmp_path / "inputs.pt", "--outputs", tmp_path / "outputs.pt"]
+    done = subprocess.run(
+        [sys.executable, folder / "run.py", *files], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "samples/s, 2 stages" in done.stdout
+    outputs = torch.load(tmp_path / "outputs.pt", weights_only=True)
+    whole = source.builder().whole()
+    for at, sample in enumerate(samples):
+        for name, expected in zip(plan.output_names, whole(*sample), strict=True):
+            torch.testing.assert_close(outputs[name][at], expected)
+
+
+class Views(nn.Module):  # type: ignore[misc,name-defined]  # torch may be missing
+    """Tensors of every kind, all made before the op `middle.linear` and read behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        """Make views, complex and conjugate numbers, a tensor without dimensions, flags and ids."""
+        h = self.first(x)
+        z = torch.view_as_complex(h.reshape(2, 4, 4, 2))
+        across, part, wide, one = h.transpose(1, 2), h[..., :4], h[:, :1].expand(2, 4, 8), h[:, :, 0]
+        turned, conjugate, pairs, imag = z.transpose(0, 1), z.conj(), torch.view_as_real(z), z.imag
+        total, flags, ids, half = h.sum(), (h > 0).transpose(1, 2), h.argmax(-1), h.half().permute(2, 0, 1)
+        found = self.middle(h) + across.transpose(1, 2) * total + torch.cat([part, imag], -1) + wide
+        found = torch.where(flags.transpose(1, 2), found, -found) + (one * ids).unsqueeze(-1)
+        product = torch.view_as_real(turned.transpose(0, 1) * conjugate * z) + pairs
+        return self.last(found + product.reshape(2, 4, 8) + half.permute(1, 2, 0).to(h.dtype)), conjugate
+
+
+def test_the_script_sends_tensors_of_every_kind(tmp_path: Path) -> None:
+    """What is not contiguous, complex or conjugate arrives as it was, and is an output like any other."""
+    module, x = Views().eval(), torch.randn(2, 4, 8)
+    source = read_torch(module, (x,), name="views")
+    names = source.graph.op_names
+    platform = Platform(tuple(Device(f"cpu{i}", "cpu", is_host=True, openvino="CPU") for i in range(2)))
+    behind = (np.arange(len(names)) >= names.index("middle.linear")).astype(np.int64)
+    plan = plan_torch_stages(source, Placement(names, platform.device_names, behind), platform)
+    assert (len(plan.stages), len(plan.cuts)) == (2, 14)
+    told: list[str] = []
+    write_torch_pipeline(plan, tmp_path / "pipeline", check=lambda new: told.append(check_torch_pipeline(plan, new)))
+    assert told[0].startswith("read back, one sample run through 2 stages")
+    torch.save({"x": x[None]}, tmp_path / "inputs.pt")
+    files: list[str | Path] = ["--inputs", tmp_path / "inputs.pt", "--outputs", tmp_path / "outputs.pt"]
+    done = subprocess.run(
+        [sys.executable, tmp_path / "pipeline" / "run.py", *files],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    sent = torch.load(tmp_path / "outputs.pt", weights_only=True)
+    with runtime.load(tmp_path / "pipeline") as pipe:
+        handed_on = pipe([x])
+    with torch.no_grad():
+        for name, expected in zip(plan.output_names, module(x), strict=True):
+            torch.testing.assert_close(sent[name][0], expected.resolve_conj())
+            torch.testing.assert_close(torch.from_numpy(handed_on[name]), expected.resolve_conj())
+
+
+def test_a_pipeline_that_computes_something_else_is_not_written(tmp_path: Path) -> None:
+    """The stage is named, and the pipeline that was there stays."""
+    _, plan = plan_of("perceptron", seed=None)
+    folder = tmp_path / "pipeline"
+    write_torch_pipeline(plan, folder)
+    before = (folder / "manifest.json").read_bytes()
+
+    def check(new: Path) -> None:
+        script = new / "run.py"
+        script.write_text(script.read_text().replace("each.contiguous() for", "each.contiguous() * 2 for"))
+        check_torch_pipeline(plan, new)
+
+    with pytest.raises(OutputMismatchError, match=r"stage '0:cpu0': its output '\w+' differs from"):
+        write_torch_pipeline(plan, folder, check=check)
+    assert [each.name for each in tmp_path.iterdir()] == ["pipeline"]
+    assert (folder / "manifest.json").read_bytes() == before
+
+
+def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
+    """A pipeline is replaced; a bundle, or anything else, is not."""
+    _, plan = plan_of("perceptron", seed=None)
+    folder = tmp_path / "pipeline"
+    write_torch_pipeline(plan, folder)
+    write_torch_pipeline(plan, folder)
+    (folder / "manifest.json").write_text('{"schema": "placekit/bundle/2"}')
+    with pytest.raises(PlacekitError, match=r"is no pipeline of torch \(its manifest\.json is another's\)"):
+        write_torch_pipeline(plan, folder)
+    (folder / "manifest.json").unlink()
+    with pytest.raises(PlacekitError, match=r"it has no manifest\.json"):
+        write_torch_pipeline(plan, folder)
+
+
+def test_a_team_is_no_stage_of_torch(tmp_path: Path) -> None:
+    """With the name of the team, and what to do."""
+    _, plan = plan_of("perceptron", seed=None, teams=np.array([0, 0]))
+    with pytest.raises(UnsupportedProblemError, match=r"on team 'cpu0\+cpu1': a pipeline of torch has one device"):
+        write_torch_pipeline(plan, tmp_path / "pipeline")
