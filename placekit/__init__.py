@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from placekit.runtime.timing import Timing as Timing
     from placekit.runtime.timing import TimingSettings as TimingSettings
     from placekit.solve.registry import register_method as register_method
+    from placekit.solve.solve.builder import Model as Model
     from placekit.verification.verify import verify as verify
 
 __all__ = [
@@ -98,6 +99,7 @@ __all__ = [
     "MaxMemory",
     "MaxRuntime",
     "Method",
+    "Model",
     "ModelSource",
     "NoImprovement",
     "Objective",
@@ -171,6 +173,7 @@ _HOMES = {
     "pytorch.source": ("read_torch",),
     "runtime.compare": ("time_placement",),
     "runtime.timing": ("Timing", "TimingSettings"),
+    "solve.builder": ("Model",),
     "solve.registry": ("register_method",),
     "verification.verify": ("verify",),
 }
