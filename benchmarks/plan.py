@@ -10,8 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from placekit.benchmarks.suite import Suite
 from placekit.benchmarks.suite_problems import (
     AnyProblem,
@@ -26,14 +24,12 @@ from placekit.benchmarks.training import facts_of_training, why_not_training
 from placekit.io.file_hash import file_hash
 from placekit.io.reading import inside
 from placekit.model.errors import SolverUnavailableError
-from placekit.model.placement import Placement
 from placekit.model.problem import Problem
-from placekit.objectives.evaluate import evaluate
 from placekit.solve.registry import METHODS, get_method
 from placekit.solvers.training_plan.solve import PLAN_METHODS
 from placekit.training.problem import TrainingProblem
 
-__all__ = ["Case", "Job", "Plan", "best_single_device", "make_plan"]
+__all__ = ["Case", "Job", "Plan", "make_plan"]
 
 logger = logging.getLogger(__name__)
 
@@ -176,17 +172,6 @@ def _isolated(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
     return tuple(replace(job, warm_up_problem=smallest[kind(job)].problem) for job in jobs)
 
 
-def best_single_device(problem: Problem) -> tuple[str, float] | None:
-    """Return the single device that does best with everything on it, and its objective; None if none is feasible."""
-    best: tuple[str, float] | None = None
-    for kind in range(len(problem.platform.kinds)):
-        device = problem.platform.devices_of_kind(kind)[0]
-        found = evaluate(problem, Placement.of(problem, np.full(problem.graph.num_ops, device)))
-        if found.is_feasible and found.objective is not None and (best is None or found.objective < best[1]):
-            best = problem.platform.device_names[device], found.objective
-    return best
-
-
 def _facts(suite: Suite, spec: ProblemSpec, problem: AnyProblem, path: Path) -> dict[str, Any]:
     return {
         "suite": suite.name,
@@ -200,7 +185,6 @@ def _facts(suite: Suite, spec: ProblemSpec, problem: AnyProblem, path: Path) -> 
 
 
 def _facts_of(problem: Problem) -> dict[str, Any]:
-    single = best_single_device(problem)
     return {
         "objective": problem.objective.name,
         "variant": problem.objective.identity(),
@@ -208,8 +192,6 @@ def _facts_of(problem: Problem) -> dict[str, Any]:
         "num_ops": problem.graph.num_ops,
         "num_edges": problem.graph.num_edges,
         "num_devices": problem.platform.num_devices,
-        "single_device": None if single is None else single[0],
-        "single_device_s": None if single is None else single[1],
     }
 
 
@@ -248,7 +230,7 @@ def _why_not(suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: AnyPr
         if name is None:
             continue
         try:
-            method = get_method(name, params)
+            method = get_method(name, params, problem.objective.name)
         except SolverUnavailableError as error:
             return str(error)
         why_not = method.supports(problem)

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from placekit.benchmarks.circumstances import circumstances, peak_bytes, reset_peak, resident_bytes
 from placekit.benchmarks.cold_case import solve_cold
 from placekit.benchmarks.plan import Case, Job
@@ -16,6 +18,8 @@ from placekit.benchmarks.suite_problems import AnyProblem
 from placekit.benchmarks.suite_schema import TRAINING_PLAN
 from placekit.benchmarks.training import solve_training
 from placekit.model.placement import Placement
+from placekit.model.problem import Problem
+from placekit.objectives.evaluate import evaluate
 from placekit.solve.method import Method
 from placekit.solve.registry import get_method
 from placekit.solve.result import Incumbent, Result
@@ -24,7 +28,7 @@ from placekit.solve.stop import MaxIterations, MaxRuntime, Stop, StopReason, Tar
 from placekit.training.problem import TrainingProblem
 from placekit.training.result import PlanResult
 
-__all__ = ["command_of", "failed_row", "solve_case", "stop_of", "time_to_best_s"]
+__all__ = ["best_single_device", "command_of", "failed_row", "solve_case", "stop_of", "time_to_best_s"]
 
 MORE_TIME = 100
 """What is to stop by its number of updates gets this many times the time limit of the case."""
@@ -56,6 +60,17 @@ def solve_case(job: Job) -> dict[str, Any]:
 def failed_row(job: Job, error: str) -> dict[str, Any]:
     """Return the row of a case that gave no result."""
     return _described(job) | {"error": error, "status": "error", "objective_s": None, "bound_s": None}
+
+
+def best_single_device(problem: Problem) -> tuple[str, float] | None:
+    """Return the single device that does best with everything on it, and its objective; None if none is feasible."""
+    best: tuple[str, float] | None = None
+    for kind in range(len(problem.platform.kinds)):
+        device = problem.platform.devices_of_kind(kind)[0]
+        found = evaluate(problem, Placement.of(problem, np.full(problem.graph.num_ops, device)))
+        if found.is_feasible and found.objective is not None and (best is None or found.objective < best[1]):
+            best = problem.platform.device_names[device], found.objective
+    return best
 
 
 def stop_of(case: Case) -> Stop:
@@ -103,27 +118,31 @@ def _solve(job: Job) -> dict[str, Any]:
     result, answer = run(job.problem, stop_of(case), start)
     _require_whole(result)
     peak = peak_bytes()
-    return _described(job) | {
-        "command": command_of(job, result, start),
-        "error": None,
-        "status": str(result.status),
-        "stop_reason": str(result.stop_reason),
-        "objective_s": result.objective,
-        "bound_s": result.lower_bound,
-        "bound_name": result.bound_name,
-        "runtime_s": result.runtime_s,
-        "compile_s": result.compile_s,
-        "time_to_best_s": time_to_best_s(result.trace),
-        "warm_start_s": None if start is None else start.runtime_s,
-        "warm_start_objective_s": None if start is None else start.objective,
-        "evaluations": result.evaluations,
-        "peak_bytes": peak,
-        "memory_bytes": None if peak is None or before is None else peak - before,
-        "violations": [violation.message for violation in result.violations[:5]],
-        "trace": _thinned(result.trace),
-        "info": _scalars(result.info),
-        **answer,
-    }
+    return (
+        _described(job)
+        | _single_device(job)
+        | {
+            "command": command_of(job, result, start),
+            "error": None,
+            "status": str(result.status),
+            "stop_reason": str(result.stop_reason),
+            "objective_s": result.objective,
+            "bound_s": result.lower_bound,
+            "bound_name": result.bound_name,
+            "runtime_s": result.runtime_s,
+            "compile_s": result.compile_s,
+            "time_to_best_s": time_to_best_s(result.trace),
+            "warm_start_s": None if start is None else start.runtime_s,
+            "warm_start_objective_s": None if start is None else start.objective,
+            "evaluations": result.evaluations,
+            "peak_bytes": peak,
+            "memory_bytes": None if peak is None or before is None else peak - before,
+            "violations": [violation.message for violation in result.violations[:5]],
+            "trace": _thinned(result.trace),
+            "info": _scalars(result.info),
+            **answer,
+        }
+    )
 
 
 def _placed(result: Result) -> dict[str, Any]:
@@ -146,22 +165,32 @@ def _cold_row(job: Job) -> dict[str, Any]:
     """Return the row of a command; what it printed is what a user sees."""
     told, times = solve_cold(job)
     trace = [Incumbent(*line) for line in told["trace"]]
-    return _described(job) | {
-        "error": None,
-        "status": told["status"],
-        "stop_reason": told["stop_reason"],
-        "objective_s": told["objective"],
-        "bound_s": told["lower_bound"],
-        "bound_name": told["bound_name"],
-        "runtime_s": told["runtime_s"],
-        "compile_s": told["compile_s"],
-        "time_to_best_s": time_to_best_s(trace),
-        "warm_start_s": None,
-        "evaluations": told["evaluations"],
-        "trace": _thinned(trace),
-        "info": _scalars(told["info"]),
-        **times,
-    }
+    return (
+        _described(job)
+        | _single_device(job)
+        | {
+            "error": None,
+            "status": told["status"],
+            "stop_reason": told["stop_reason"],
+            "objective_s": told["objective"],
+            "bound_s": told["lower_bound"],
+            "bound_name": told["bound_name"],
+            "runtime_s": told["runtime_s"],
+            "compile_s": told["compile_s"],
+            "time_to_best_s": time_to_best_s(trace),
+            "warm_start_s": None,
+            "evaluations": told["evaluations"],
+            "trace": _thinned(trace),
+            "info": _scalars(told["info"]),
+            **times,
+        }
+    )
+
+
+def _single_device(job: Job) -> dict[str, Any]:
+    """Return what a row says of the best single device; the worker knows how to score, planning needs not load that."""
+    single = None if isinstance(job.problem, TrainingProblem) else best_single_device(job.problem)
+    return {} if single is None else {"single_device": single[0], "single_device_s": single[1]}
 
 
 def _scalars(info: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,6 +211,8 @@ def _described(job: Job) -> dict[str, Any]:
         "case": job.case.address,
         **job.facts,
         **asdict(job.case),
+        "single_device": None,
+        "single_device_s": None,
         "command": command_of(job),
         **circumstances(),
     }

@@ -19,11 +19,13 @@ performance profiles", Mathematical Programming 91, 2002.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import bootstrap, trim_mean
 
 from placekit.model.errors import InvalidProblemError
 from placekit.solve.stop import relative_gap
@@ -45,15 +47,14 @@ Runs = Mapping[str, Sequence[float]]
 """One value per run, by case."""
 Trace = Sequence[tuple[float, float | None, float | None]]
 """Seconds, objective and bound of every line of a trace."""
+Values = NDArray[np.float64]
 
 NUM_RESAMPLES = 2000
-CONFIDENCE = 0.95
-"""Probability of the intervals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate with a confidence interval.
+    """An estimate with a 95 % confidence interval.
 
     Parameters
     ----------
@@ -97,63 +98,35 @@ def normalised_score(objective_s: float | None, single_s: float | None, bound_s:
     return 0.0 if objective_s is None else (single_s - objective_s) / (single_s - bound_s)
 
 
-def interquartile_mean(values: Iterable[float]) -> float:
+def interquartile_mean(values: ArrayLike, axis: int = -1) -> Any:
     """Return the mean of the middle half: a quarter of the values, rounded down, is cut off at each end.
-
-    Raises
-    ------
-    InvalidProblemError
-        No values.
 
     Examples
     --------
-    >>> interquartile_mean([0, 1, 2, 3, 4, 5, 6, 700])
+    >>> float(interquartile_mean([0, 1, 2, 3, 4, 5, 6, 700]))
     3.5
     """
-    ordered = np.sort(np.fromiter(values, dtype=np.float64))
-    if not ordered.size:
-        raise InvalidProblemError("interquartile mean of 0 values; it needs at least 1")
-    cut = len(ordered) // 4
-    return float(ordered[cut : len(ordered) - cut].mean())
+    return trim_mean(values, 0.25, axis=axis)
 
 
-def bootstrap_interval(
-    runs: Runs,
-    statistic: Callable[[Iterable[float]], float] = interquartile_mean,
-    *,
-    seed: int = 0,
-    confidence: float = CONFIDENCE,
-) -> Interval:
-    """Return a statistic of all runs, and its stratified bootstrap interval.
+def bootstrap_interval(runs: Runs, statistic: Callable[..., Any] = interquartile_mean) -> Interval:
+    """Return a statistic of all runs, and its bootstrap interval, stratified by case.
 
-    Every resample draws, for each case on its own, as many runs as there are, with replacement; the interval is that
-    of the percentiles of the statistic over `NUM_RESAMPLES` resamples. It speaks about the seeds, not about other
-    models.
+    The interval speaks about other seeds, not about other models.
 
     Parameters
     ----------
     runs
         Values by case; at least one.
     statistic
-        What to estimate from all values together.
-    seed
-        Seed of the resampling.
-    confidence
-        Probability of the interval.
+        What to estimate from all values together; takes an array and an axis, like ``numpy.mean``.
 
-    Notes
-    -----
-    O(resamples * runs log runs).
+    Raises
+    ------
+    InvalidProblemError
+        No values.
     """
-    groups = [np.asarray(values, dtype=np.float64) for values in runs.values() if len(values)]
-    value = statistic(np.concatenate(groups) if groups else [])
-    if all(len(group) == 1 for group in groups):
-        return Interval(value, None, None)
-    rng = np.random.default_rng(seed)
-    drawn = np.concatenate(
-        [group[rng.integers(0, len(group), (NUM_RESAMPLES, len(group)))] for group in groups], axis=1
-    )
-    return _percentiles(value, np.array([statistic(sample) for sample in drawn]), confidence)
+    return _interval(_groups(runs), lambda parts: statistic(np.concatenate(parts, axis=-1), axis=-1))
 
 
 def performance_profile(
@@ -216,52 +189,45 @@ def probability_of_improvement(first: Runs, second: Runs) -> float | None:
     return float(np.mean(sorted(shares))) if shares else None
 
 
-def ratio_interval(numerator: Runs, denominator: Runs, *, seed: int = 0) -> Interval | None:
+def ratio_interval(numerator: Runs, denominator: Runs) -> Interval | None:
     """Return the geometric mean over cases of the ratio of two methods' median values, with a bootstrap interval.
 
     Parameters
     ----------
     numerator, denominator
         Positive values (times, evaluations) by case; cases that only one has do not count.
-    seed
-        Seed of the resampling, which is stratified by case.
 
     Returns
     -------
     Interval or None
         None if there is no case with positive values of both.
     """
-    pairs = [
-        (np.asarray(numerator[case], dtype=np.float64), np.asarray(denominator[case], dtype=np.float64))
-        for case in sorted(numerator.keys() & denominator.keys())
-        if len(numerator[case]) and len(denominator[case])
-    ]
-    pairs = [
-        (up, down) for up, down in pairs if min(up.min(), down.min()) > 0 and math.isfinite(max(up.max(), down.max()))
-    ]
-    if not pairs:
+    groups: list[Values] = []
+    for case in sorted(numerator.keys() & denominator.keys()):
+        pair = [np.asarray(runs[case], dtype=np.float64) for runs in (numerator, denominator)]
+        if all(len(each) and each.min() > 0 and math.isfinite(each.max()) for each in pair):
+            groups += pair
+    if not groups:
         return None
-    logs = [np.log(np.median(up)) - np.log(np.median(down)) for up, down in pairs]
-    value = float(np.exp(np.mean(logs)))
-    if all(len(up) == len(down) == 1 for up, down in pairs):
-        return Interval(value, None, None)
-    rng = np.random.default_rng(seed)
-    drawn = np.mean([_median_logs(up, rng) - _median_logs(down, rng) for up, down in pairs], axis=0)
-    return _percentiles(value, np.exp(drawn), CONFIDENCE)
+
+    def mean_ratio(parts: Sequence[Values]) -> Values:
+        logs = np.stack([np.log(np.median(each, axis=-1)) for each in parts])
+        ratios: Values = np.exp((logs[::2] - logs[1::2]).mean(axis=0))
+        return ratios
+
+    return _interval(groups, mean_ratio)
 
 
-def paired_interval(differences: Runs, *, seed: int = 0) -> Interval:
+def paired_interval(differences: Runs) -> Interval:
     """Return the mean of paired differences, and its bootstrap interval over cases and seeds.
 
-    Every case counts the same. A resample draws as many cases as there are, with replacement, and for each of them as
-    many of its differences: so the interval speaks about other cases drawn in the same way, and other seeds.
+    Every case counts the same. A resample draws as many cases as there are, and for each of them as many of its
+    differences. Policies of a few seeds meet all cases, so that cases alone would make the interval too narrow.
 
     Parameters
     ----------
     differences
         One difference per pair of runs, by case; at least one.
-    seed
-        Seed of the resampling.
 
     Raises
     ------
@@ -273,20 +239,19 @@ def paired_interval(differences: Runs, *, seed: int = 0) -> Interval:
     >>> paired_interval({"a": [1.0, 1.0], "b": [1.0, 1.0]})
     Interval(value=1.0, low=1.0, high=1.0)
     """
-    groups = [np.asarray(values, dtype=np.float64) for values in differences.values() if len(values)]
-    if not groups:
-        raise InvalidProblemError("paired interval of 0 differences; it needs at least 1")
+    groups = _groups(differences)
     value = float(np.mean([group.mean() for group in groups]))
     if len(groups) == 1 and len(groups[0]) == 1:
         return Interval(value, None, None)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     # the mean of a resample of each case, drawn once for every place among the cases that it may take
     means = np.empty((len(groups), NUM_RESAMPLES, len(groups)))
     for i, group in enumerate(groups):
         means[i] = group[rng.integers(0, len(group), (NUM_RESAMPLES, len(groups), len(group)))].mean(axis=2)
     chosen = rng.integers(0, len(groups), (NUM_RESAMPLES, len(groups)))
     drawn = means[chosen, np.arange(NUM_RESAMPLES)[:, None], np.arange(len(groups))].mean(axis=1)
-    return _percentiles(value, drawn, CONFIDENCE)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return Interval(value, float(low), float(high))
 
 
 def time_to_gap_s(trace: Trace, bound_s: float, gap: float) -> float | None:
@@ -327,12 +292,27 @@ def anytime_gap(trace: Trace, bound_s: float, times_s: NDArray[np.float64]) -> N
     return gaps[np.searchsorted([time for time, _ in found], times_s, side="right")]
 
 
-def _median_logs(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    drawn = values[rng.integers(0, len(values), (NUM_RESAMPLES, len(values)))]
-    logs: NDArray[np.float64] = np.log(np.median(drawn, axis=1))
-    return logs
+def _groups(runs: Runs) -> list[Values]:
+    groups = [np.asarray(values, dtype=np.float64) for values in runs.values() if len(values)]
+    if not groups:
+        raise InvalidProblemError("a statistic of 0 values; it needs at least 1")
+    return groups
 
 
-def _percentiles(value: float, samples: NDArray[np.float64], confidence: float) -> Interval:
-    low, high = np.quantile(samples, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(value, float(low), float(high))
+def _interval(groups: Sequence[Values], statistic: Callable[[Sequence[Values]], Any]) -> Interval:
+    """Return the statistic of `groups`, and its percentile interval where each group is resampled by itself.
+
+    The statistic takes arrays ``[..., size of the group]`` and reduces their last axis.
+    """
+    value = float(statistic(groups))
+    several = [group for group in groups if len(group) > 1]
+    if not several:
+        return Interval(value, None, None)
+
+    def of_resamples(*drawn: Values, axis: int) -> Any:  # noqa: ARG001  # scipy resamples along the last axis
+        rest = iter(drawn)
+        shape = (*drawn[0].shape[:-1], 1)
+        return statistic([next(rest) if len(group) > 1 else np.broadcast_to(group, shape) for group in groups])
+
+    found = bootstrap(several, of_resamples, n_resamples=NUM_RESAMPLES, method="percentile", rng=0).confidence_interval
+    return Interval(value, float(found.low), float(found.high))

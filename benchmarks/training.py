@@ -68,8 +68,6 @@ def facts_of_training(problem: TrainingProblem) -> dict[str, Any]:
         "num_ops": problem.num_layers,
         "num_edges": len(problem.edges),
         "num_devices": problem.num_devices,
-        "single_device": None,
-        "single_device_s": None,
     }
 
 

@@ -39,7 +39,9 @@ def bench(
         Path | None,
         typer.Option("--output", "-o", metavar="FOLDER", help="Results go here (results/)."),
     ] = None,
-    method: Annotated[list[str] | None, typer.Option("--method", "-m", help="Only this method; repeatable.")] = None,
+    method: Annotated[
+        list[str] | None, typer.Option("--method", "-m", help="Only this method or label; repeatable.")
+    ] = None,
     workload: Annotated[str | None, typer.Option(metavar="TEXT", help="Only models whose name has this.")] = None,
     contiguity: Annotated[str | None, typer.Option(metavar="RULE", help="Only this contiguity.")] = None,
     most_s: Annotated[
@@ -74,12 +76,12 @@ def bench(
         plan = make_plan(chosen, store.folder)
         known = store.rows()
         jobs = list(plan.jobs)
-        jobs = _chosen(jobs, "--method", method, lambda job: job.case.method)
+        jobs = _chosen(jobs, "--method", method, lambda job: (job.case.method, str(job.facts["label"])))
         jobs = _chosen(
-            jobs, "--workload", workload and [workload], lambda job: str(job.facts["model"]), str.__contains__
+            jobs, "--workload", workload and [workload], lambda job: (str(job.facts["model"]),), str.__contains__
         )
-        jobs = _chosen(jobs, "--contiguity", contiguity and [contiguity], lambda job: str(job.facts["contiguity"]))
-        jobs = _chosen(jobs, "--case", case, lambda job: job.case.address)
+        jobs = _chosen(jobs, "--contiguity", contiguity and [contiguity], lambda job: (str(job.facts["contiguity"]),))
+        jobs = _chosen(jobs, "--case", case, lambda job: (job.case.address,))
         if most_s is not None:
             least_s = min((job.case.time_limit_s for job in jobs), default=0.0)
             if least_s > most_s:
@@ -101,10 +103,10 @@ def _chosen(
     jobs: list[Job],
     option: str,
     wanted: list[str] | str | None,
-    name_of: Callable[[Job], str],
+    names_of: Callable[[Job], tuple[str, ...]],
     has: Callable[[str, str], bool] = str.__eq__,
 ) -> list[Job]:
-    """Return the jobs whose name is, or has in it, one of those that are wanted; without any, all jobs.
+    """Return the jobs of which a name is, or contains, one of the wanted names; without wanted names, all jobs.
 
     Raises
     ------
@@ -113,8 +115,9 @@ def _chosen(
     """
     if not wanted or not jobs:  # what is left out of a suite without jobs is told
         return jobs
-    check_names(option, wanted, map(name_of, jobs), lambda name, known: has(known, name))
-    return [job for job in jobs if any(has(name_of(job), each) for each in wanted)]
+    known = (name for job in jobs for name in names_of(job))
+    check_names(option, wanted, known, lambda name, known: has(known, name))
+    return [job for job in jobs if any(has(name, each) for name in names_of(job) for each in wanted)]
 
 
 def _is_to_do(row: dict[str, Any] | None, retry: bool) -> bool:
@@ -127,6 +130,11 @@ def _announce(plan: Plan, jobs: list[Job], wanted: list[Job], store: Store) -> N
         f"{plan.suite.name}: {len(jobs)} cases, {known} already in {store.path}, at most {_at_most_s(wanted):.0f} s of "
         "solving"
     )
+    if len(jobs) < len(plan.jobs):
+        told = f"left out: {len(plan.jobs) - len(jobs)} of {len(plan.jobs)} cases, which the options do not choose"
+        more = f", and {len(plan.left_out)} combinations that cannot run (--json lists them)" if plan.left_out else ""
+        print_line(told + more)
+        return
     for reason in plan.left_out[:MAX_REASONS]:
         print_line(f"left out: {reason}")
     if len(plan.left_out) > MAX_REASONS:

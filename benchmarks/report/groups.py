@@ -80,8 +80,8 @@ class Group:
     @property
     def single_s(self) -> float | None:
         """Objective of the best feasible single device; None if none is feasible."""
-        value: float | None = self.all_rows[0]["single_device_s"]
-        return value
+        known = (row["single_device_s"] for row in self.all_rows)  # a row of an error has none
+        return next((value for value in known if value is not None), None)
 
     @cached_property
     def bound(self) -> tuple[float, str, str] | None:

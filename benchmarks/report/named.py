@@ -342,7 +342,7 @@ def _above(objectives_s: Sequence[float], bound_s: float) -> str:
     found = [100 * (value / bound_s - 1) for value in objectives_s if value < float("inf")]
     if not found:
         return NOTHING
-    estimate = bootstrap_interval({"": found}, fmean)
+    estimate = bootstrap_interval({"": found}, np.mean)
     if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
         return _one_digit(estimate.value)
     return f"{_one_digit(estimate.value)} ({_one_digit(estimate.low)} to {_one_digit(estimate.high)})"

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+import numpy as np
+
 from placekit.benchmarks.report.formats import NOTHING, interval_percent, seconds
 from placekit.benchmarks.report.groups import Group, labels_of, objectives_of
 from placekit.benchmarks.report.tables import Table
@@ -48,7 +50,7 @@ def summary_table(groups: Sequence[Group]) -> Table:
                     standing.label,
                     f"{len(standing.gaps)} of {len(members)}",
                     f"{standing.num_runs}",
-                    interval_percent(bootstrap_interval(standing.gaps, fmean)),
+                    interval_percent(bootstrap_interval(standing.gaps, np.mean)),
                     f"{standing.num_best}",
                     f"{standing.num_proven}",
                     seconds(standing.runtime_s),

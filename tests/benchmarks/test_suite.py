@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from placekit.benchmarks.plan import Plan, best_single_device, make_plan
+from placekit.benchmarks.plan import Plan, make_plan
+from placekit.benchmarks.solve_case import best_single_device
 from placekit.benchmarks.suite import read_suite, shipped_suites
 from placekit.benchmarks.suite_problems import problem_address
 from placekit.io.problem_json import read_problem, write_problem
