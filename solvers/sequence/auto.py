@@ -13,7 +13,7 @@ from placekit.solve.method import Method, Run, no_teams
 from placekit.solve.relaxed_links import relaxed_run
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.baselines import offer_single_devices
-from placekit.solvers.generic.enumeration.method import Enumerate, num_placements
+from placekit.solvers.generic.enumeration.method import Enumerate, is_first
 from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 from placekit.solvers.sequence.quick_bounds import raise_quick_bounds
 from placekit.solvers.sequence.stages import Stage, run_stages
@@ -42,8 +42,6 @@ NEARLY_CLOSED = 0.025
 
 NO_END = 10**9
 """Patience of a search that goes on until the solve is to stop."""
-ENUMERATE_FIRST_UP_TO = 10_000
-"""Placements up to which looking at them all takes less time than any other start."""
 
 FAST_STEPS, SLOW_STEPS = 20_000, 200_000
 """Proposals per op of an annealing with many starts, and of one with few. Which ends lower depends on the problem."""
@@ -81,7 +79,7 @@ class Auto(Method):
         has_limit = run.remaining_s is not None
         with run.limited_to(None if has_limit else DEFAULT_TIME_LIMIT_S):
             stages = to_the_end(plan(run.problem)) if has_limit else plan(run.problem)
-            if not _is_enumerated_first(run.problem):
+            if not is_first(run.problem):
                 stages = with_starts(stages)
                 raise_quick_bounds(relaxed_run(run))
             reason = run_stages(run, with_enumeration(run.problem, stages))
@@ -101,12 +99,8 @@ def with_enumeration(problem: Problem, stages: tuple[Stage, ...]) -> tuple[Stage
     if Enumerate().supports(problem) is not None:
         return stages
     everything = Stage("enumerate", "few enough placements to look at all that may be better", 0.8)
-    num_first = 0 if _is_enumerated_first(problem) else 1
+    num_first = 0 if is_first(problem) else 1
     return (*stages[:num_first], everything, *stages[num_first:])
-
-
-def _is_enumerated_first(problem: Problem) -> bool:
-    return Enumerate().supports(problem) is None and num_placements(problem) <= ENUMERATE_FIRST_UP_TO
 
 
 def plan(problem: Problem) -> tuple[Stage, ...]:

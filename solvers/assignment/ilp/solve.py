@@ -20,11 +20,12 @@ from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.ilp.model import CEILING, IlpModel, count_coefficients
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.assignment.opening import open_run
-from placekit.solvers.assignment.teams import rows_of
+from placekit.solvers.assignment.teams import SpareRun, rows_of
 from placekit.solvers.backends.building import PULP, Building, time_left
 from placekit.solvers.backends.program import ABSOLUTE_SLACK, RELATIVE_SLACK, ROUNDING
 from placekit.solvers.backends.pulp_highs import solve_with_highs
 from placekit.solvers.generic.coarsen import Contraction
+from placekit.solvers.generic.enumeration.method import enumerate_first
 from placekit.solvers.generic.rescaled import rescaled
 from placekit.solvers.params import IlpParams
 
@@ -80,9 +81,15 @@ class IlpMethod(Method):
     params: IlpParams
 
     def solve(self, run: Run, model: PulpModel[Answer], encode: Callable[[Placement], Values | None]) -> StopReason:
-        """Solve a model, from the best placement known; again as long as its answers have to be closed."""
+        """Solve a model, from the best placement known; again as long as its answers have to be closed.
+
+        A problem with few placements is enumerated instead: the tree of its program would take longer.
+        """
         if self.params.mps is not None:
             self._write_mps(model.lp, Path(self.params.mps))
+        reason = enumerate_first(run.outer if isinstance(run, SpareRun) else run)
+        if reason is not None:
+            return reason
         while True:
             variables = model.lp.variables()  # slow to ask for
             run.info |= {"variables": len(variables), "constraints": model.lp.numConstraints()}

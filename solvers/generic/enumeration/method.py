@@ -18,15 +18,19 @@ from placekit.solve.result import OPTIMALITY_TOLERANCE
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.infeasible import clash
 from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.bound import KeepBound
 from placekit.solvers.generic.enumeration.items import Beginnings, Items, items_of
 from placekit.solvers.generic.enumeration.orders import best_order
 from placekit.solvers.generic.enumeration.scores import Score, score_for
 from placekit.solvers.generic.teams.partitions import partitions
 
-__all__ = ["MAX_PLACEMENTS", "Enumerate", "is_small", "num_placements"]
+__all__ = ["MAX_PLACEMENTS", "Enumerate", "enumerate_first", "is_first", "is_small", "num_placements"]
 
-MAX_PLACEMENTS = 4.0**10
-"""Placements that are no problem: seconds, if no bound helped."""
+MAX_PLACEMENTS = 2_000_000
+"""Placements up to which the method takes a problem: seconds, if no bound helped. Nine ops on five devices have as
+many."""
+ENUMERATE_FIRST_UP_TO = MAX_PLACEMENTS
+"""Placements up to which the enumeration comes before other proofs: it takes less time than a program then."""
 MAX_OPS = 12
 """Ops up to which a makespan's orders are searched."""
 CHUNK = 8192
@@ -62,6 +66,35 @@ def num_placements(problem: Problem) -> float:
         if total > MAX_PLACEMENTS:
             return math.inf
     return total
+
+
+def is_first(problem: Problem) -> bool:
+    """Return True if the enumeration of `problem` is quicker than other proofs."""
+    return num_placements(problem) <= ENUMERATE_FIRST_UP_TO and Enumerate().supports(problem) is None
+
+
+def enumerate_first(run: Run, keep: KeepBound | None = None) -> StopReason | None:
+    """Enumerate the placements if they are few, before a program is solved that would take longer.
+
+    Parameters
+    ----------
+    run
+        The run; afterwards it has the optimum and the proof, if its problem is small.
+    keep
+        Takes the bound a second time, for a list of all bounds.
+
+    Returns
+    -------
+    StopReason or None
+        Why the run is to stop; None to go on.
+    """
+    reason = run.should_stop()
+    if reason is not None or not is_first(run.problem):
+        return reason
+    reason = Enumerate().run(run)
+    if keep is not None and run.bound is not None and run.bound_name == NAME:
+        keep(run.bound, NAME)
+    return None if reason is StopReason.FINISHED else reason
 
 
 class _Branch(NamedTuple):

@@ -22,6 +22,7 @@ from placekit.solvers.assignment.opening import open_run
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.generic.bound import KeepBound
+from placekit.solvers.generic.enumeration.method import enumerate_first
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.makespan.bounds.quick import MAX_OPS_REFUTE, look
 from placekit.solvers.makespan.bounds.windows import SLACK, Windows, narrow
@@ -122,6 +123,9 @@ def bound_makespan(run: Run[Makespan], keep: KeepBound) -> StopReason:
     keep(*largest_op(run.problem))
     proof = Proof(run, keep)
     proof.quickly()
+    reason = enumerate_first(run, keep)
+    if reason is not None:
+        return reason
     if run.problem.contiguity is Contiguity.NONE:
         if not was_searched:
             proof.anneal()

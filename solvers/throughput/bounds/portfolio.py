@@ -14,6 +14,7 @@ from placekit.solve.method import Run, no_teams
 from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.bound import DEFAULT_TIME_LIMIT_S, BoundMethod, recorded
+from placekit.solvers.generic.enumeration.method import enumerate_first
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.throughput.bounds.bottleneck import bottleneck_until_closed
 from placekit.solvers.throughput.bounds.forced_cuts import memory_forced_cuts
@@ -30,6 +31,7 @@ def lower_bounds(
     upper_bound_s: float | None = None,
     should_stop: Callable[[], bool] | None = None,
     on_bound: Callable[[float, str, Certificate | None], None] | None = None,
+    before_programs: Callable[[], object] | None = None,
 ) -> list[tuple[float, str]]:
     """Prove lower bounds on the objective of every feasible placement, the quick ones first.
 
@@ -46,6 +48,8 @@ def lower_bounds(
         Asked often; True ends the search with the bounds so far.
     on_bound
         Called with every bound, in seconds, its name and its certificate, if it has one, as soon as it is proven.
+    before_programs
+        Called after the quick bounds; it may make `should_stop` true.
 
     Returns
     -------
@@ -87,6 +91,8 @@ def lower_bounds(
             memory_forced_cuts(problem, time_limit_s=left_s(0.1), should_stop=should_stop),
             "memory-forced cuts",
         )
+    if left_s() > 0 and before_programs is not None:
+        before_programs()
     most = max(len(problem.platform.devices_of_kind(kind)) for kind in range(len(problem.platform.kinds)))
     if problem.contiguity is Contiguity.ACYCLIC:
         most = 1
@@ -123,5 +129,6 @@ class ThroughputBound(BoundMethod):
             upper_bound_s=run.objective,
             should_stop=lambda: run.should_stop() is not None,
             on_bound=keep,
+            before_programs=lambda: enumerate_first(run, keep),
         )
         return run.should_stop() or StopReason.FINISHED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -133,11 +134,49 @@ def test_enumeration_told_to_stop_keeps_what_it_has_proven() -> None:
     assert run.bound == 0.0
 
 
+@pytest.mark.parametrize(
+    ("method", "objective"),
+    [
+        ("ilp", pk.Throughput()),
+        ("ilp", pk.Throughput(teams="equal")),
+        ("ilp", pk.SerialLatency()),
+        ("bound", pk.Throughput()),
+        ("bound", pk.Throughput(teams="any")),
+        ("bound", pk.Makespan()),
+    ],
+)
+def test_few_placements_are_enumerated_before_programs(
+    method: str, objective: pk.Objective, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The answer is the same with the program; ``bound`` lists what it knows, and a model is written all the same."""
+    rng = np.random.default_rng(1)
+    graph = pk.OpGraph.from_edges(list("abcdef"), [("a", "b"), ("a", "c"), ("b", "d"), ("c", "e"), ("d", "f")])
+    costs = pk.CostTable(("x", "y"), rng.uniform(1, 5, (6, 2)), rng.uniform(0, 2, (graph.num_tensors, 2)), np.zeros(6))
+    problem = pk.Problem(graph, pk.Platform.of(x=2, y=1), costs, objective, pk.Contiguity.NONE)
+    params = {"mps": str(tmp_path / "model.mps")} if method == "ilp" else {}
+    quick = pk.solve(problem, method, params=params)
+    assert quick.status is pk.Status.OPTIMAL
+    assert quick.objective == pytest.approx(pk.solve(problem, "enumerate").objective, rel=1e-12)
+    if method == "ilp":
+        assert "solver_status" not in quick.info
+        assert (tmp_path / "model.mps").exists()
+    elif quick.bound_name == "all placements":
+        assert quick.lower_bound == max(quick.info["lower_bounds_s"].values())
+    monkeypatch.setattr("placekit.solvers.generic.enumeration.method.ENUMERATE_FIRST_UP_TO", 0)
+    slow = pk.solve(problem, method)
+    assert ("solver_status" in slow.info) == (method == "ilp")
+    assert slow.lower_bound is not None
+    assert quick.lower_bound is not None
+    assert slow.lower_bound <= quick.lower_bound * (1 + 1e-9)
+    if method == "ilp":
+        assert slow.objective == pytest.approx(quick.objective, rel=1e-9)
+
+
 def test_too_many_placements_are_refused() -> None:
     """A chain of 40 ops has more placements than can be looked at."""
     names = [f"o{i}" for i in range(40)]
     graph = pk.OpGraph.from_edges(names, list(itertools.pairwise(names)))
     costs = pk.CostTable(("a", "b"), np.ones((40, 2)), np.ones((39, 2)), np.zeros(40))
     problem = pk.Problem(graph, pk.Platform.of(a=1, b=1), costs)
-    with pytest.raises(UnsupportedProblemError, match=r"1\.1e\+12 placements; 1\.0e\+06 can be enumerated"):
+    with pytest.raises(UnsupportedProblemError, match=r"1\.1e\+12 placements; 2\.0e\+06 can be enumerated"):
         pk.solve(problem, "enumerate")
