@@ -273,6 +273,7 @@ def _is_ready(folder: Path, group: str) -> bool:
         return False
 
 
+@cache
 def _stamp() -> str:
     """Return what changes when a kernel has to be compiled anew: versions, and the files with kernels."""
     folder = Path(__file__).parent

@@ -28,8 +28,8 @@ JUDGE_ROUNDING = 1e-12
 """Relative; two placements of one value may differ by as much when the judge adds up."""
 ALWAYS_PROVES = frozenset({"auto", "enumerate"})
 """Methods that prove every small problem."""
-NEED_NO_SEARCH = ("single", "greedy", "random")
-"""Methods that `auto` has to match wherever they have an answer."""
+NEED_NO_SEARCH: dict[str, dict[str, object]] = {"single": {}, "greedy": {}, "random": {"samples": 1_000}}
+"""Methods that `auto` has to match wherever they have an answer, with their parameters."""
 SLOW_CPU_S = 2.0
 """CPU seconds of a solve that are too many for fewer than `SMALL_OPS` ops on at most `SMALL_DEVICES` devices, and over
 its time limit for any problem."""
@@ -202,8 +202,8 @@ def _lags(problem: Problem, asked: Asked, result: Result) -> Finding | None:
     """Find what `auto` did not find, and a method without search did; with sizes drawn small it may be worse."""
     if asked.method != "auto" or asked.is_cut_short or result.status in (Status.OPTIMAL, Status.INFEASIBLE):
         return None
-    for rival in NEED_NO_SEARCH:
-        other = _solved(problem, replace(asked, method=rival, params={}, tight_case=None))
+    for rival, params in NEED_NO_SEARCH.items():
+        other = _solved(problem, replace(asked, method=rival, params=params, tight_case=None))
         if not isinstance(other, _Solved) or other.result.objective is None:
             continue
         detail = f"{rival} {other.result.objective!r} s; auto {result.objective!r} s, {result.stop_reason}"

@@ -48,7 +48,7 @@ def random_problem(
 ) -> Problem:
     """Return problem number `case` of `seed`; of the named objective, or of any.
 
-    With `sizes` it has so many ops, at least and at most, and is not small enough to enumerate.
+    With `sizes` it has so many ops, at least and at most, on up to five devices: too many placements for the judge.
 
     Shapes, costs and constraints are drawn apart: chains, trees, meshes, training graphs, parts without edges, several
     tensors between the same ops; times that tie, vanish, or span up to twenty orders of magnitude; limits that just
@@ -60,7 +60,7 @@ def random_problem(
     name = objective_name or str(rng.choice(OBJECTIVE_NAMES))
     fewest, most = sizes or (1, MAX_OPS_ORDERED if name == "makespan" else MAX_OPS)
     num_ops = int(rng.integers(fewest, most + 1))
-    num_devices = int(rng.integers(1, 5))
+    num_devices = int(rng.integers(1, 5 if sizes is None else 6))
     while sizes is None and num_devices**num_ops > MAX_PLACEMENTS[name]:
         num_ops, num_devices = (num_ops - 1, num_devices) if rng.random() < 0.5 else (num_ops, num_devices - 1)
     trains = rng.random() < (0.25 if name == "throughput" else 0.1)

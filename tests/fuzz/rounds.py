@@ -54,7 +54,8 @@ LEARNED_EVERY = 200
 """One problem in so many is learned."""
 TWICE = 0.05
 """Share of solves that are done again with the same seed."""
-LARGER_OPS = (9, 14)
+LARGER_OPS = (5, 13)
+"""Fewest and most ops of a problem that the judge does not enumerate."""
 LARGER_S = 2.0
 """Time limit of a larger problem, which may need all of it."""
 SHORT_S = (0.0, 0.02, 0.3)

@@ -25,6 +25,7 @@ from fuzz.tight import tight
 from fuzz.twists import HAIRS
 from placekit.solve.registry import METHODS
 from placekit.solve.result import Status
+from placekit.solvers.generic.enumeration import method as enumeration
 from placekit.solvers.makespan.bounds import quick
 from placekit.solvers.makespan.bounds import shared_work as sharing
 from placekit.solvers.sequence import auto
@@ -62,7 +63,7 @@ def test_no_method_claims_what_is_not_true(mode: Mode, cases: int, options: Opti
 
 def _some_sizes() -> tuple[int, ...]:
     shared = [vars(module)["MAX_OPS_SHARED"] for module in (sharing, quick)]
-    return auto.PROGRAM_UP_TO, auto.ENUMERATE_FIRST_UP_TO, *shared
+    return auto.PROGRAM_UP_TO, enumeration.ENUMERATE_FIRST_UP_TO, *shared
 
 
 def test_sizes_are_drawn_and_put_back() -> None:
@@ -72,7 +73,7 @@ def test_sizes_are_drawn_and_put_back() -> None:
     for case in range(20):
         with tight(1, case) as sizes, tight(1, case) as again:
             assert sizes == again
-            assert auto.ENUMERATE_FIRST_UP_TO == 0
+            assert enumeration.ENUMERATE_FIRST_UP_TO == 0
             _, _, here, there = _some_sizes()
             assert 1 <= here == there <= before[2]
             seen.add(here)

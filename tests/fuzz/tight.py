@@ -78,7 +78,7 @@ def _drawn(rng: np.random.Generator, limit: _Limit, value: Size) -> Size:
 
 @contextmanager
 def tight(seed: int, case: int) -> Iterator[Mapping[str, Size]]:
-    """Draw about half of all sizes small, and none for ``auto``'s enumeration, which would come first; yield them."""
+    """Draw about half of all sizes small, and let no enumeration come before programs; yield them."""
     rng = np.random.default_rng([seed, case, 2])
     changes = {
         limit: 0 if limit.name == "ENUMERATE_FIRST_UP_TO" else _drawn(rng, limit, limit.value)
