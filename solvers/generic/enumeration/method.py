@@ -26,9 +26,9 @@ from placekit.solvers.generic.teams.partitions import partitions
 
 __all__ = ["MAX_PLACEMENTS", "Enumerate", "enumerate_first", "is_first", "is_small", "num_placements"]
 
-MAX_PLACEMENTS = 2_000_000
-"""Placements up to which the method takes a problem: seconds, if no bound helped. Nine ops on five devices have as
-many."""
+MAX_PLACEMENTS = 6_000_000
+"""Placements up to which the method takes a problem: seconds, if no bound helped. Nine ops on five devices have two
+million, in all divisions into teams five."""
 ENUMERATE_FIRST_UP_TO = MAX_PLACEMENTS
 """Placements up to which the enumeration comes before other proofs: it takes less time than a program then."""
 MAX_OPS = 12
