@@ -196,6 +196,8 @@ def result_lines(result: Result, *, with_memory: bool = True) -> Iterable[Render
     }
     if "skipped" in result.info:
         facts["skipped"] = str(result.info["skipped"])
+    if "no_better" in result.info:
+        facts["note"] = str(result.info["no_better"])
     yield fact_lines(facts)
     num_teams = len({load.team or load.device for load in result.device_loads if load.num_ops})
     for line in scattered_lines(int(result.info.get(NUM_STAGES, 0)), num_teams, result.objective_name):

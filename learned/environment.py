@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.learned.kernels import batch_infeasibility
+from placekit.learned.kernels import batch_infeasibility, line_up
 from placekit.learned.rewards import Reward, RewardStopped, judge_reward
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
@@ -22,7 +22,7 @@ from placekit.model.graph import number_by_first, topological_order
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.objectives import BatchScore
-from placekit.objectives.makespan.instance import instance_of
+from placekit.objectives.makespan.instance import csr_offsets, instance_of
 from placekit.solve.stop import StopReason
 
 __all__ = ["INFEASIBLE_COST", "ROWS_AT_ONCE", "Environment"]
@@ -32,6 +32,9 @@ INFEASIBLE_COST = 2.0
 
 ROWS_AT_ONCE = 8
 """Placements that are scored between two questions whether to stop: some take 30 ms each."""
+
+LINED_UP = 16
+"""Placements of a batch that are brought into line where contiguity forbids them."""
 
 _RULES = {Contiguity.NONE: 0, Contiguity.CONVEX: 1, Contiguity.ACYCLIC: 2}
 
@@ -87,6 +90,9 @@ class Environment:
         self.evaluations = 0
         self.best: NDArray[np.int64] | None = None
         self.best_objective: float | None = None
+        self.infeasible = 0
+        """Placements so far that broke a constraint; some of the last ones are `refused`."""
+        self.refused = np.empty((0, problem.graph.num_ops), dtype=np.int64)
         self.should_stop: Callable[[], StopReason | None] | None = None
         """Asked in the middle of an update; None to let every update come to its end."""
         self._instance = instance_of(problem)
@@ -186,15 +192,50 @@ class Environment:
         A feasible placement costs its objective divided by `reference_s`; an infeasible one `INFEASIBLE_COST` plus its
         degree of infeasibility, so that of two of them the one nearer to feasible is cheaper.
 
+        Most placements of a policy that knows nothing of contiguity break it. Some of them are brought into line and
+        scored, so that there is a `best` to learn from; the costs stay those of the placements.
+
         Raises
         ------
         RewardStopped
             `should_stop` said so before all of them were scored.
         """
         objectives, degree = self._score(placements)
+        if self.problem.contiguity is not Contiguity.NONE and isinstance(self.reward, BatchScore):
+            self._line_up(placements[np.flatnonzero(degree > 0)[:LINED_UP]])
         with np.errstate(over="ignore"):  # times may span more than a double does
             relative = np.minimum(objectives / self.reference_s, np.finfo(np.float64).max)
         return np.where(np.isfinite(objectives), relative, INFEASIBLE_COST + degree)
+
+    def _line_up(self, placements: NDArray[np.int64]) -> None:
+        """Score placements ``[batch, num_ops]`` with their devices in a chain; what is feasible may be the best."""
+        if len(placements):
+            rows = np.ascontiguousarray(placements, dtype=np.int64).copy()
+            line_up(*self._class_graph, rows)
+            before = self.infeasible, self.refused
+            self._score(rows)
+            self.infeasible, self.refused = before  # the policy did not make these
+
+    @cached_property
+    def _class_graph(self) -> tuple[NDArray[Any], ...]:
+        """What `line_up` takes of the problem."""
+        classes, num_classes = self.problem.op_class, self.problem.num_classes
+        senders, receivers = (classes[ends] for ends in self._order_edges)
+        crossing = senders != receivers
+        senders, receivers = senders[crossing], receivers[crossing]
+        order = np.concatenate(topological_order(num_classes, senders, receivers))
+        allowed = self.op_mask[np.unique(classes, return_index=True)[1]]
+        by_reader = senders[np.argsort(receivers, kind="stable")]
+        return order, csr_offsets(receivers, num_classes), by_reader, np.array(classes), allowed
+
+    def why_refused(self) -> str | None:
+        """Return the constraint that most placements in `refused` break first; None if nothing was refused."""
+        if not self.infeasible:
+            return None
+        degree = np.empty(len(self.refused))
+        batch_infeasibility(self._instance, self._leader, *self._order_edges, 0, self.refused, degree)
+        is_contiguity = self.problem.contiguity is not Contiguity.NONE and 2 * (degree == 0).sum() >= len(degree)
+        return f"contiguity {self.problem.contiguity}" if is_contiguity else "memory"
 
     def has_time(self) -> bool:
         """Return False if `should_stop` says so; for what can end early and still has an answer."""
@@ -222,6 +263,9 @@ class Environment:
         rows = np.require(placements, np.int64, ["C", "W"])  # W: kernels are compiled for such arrays
         degree = self.infeasibility(rows)
         feasible = np.flatnonzero(degree == 0)
+        if feasible.size < len(rows):
+            self.refused = rows[degree > 0][:LINED_UP].copy()
+            self.infeasible += len(rows) - feasible.size
         objectives = np.full(len(rows), np.inf)
         if 0 < feasible.size == len(rows):
             objectives = self.reward(rows)

@@ -10,6 +10,7 @@ the mean time of a group on its fastest device, so that they mean the same in ev
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ from placekit.learned.features import group_means, op_features
 from placekit.model.graph import distinct
 from placekit.model.problem import Problem
 
-__all__ = ["GroupGraph", "group_graph", "wanted_actions"]
+__all__ = ["GroupGraph", "best_single", "group_graph", "preference", "wanted_actions"]
 
 _LEAST = 1e-3
 
@@ -130,3 +131,28 @@ def wanted_actions(environment: Environment, placement: NDArray[np.int64]) -> Te
     wanted = placement[first]
     allowed = environment.mask[np.arange(environment.num_groups), wanted]
     return torch.from_numpy(np.where(allowed, wanted, environment.mask.argmax(axis=1)))
+
+
+def best_single(environment: Environment, groups: Environment | None = None) -> Tensor:
+    """``[num_groups]`` everything on the best single device of `environment`, where the mask of `groups` allows it."""
+    best = int(np.argmin(environment.single_devices))
+    return torch.from_numpy((groups or environment).homogeneous[best].copy())
+
+
+def preference(preferred: Tensor, num_devices: int, deviations: float, num_choices: int | None = None) -> Tensor:
+    """``[num_groups, num_devices]`` logits with which about `deviations` of the choices leave a preferred device.
+
+    Parameters
+    ----------
+    preferred
+        ``[num_groups]`` devices.
+    num_devices
+        Number of devices.
+    deviations
+        0 for no preference.
+    num_choices
+        Choices that are made; one for every entry of `preferred` if None.
+    """
+    num_others = (num_choices or len(preferred)) * (num_devices - 1)
+    bias = math.log(max(num_others / deviations, 1.0)) if deviations else 0.0
+    return bias * torch.nn.functional.one_hot(preferred, num_devices).float()

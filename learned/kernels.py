@@ -1,4 +1,4 @@
-"""Compiled judge of whole batches: how far placements are from feasible.
+"""Compiled judge of whole batches: how far placements are from feasible, and what would make a pipeline of them.
 
 It takes a :class:`~placekit.objectives.makespan.instance.MakespanInstance`, whose flat arrays fit every objective, and
 placements ``[batch, num_ops]``. It runs on one thread: a batch takes less time than a team of threads needs to wake up
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from placekit.kernels import njit
 
-__all__ = ["batch_infeasibility"]
+__all__ = ["batch_infeasibility", "line_up"]
 
 
 @njit
@@ -99,3 +99,62 @@ def batch_infeasibility(instance, leader, senders, receivers, rule, devices, deg
             for d in range(num_devices):
                 amount += _escaping_ops(senders, receivers, device, d) / num_ops
         degree[row] = amount
+
+
+@njit
+def line_up(order, in_offsets, in_classes, class_of_op, allowed, devices):  # type: ignore[no-untyped-def]  # compiled
+    """Bring the devices of every placement into a chain, and move classes along it until no edge goes back.
+
+    1. The devices of a placement are ordered by the mean place of their classes in topological order.
+    2. Every class, in topological order, goes to the first device of the chain that may hold it and is not before any
+       of its predecessors; its own if possible. A class without such a device stays where it is.
+
+    Edges then never go back along the chain: devices wait for each other in one direction, and the placement is
+    acyclic, unless a class had to stay.
+
+    Parameters
+    ----------
+    order : int64[C]
+        Classes of ops that share a device, in topological order.
+    in_offsets, in_classes : int64[C + 1], int64[O]
+        Predecessors of every class.
+    class_of_op : int64[V]
+        Class of every op.
+    allowed : bool[C, D]
+        Where every class may go.
+    devices : int64[B, V]
+        Device of every op; changed.
+
+    Notes
+    -----
+    O(B (V + O + C D)).
+    """
+    num_classes, num_devices = allowed.shape
+    at = np.empty(num_classes, dtype=np.int64)
+    position = np.empty(num_devices, dtype=np.int64)
+    for row in range(devices.shape[0]):
+        for op in range(len(class_of_op)):
+            at[class_of_op[op]] = devices[row, op]
+        place, count = np.zeros(num_devices), np.zeros(num_devices)
+        for i in range(num_classes):
+            place[at[order[i]]] += i
+            count[at[order[i]]] += 1
+        chain = np.argsort(place / np.maximum(count, 1.0))
+        for i in range(num_devices):
+            position[chain[i]] = i
+        for c in order:
+            least = 0
+            for i in range(in_offsets[c], in_offsets[c + 1]):
+                least = max(least, position[at[in_classes[i]]])
+            wanted = max(position[at[c]], least)
+            for p in range(wanted, num_devices):
+                if allowed[c, chain[p]]:
+                    at[c] = chain[p]
+                    break
+            else:
+                for p in range(wanted - 1, least - 1, -1):
+                    if allowed[c, chain[p]]:
+                        at[c] = chain[p]
+                        break
+        for op in range(len(class_of_op)):
+            devices[row, op] = at[class_of_op[op]]

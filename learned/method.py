@@ -1,12 +1,11 @@
 """What every learned method does around its learner: environment, training, checkpoints, answers.
 
-A learned method is one subclass of `LearnedMethod` that says how to make its learner. Everything that `solve` and
-``placekit learn`` ask of it is here.
+A learned method is one subclass of `LearnedMethod` that names its parameters and its learner. Everything that `solve`
+and ``placekit learn`` ask of it is here; the loop itself is :func:`placekit.learned.training.train`.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
@@ -15,18 +14,18 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, problem_digest, read_checkpoint, write_checkpoint
-from placekit.learned.cloning import clone
 from placekit.learned.environment import Environment
 from placekit.learned.journal import Journal
+from placekit.learned.learner import Learner, TrainingParams
 from placekit.learned.pace import Pace, out_of_time
-from placekit.learned.reinforce import reinforce
 from placekit.learned.rewards import RewardStopped
 from placekit.learned.threads import one_thread
-from placekit.learned.training import Learner, Loop, Metrics, Training, TrainingParams
+from placekit.learned.training import Metrics, Training, train
 from placekit.learned.uncertainty import op_uncertainty
 from placekit.model.errors import InvalidProblemError
 from placekit.model.problem import Problem
@@ -100,7 +99,8 @@ class LearnedMethod(Method):
     """True if a policy is for any number of devices."""
     max_sampled_ops: ClassVar[int | None] = None
     """Ops up to which samples of a trained policy have a chance against what it decodes; None for any number."""
-    loop: ClassVar[Loop] = staticmethod(reinforce)
+    learner_type: ClassVar[Callable[..., Learner]]
+    """Makes a learner from an environment and parameters."""
 
     def __init__(self, params: TrainingParams | None = None, session: Session | None = None) -> None:
         self.params = params or self.params_type()
@@ -122,9 +122,9 @@ class LearnedMethod(Method):
             method.session = replace(method.session, policy=policy_path(str(argument or named)))
         return method
 
-    @abstractmethod
     def make_learner(self, environment: Environment) -> Learner:
         """Return a fresh learner; weights may be drawn from torch's default generator, which is seeded."""
+        return type(self).learner_type(environment, self.params)
 
     @one_thread()
     def run(self, run: Run) -> StopReason:
@@ -207,8 +207,7 @@ class LearnedMethod(Method):
                 pace = Pace(run, decoding_s)
                 should_stop, environment.should_stop = pace.before_update, pace.within_update
             try:
-                stopped = clone(training, should_stop, report)
-                reason = stopped or type(self).loop(training, should_stop, report)
+                reason = train(training, should_stop, report)
             except RewardStopped as torn:
                 if session.measured is not None:
                     raise
@@ -220,6 +219,8 @@ class LearnedMethod(Method):
             environment.should_stop = partial(out_of_time, run)
         offer_decoded(run, environment, learner)
         environment.should_stop = None
+        told = _why_no_better(run, training, reason) if session.measured is None else None
+        run.info |= {} if told is None else {"no_better": told}
         run.uncertainty = partial(op_uncertainty, learner, run.seed)
         return reason
 
@@ -259,6 +260,29 @@ class LearnedMethod(Method):
                     training=training.state() | {_REWARD: _reward_name(self.session)},
                 ),
             )
+
+
+def _why_no_better(run: Run, training: Training, reason: StopReason) -> str | None:
+    """Return what stands in the way of an answer that is better than a single device; None if there is one."""
+    environment = training.environment
+    singles, best = environment.single_devices, environment.best_objective
+    alone = float(singles.min())
+    if best is not None and best < alone * (1 - 1e-9):
+        return None
+    device = run.problem.platform.device_names[int(np.argmin(singles))]
+    told = [
+        f"no placement that was met is better than {device} alone"
+        if np.isfinite(alone)
+        else "no placement that was met keeps all constraints"
+    ]
+    constraint = environment.why_refused()
+    if constraint is not None and 2 * environment.infeasible >= environment.evaluations:
+        told.append(f"{environment.infeasible:,} of {environment.evaluations:,} broke {constraint}")
+        if constraint.startswith("contiguity"):
+            told.append("`--contiguity none` allows them, where the placement may run that way")
+    if reason in (StopReason.TIME, StopReason.ITERATIONS, StopReason.USER):
+        told.append(f"training ended after {training.update:,} updates ({reason}): a larger budget may help")
+    return "; ".join(told)
 
 
 def _reward_name(session: Session) -> str:
@@ -315,8 +339,13 @@ def apply_weights(learner: Learner, checkpoint: Checkpoint, method: str, problem
     policy: nn.Module = learner.policy
     expected = policy.state_dict()
     for name in learner.transferable():
-        if name not in weights or weights[name].shape != expected[name].shape:
-            found = tuple(weights[name].shape) if name in weights else "nothing"
+        if name not in weights:
+            raise InvalidProblemError(
+                f"the policy has nothing for weight {name!r}: another version of placekit wrote it; train it again "
+                f"with `placekit learn --method {method}`"
+            )
+        if weights[name].shape != expected[name].shape:
+            found = tuple(weights[name].shape)
             raise InvalidProblemError(
                 f"the policy has {found} for weight {name!r}, of shape {tuple(expected[name].shape)}"
             )

@@ -9,7 +9,7 @@ from placekit.solve.stop import StopReason
 
 __all__ = ["Pace", "out_of_time"]
 
-_ANSWER_SHARE = 0.1
+_ANSWER_SHARE = 0.05
 
 
 class Pace:

@@ -1,4 +1,4 @@
-"""Makespans in orders that somebody planned, beside the two that cost no search."""
+"""Makespans in more orders than the two that cost no search: planned ones, and that of expected starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from placekit.model.problem import Problem
     from placekit.objectives import Makespan
 
-__all__ = ["PlannedOrder"]
+__all__ = ["ExpectedOrder", "PlannedOrder"]
 
 
 class PlannedOrder:
@@ -79,3 +79,26 @@ class PlannedOrder:
     def _run(self, device_of_op: NDArray[np.int64]) -> Timeline | None:
         """Return the best run in an order beside the two."""
         return self._planned.get(device_of_op.tobytes())
+
+
+class ExpectedOrder(PlannedOrder):
+    """Scores placements in the best of three orders, and in those that somebody planned for them.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    others
+        Scores in the two orders that cost no search.
+    start
+        ``[num_ops]`` priority of every op, smaller first.
+    """
+
+    def __init__(self, problem: Problem[Makespan], others: BestOrder, start: NDArray[np.float64]) -> None:
+        super().__init__(problem, others)
+        self.start = np.ascontiguousarray(start)
+
+    def _run(self, device_of_op: NDArray[np.int64]) -> Timeline:
+        expected = self._others.timeline(device_of_op, self.start)
+        planned = super()._run(device_of_op)
+        return expected if planned is None or expected.makespan_s <= planned.makespan_s else planned

@@ -16,11 +16,11 @@ import torch
 
 from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, read_checkpoint
 from placekit.learned.environment import Environment
+from placekit.learned.learner import Learner
 from placekit.learned.method import LearnedMethod, apply_weights, offer_decoded, seeded_learner
 from placekit.learned.pace import out_of_time
 from placekit.learned.rewards import RewardStopped
 from placekit.learned.threads import one_thread
-from placekit.learned.training import Learner
 from placekit.learned.uncertainty import op_uncertainty
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.model.problem import Problem

@@ -1,188 +1,80 @@
-"""A training: what every policy-gradient learner shares, from samples to a step of the optimiser.
+"""One training loop for every learner: clone a warm start, imitate a teacher, learn from rewards.
 
 ====================== ================================================================
 metric                 meaning
 ====================== ================================================================
+charts/stage           what is learned from, see `Stage`
 charts/episodic_return minus the mean cost of the update's samples; cost 1 = best single device
 charts/best_objective  best objective so far, seconds
 charts/evaluations     placements scored so far
 charts/SPS             placements scored per second since the start
-losses/policy_loss     minus the mean of advantage times log-probability
+losses/policy_loss     minus the mean of advantage times log-probability (of several epochs: the clipped surrogate)
 losses/entropy         mean entropy of a decision, nats
 losses/grad_norm       norm of the gradient before clipping
+losses/clipfrac        several epochs: share of decisions whose ratio of new to old probability was clipped
+losses/approx_kl       several epochs: estimate of how far the policy has moved
+STAGE/cross_entropy    cloning and imitation: the loss, nats per decision
+STAGE/deviations       cloning and imitation: groups of a placement that are elsewhere, about
+STAGE/grad_norm        cloning and imitation: norm of the gradient before clipping
 ====================== ================================================================
 
 The tags are those of CleanRL.
+
+References
+----------
+Williams, "Simple statistical gradient-following algorithms for connectionist reinforcement learning", 1992.
+Schulman et al., "Proximal policy optimization algorithms", arXiv 1707.06347, 2017, equation 7.
+Pomerleau, "Efficient training of artificial neural networks for autonomous navigation", 1991 (behaviour cloning).
+Silver et al., "Mastering the game of Go with deep neural networks and tree search", 2016: experts first, then rewards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, field
+from enum import IntEnum
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 import torch
+import torch._dynamo  # the first optimiser would load it; here, with the other imports, no clock counts it
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from placekit.learned.adam import Adam
 from placekit.learned.environment import Environment
+from placekit.learned.learner import Learner, TrainingParams
 from placekit.model.errors import InvalidProblemError
 from placekit.solve.stop import StopReason
 
-__all__ = [
-    "Learner",
-    "Loop",
-    "Metrics",
-    "Rollout",
-    "Training",
-    "TrainingParams",
-    "descend",
-    "permitted",
-]
+__all__ = ["Metrics", "Stage", "Training", "train"]
 
 _LEAST_PATIENCE = 2
+LARGEST_SHARE = 0.1
+"""Cloning and imitation end with no larger share of the groups elsewhere, however few groups there are."""
 
 
-class Rollout(NamedTuple):
-    """A batch of placements and the decisions that made them.
+class Stage(IntEnum):
+    """What a training learns from, in this order; a stage without work is skipped."""
 
-    Parameters
-    ----------
-    placements
-        ``[batch, num_ops]`` device indices.
-    row
-        ``[decisions]`` the placement that each decision belongs to.
-    log_probs
-        ``[decisions]`` log-probability of what was decided, with gradient.
-    entropies
-        ``[decisions]`` entropy of the distribution decided from, nats, with gradient.
-    """
-
-    placements: NDArray[np.int64]
-    row: Tensor
-    log_probs: Tensor
-    entropies: Tensor
-
-
-class Learner(Protocol):
-    """A policy for one problem: what the loop samples from and updates."""
-
-    @property
-    def policy(self) -> nn.Module:
-        """Every weight that is trained. What carries over to other problems is `transferable`."""
-        ...
-
-    def rollout(self, generator: torch.Generator) -> Rollout:
-        """Sample placements; all randomness comes from `generator`."""
-        ...
-
-    def advantages(self, rollout: Rollout, costs: Tensor) -> Tensor:
-        """``[decisions]`` how much better than usual each decision did, from costs ``[batch]``. No gradient."""
-        ...
-
-    def decode(self) -> NDArray[np.int64]:
-        """``[count, num_ops]`` the policy's own answers, without randomness."""
-        ...
-
-    def prefer(self, placement: NDArray[np.int64]) -> None:
-        """Begin near `placement` ``[num_ops]``: a warm start. Called at most once, before training.
-
-        With `TrainingParams.clone` updates to come, no bias is set: the policy learns by itself where to begin.
-        """
-        ...
-
-    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
-        """``[decisions]`` log-probabilities, with gradient, of decisions that make `placements` ``[count, num_ops]``.
-
-        Those that a mask forbids are left out. Whatever else the policy samples comes from `generator`.
-        """
-        ...
-
-    def transferable(self) -> dict[str, Tensor]:
-        """Return the weights that mean something for another problem, by name in `policy`."""
-        ...
-
-    def memory(self) -> dict[str, Tensor]:
-        """Return what the learner remembers beside weights, such as a baseline; for checkpoints."""
-        ...
-
-    def remember(self, memory: dict[str, Tensor]) -> None:
-        """Take back what `memory` returned."""
-        ...
-
-
-@dataclass(frozen=True)
-class TrainingParams:
-    """Parameters of the loop, common to all learners.
-
-    Parameters
-    ----------
-    updates
-        Updates after which training ends if no stop criterion ended it before: the default budget. 0 applies
-        a policy without training it.
-    patience
-        Updates without a better placement after which it ends; ``2 + G + G**2 // 8`` for a problem of G groups, where
-        that is less. 0 for no such end.
-    clone
-        With a warm start, most updates of behaviour cloning before everything else (:mod:`placekit.learned.cloning`).
-        0: the policy is biased towards the warm start, no more.
-    clone_deviations
-        Cloning ends once about so many groups of a placement, or a tenth of them where that is fewer, are not where the
-        warm start has them: the policy has to go on exploring.
-    learning_rate
-        Step size of Adam; 0 for a control that draws as often and learns nothing.
-    max_grad_norm
-        Gradients are scaled down to this norm.
-    entropy_start, entropy_end, entropy_updates
-        Weight of the entropy bonus: from the first value to the second, in a line, over so many updates.
-
-    Raises
-    ------
-    InvalidProblemError
-        A value out of its range.
-    """
-
-    updates: int = 1000
-    patience: int = 0
-    clone: int = 100
-    clone_deviations: float = 6.0
-    learning_rate: float = 1e-3
-    max_grad_norm: float = 1.0
-    entropy_start: float = 0.0
-    entropy_end: float = 0.0
-    entropy_updates: int = 100
-
-    def __post_init__(self) -> None:
-        self.require("entropy_updates", least=1)
-        self.require("updates", "patience", "clone", "clone_deviations", "entropy_start", "entropy_end", least=0)
-        self.require("learning_rate", least=0)
-        if not self.max_grad_norm > 0:
-            raise InvalidProblemError(f"parameter 'max_grad_norm' is {self.max_grad_norm}; it must be > 0")
-
-    def require(self, *names: str, least: float) -> None:
-        """Raise InvalidProblemError for the first parameter of `names` that is below `least`."""
-        for name in names:
-            if not getattr(self, name) >= least:
-                raise InvalidProblemError(f"parameter {name!r} is {getattr(self, name)}; it must be >= {least:g}")
-
-    def entropy_weight(self, update: int) -> float:
-        """Return the weight of the entropy bonus at an update."""
-        share = min(1.0, update / self.entropy_updates)
-        return self.entropy_start + (self.entropy_end - self.entropy_start) * share
+    CLONING = 0
+    """A warm start: the cross-entropy of its decisions. It ends while something is left to explore."""
+    IMITATION = 1
+    """The learner's own teacher, unless a warm start was cloned."""
+    REWARDS = 2
+    """Rewards of the environment, or of the learner's simulator where the environment measures."""
+    MEASURED = 3
+    """Measured rewards, after a simulator."""
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """What one update has to say; see the module docstring.
+    """Metrics of one update; see the module docstring.
 
     Parameters
     ----------
     update
-        Updates done.
+        Updates done; those of cloning are counted apart.
     values
         Values by tag.
     """
@@ -193,66 +85,84 @@ class Metrics:
 
 @dataclass
 class Training:
-    """A training in progress: everything that an update changes, and so everything that a checkpoint keeps.
+    """Training in progress: everything that an update changes, and so everything that a checkpoint keeps.
 
     Parameters
     ----------
     learner, environment, params
         Who learns, where, and how.
-    optimiser
-        Adam over the learner's weights.
     generator
         Source of all randomness.
-    update
-        Updates done.
-    stale
-        Updates since the best placement was found.
     wanted
-        ``[count, num_ops]`` placements to clone first; None for none, or if that is done.
-    cloned
-        Updates of cloning done.
+        ``[count, num_ops]`` placements to clone first; None for none, or once that is done.
+    update, stale, cloned
+        Updates done; since the best placement was found; of cloning.
+    stage, stage_updates
+        What is learned from now, and updates of that, without those of cloning.
     """
 
     learner: Learner
     environment: Environment
     params: TrainingParams
-    optimiser: Adam
     generator: torch.Generator
+    wanted: NDArray[np.int64] | None = None
     update: int = 0
     stale: int = 0
-    wanted: NDArray[np.int64] | None = None
     cloned: int = 0
+    stage: Stage = Stage.CLONING
+    stage_updates: int = 0
     _before: dict[str, Any] = field(default_factory=dict)
     _begun: float = field(default_factory=perf_counter)
     _begun_evaluations: int = 0
 
+    def __post_init__(self) -> None:
+        self._begun_evaluations = self.environment.evaluations
+        self.renew_optimiser()
+
     @classmethod
     def begin(cls, learner: Learner, environment: Environment, params: TrainingParams, seed: int) -> Training:
         """Return a training that has not begun."""
-        generator = torch.Generator().manual_seed(seed)
-        begun = environment.evaluations
-        return cls(learner, environment, params, _adam(learner, params), generator, _begun_evaluations=begun)
+        return cls(learner, environment, params, torch.Generator().manual_seed(seed))
 
     def renew_optimiser(self) -> None:
-        """Forget the moments of past gradients."""
-        self.optimiser = _adam(self.learner, self.params)
+        """Forget the moments of past gradients: in another stage their scale is another one."""
+        lessons = self.learner.lessons
+        is_taught = lessons is not None and self.stage is Stage.IMITATION
+        rate = lessons.learning_rate if lessons is not None and is_taught else self.params.learning_rate
+        self.optimiser = torch.optim.Adam(self.learner.policy.parameters(), lr=rate, fused=True)
 
     def end(self) -> StopReason | None:
         """Return why training is over by its own parameters; None if it is not."""
+        if self.stage is Stage.CLONING:
+            return None
         if self.update >= self.params.updates:
             return StopReason.ITERATIONS
         num_groups = self.environment.num_groups
         patience = min(self.params.patience, _LEAST_PATIENCE + num_groups + num_groups**2 // 8)
         return StopReason.FINISHED if self.params.patience and self.stale >= patience else None
 
+    def skip_idle_stages(self) -> None:
+        """Go to the first stage from here on that has something to learn from."""
+        lessons, has_simulator = self.learner.lessons, self.learner.simulator is not self.environment
+        if self.stage is Stage.CLONING and (self.wanted is None or self.cloned >= self.params.clone):
+            self.next_stage()
+        if self.stage is Stage.IMITATION and (
+            lessons is None or self.cloned or self.stage_updates >= lessons.updates  # a warm start was the teacher
+        ):
+            self.next_stage()
+        if self.stage is Stage.REWARDS and has_simulator and lessons and self.stage_updates >= lessons.simulation:
+            self.next_stage()
+            if self.learner.simulator.best is not None:
+                self.environment.costs(self.learner.simulator.best[None])
+
+    def next_stage(self) -> None:
+        """Go to the next stage, with an optimiser of its own."""
+        self.stage, self.stage_updates, self.wanted = Stage(self.stage + 1), 0, None
+        self.renew_optimiser()
+
     def begin_update(self) -> None:
         """Remember everything as it is, for `undo_update`."""
-        self._before = deepcopy(self.state())
-
-    def rollout(self) -> Rollout:
-        """Begin an update with the placements of the learner."""
-        self.begin_update()
-        return self.learner.rollout(self.generator)
+        self._before = _copied(self.state())
 
     def undo_update(self) -> None:
         """Go back to where the update began: a checkpoint of now goes on as if nothing had happened."""
@@ -261,23 +171,37 @@ class Training:
 
     def score(self, placements: NDArray[np.int64]) -> Tensor:
         """``[batch]`` costs of the placements of one update; keeps `stale`."""
-        before = self.environment.best_objective
-        costs = self.environment.costs(placements)
-        self.stale = self.stale + 1 if self.environment.best_objective == before else 0
+        environment = self.learner.simulator if self.stage is Stage.REWARDS else self.environment
+        before = environment.best_objective
+        costs = environment.costs(placements)
+        if environment is self.environment:
+            self.stale = self.stale + 1 if environment.best_objective == before else 0
         return torch.from_numpy(costs).float()
 
-    def metrics(self, costs: Tensor, losses: dict[str, float]) -> Metrics:
-        """Return the metrics of the update that ends now."""
-        self.update += 1
+    def descend(self, loss: Tensor) -> float:
+        """Take one clipped step of the optimiser down the gradient of `loss`; return the norm before clipping.
+
+        Raises
+        ------
+        RewardStopped
+            The environment says to stop.
+        """
+        self.environment.check_stop()
+        self.optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
+        norm = nn.utils.clip_grad_norm_(self.learner.policy.parameters(), self.params.max_grad_norm)
+        self.optimiser.step()
+        return float(norm)
+
+    def charts(self, costs: Tensor) -> dict[str, float]:
+        """Return the metrics of an update that was rewarded."""
         scored = self.environment.evaluations - self._begun_evaluations
-        charts = {
+        best = self.environment.best_objective
+        return {
             "charts/episodic_return": -float(costs.mean()),
             "charts/evaluations": float(self.environment.evaluations),
             "charts/SPS": scored / max(perf_counter() - self._begun, 1e-9),
-        }
-        if self.environment.best_objective is not None:
-            charts["charts/best_objective"] = self.environment.best_objective
-        return Metrics(self.update, charts | {f"losses/{name}": value for name, value in losses.items()})
+        } | ({} if best is None else {"charts/best_objective": best})
 
     def state(self) -> dict[str, Any]:
         """Return everything that an update changes, as tensors and plain values."""
@@ -285,12 +209,14 @@ class Training:
         return {
             "policy": self.learner.policy.state_dict(),
             "memory": self.learner.memory(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimiser": {"state": self.optimiser.state_dict()["state"]},  # step sizes are parameters
             "generator": self.generator.get_state(),
             "update": self.update,
             "stale": self.stale,
             "wanted": None if self.wanted is None else torch.tensor(self.wanted),
             "cloned": self.cloned,
+            "stage": int(self.stage),
+            "stage_updates": self.stage_updates,
             "evaluations": self.environment.evaluations,
             "best": None if best is None else torch.from_numpy(best),
             "best_objective": self.environment.best_objective,
@@ -304,6 +230,11 @@ class Training:
         InvalidProblemError
             Something that `state` did not return for this problem and these parameters.
         """
+        if "stage" not in state:
+            raise InvalidProblemError(
+                "the checkpoint is of an earlier version of placekit, whose trainings cannot go on; begin a training "
+                "with its weights: `placekit learn --policy FILE`"
+            )
         try:
             self._restore(state)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
@@ -316,19 +247,35 @@ class Training:
         environment = self.environment
         self.learner.policy.load_state_dict(state["policy"])
         self.learner.remember(state["memory"])
-        self.optimiser.load_state_dict(state["optimiser"])
         self.generator.set_state(state["generator"])
-        wanted = state.get("wanted")  # files from before there was any cloning have none
-        self.wanted = None if wanted is None else self._placements(wanted)
-        self.update, self.stale, self.cloned = (
-            _count(state.get(name, 0), name) for name in ("update", "stale", "cloned")
+        self.wanted = None if state["wanted"] is None else self._placements(state["wanted"])
+        self.update, self.stale, self.cloned, stage, self.stage_updates = (
+            _count(state[name], name) for name in ("update", "stale", "cloned", "stage", "stage_updates")
         )
+        self.stage = Stage(stage)
+        self.renew_optimiser()
+        self._restore_moments(state["optimiser"]["state"])
         best, objective = state["best"], state["best_objective"]
         if (best is None) != (objective is None) or not isinstance(objective, float | None):
             raise ValueError(f"best_objective is {objective!r}")
         environment.best = None if best is None else self._placements(best[None])[0]
         environment.best_objective = objective
         environment.evaluations = self._begun_evaluations = _count(state["evaluations"], "evaluations")
+
+    def _restore_moments(self, moments: dict[int, dict[str, Tensor]]) -> None:
+        """Give the optimiser its moments of past gradients back; torch itself does not compare shapes."""
+        groups = self.optimiser.state_dict()["param_groups"]
+        weights = [weight for group in self.optimiser.param_groups for weight in group["params"]]
+        for index, of_weight in moments.items():
+            if of_weight.keys() != {"step", "exp_avg", "exp_avg_sq"}:
+                raise ValueError(f"weight {index} has moments {sorted(of_weight)}")
+            for name, moment in of_weight.items():
+                shape, kind = weights[index].shape, weights[index].dtype
+                if name == "step":
+                    shape, kind = torch.Size(), torch.float32
+                if moment.shape != shape or moment.dtype != kind:
+                    raise ValueError(f"{name} of weight {index} has shape {tuple(moment.shape)} of {moment.dtype}")
+        self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
 
     def _placements(self, values: Tensor) -> NDArray[np.int64]:
         """Return ``[count, num_ops]`` device indices that are some."""
@@ -342,24 +289,80 @@ class Training:
         return found
 
 
-class Loop(Protocol):
-    """Trains until told to stop, one update after the other."""
+def train(
+    training: Training, should_stop: Callable[[], StopReason | None], on_update: Callable[[Metrics], None]
+) -> StopReason:
+    r"""Train until told to stop, from where the training stands; return why it ended.
 
-    def __call__(
-        self, training: Training, should_stop: Callable[[], StopReason | None], on_update: Callable[[Metrics], None]
-    ) -> StopReason:
-        """Train, and return why it ended.
+    A rewarded update takes one or several steps of Adam along
 
-        Parameters
-        ----------
-        training
-            What to train, from where it stands.
-        should_stop
-            Asked before every update.
-        on_update
-            Called after every update.
-        """
-        ...
+    .. math:: \nabla \frac{1}{B} \sum_i A_i \log \pi(a_i) + \beta \frac{1}{n} \sum_i H_i
+
+    over the ``n`` decisions :math:`a_i` of ``B`` placements, with the learner's advantages :math:`A_i` (REINFORCE).
+    With several steps, the first term is PPO's clipped surrogate.
+
+    Parameters
+    ----------
+    training
+        What to train.
+    should_stop
+        Asked before every update.
+    on_update
+        Called after every update.
+    """
+    learner, params, generator = training.learner, training.params, training.generator
+    num_groups = training.environment.num_groups
+    while True:
+        training.skip_idle_stages()
+        reason = should_stop() or training.end()
+        if reason is not None:
+            return reason
+        training.begin_update()
+        stage = training.stage
+
+        if stage in (Stage.CLONING, Stage.IMITATION):  # learn what somebody else decided
+            if training.wanted is not None:  # a stage of cloning without anything wanted is skipped
+                log_probs, few = learner.log_probs_of(training.wanted, generator), params.clone_deviations
+                loss = -log_probs.mean()
+            else:
+                (ops, log_probs), few = learner.lesson(generator), learner.lessons.deviations if learner.lessons else 0
+                loss = -(ops.mean() + log_probs.mean())
+            deviations = float((1 - log_probs.detach().exp()).mean()) * num_groups
+            if deviations <= min(few, LARGEST_SHARE * num_groups):
+                training.next_stage()
+                continue
+            told = {"cross_entropy": loss.item(), "deviations": deviations, "grad_norm": training.descend(loss)}
+            values = {f"{stage.name.lower()}/{name}": value for name, value in told.items()}
+
+        else:  # learn from rewards
+            rollout = learner.rollout(generator)
+            costs = training.score(rollout.placements)
+            advantages = learner.advantages(rollout, costs)
+            log_probs, entropies = rollout.log_probs, rollout.entropies
+            old = log_probs.detach()
+            for epoch in range(learner.epochs):
+                if epoch:
+                    log_probs, entropies = learner.replay(rollout)
+                change = log_probs - old
+                ratio = change.exp()
+                clipped = ratio.clamp(1 - learner.clip, 1 + learner.clip)
+                gain = torch.minimum(advantages * ratio, advantages * clipped)
+                policy_loss = -(gain if learner.epochs > 1 else advantages * log_probs).sum() / len(costs)
+                mean_entropy = entropies.mean()
+                grad_norm = training.descend(policy_loss - params.entropy_weight(training.update) * mean_entropy)
+            told = {"policy_loss": policy_loss.item(), "entropy": mean_entropy.item(), "grad_norm": grad_norm}
+            if learner.epochs > 1:
+                told["clipfrac"] = float((ratio != clipped).float().mean())
+                told["approx_kl"] = float((ratio - 1 - change).mean().detach())
+            values = training.charts(costs) | {f"losses/{name}": value for name, value in told.items()}
+
+        if stage is Stage.CLONING:
+            training.cloned += 1
+            on_update(Metrics(training.cloned, values))
+        else:
+            training.update += 1
+            training.stage_updates += 1
+            on_update(Metrics(training.update, values | {"charts/stage": float(stage)}))
 
 
 def _count(value: object, name: str) -> int:
@@ -368,27 +371,8 @@ def _count(value: object, name: str) -> int:
     return value
 
 
-def permitted(log_probs: Tensor) -> Tensor:
-    """Return the entries that no mask has made impossible, in one row; a certainty if there are none."""
-    kept = log_probs[log_probs > -torch.inf]
-    return kept if kept.numel() else log_probs.new_zeros(1)
-
-
-def _adam(learner: Learner, params: TrainingParams) -> Adam:
-    return Adam(learner.policy.parameters(), params.learning_rate)
-
-
-def descend(training: Training, loss: Tensor) -> float:
-    """Take one clipped step of the optimiser down the gradient of `loss`; return the norm before clipping.
-
-    Raises
-    ------
-    RewardStopped
-        The environment says to stop.
-    """
-    training.environment.check_stop()
-    training.optimiser.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
-    norm = nn.utils.clip_grad_norm_(training.learner.policy.parameters(), training.params.max_grad_norm)
-    training.optimiser.step()
-    return float(norm)
+def _copied(value: Any) -> Any:
+    """Return nested dictionaries with copies of their tensors; deepcopy takes twenty times as long."""
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return value.clone() if isinstance(value, Tensor) else value

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from placekit.learned.learner import Learner
 from placekit.learned.threads import one_thread
-from placekit.learned.training import Learner
 from placekit.solve.stop import is_wanted
 
 __all__ = ["op_uncertainty"]

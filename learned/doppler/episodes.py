@@ -42,6 +42,119 @@ _TIE = 1e-9  # ends that differ by less, relatively, are equally good for the te
 
 
 @njit
+def _select(score, weight, urgency, rank, ready, num_ready, mode, drawn):  # type: ignore[no-untyped-def]  # compiled
+    """Return the places in `ready` of the op that is picked, and of the one that the teacher would pick."""
+    likeliest, wanted, total = 0, 0, 0.0
+    for i in range(num_ready):
+        op = ready[i]
+        total += weight[op]
+        if score[op] > score[ready[likeliest]]:
+            likeliest = i
+        ahead = urgency[op] - urgency[ready[wanted]]
+        if ahead > 0 or (ahead == 0 and rank[op] < rank[ready[wanted]]):
+            wanted = i
+    if mode == FOLLOWS:
+        return wanted, wanted
+    if mode == GREEDY:
+        return likeliest, wanted
+    passed = 0.0
+    for i in range(num_ready):
+        passed += weight[ready[i]]
+        if passed > drawn * total:
+            return i, wanted
+    return num_ready - 1, wanted
+
+
+@njit(inline=True)
+def _mark_allowed(instance, op, home, size, used, allowed):  # type: ignore[no-untyped-def]  # compiled
+    """Write where `op` may go: with its class at `home`, else where `size` bytes fit, or lack the least."""
+    if home >= 0:
+        allowed[home] = True
+        return
+    least, least_over, has_room = 0, np.inf, False
+    for d in range(len(instance.kind)):
+        if instance.allowed[op, d]:
+            over = used[d] + size - instance.limit_bytes[d]
+            allowed[d] = over <= 0
+            has_room = has_room or over <= 0
+            if over < least_over:
+                least, least_over = d, over
+    if not has_room:
+        allowed[least] = True
+
+
+@njit(inline=True)
+def _inputs_on(instance, op, d, device, finish):  # type: ignore[no-untyped-def]  # compiled
+    """Return when the last input of `op` arrives on `d`, seconds of all transfers, and how many inputs are there."""
+    arrival, moved, near = 0.0, 0.0, 0
+    for i in range(instance.in_offsets[op], instance.in_offsets[op + 1]):
+        tensor = instance.in_tensors[i]
+        producer = instance.producer[tensor]
+        at = finish[producer]
+        if device[producer] == d:
+            near += 1
+        else:
+            takes = instance.transfer_s[tensor, instance.kind[device[producer]]]
+            takes += instance.transfer_s[tensor, instance.kind[d]]
+            moved += takes
+            at += takes
+        arrival = max(arrival, at)
+    return arrival, moved, near
+
+
+@njit
+def _scale(seen, allowed, unit_s):  # type: ignore[no-untyped-def]  # compiled
+    """Turn seconds in `seen` ``[D, FEATURES]`` into logarithms, of the first columns above the least device."""
+    for column in range(_LOGARITHMIC):
+        lowest = 0.0
+        if column < _SHIFTED:
+            lowest = np.inf
+            for d in range(len(allowed)):
+                if allowed[d]:
+                    lowest = min(lowest, seen[d, column])
+        for d in range(len(allowed)):
+            if allowed[d]:
+                seen[d, column] = np.log1p((seen[d, column] - lowest) / unit_s)
+
+
+@njit
+def _say(own, there, count, sees, says, prior, seen, allowed, layer, logit):  # type: ignore[no-untyped-def]  # compiled
+    """Write what PLACE says of every device; return the most probable one."""
+    highest, chosen = -np.inf, 0
+    for d in range(len(allowed)):
+        if not allowed[d]:
+            continue
+        for k in range(len(layer)):
+            layer[k] = own[k] + there[d, k] / max(count[d], 1.0)
+        for f in range(FEATURES):
+            for k in range(len(layer)):
+                layer[k] += seen[d, f] * sees[f, k]
+        logit[d] = prior[d]
+        for k in range(len(layer)):
+            logit[d] += max(layer[k], 0.0) * says[k]
+        if logit[d] > highest:
+            highest, chosen = logit[d], d
+    return chosen
+
+
+@njit
+def _draw(logit, allowed, highest, drawn):  # type: ignore[no-untyped-def]  # compiled
+    """Return a device by the softmax of `logit` and a uniform number."""
+    total = 0.0
+    for d in range(len(allowed)):
+        if allowed[d]:
+            total += np.exp(logit[d] - highest)
+    passed, chosen = 0.0, 0
+    for d in range(len(allowed)):
+        if allowed[d]:
+            chosen = d
+            passed += np.exp(logit[d] - highest)
+            if passed > drawn * total:
+                break
+    return chosen
+
+
+@njit
 def play(  # type: ignore[no-untyped-def]  # compiled
     instance, unit_s, score, own, joins, sees, says, prior, urgency, taught, mode, drawn
 ):
@@ -124,49 +237,19 @@ def play(  # type: ignore[no-untyped-def]  # compiled
                 ready[num_ready] = op
                 num_ready += 1
         for step in range(num_ops):
-            # SELECT
-            likeliest, wanted, total = 0, 0, 0.0
-            for i in range(num_ready):
-                op = ready[i]
-                total += weight[op]
-                if score[op] > score[ready[likeliest]]:
-                    likeliest = i
-                ahead = urgency[op] - urgency[ready[wanted]]
-                if ahead > 0 or (ahead == 0 and instance.rank[op] < instance.rank[ready[wanted]]):
-                    wanted = i
+            picked, wanted = _select(
+                score, weight, urgency, instance.rank, ready, num_ready, mode[row], drawn[row, step, 0]
+            )
             right_op[row, step] = ready[wanted]
-            picked = likeliest
-            if mode[row] == FOLLOWS:
-                picked = wanted
-            elif mode[row] == SAMPLES:
-                picked, passed = num_ready - 1, 0.0
-                for i in range(num_ready):
-                    passed += weight[ready[i]]
-                    if passed > drawn[row, step, 0] * total:
-                        picked = i
-                        break
             op = ready[picked]
             num_ready -= 1
             ready[picked] = ready[num_ready]
             op_of_step[row, step] = op
 
-            # where it may go
             c = instance.class_of_op[op]
             seen, allowed = features[row, step], may[row, step]
             num_inputs = instance.in_offsets[op + 1] - instance.in_offsets[op]
-            if class_device[c] >= 0:
-                allowed[class_device[c]] = True
-            else:
-                least, least_over, has_room = 0, np.inf, False
-                for d in range(num_devices):
-                    if instance.allowed[op, d]:
-                        over = used[d] + class_bytes[c] - instance.limit_bytes[d]
-                        allowed[d] = over <= 0
-                        has_room = has_room or over <= 0
-                        if over < least_over:
-                            least, least_over = d, over
-                if not has_room:
-                    allowed[least] = True
+            _mark_allowed(instance, op, class_device[c], class_bytes[c], used, allowed)
 
             # what PLACE sees
             first_end = np.inf
@@ -177,19 +260,7 @@ def play(  # type: ignore[no-untyped-def]  # compiled
                 time = instance.op_time_s[op, instance.kind[d]]
                 end[d] = begin[d] + time
                 first_end = min(first_end, end[d])
-                arrival, moved, near = 0.0, 0.0, 0
-                for i in range(instance.in_offsets[op], instance.in_offsets[op + 1]):
-                    tensor = instance.in_tensors[i]
-                    producer = instance.producer[tensor]
-                    at = finish[producer]
-                    if device[producer] == d:
-                        near += 1
-                    else:
-                        takes = instance.transfer_s[tensor, instance.kind[device[producer]]]
-                        takes += instance.transfer_s[tensor, instance.kind[d]]
-                        moved += takes
-                        at += takes
-                    arrival = max(arrival, at)
+                arrival, moved, near = _inputs_on(instance, op, d, device, finish)
                 seen[d, 0], seen[d, 1], seen[d, 2], seen[d, 3] = time, begin[d], end[d], arrival
                 seen[d, 4], seen[d, 5] = moved, max(end[d] - makespan, 0.0)
                 seen[d, 6] = load[d] / max(load.max(), unit_s)
@@ -198,16 +269,7 @@ def play(  # type: ignore[no-untyped-def]  # compiled
                 if instance.limit_bytes[d] < np.inf and instance.limit_bytes[d] > 0:
                     extra = class_bytes[c] if class_device[c] < 0 else 0.0
                     seen[d, 8] = max(1 - (used[d] + extra) / instance.limit_bytes[d], 0.0)
-            for column in range(_LOGARITHMIC):
-                lowest = 0.0
-                if column < _SHIFTED:
-                    lowest = np.inf
-                    for d in range(num_devices):
-                        if allowed[d]:
-                            lowest = min(lowest, seen[d, column])
-                for d in range(num_devices):
-                    if allowed[d]:
-                        seen[d, column] = np.log1p((seen[d, column] - lowest) / unit_s)
+            _scale(seen, allowed, unit_s)
 
             # the teacher
             lesson = taught[row, op]
@@ -217,35 +279,11 @@ def play(  # type: ignore[no-untyped-def]  # compiled
                 else:
                     is_right[row, step, d] = allowed[d] and end[d] <= first_end * (1 + _TIE)
 
-            # PLACE
-            highest, chosen = -np.inf, 0
-            for d in range(num_devices):
-                if not allowed[d]:
-                    continue
-                for k in range(hidden):
-                    layer[k] = own[op, k] + there[d, k] / max(count[d], 1.0)
-                for f in range(FEATURES):
-                    for k in range(hidden):
-                        layer[k] += seen[d, f] * sees[f, k]
-                logit[d] = prior[op, d]
-                for k in range(hidden):
-                    logit[d] += max(layer[k], 0.0) * says[k]
-                if logit[d] > highest:
-                    highest, chosen = logit[d], d
+            chosen = _say(own[op], there, count, sees, says, prior[op], seen, allowed, layer, logit)
             if mode[row] == FOLLOWS:
                 chosen = int(np.argmax(is_right[row, step]))
             elif mode[row] == SAMPLES:
-                total = 0.0
-                for d in range(num_devices):
-                    if allowed[d]:
-                        total += np.exp(logit[d] - highest)
-                passed = 0.0
-                for d in range(num_devices):
-                    if allowed[d]:
-                        chosen = d
-                        passed += np.exp(logit[d] - highest)
-                        if passed > drawn[row, step, 1] * total:
-                            break
+                chosen = _draw(logit, allowed, logit[chosen], drawn[row, step, 1])
 
             # the next state
             if class_device[c] < 0:

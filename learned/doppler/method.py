@@ -1,10 +1,21 @@
-"""Method ``doppler``: a schedule made op by op by two policies, trained in three stages."""
+"""Method ``doppler``: a schedule made op by op by two policies, trained in three stages.
+
+1. *Imitation* of a list scheduler of critical paths: the ready op of the largest b-level, on the device where it ends
+   first. The policies play episodes, half of them as the teacher would, and learn in every state what the teacher would
+   do there (DAgger: Ross et al., AISTATS 2011). Nothing is scored.
+2. *Simulation*: REINFORCE, rewarded by the judge.
+3. *The real system*: REINFORCE, rewarded by measured times. Where there are none, the second stage has no end.
+
+References
+----------
+Yao et al., "DOPPLER: dual-policy learning for device assignment in asynchronous dataflow graphs", arXiv 2505.23131.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -15,12 +26,11 @@ from placekit.learned.advantages import batch_advantages
 from placekit.learned.doppler.episodes import FOLLOWS, GREEDY, SAMPLES, play
 from placekit.learned.doppler.inputs import op_inputs
 from placekit.learned.doppler.network import DopplerNetwork, select_log_probs
-from placekit.learned.doppler.stages import StageParams, Stages, three_stages
 from placekit.learned.environment import Environment
-from placekit.learned.group_graph import wanted_actions
+from placekit.learned.group_graph import preference, wanted_actions
+from placekit.learned.learner import Learner, Lessons, Rollout, TrainingParams, entropy, permitted
 from placekit.learned.method import LearnedMethod
 from placekit.learned.planned_order import PlannedOrder
-from placekit.learned.training import Rollout, permitted
 from placekit.objectives import BatchScore
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.orders import BestOrder
@@ -32,7 +42,7 @@ LARGEST_LAYER = 8_000_000
 
 
 @dataclass(frozen=True)
-class DopplerParams(StageParams):
+class DopplerParams(TrainingParams):
     """Parameters of `Doppler`.
 
     Parameters
@@ -41,6 +51,15 @@ class DopplerParams(StageParams):
         Episodes per update.
     hidden, rounds
         See :class:`~placekit.learned.doppler.network.DopplerNetwork`.
+    imitation
+        Most updates of the first stage; 0 for none.
+    deviations
+        The first stage ends once about so many groups of an episode, or a tenth of them where that is fewer, go
+        elsewhere than the teacher's.
+    imitation_rate
+        Step size of Adam in the first stage.
+    simulation
+        Updates of the second stage before measured rewards; without these it goes on to the end.
     """
 
     updates: int = 1000
@@ -52,11 +71,15 @@ class DopplerParams(StageParams):
     samples: int = 16
     hidden: int = 32
     rounds: int = 2
+    imitation: int = 200
+    deviations: float = 3.0
+    imitation_rate: float = 1e-2
+    simulation: int = 100
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("hidden", least=1)
-        self.require("rounds", least=0)
+        self.require("rounds", "imitation", "deviations", "imitation_rate", "simulation", least=0)
         self.require("samples", least=2)
 
 
@@ -78,23 +101,22 @@ class Episodes(NamedTuple):
     is_right: Tensor
 
 
-class DopplerLearner:
-    """Plays episodes on one problem. Implements `placekit.learned.doppler.stages.StagedLearner`.
+class DopplerLearner(Learner):
+    """Plays episodes on one problem.
 
     A makespan is that of the best of three orders: the two in which all learners are scored, and that of the episode,
     with ops in gaps where they fit. Advantages are relative to the other episodes of the update; published is a running
     mean. Decisions are drawn from a softmax; published is the most probable one or, now and then, any.
 
-    Parameters
-    ----------
-    environment
-        What to place; ops are the decisions, and the classes of those that must share a device.
-    params
-        Parameters.
+    Ops are the decisions, and the classes of those that must share a device.
     """
 
+    params: DopplerParams
+    policy: DopplerNetwork
+
     def __init__(self, environment: Environment, params: DopplerParams) -> None:
-        self.environment, self.params = environment, params
+        super().__init__(environment, params)
+        self.lessons = Lessons(params.imitation, params.deviations, params.imitation_rate, params.simulation)
         problem = environment.problem
         is_judged = isinstance(environment.reward, BatchScore)
         self.simulator = environment if is_judged else Environment(problem)
@@ -102,14 +124,13 @@ class DopplerLearner:
         if isinstance(reward, BestOrder):
             self.simulator.reward = PlannedOrder(problem, reward)
         self._best_single = int(np.argmin(self.simulator.single_devices))
-        self.stages = Stages()
         self._instance = instance_of(problem)
         self.graph = op_inputs(self._instance)
         self.policy = DopplerNetwork(self.graph.features.shape[1], params.hidden, params.rounds)
         self._num_ops, self._num_devices = problem.graph.num_ops, environment.num_devices
         size = self._num_ops * self._num_devices * params.hidden
         self._episodes = max(2, min(params.samples, LARGEST_LAYER // size))
-        self._preferred = torch.full((self._num_ops,), -1)
+        self.preferred = torch.full((self._num_ops,), -1)
         self._taught: Tensor | None = None
 
     def rollout(self, generator: torch.Generator) -> Rollout:
@@ -122,17 +143,15 @@ class DopplerLearner:
         selects = self._embedded.score[played.op_of_step] - total
         log_probs = self._place(played)
         places = log_probs.gather(2, self._went(played)[:, :, None])[:, :, 0]
-        surprise = torch.where(played.may, log_probs, torch.zeros_like(log_probs))
-        place_entropy = -(log_probs.exp() * surprise).sum(dim=2)
         row = torch.arange(count).repeat_interleave(self._num_ops)
         return Rollout(
             played.device_of_op.numpy(),
             torch.cat([row, row]),
             torch.cat([selects.flatten(), places.flatten()]),
-            torch.cat([select_entropy.flatten(), place_entropy.flatten()]),
+            torch.cat([select_entropy.flatten(), entropy(log_probs).flatten()]),
         )
 
-    def lessons(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def lesson(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return log-probabilities ``[decisions]`` of what the teacher would do in states of both."""
         if self._taught is None:
             self._taught = self._lesson()
@@ -151,8 +170,8 @@ class DopplerLearner:
 
         So it is where an objective has no use for devices that work at the same time.
         """
-        if (self._preferred >= 0).all():
-            return self._preferred
+        if (self.preferred >= 0).all():
+            return self.preferred
         simulator = self.simulator
         with torch.no_grad():
             listed = self._play(np.array([FOLLOWS]), self._anything(1), torch.Generator()).device_of_op.numpy()
@@ -176,7 +195,7 @@ class DopplerLearner:
 
     def prefer(self, placement: NDArray[np.int64]) -> None:
         """Begin near `placement`: it is the teacher, and its devices are more probable unless they are cloned."""
-        self._preferred = wanted_actions(self.environment, placement)[torch.from_numpy(self.environment.group_of_op)]
+        self.preferred = wanted_actions(self.environment, placement)[torch.from_numpy(self.environment.group_of_op)]
 
     def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
         """``[decisions]`` log-probabilities in episodes that make `placements`, ops in the teacher's order."""
@@ -184,14 +203,9 @@ class DopplerLearner:
         selects, places = self._lessons_in(played)
         return permitted(torch.cat([selects, places]))
 
-    def transferable(self) -> dict[str, Tensor]:
-        """Return every weight: nothing in the network belongs to one graph or platform."""
-        return dict(self.policy.state_dict())
-
     def memory(self) -> dict[str, Tensor]:
-        """Return the stage, the preferred devices, and what is best in the simulator, with its order."""
-        simulator = self.simulator
-        memory = self.stages.memory() | {"preferred": self._preferred}
+        """Return the preferred devices, and what is best in the simulator, with its order."""
+        simulator, memory = self.simulator, super().memory()
         if simulator.best is not None and simulator.best_objective is not None:
             memory |= {
                 "simulated": torch.from_numpy(simulator.best),
@@ -203,8 +217,7 @@ class DopplerLearner:
 
     def remember(self, memory: dict[str, Tensor]) -> None:
         """Take back what `memory` returned."""
-        self.stages.remember(memory)
-        self._preferred = memory["preferred"]
+        super().remember(memory)
         simulator = self.simulator
         if "simulated" in memory:
             simulator.best, simulator.best_objective = memory["simulated"].numpy(), float(memory["simulated_s"])
@@ -221,11 +234,9 @@ class DopplerLearner:
 
     def _prior(self) -> Tensor:
         """``[num_ops, num_devices]`` what a warm start that is not cloned adds to PLACE."""
-        if self.params.clone or bool((self._preferred < 0).any()):
+        if self.params.clone or bool((self.preferred < 0).any()):
             return torch.zeros(self._num_ops, self._num_devices)
-        num_others = self._num_ops * (self._num_devices - 1)
-        bias = math.log(max(num_others / self.params.deviations, 1.0)) if self.params.deviations else 0.0
-        return bias * torch.nn.functional.one_hot(self._preferred, self._num_devices).float()
+        return preference(self.preferred, self._num_devices, self.params.deviations)
 
     def _place(self, played: Episodes) -> Tensor:
         """``[episodes, num_ops, num_devices]`` log-probabilities of PLACE at every step."""
@@ -273,8 +284,4 @@ class Doppler(LearnedMethod):
     name = "doppler"
     params_type = DopplerParams
     serves_any_platform: ClassVar[bool] = True
-    loop = staticmethod(three_stages)
-
-    def make_learner(self, environment: Environment) -> DopplerLearner:
-        """Return a fresh learner."""
-        return DopplerLearner(environment, cast("DopplerParams", self.params))
+    learner_type = DopplerLearner

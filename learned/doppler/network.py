@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.utils import scatter
 
 from placekit.learned.doppler.episodes import FEATURES
 from placekit.learned.doppler.inputs import OpInputs
@@ -91,8 +92,8 @@ class DopplerNetwork(nn.Module):
             forwards, backwards = say(h).chunk(2, dim=1)
             cost_forwards, cost_backwards = edge(cost).chunk(2, dim=1)
             heard = [
-                _mean_by(receivers, torch.relu(forwards[senders] + cost_forwards), len(h)),
-                _mean_by(senders, torch.relu(backwards[receivers] + cost_backwards), len(h)),
+                scatter(torch.relu(forwards[senders] + cost_forwards), receivers, 0, len(h), "mean"),
+                scatter(torch.relu(backwards[receivers] + cost_backwards), senders, 0, len(h), "mean"),
             ]
             h = norm(h + torch.relu(hear(torch.cat([h, *heard], dim=1))))
         to_exit = _path_means(h, inputs.exit_next, inputs.longest_path)
@@ -155,13 +156,6 @@ def select_log_probs(score: Tensor, op_of_step: Tensor, ready_from: Tensor) -> t
     total, weighted = comes.cumsum(dim=2) - (goes.cumsum(dim=2) - goes)
     log_total = total.clamp_min(1e-300).log()
     return log_total.to(score.dtype), (log_total - weighted / total.clamp_min(1e-300)).to(score.dtype)
-
-
-def _mean_by(index: Tensor, values: Tensor, count: int) -> Tensor:
-    """``[count, H]`` means of the rows of `values` ``[E, H]`` that share an index; zeros for none."""
-    number = values.new_zeros(count).index_add(0, index, values.new_ones(len(index)))
-    total = values.new_zeros(count, values.shape[1]).index_add(0, index, values)
-    return total / number.clamp_min(1)[:, None]
 
 
 def _path_means(h: Tensor, following: Tensor, longest: int) -> Tensor:

@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from placekit.learned.learner import entropy
+
 __all__ = ["Decisions", "agreed", "odds", "sampled", "swaps"]
 
 
@@ -62,9 +64,7 @@ def sampled(level: Decisions, chosen: Tensor, first_row: int) -> tuple[Tensor, T
     row = torch.arange(first_row, first_row + num_samples).repeat_interleave(num_groups)
     groups = torch.arange(num_groups)
     log_probs = level.log_probs[groups, chosen].flatten()
-    finite = level.log_probs.masked_fill(level.log_probs == -torch.inf, 0.0)
-    entropy = -(finite.exp() * finite * (level.log_probs != -torch.inf)).sum(dim=1)
-    return row, log_probs, entropy.repeat(num_samples)
+    return row, log_probs, entropy(level.log_probs).repeat(num_samples)
 
 
 def odds(

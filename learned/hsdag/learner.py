@@ -17,17 +17,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from placekit.learned.advantages import batch_advantages
 from placekit.learned.environment import Environment
 from placekit.learned.features import group_means, op_features
+from placekit.learned.group_graph import best_single
 from placekit.learned.hsdag.coarsen import coarse_nodes, edge_costs, edge_transfers, node_edges, node_times
 from placekit.learned.hsdag.decisions import Decisions, agreed, odds, sampled, swaps
 from placekit.learned.hsdag.network import Dropout, EdgeScorer, Encoder, Pooling, mlp
 from placekit.learned.hsdag.params import HsdagParams
 from placekit.learned.hsdag.parsing import largest, parse, sums
 from placekit.learned.hsdag.starts import Starts
-from placekit.learned.training import Rollout, permitted
+from placekit.learned.learner import Learner, Rollout, permitted
 
 __all__ = ["HsdagLearner", "HsdagPolicy"]
 
@@ -85,20 +87,15 @@ class Block(NamedTuple):
     base: int | None
 
 
-class HsdagLearner:
-    """One problem, one policy; see the module docstring. Implements `placekit.learned.training.Learner`.
+class HsdagLearner(Learner):
+    """One problem, one policy; nodes are those of `HsdagParams.coarsening`, not the groups of the environment."""
 
-    Parameters
-    ----------
-    environment
-        Where placements are scored; its groups are ignored, nodes are made by `HsdagParams.coarsening`.
-    params
-        Parameters.
-    """
+    params: HsdagParams
+    policy: HsdagPolicy
 
     def __init__(self, environment: Environment, params: HsdagParams) -> None:
         problem = environment.problem
-        self.params, self.environment = params, environment
+        super().__init__(environment, params)
         self.nodes = coarse_nodes(problem, environment.mask, params.coarsening)
         self.leader = np.unique(self.nodes, return_index=True)[1]
         coarse = environment.coarsened(self.nodes)
@@ -109,8 +106,7 @@ class HsdagLearner:
         features = group_means(op_features(problem, params.without_groups), self.nodes)
         self.features = torch.from_numpy(features)
         self.policy = self._new_policy()
-        best = int(np.argmin(environment.single_devices))
-        self.preferred = torch.from_numpy(coarse.homogeneous[best].copy())
+        self.preferred = best_single(environment, coarse)
         self.annealed_over = min(params.anneal_updates, len(features))
         self._annealed_starts_over = self.annealed_over
         self.episode = 0
@@ -211,16 +207,16 @@ class HsdagLearner:
         count = 0
         while edges.size and len(mask) > params.min_groups and count != (params.levels or -1):
             ends = torch.from_numpy(edges)
-            both_ways = torch.cat([ends, ends.flip(0)], dim=1)
+            normed = gcn_norm(torch.cat([ends, ends.flip(0)], dim=1), num_nodes=len(mask), dtype=hidden.dtype)
             costs = torch.from_numpy(edge_costs(transfers, times, edges)).to(hidden.dtype)
-            scores = policy.scorer(policy.encoder(hidden, both_ways), ends, costs)
+            scores = policy.scorer(policy.encoder(hidden, *normed), ends, costs)
             level = parse(edges, self._noisy(scores, noise, generator), mask)
             if level.num_groups == len(mask):
                 break
             inside = torch.from_numpy(level.is_inside)
             members = torch.from_numpy(level.group_of_node)
             hidden = policy.pooling(
-                policy.encoder_of_groups(hidden, both_ways),
+                policy.encoder_of_groups(hidden, *normed),
                 members,
                 level.num_groups,
                 members[ends[0][inside]],
@@ -343,10 +339,10 @@ class HsdagLearner:
     def memory(self) -> dict[str, Tensor]:
         """Return the preferred devices, how far the annealing is, and the start."""
         annealing = torch.tensor([self.episode, self.annealed_over])
-        return {"preferred": self.preferred, "annealing": annealing, **self.starts.memory()}
+        return super().memory() | {"annealing": annealing, **self.starts.memory()}
 
     def remember(self, memory: dict[str, Tensor]) -> None:
         """Take back what `memory` returned."""
-        self.preferred = memory["preferred"]
+        super().remember(memory)
         self.episode, self.annealed_over = memory["annealing"].tolist()
         self.starts.remember(memory)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self, cast
+from typing import Any, Self
 
-from placekit.learned.environment import Environment
 from placekit.learned.hsdag.learner import HsdagLearner
 from placekit.learned.hsdag.params import FIDELITIES, HsdagParams
 from placekit.learned.method import LearnedMethod
@@ -22,6 +21,7 @@ class Hsdag(LearnedMethod):
 
     name = "hsdag"
     params_type = HsdagParams
+    learner_type = HsdagLearner
 
     @classmethod
     def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:
@@ -30,7 +30,3 @@ class Hsdag(LearnedMethod):
         if fidelity not in FIDELITIES:
             raise InvalidProblemError(f"hsdag: fidelity is {fidelity!r}; it must be one of {', '.join(FIDELITIES)}")
         return super().from_params(argument, {**FIDELITIES[fidelity], **params})
-
-    def make_learner(self, environment: Environment) -> HsdagLearner:
-        """Return a fresh learner."""
-        return HsdagLearner(environment, cast("HsdagParams", self.params))

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.nn import GCNConv
 
-__all__ = ["Dropout", "EdgeScorer", "Encoder", "GraphConvolution", "Pooling", "mlp"]
+__all__ = ["Dropout", "EdgeScorer", "Encoder", "Pooling", "mlp"]
 
 
 class Dropout(nn.Module):
@@ -50,36 +51,8 @@ def mlp(width_in: int, hidden: int, width_out: int, dropout: float, *, is_last_a
     return nn.Sequential(*layers)
 
 
-class GraphConvolution(nn.Module):
-    r"""The graph convolution ``D^(-1/2) (A + I) D^(-1/2) H W + b``, with the degrees D of the graph and its loops.
-
-    Parameters
-    ----------
-    width
-        Hidden width.
-
-    References
-    ----------
-    Kipf and Welling, "Semi-supervised classification with graph convolutional networks", ICLR 2017, equation 2.
-    """
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.lin = nn.Linear(width, width, bias=False)
-        nn.init.xavier_uniform_(self.lin.weight)
-        self.bias = nn.Parameter(torch.zeros(width))
-
-    def forward(self, hidden: Tensor, both_ways: Tensor) -> Tensor:
-        """Return ``[N, H]`` from ``[N, H]`` along directed edges ``[2, 2 E]``, without loops."""
-        senders, receivers = both_ways
-        scale = (torch.bincount(receivers, minlength=len(hidden)) + 1).to(hidden.dtype).rsqrt()[:, None]
-        sent = scale * self.lin(hidden)
-        convolved: Tensor = scale * sent.index_add(0, receivers, sent[senders]) + self.bias
-        return convolved
-
-
 class Encoder(nn.Module):
-    """Graph convolutions with a residual connection: ``LN(h + GCN(...))``.
+    """Graph convolutions (Kipf and Welling, ICLR 2017) with a residual connection: ``LN(h + GCN(...))``.
 
     Parameters
     ----------
@@ -93,15 +66,15 @@ class Encoder(nn.Module):
 
     def __init__(self, width: int, layers: int, dropout: float) -> None:
         super().__init__()
-        self.convolutions = nn.ModuleList(GraphConvolution(width) for _ in range(layers))
+        self.convolutions = nn.ModuleList(GCNConv(width, width, normalize=False) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.dropout = Dropout(dropout)
 
-    def forward(self, hidden: Tensor, both_ways: Tensor) -> Tensor:
-        """Return ``[N, H]`` from ``[N, H]`` along directed edges ``[2, 2 E]``."""
+    def forward(self, hidden: Tensor, edges: Tensor, weights: Tensor) -> Tensor:
+        """Return ``[N, H]`` from ``[N, H]`` along directed edges and loops, weighted by `gcn_norm` once for all."""
         found = hidden
         for convolution in self.convolutions:
-            found = self.dropout(torch.relu(convolution(found, both_ways)))
+            found = self.dropout(torch.relu(convolution(found, edges, weights)))
         normed: Tensor = self.norm(hidden + found)
         return normed
 

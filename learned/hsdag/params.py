@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from placekit.learned.hsdag.coarsen import COARSENINGS
-from placekit.learned.training import TrainingParams
+from placekit.learned.learner import TrainingParams
 from placekit.model.errors import InvalidProblemError
 
 __all__ = ["FIDELITIES", "HsdagParams"]

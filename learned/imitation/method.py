@@ -6,11 +6,10 @@ problem at hand. From random weights it has little to say: that is what :mod:`pl
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product, takewhile
-from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -19,15 +18,15 @@ from torch import Tensor
 
 from placekit.learned.advantages import batch_advantages
 from placekit.learned.environment import Environment
-from placekit.learned.group_graph import wanted_actions
+from placekit.learned.group_graph import preference
 from placekit.learned.imitation.decoding import DAMPINGS, TRUSTS, Decoder, Schedule
 from placekit.learned.imitation.inputs import collate, inputs_of
 from placekit.learned.imitation.network import Scores, StateNetwork
-from placekit.learned.imitation.order import ExpectedOrder
 from placekit.learned.imitation.refinement import Refinement
 from placekit.learned.imitation.regions import RegionSearch
+from placekit.learned.learner import Learner, Rollout, TrainingParams, entropy, permitted
 from placekit.learned.method import LearnedMethod
-from placekit.learned.training import Rollout, TrainingParams, permitted
+from placekit.learned.planned_order import ExpectedOrder
 from placekit.objectives.makespan.orders import BestOrder
 
 if TYPE_CHECKING:
@@ -89,20 +88,14 @@ class ImitationMethodParams(TrainingParams):
         self.require("deviations", "refine", "regions", least=0)
 
 
-class ImitationLearner:
-    """One problem, one policy. Implements `placekit.learned.training.Learner`.
+class ImitationLearner(Learner):
+    """One problem, one policy; the groups of the environment are the decisions."""
 
-    Parameters
-    ----------
-    environment
-        What to place; its groups are the decisions.
-    params
-        Parameters.
-    """
+    params: ImitationMethodParams
 
     def __init__(self, environment: Environment, params: ImitationMethodParams) -> None:
         problem: Problem = environment.problem
-        self.environment, self.params = environment, params
+        super().__init__(environment, params)
         self.policy = StateNetwork(params.hidden)
         self._inputs = inputs_of(problem)
         self._batch = collate([self._inputs])
@@ -118,7 +111,7 @@ class ImitationLearner:
         self._num_schedules = max(_LEAST_SCHEDULES, min(_MOST_SCHEDULES, _STATE_SCHEDULES // states))
         self._num_refined = max(1, min(params.refine, _REFINED_OPS // problem.graph.num_ops))
         self._first_op = np.unique(environment.group_of_op, return_index=True)[1]
-        self._preferred = torch.full((len(self._mask),), -1)
+        self.preferred = torch.full((len(self._mask),), -1)
         self._kept: tuple[Tensor, Tensor] | None = None  # what the network says while its weights stay
 
     def _scores(self) -> tuple[Tensor, Tensor]:
@@ -139,14 +132,9 @@ class ImitationLearner:
             scores = self.policy(self._batch, self._rounds, self.environment.check_stop)
         finite = torch.where(self._batch.allowed, scores.log_probs, torch.zeros_like(scores.log_probs)).reshape(shape)
         logits = torch.zeros(len(self._mask), shape[1]).index_add(0, self._groups, finite) / self._size
-        if (self._preferred >= 0).all():
-            logits = logits + self._bias * torch.nn.functional.one_hot(self._preferred, shape[1])
+        if (self.preferred >= 0).all():
+            logits = logits + preference(self.preferred, shape[1], self.params.deviations)
         return torch.log_softmax(logits.masked_fill(~self._mask, -torch.inf), dim=1), scores.start
-
-    @property
-    def _bias(self) -> float:
-        num_others = len(self._mask) * (self._mask.shape[1] - 1)
-        return math.log(max(num_others / self.params.deviations, 1.0)) if self.params.deviations else 0.0
 
     def _settle_order(self, start: Tensor) -> None:
         """Let placements be scored in the expected order as well; once, so that equal placements score alike."""
@@ -162,9 +150,7 @@ class ImitationLearner:
         actions = torch.multinomial(log_probs.detach().exp(), count, replacement=True, generator=generator)
         row = torch.arange(count).repeat_interleave(len(self._mask))
         chosen = log_probs.gather(1, actions).T.reshape(-1)
-        surprise = torch.where(self._mask, log_probs, torch.zeros_like(log_probs))
-        entropy = -(log_probs.exp() * surprise).sum(dim=1).repeat(count)
-        return Rollout(self.environment.expand(actions.T.numpy()), row, chosen, entropy)
+        return Rollout(self.environment.expand(actions.T.numpy()), row, chosen, entropy(log_probs).repeat(count))
 
     def advantages(self, rollout: Rollout, costs: Tensor) -> Tensor:
         """``[decisions]`` the advantage of the placement that each belongs to, shared out among its decisions."""
@@ -243,28 +229,24 @@ class ImitationLearner:
 
     def prefer(self, placement: NDArray[np.int64]) -> None:
         """Begin near `placement`: its devices become more probable, unless they are cloned."""
-        if not self.params.clone:
-            self._preferred = wanted_actions(self.environment, placement)
-            self._kept = None
+        super().prefer(placement)
+        self._kept = None
 
     def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:  # noqa: ARG002
         """``[decisions]`` log-probability of every group's device, where it may go there."""
         devices = torch.from_numpy(placements[:, self._first_op].T.copy())
         return permitted(self._scores()[0].gather(1, devices))
 
-    def transferable(self) -> dict[str, Tensor]:
-        """Return every weight: nothing in the network belongs to one graph or platform."""
-        return dict(self.policy.state_dict())
-
     def memory(self) -> dict[str, Tensor]:
         """Return the preferred devices, and the order that placements are scored in."""
         reward = self.environment.reward
         order = {"start": torch.from_numpy(reward.start)} if isinstance(reward, ExpectedOrder) else {}
-        return {"preferred": self._preferred} | order
+        return super().memory() | order
 
     def remember(self, memory: dict[str, Tensor]) -> None:
         """Take back what `memory` returned."""
-        self._preferred, self._kept = memory["preferred"], None
+        super().remember(memory)
+        self._kept = None
         if "start" in memory:
             self._settle_order(memory["start"])
 
@@ -276,7 +258,4 @@ class Imitation(LearnedMethod):
     params_type = ImitationMethodParams
     serves_any_platform: ClassVar[bool] = True
     max_sampled_ops: ClassVar[int] = 2_000
-
-    def make_learner(self, environment: Environment) -> ImitationLearner:
-        """Return a fresh learner."""
-        return ImitationLearner(environment, cast("ImitationMethodParams", self.params))
+    learner_type = ImitationLearner

@@ -18,15 +18,15 @@ from strategies import examples, problems
 import placekit as pk
 from placekit.cli.progress import LearnLine
 from placekit.learned.checkpoint import read_checkpoint, write_checkpoint
-from placekit.learned.cloning import clone
 from placekit.learned.doppler.method import Doppler
 from placekit.learned.environment import Environment
-from placekit.learned.gdp.method import Gdp
+from placekit.learned.gdp import Gdp
 from placekit.learned.hsdag.method import Hsdag
+from placekit.learned.learner import permitted
 from placekit.learned.method import LearnedMethod, Session, seeded_learner
-from placekit.learned.placeto.method import Placeto
-from placekit.learned.rnn.method import Rnn
-from placekit.learned.training import Metrics, Training, permitted
+from placekit.learned.placeto import Placeto
+from placekit.learned.rnn import Rnn
+from placekit.learned.training import Metrics, Training, train
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.solve.stop import Progress, StopReason
 
@@ -50,9 +50,9 @@ def small(placer: type[LearnedMethod], session: Session | None = None, **params:
 
 
 def wanting(placer: type[LearnedMethod], problem: pk.Problem, placement: Any, **params: Any) -> Training:
-    """Return a training that has not begun and wants `placement`, to the end of `clone` updates."""
+    """Return a training that has not begun, wants `placement`, and ends after `clone` updates of cloning."""
     environment = Environment(problem)
-    method = small(placer, **{"clone_deviations": 0.0} | params)
+    method = small(placer, **{"clone_deviations": 0.0, "updates": 0} | params)
     training = Training.begin(seeded_learner(method, environment, 0), environment, method.params, 0)
     training.learner.prefer(np.asarray(placement))
     training.wanted = np.asarray(placement)[None]
@@ -65,7 +65,7 @@ def test_cloning_makes_the_placement_likely(placer: type[LearnedMethod], toy: pk
     free = {"deviations": 0.05} if placer is Hsdag else {}  # else its logits are bounded
     training = wanting(placer, toy, ODD, clone=60, learning_rate=0.01, **free)
     heard: list[Metrics] = []
-    assert clone(training, lambda: None, heard.append) is None
+    assert train(training, lambda: None, heard.append) is StopReason.ITERATIONS
     assert [metrics.update for metrics in heard] == list(range(1, training.cloned + 1))
     first, last = heard[0].values, heard[-1].values
     assert last["cloning/cross_entropy"] < 0.5 * first["cloning/cross_entropy"]
@@ -145,13 +145,13 @@ def test_without_cloning_the_warm_start_is_only_preferred(toy: pk.Problem, tmp_p
 def test_cloning_obeys_the_stop(toy: pk.Problem) -> None:
     """It is asked before every update; what is left is done by the next call; then there is nothing to do."""
     training = wanting(Gdp, toy, ODD, clone=4)
-    answers = iter([None, None, StopReason.TIME, None, None])
-    assert clone(training, lambda: next(answers), lambda _: None) is StopReason.TIME
+    answers = iter([None, None, StopReason.TIME, None, None, None])
+    assert train(training, lambda: next(answers), lambda _: None) is StopReason.TIME
     assert training.cloned == 2
-    assert clone(training, lambda: next(answers), lambda _: None) is None
+    assert train(training, lambda: next(answers), lambda _: None) is StopReason.ITERATIONS
     assert training.cloned == 4
     assert training.wanted is None
-    assert clone(training, lambda: StopReason.TIME, lambda _: None) is None
+    assert train(training, lambda: StopReason.TIME, lambda _: None) is StopReason.TIME
 
 
 @anyone
@@ -160,7 +160,7 @@ def test_cloning_ends_where_something_is_left_to_explore(placer: type[LearnedMet
     bounded = {"deviations": 0.05} if placer is Hsdag else {}
     training = wanting(placer, toy, ODD, clone=300, learning_rate=0.02, clone_deviations=2.0, **bounded)
     heard: list[Metrics] = []
-    clone(training, lambda: None, heard.append)
+    train(training, lambda: None, heard.append)
     assert 0 < training.cloned < 300
     assert all(metrics.values["cloning/deviations"] > 0.6 for metrics in heard)  # a tenth of the groups is fewer than 2
     assert training.wanted is None
@@ -169,27 +169,31 @@ def test_cloning_ends_where_something_is_left_to_explore(placer: type[LearnedMet
 
 def test_a_graph_in_one_group_has_nothing_to_clone(toy: pk.Problem) -> None:
     """As the released HSDAG has it: its only group is on two devices, and no weight changes."""
-    method = Hsdag.from_params(None, {"fidelity": "released", "hidden": 8})
+    method = Hsdag.from_params(None, {"fidelity": "released", "hidden": 8, "updates": 0})
     environment = Environment(toy)
     training = Training.begin(seeded_learner(method, environment, 0), environment, method.params, 0)
     before = {name: weight.clone() for name, weight in training.learner.policy.state_dict().items()}
     training.wanted = ODD[None]
-    clone(training, lambda: None, lambda _: None)
+    train(training, lambda: None, lambda _: None)
     assert training.cloned == 0
     assert same(before, dict(training.learner.policy.state_dict()))
 
 
-def test_files_from_before_cloning_can_be_resumed(toy: pk.Problem, tmp_path: Path) -> None:
-    """A checkpoint that knows neither the parameter nor the state goes on with rewards."""
+def test_trainings_of_earlier_versions_say_what_to_do(toy: pk.Problem, tmp_path: Path) -> None:
+    """A checkpoint that knows no stages cannot go on; its weights are a policy all the same."""
     path = tmp_path / "old.pt"
     pk.solve(toy, small(Gdp, Session(checkpoint=path), updates=2, patience=0), seed=1)
     checkpoint = read_checkpoint(path)
     assert checkpoint.training is not None
-    params = {name: value for name, value in checkpoint.params.items() if name != "clone"}
-    state = {name: value for name, value in checkpoint.training.items() if name not in ("wanted", "cloned")}
-    write_checkpoint(path, type(checkpoint)(**{**vars(checkpoint), "params": params, "training": state}))
-    result = pk.solve(toy, small(Gdp, Session(resume=path), updates=4, patience=0), seed=1)
-    assert result.info["updates"] == 4
+    state = {name: value for name, value in checkpoint.training.items() if name != "stage"}
+    write_checkpoint(path, type(checkpoint)(**{**vars(checkpoint), "training": state}))
+    with pytest.raises(InvalidProblemError, match=r"of an earlier version of placekit.*--policy FILE"):
+        pk.solve(toy, small(Gdp, Session(resume=path), updates=4, patience=0), seed=1)
+    assert pk.solve(toy, small(Gdp, Session(policy=path), updates=1, patience=0), seed=1).info["updates"] == 1
+    weights = {name: value for name, value in checkpoint.transferable.items() if "lin_l" not in name}
+    write_checkpoint(path, type(checkpoint)(**{**vars(checkpoint), "transferable": weights}))
+    with pytest.raises(InvalidProblemError, match=r"nothing for weight 'updates.*train it again"):
+        pk.solve(toy, f"policy:{path}")
 
 
 @anyone
@@ -205,7 +209,7 @@ def test_any_placement_can_be_cloned(placer: type[LearnedMethod], problem: pk.Pr
     except UnsupportedProblemError:
         return
     heard: list[Metrics] = []
-    clone(training, lambda: None, heard.append)
+    train(training, lambda: None, heard.append)
     assert all(np.isfinite(value) for metrics in heard for value in metrics.values.values())
     assert all(torch.isfinite(weight).all() for weight in training.learner.policy.state_dict().values())
 
@@ -222,7 +226,7 @@ def test_several_placements_share_the_policy(toy: pk.Problem) -> None:
     other = ODD.copy()
     other[0] = 0
     training.wanted = np.stack([ODD, other])
-    clone(training, lambda: None, lambda _: None)
+    train(training, lambda: None, lambda _: None)
     with torch.no_grad():
         placements = training.learner.rollout(torch.Generator().manual_seed(0)).placements
     assert (placements[:, 1:] == ODD[1:]).all(axis=1).mean() > 0.7

@@ -23,11 +23,10 @@ from placekit.learned.checkpoint import read_checkpoint
 from placekit.learned.doppler.episodes import FEATURES, FOLLOWS, SAMPLES
 from placekit.learned.doppler.method import Doppler, DopplerLearner, DopplerParams
 from placekit.learned.doppler.network import select_log_probs
-from placekit.learned.doppler.stages import IMITATION, MEASURED, SIMULATION, three_stages
 from placekit.learned.environment import Environment
 from placekit.learned.method import Session, seeded_learner
 from placekit.learned.threads import one_thread
-from placekit.learned.training import Metrics, Training
+from placekit.learned.training import Metrics, Stage, Training, train
 from placekit.model.errors import UnsupportedProblemError
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.simulate import simulate_steps
@@ -187,7 +186,7 @@ def test_imitation_alone_improves() -> None:
         before.append(float(environment.evaluate(learner.decode())[0]))
         training = Training.begin(learner, environment, params, seed)
         scored = environment.evaluations
-        assert three_stages(training, lambda: None, lambda _: None) is pk.StopReason.ITERATIONS
+        assert train(training, lambda: None, lambda _: None) is pk.StopReason.ITERATIONS
         assert environment.evaluations == scored
         after.append(float(environment.evaluate(learner.decode())[0]))
     assert np.mean(after) < 0.75 * np.mean(before)
@@ -255,9 +254,9 @@ def test_the_third_stage_is_rewarded_by_the_clock(toy: pk.Problem) -> None:
         told.append(metrics)
         timed.append(len(asked))
 
-    three_stages(training, lambda: None, note)
+    train(training, lambda: None, note)
     stages = [int(metrics.values["charts/stage"]) for metrics in told]
-    assert stages == [IMITATION] * 2 + [SIMULATION] * 3 + [MEASURED] * 15
+    assert stages == [Stage.IMITATION] * 2 + [Stage.REWARDS] * 3 + [Stage.MEASURED] * 15
     assert timed[4] == 0
     assert timed[5] > 0
     assert [metrics.update for metrics in told] == list(range(1, 21))
@@ -279,9 +278,9 @@ def test_a_training_goes_on_in_any_stage(kept: int, toy: pk.Problem) -> None:
         if metrics.update == kept:
             states.append(torch_copy(whole.state()))
 
-    three_stages(whole, lambda: None, save)
+    train(whole, lambda: None, save)
     rest.restore(states[0])
-    three_stages(rest, lambda: None, told.append)
+    train(rest, lambda: None, told.append)
     assert told[0].update == kept + 1
     expected, found = whole.state(), rest.state()
     assert [name for name in expected if name != "evaluations" and not same(expected[name], found[name])] == []

@@ -13,8 +13,10 @@ from strategies import examples, problems
 
 import placekit as pk
 from placekit.learned.environment import INFEASIBLE_COST, Environment
+from placekit.learned.kernels import line_up
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.objectives import Makespan, OffloadLatency
+from placekit.solvers.generic.coarsen import contract
 
 OBJECTIVES = st.one_of(
     st.builds(pk.Throughput, overlap=st.booleans(), schedule=st.sampled_from(["1f1b", "gpipe"])),
@@ -114,3 +116,37 @@ def test_any_callable_can_be_the_reward(diamond: pk.Problem) -> None:
     environment = Environment(diamond, measured)
     assert environment.evaluate(np.array([[0, 1, 1, 0], [0, 0, 1, 1]])).tolist() == [np.inf, 2.0]
     assert asked == [[0, 0, 1, 1]]
+
+
+@given(problem=problems(contiguity=st.just(pk.Contiguity.ACYCLIC)), seed=st.integers(0, 9))
+@examples(40)
+def test_placements_are_brought_into_line_as_the_repair_of_the_solvers_does(problem: pk.Problem, seed: int) -> None:
+    """No edge goes back, unless a mask leaves no choice: then the two agree on what stays."""
+    try:
+        environment = Environment(problem)
+    except UnsupportedProblemError:
+        return
+    contraction = contract(problem)
+    if contraction.num_classes < problem.num_classes:
+        return  # classes on a cycle are one for the solvers
+    rows = np.random.default_rng(seed).integers(problem.platform.num_devices, size=(4, problem.graph.num_ops))
+    rows = environment.expand(rows[:, np.unique(environment.group_of_op, return_index=True)[1]])
+    moved = rows.copy()
+    line_up(*environment._class_graph, moved)
+    for row in moved:
+        found = {violation.constraint for violation in pk.Placement.of(problem, row).violations(problem)}
+        assert "contiguity" not in found or (~environment.op_mask).any()
+
+
+def test_costs_leave_single_devices_behind_where_samples_break_contiguity() -> None:
+    """A chain whose ends are wanted on one device: no sample is feasible, the best is a pipeline all the same."""
+    graph = pk.OpGraph.from_edges(list("abcd"), [("a", "b"), ("b", "c"), ("c", "d")])
+    costs = pk.CostTable(("gpu",), np.ones((4, 1)), np.zeros((3, 1)), np.zeros(4))
+    problem = pk.Problem(graph, pk.Platform.of(gpu=2), costs, pk.Throughput(), contiguity=pk.Contiguity.ACYCLIC)
+    environment = Environment(problem)
+    costs_of = environment.costs(np.array([[0, 1, 0, 1], [0, 1, 0, 1]]))
+    assert (costs_of >= INFEASIBLE_COST).all()
+    assert environment.best_objective is not None
+    assert environment.best_objective < environment.single_devices.min()
+    assert environment.infeasible == 2
+    assert environment.why_refused() == "contiguity acyclic"

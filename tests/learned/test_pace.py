@@ -114,3 +114,25 @@ def test_a_policy_decodes_less_where_there_is_no_time() -> None:
     rows = {row.tobytes() for row in short}
     single = environment.expand(environment.homogeneous)[[int(np.argmin(environment.single_devices))]]
     assert single[0].tobytes() in rows
+
+
+SUITE = {
+    "random": {},
+    "policy-free": {},
+    "local-search": {},
+    **{name: {"updates": 10**9, "patience": 0} for name in METHODS},
+}
+
+
+def test_all_methods_of_a_suite_take_the_same_time_or_say_why_not() -> None:
+    """Searches use the whole limit, learners end at most one update and an answer before it; imports do not count."""
+    limit_s = 3.0
+    problem = generate("inception", 40, seed=1, num_devices=3, objective=pk.Makespan())
+    for name, params in SUITE.items():
+        pk.solve(problem, name, params=params, stop=pk.MaxRuntime(0.2))  # whatever is compiled on the first call
+        result = pk.solve(problem, name, params=params, stop=pk.MaxRuntime(limit_s))
+        told = f"{name} ended after {result.runtime_s:.2f} s, {result.stop_reason}"
+        assert result.runtime_s <= 1.1 * limit_s + 0.2, told  # a busy machine
+        assert result.stop_reason is not StopReason.TIME or result.runtime_s >= 0.85 * limit_s, told
+        assert result.evaluations > 0
+        assert name not in METHODS or result.info["updates"] > 0, told

@@ -13,8 +13,7 @@ from placekit.benchmarks.families import generate
 from placekit.learned.environment import Environment
 from placekit.learned.hsdag.learner import HsdagLearner
 from placekit.learned.hsdag.params import HsdagParams
-from placekit.learned.reinforce import reinforce
-from placekit.learned.training import Training
+from placekit.learned.training import Training, train
 from placekit.model.errors import InvalidProblemError
 
 
@@ -69,7 +68,7 @@ def _trained(toy: pk.Problem, **params: Any) -> tuple[HsdagLearner, dict[str, to
         chosen = HsdagParams(updates=3, restart=0, **params)
         learner = HsdagLearner(environment, chosen)
     before = {name: value.clone() for name, value in learner.policy.state_dict().items()}
-    reinforce(Training.begin(learner, environment, chosen, 0), lambda: None, lambda _: None)
+    train(Training.begin(learner, environment, chosen, 0), lambda: None, lambda _: None)
     return learner, before
 
 

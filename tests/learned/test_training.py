@@ -1,4 +1,4 @@
-"""The loops: schedules, ends, metrics, the journal; PPO and REINFORCE learn a bandit."""
+"""The loop: schedules, ends, metrics, the journal; PPO and REINFORCE learn a bandit."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ import placekit as pk
 from placekit.learned.advantages import MovingBaseline, batch_advantages
 from placekit.learned.environment import Environment
 from placekit.learned.journal import Journal
-from placekit.learned.ppo import PpoParams, ppo
-from placekit.learned.reinforce import reinforce
-from placekit.learned.training import Metrics, Rollout, Training, TrainingParams
+from placekit.learned.learner import Learner, Rollout, TrainingParams
+from placekit.learned.training import Metrics, Training, train
 from placekit.model.errors import InvalidProblemError
 from placekit.solve.stop import StopReason
 
 
-class Independent:
+class Independent(Learner):
     """The simplest learner: a logit per op and device, nothing shared."""
 
-    def __init__(self, environment: Environment) -> None:
-        self.environment = environment
+    def __init__(self, environment: Environment, epochs: int = 1) -> None:
+        super().__init__(environment, TrainingParams())
+        self.epochs = epochs
         self.policy: nn.Module = nn.ParameterList([torch.zeros(environment.num_groups, environment.num_devices)])
         self.actions = torch.empty(0)
 
@@ -63,28 +63,19 @@ class Independent:
         """Of the devices of all ops."""
         return self._log_probs().gather(1, torch.from_numpy(placements.T.copy())).flatten()
 
-    def transferable(self) -> dict[str, Tensor]:
-        """Nothing carries over."""
-        return {}
-
     def memory(self) -> dict[str, Tensor]:
         """Nothing to remember."""
         return {}
 
-    def remember(self, memory: dict[str, Tensor]) -> None:
-        """Nothing to remember."""
 
-
-@pytest.mark.parametrize(("loop", "params_type"), [(reinforce, TrainingParams), (ppo, PpoParams)])
-def test_both_loops_learn_the_optimum_of_the_toy(
-    toy: pk.Problem, loop: object, params_type: type[TrainingParams]
-) -> None:
+@pytest.mark.parametrize("epochs", [1, 4], ids=["reinforce", "ppo"])
+def test_both_gradients_learn_the_optimum_of_the_toy(toy: pk.Problem, epochs: int) -> None:
     """The likeliest placement becomes the optimum, and the metrics say how."""
     environment = Environment(toy)
-    learner = Independent(environment)
-    params = params_type(updates=150, learning_rate=0.1, max_grad_norm=10.0)
+    learner = Independent(environment, epochs)
+    params = TrainingParams(updates=150, learning_rate=0.1, max_grad_norm=10.0)
     heard: list[Metrics] = []
-    reason = loop(Training.begin(learner, environment, params, seed=1), lambda: None, heard.append)  # type: ignore[operator]
+    reason = train(Training.begin(learner, environment, params, seed=1), lambda: None, heard.append)
     assert reason is StopReason.ITERATIONS
     assert environment.evaluate(learner.decode()).tolist() == [15.0]
     assert [metrics.update for metrics in heard] == list(range(1, 151))
@@ -98,9 +89,9 @@ def test_training_ends_when_nothing_improves(toy: pk.Problem) -> None:
     """Patience is less for few groups: for 6, 2 + 6 + 36 // 8 updates; a stop from outside comes first."""
     environment = Environment(toy)
     training = Training.begin(Independent(environment), environment, TrainingParams(patience=1000), seed=0)
-    assert reinforce(training, lambda: StopReason.TIME, lambda _: None) is StopReason.TIME
+    assert train(training, lambda: StopReason.TIME, lambda _: None) is StopReason.TIME
     assert training.update == 0
-    assert reinforce(training, lambda: None, lambda _: None) is StopReason.FINISHED
+    assert train(training, lambda: None, lambda _: None) is StopReason.FINISHED
     assert training.stale == 12
 
 
@@ -118,12 +109,6 @@ def test_values_out_of_range_are_named(values: dict[str, float], message: str) -
     """By parameter and value."""
     with pytest.raises(InvalidProblemError, match=message):
         TrainingParams(**values)  # type: ignore[arg-type]  # that is the point
-
-
-def test_ppo_values_out_of_range_are_named() -> None:
-    """The clip is a share."""
-    with pytest.raises(InvalidProblemError, match=r"'clip' is 1\.5"):
-        PpoParams(clip=1.5)
 
 
 def test_advantages_have_no_bias_of_their_own() -> None:

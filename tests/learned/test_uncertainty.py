@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import placekit as pk
 from placekit.benchmarks.families import generate
-from placekit.learned.training import Rollout
+from placekit.learned.learner import Rollout
 from placekit.learned.uncertainty import op_uncertainty
 from placekit.solve.method import Run
 from placekit.solve.registry import get_method

@@ -11,11 +11,11 @@ from hypothesis import given
 from strategies import examples, problems
 
 import placekit as pk
+from placekit.benchmarks.families import generate
 from placekit.learned.environment import Environment
 from placekit.learned.hsdag.coarsen import COARSENINGS, coarse_nodes, edge_costs
 from placekit.learned.hsdag.learner import HsdagLearner
 from placekit.learned.hsdag.method import Hsdag
-from placekit.learned.hsdag.network import GraphConvolution
 from placekit.learned.hsdag.params import HsdagParams
 from placekit.learned.hsdag.parsing import parse
 from placekit.learned.hsdag.starts import Starts
@@ -27,7 +27,7 @@ def learner_of(problem: pk.Problem, **params: object) -> HsdagLearner:
     method = Hsdag.from_params(None, {"hidden": 8, **params})
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
-        return method.make_learner(Environment(problem))
+        return HsdagLearner(Environment(problem), method.params)
 
 
 @pytest.mark.parametrize(("objective", "optimum"), [(pk.SerialLatency(), 15.0), (pk.Makespan(), 12.5)])
@@ -295,15 +295,16 @@ def test_every_other_start_draws_its_weights_anew(toy: pk.Problem, has_residual:
     assert torch.equal(global_state, torch.random.get_rng_state())
 
 
-def test_graph_convolution_is_the_published_one() -> None:
-    """Against dense matrices: ``D^(-1/2) (A + I) D^(-1/2) H W + b``, on a path and an op of its own."""
-    torch.manual_seed(0)
-    ends = torch.tensor([[0, 1, 2], [1, 2, 3]])
-    layer, hidden = GraphConvolution(6), torch.randn(5, 6)
-    with torch.no_grad():
-        layer.bias.normal_()
-    adjacency = torch.eye(5)
-    adjacency[ends[0], ends[1]] = adjacency[ends[1], ends[0]] = 1.0
-    scale = torch.diag(adjacency.sum(dim=1).rsqrt())
-    expected = scale @ adjacency @ scale @ hidden @ layer.lin.weight.T + layer.bias
-    torch.testing.assert_close(layer(hidden, torch.cat([ends, ends.flip(0)], dim=1)), expected)
+def test_contiguity_leaves_no_single_device_in_silence() -> None:
+    """Pipelines are found where hardly any sample is feasible; where none is better, the result says so, and why."""
+    problem = generate("inception", 60, seed=1, num_devices=2).replace(contiguity=pk.Contiguity.ACYCLIC)
+    alone = pk.solve(problem, "single").objective
+    found = pk.solve(problem, "hsdag", params={"updates": 5, "patience": 0})
+    assert found.objective is not None
+    assert alone is not None
+    assert found.objective < 0.9 * alone
+    assert "no_better" not in found.info
+    told = pk.solve(problem.replace(objective=pk.SerialLatency()), "hsdag", params={"updates": 2, "patience": 0}).info
+    assert "alone" in told["no_better"]
+    assert "broke contiguity acyclic" in told["no_better"]
+    assert "training ended after 2 updates (iterations)" in told["no_better"]

@@ -20,11 +20,11 @@ from placekit.learned.imitation.decoding import DAMPINGS, Decoder
 from placekit.learned.imitation.inputs import collate, inputs_of
 from placekit.learned.imitation.losses import relaxed_objective
 from placekit.learned.imitation.network import StateNetwork
-from placekit.learned.imitation.order import ExpectedOrder
 from placekit.learned.imitation.refinement import Refinement
 from placekit.learned.imitation.regions import RegionSearch
 from placekit.learned.imitation.targets import canonical, collate_targets, example_of
 from placekit.learned.imitation.train import ImitationParams, steps_done, train
+from placekit.learned.planned_order import ExpectedOrder
 from placekit.learned.policy import PRETRAINED
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Platform
@@ -398,3 +398,21 @@ def _colocated(problem: pk.Problem, together: int) -> pk.Problem:
 def _roomy(problem: pk.Problem) -> Platform:
     devices = tuple(device.replace(memory_bytes=None) for device in problem.platform.devices)
     return problem.platform.replace(devices=devices)
+
+
+@pytest.mark.parametrize(
+    ("family", "num_ops", "objective", "contiguity", "objective_s"),
+    [
+        ("inception", 40, pk.Makespan(), "none", 0.013235590813495957),
+        ("layered", 60, pk.Throughput(), "none", 0.017054881591806667),
+        ("layered", 60, pk.Throughput(), "acyclic", 0.027209350593097266),
+        ("chained-matmuls", 40, pk.SerialLatency(), "none", 0.0184161249036352),
+    ],
+)
+def test_the_shipped_policy_answers_as_it_did_in_version_0_4(
+    family: str, num_ops: int, objective: pk.Objective, contiguity: str, objective_s: float
+) -> None:
+    """Whatever changes around it: the file of version 0.4 loads, and its placements are the same."""
+    problem = generate(family, num_ops, seed=3, num_devices=3, equal=False, objective=objective)
+    result = pk.solve(problem.replace(contiguity=contiguity), "policy:pretrained", params={"rollouts": 4}, seed=0)
+    assert result.objective == pytest.approx(objective_s, rel=1e-9)

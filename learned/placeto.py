@@ -1,26 +1,45 @@
-"""Method ``placeto``: a placement improved node by node, trained by REINFORCE on the improvement of every step."""
+r"""Placeto, method ``placeto``: a placement improved node by node, rewarded by what each step improves; REINFORCE.
+
+1. Every node starts from its own features, its present device, whether it was decided, whether it is its turn, and when
+   it starts in the simulator relative to the node whose turn it is, :math:`y_v = FNN(x_v)`.
+2. Two passes of a few rounds: :math:`x_v \leftarrow y_v + \mathrm{ReLU}(g(\sum_{u \in pred(v)} \mathrm{ReLU}(f(x_u))))`
+   over predecessors, and the same with weights of its own over successors; concatenated.
+3. For the node to place: the means over its ancestors, its descendants, and the nodes parallel to it, each through a
+   network of its own, beside its own embedding; two layers; a logit per device. (Published: sums, which grow with the
+   graph.)
+
+Nothing depends on labels or on the size of the graph, so the policy carries over to other graphs.
+
+Shapes
+------
+``B`` episodes, ``N`` nodes, ``R`` nodes decided at once, ``W`` width, ``D`` devices.
+
+References
+----------
+Addanki et al., "Placeto: learning generalizable device placement algorithms for distributed machine learning", NeurIPS
+2019, arXiv 1906.08879, section 3.2.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch_geometric.nn import SimpleConv
 
 from placekit.learned.environment import Environment
-from placekit.learned.group_graph import group_graph, wanted_actions
+from placekit.learned.group_graph import GroupGraph, best_single, group_graph, wanted_actions
+from placekit.learned.learner import Learner, Rollout, TrainingParams, entropy
 from placekit.learned.method import LearnedMethod
-from placekit.learned.placeto.network import PlacetoNetwork
-from placekit.learned.placeto.nodes import few_groups, relations_of
-from placekit.learned.training import Rollout, TrainingParams
 from placekit.model.errors import InvalidProblemError
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.simulate import simulate_fifo
 
-__all__ = ["Placeto", "PlacetoLearner", "PlacetoParams"]
+__all__ = ["Placeto", "PlacetoLearner", "PlacetoNetwork", "PlacetoParams", "few_groups", "relations_of"]
 
 LEAST_DEVIATION = 1e-3
 """Returns that differ by less than this, in units of the best single device, count as equal."""
@@ -50,11 +69,6 @@ class PlacetoParams(TrainingParams):
         Share of the old baseline, a running mean of returns per step, that an update keeps.
     max_nodes
         Larger graphs are contracted to about so many nodes.
-
-    Raises
-    ------
-    InvalidProblemError
-        A value out of its range.
     """
 
     updates: int = 300
@@ -80,6 +94,117 @@ class PlacetoParams(TrainingParams):
                 raise InvalidProblemError(f"parameter {name!r} is {getattr(self, name)}; it must be between 0 and 1")
 
 
+def _two_layers(width_in: int, hidden: int, width_out: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width_in, hidden), nn.ReLU(), nn.Linear(hidden, width_out))
+
+
+class MessagePassing(nn.Module):
+    """Rounds of messages along edges in one direction; step 2 of the module docstring."""
+
+    def __init__(self, width: int, rounds: int) -> None:
+        super().__init__()
+        self.rounds = rounds
+        self.say = _two_layers(width, width, width)
+        self.sum = SimpleConv(aggr="sum")
+        self.hear = _two_layers(width, width, width)
+
+    def forward(self, y: Tensor, edges: Tensor) -> Tensor:
+        """Return ``[B, N, W]`` embeddings from `y` ``[B, N, W]`` and `edges` ``[2, E]``."""
+        heard_of = y.new_zeros(y.shape[1], 1).index_fill(0, edges[1], 1.0)  # nodes that hear of nobody keep their own
+        x = y
+        for _ in range(self.rounds):
+            x = y + heard_of * torch.relu(self.hear(self.sum(torch.relu(self.say(x)), edges)))
+        return x
+
+
+class PlacetoNetwork(nn.Module):
+    """Logits of some nodes and all devices; see the module docstring.
+
+    Notes
+    -----
+    O(B (rounds (N W + E) W + R N W)) per call.
+    """
+
+    def __init__(self, num_features: int, num_devices: int, width: int, rounds: int) -> None:
+        super().__init__()
+        self.enter = _two_layers(num_features + num_devices + 3, width, width)
+        self.forwards, self.backwards = MessagePassing(width, rounds), MessagePassing(width, rounds)
+        self.pools = nn.ModuleList(_two_layers(2 * width, 2 * width, 2 * width) for _ in range(3))
+        self.head = nn.Sequential(
+            nn.Linear(8 * width, 16 * width),
+            nn.ReLU(),
+            nn.Linear(16 * width, 8 * width),
+            nn.ReLU(),
+            nn.Linear(8 * width, num_devices),
+        )
+
+    def forward(self, state: Tensor, edges: Tensor, relations: Tensor, nodes: Tensor) -> Tensor:
+        """Return logits ``[B, R, D]``.
+
+        Parameters
+        ----------
+        state
+            ``[B, N, features + D + 3]``: own features, one-hot of the present device, whether it was decided, whether
+            it is its turn, and when it starts.
+        edges
+            ``[2, E]`` senders and receivers.
+        relations
+            ``[3, R, N]`` weights of the means over ancestors, descendants and parallel nodes.
+        nodes
+            ``[R]`` the nodes to decide.
+        """
+        y = self.enter(state)
+        embedded = torch.cat([self.forwards(y, edges), self.backwards(y, edges.flip(0))], dim=2)
+        around = [relations[i] @ torch.relu(pool(embedded)) for i, pool in enumerate(self.pools)]
+        logits: Tensor = self.head(torch.cat([embedded[:, nodes], *around], dim=2))
+        return logits
+
+
+def few_groups(environment: Environment, max_groups: int) -> Environment:
+    """Return an environment with about `max_groups` groups at most, each a run of groups in topological order.
+
+    A run ends when it has its share of the groups, or when no device would be left that may hold it.
+    """
+    if environment.num_groups <= max_groups:
+        return environment
+    length = -(-environment.num_groups // max_groups)
+    run_of_group = np.empty(environment.num_groups, dtype=np.int64)
+    run, size = -1, length
+    allowed = np.ones(environment.num_devices, dtype=bool)
+    for group in group_graph(environment).order.tolist():
+        may = allowed & environment.mask[group]
+        if size >= length or not may.any():
+            run, size, may = run + 1, 0, environment.mask[group]
+        run_of_group[group], size, allowed = run, size + 1, may
+    return environment.coarsened(run_of_group[environment.group_of_op])
+
+
+def relations_of(graph: GroupGraph) -> Tensor:
+    """``[3, N, N]`` row-normalised: which nodes are ancestors, descendants of a node, or neither of both.
+
+    Merged nodes may form cycles; then "ancestor" means a sender that comes before in `GroupGraph.order`, or one of its
+    ancestors.
+
+    Notes
+    -----
+    O(edges * N) time, O(N^2) memory.
+    """
+    num_nodes = graph.num_groups
+    place = np.empty(num_nodes, dtype=np.int64)
+    place[graph.order.numpy()] = np.arange(num_nodes)
+    senders, receivers = graph.senders.numpy(), graph.receivers.numpy()
+    is_forward = place[senders] < place[receivers]
+    senders, receivers = senders[is_forward], receivers[is_forward]
+    is_ancestor: NDArray[np.bool_] = np.zeros((num_nodes, num_nodes), dtype=bool)
+    for edge in np.argsort(place[senders], kind="stable").tolist():
+        u, v = senders[edge], receivers[edge]
+        is_ancestor[v] |= is_ancestor[u]
+        is_ancestor[v, u] = True
+    neither = ~(is_ancestor | is_ancestor.T | np.eye(num_nodes, dtype=bool))
+    weights = np.stack([is_ancestor, is_ancestor.T, neither]).astype(np.float32)
+    return torch.from_numpy(weights / np.maximum(weights.sum(axis=2, keepdims=True), 1))
+
+
 class _Episodes(NamedTuple):
     """What the last rollout did, for `PlacetoLearner.advantages`.
 
@@ -98,7 +223,7 @@ class _Episodes(NamedTuple):
     episode: Tensor
 
 
-class PlacetoLearner:
+class PlacetoLearner(Learner):
     """Plays episodes: every node once, in topological order; an action is the node's device, which it may keep.
 
     State: the graph, the present placement, which nodes were decided. Reward of a step: the cost before it minus the
@@ -107,24 +232,20 @@ class PlacetoLearner:
     Start times are those of the simulator of makespans, first come, first served, whatever the objective; they and the
     mark of the node whose turn it is are those of a block where `PlacetoParams.refresh` is more than 1.
 
-    Parameters
-    ----------
-    environment
-        What to place; its groups are the nodes, unless there are more than `PlacetoParams.max_nodes`.
-    params
-        Parameters.
+    The groups of the environment are the nodes, unless there are more than `PlacetoParams.max_nodes`.
     """
 
+    params: PlacetoParams
+
     def __init__(self, environment: Environment, params: PlacetoParams) -> None:
-        self.environment = environment
-        self.params = params
+        super().__init__(environment, params)
         self.nodes = few_groups(environment, params.max_nodes)
         self.graph = group_graph(self.nodes)
         self.relations = relations_of(self.graph)
         self.own = self.graph.group_columns
         self.policy = PlacetoNetwork(self.own.shape[1], self.graph.num_devices, params.width, params.rounds)
-        best = int(np.argmin(environment.single_devices))
-        self.start = torch.from_numpy(self.nodes.homogeneous[best].copy())
+        self.edges = torch.stack([self.graph.senders, self.graph.receivers])
+        self.preferred = best_single(environment, self.nodes)
         self.baseline: Tensor | None = None
         self._instance = instance_of(environment.problem)
         self._blocks = torch.split(self.graph.order, params.refresh)
@@ -136,7 +257,7 @@ class PlacetoLearner:
         Decisions are those of `trained_blocks` random blocks of nodes.
         """
         best = self.environment.best
-        start = self.start if best is None else wanted_actions(self.nodes, best)
+        start = self.preferred if best is None else wanted_actions(self.nodes, best)
         chosen = torch.randperm(len(self._blocks), generator=generator)[: self.params.trained_blocks]
         log_probs, entropies, steps = [], [], []
         device, history = start.expand(self.params.episodes, -1), [start.expand(self.params.episodes, -1)]
@@ -151,8 +272,7 @@ class PlacetoLearner:
             )
             if is_trained:
                 log_probs.append(decided.gather(2, action[:, :, None])[:, :, 0])
-                finite = decided.masked_fill(decided == -torch.inf, 0.0)
-                entropies.append(-(decided.exp() * finite).sum(dim=2))
+                entropies.append(entropy(decided))
                 steps.append(torch.arange(len(nodes)) + len(history) - 1)
             for i, node in enumerate(nodes.tolist()):
                 device = device.clone()
@@ -187,7 +307,7 @@ class PlacetoLearner:
     def decode(self) -> NDArray[np.int64]:
         """Return the end ``[1, num_ops]`` of an episode of most probable actions from the best placement so far."""
         best = self.environment.best
-        device = (self.start if best is None else wanted_actions(self.nodes, best))[None].clone()
+        device = (self.preferred if best is None else wanted_actions(self.nodes, best))[None].clone()
         step = 0
         for nodes in self._blocks:
             self.environment.check_stop()
@@ -210,9 +330,8 @@ class PlacetoLearner:
             ],
             dim=2,
         )
-        graph = self.graph
-        logits = self.policy(state, graph.senders, graph.receivers, self.relations[:, nodes], nodes)
-        return torch.log_softmax(logits.masked_fill(~graph.mask[nodes], -torch.inf), dim=2)
+        logits = self.policy(state, self.edges, self.relations[:, nodes], nodes)
+        return torch.log_softmax(logits.masked_fill(~self.graph.mask[nodes], -torch.inf), dim=2)
 
     def _starts(self, device: Tensor, nodes: Tensor) -> Tensor:
         """``[episodes, nodes]`` when every node starts after the first of `nodes`, as a share of the last start."""
@@ -225,7 +344,7 @@ class PlacetoLearner:
     def prefer(self, placement: NDArray[np.int64]) -> None:
         """Begin the first episodes at `placement`."""
         self.environment.evaluate(placement[None])
-        self.start = wanted_actions(self.nodes, placement)
+        self.preferred = wanted_actions(self.nodes, placement)
 
     def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
         """``[decisions]`` those of `trained_blocks` random blocks, in episodes that put every node where it belongs.
@@ -246,17 +365,14 @@ class PlacetoLearner:
             step += len(nodes)
         return torch.cat(found)
 
-    def transferable(self) -> dict[str, Tensor]:
-        """Return every weight: none belongs to one graph."""
-        return dict(self.policy.state_dict())
-
     def memory(self) -> dict[str, Tensor]:
         """Return the start and the baseline."""
-        return {"start": self.start} | ({} if self.baseline is None else {"baseline": self.baseline})
+        return super().memory() | ({} if self.baseline is None else {"baseline": self.baseline})
 
     def remember(self, memory: dict[str, Tensor]) -> None:
         """Take back what `memory` returned."""
-        self.start, self.baseline = memory["start"], memory.get("baseline")
+        super().remember(memory)
+        self.baseline = memory.get("baseline")
 
 
 def _distinct_steps(history: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -280,7 +396,4 @@ class Placeto(LearnedMethod):
 
     name = "placeto"
     params_type = PlacetoParams
-
-    def make_learner(self, environment: Environment) -> PlacetoLearner:
-        """Return a fresh learner."""
-        return PlacetoLearner(environment, cast("PlacetoParams", self.params))
+    learner_type = PlacetoLearner

@@ -1,0 +1,229 @@
+r"""GDP, method ``gdp``: a graph network and segment-recurrent attention place the whole graph at once, trained by PPO.
+
+1. Embedding (section 3.2): GraphSAGE with neighbours in both directions and a maximum over what they say,
+   :math:`h_v \leftarrow \mathrm{ReLU}(W [h_v; \max_{u \in N(v)} \sigma(W' h_u + b')])`.
+2. Placement (section 3.3): the groups in topological order, in segments. Every layer attends from a segment to itself
+   and to the layer's inputs of the segment before, through which no gradient flows (Transformer-XL). There is no
+   positional embedding: the graph embedding carries the order.
+3. Superposition (section 3.4): the mean embedding of the graph gates the inputs of every layer's dense parts, so that
+   one network can serve many graphs.
+4. One distribution per group, independent of the others given the graph, over the devices of the problem that the
+   network was made for: a policy serves other graphs, not other numbers of devices.
+
+References
+----------
+Zhou et al., "GDP: generalized device placement for dataflow graphs", arXiv 1910.01578, 2019.
+Hamilton, Ying, Leskovec, "Inductive representation learning on large graphs", NeurIPS 2017.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch_geometric.nn import SAGEConv
+
+from placekit.learned.advantages import batch_advantages
+from placekit.learned.environment import Environment
+from placekit.learned.group_graph import GroupGraph, best_single, group_graph, preference
+from placekit.learned.learner import Learner, Rollout, TrainingParams, entropy, permitted
+from placekit.learned.method import LearnedMethod
+from placekit.model.errors import InvalidProblemError
+
+__all__ = ["Gdp", "GdpLearner", "GdpNetwork", "GdpParams", "SegmentLayer"]
+
+LEAST_DEVIATION = 0.01
+"""Advantages shrink where samples deviate less than this, in units of the best single device.
+
+Otherwise a policy that has settled would be shaken by every sample that differs in a hair.
+"""
+
+
+@dataclass(frozen=True)
+class GdpParams(TrainingParams):
+    """Parameters of `Gdp`. The paper gives none of the numbers; these are customary, and tuned on the zoo.
+
+    Parameters
+    ----------
+    samples
+        Placements per update.
+    epochs, clip
+        Steps of the optimiser per update; the ratio of new to old probability counts up to ``1 +- clip`` (PPO).
+    deviations
+        How many groups leave the preferred device in a placement, about, before anything is learned; the device is the
+        best single one, or that of a warm start. 0 for no preference.
+    hidden, rounds
+        Width of the embeddings, and rounds of GraphSAGE.
+    layers, heads, segment
+        Layers of attention, heads of each, and groups in one segment.
+    """
+
+    updates: int = 600
+    patience: int = 200
+    learning_rate: float = 1e-3
+    entropy_start: float = 0.1
+    entropy_end: float = 0.01
+    entropy_updates: int = 200
+    epochs: int = 4
+    clip: float = 0.2
+    samples: int = 32
+    deviations: float = 20.0
+    hidden: int = 64
+    rounds: int = 3
+    layers: int = 2
+    heads: int = 4
+    segment: int = 128
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("epochs", "hidden", "rounds", "layers", "heads", "segment", least=1)
+        self.require("samples", least=2)
+        self.require("deviations", least=0)
+        if not 0 < self.clip < 1:
+            raise InvalidProblemError(f"parameter 'clip' is {self.clip}; it must be between 0 and 1")
+        if self.hidden % self.heads:
+            raise InvalidProblemError(f"parameter 'heads' is {self.heads}; it must divide hidden, {self.hidden}")
+
+
+class SegmentLayer(nn.Module):
+    """Attention from a segment to itself and the segment before, with a feed-forward part."""
+
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(hidden, hidden)
+        self.key_value = nn.Linear(hidden, 2 * hidden)
+        self.out = nn.Linear(hidden, hidden)
+        self.norm = nn.LayerNorm(hidden)
+        self.feed_forward = nn.Sequential(nn.Linear(hidden, 2 * hidden), nn.ReLU(), nn.Linear(2 * hidden, hidden))
+        self.norm_out = nn.LayerNorm(hidden)
+
+    def forward(self, x: Tensor, memory: Tensor, gate_out: Tensor, gate_feed_forward: Tensor) -> Tensor:
+        """Return ``[length, hidden]`` from the segment `x` ``[length, hidden]`` and `memory` ``[memory, hidden]``.
+
+        The gates ``[hidden]`` multiply what enters the projection after the attention, and the feed-forward part.
+        """
+        length, hidden = x.shape
+
+        def split(rows: Tensor) -> Tensor:
+            return rows.view(len(rows), self.heads, -1).transpose(0, 1)  # [heads, rows, hidden / heads]
+
+        key, value = self.key_value(torch.cat([memory, x])).chunk(2, dim=1)
+        attended = nn.functional.scaled_dot_product_attention(split(self.query(x)), split(key), split(value))
+        x = self.norm(x + self.out(gate_out * attended.transpose(0, 1).reshape(length, hidden)))
+        result: Tensor = self.norm_out(x + self.feed_forward(gate_feed_forward * x))
+        return result
+
+
+class GdpNetwork(nn.Module):
+    """Logits of every group and device; see the module docstring, and `GdpParams` for the sizes.
+
+    Notes
+    -----
+    O(rounds * (edges + groups * hidden) * hidden + layers * groups * (segment + hidden) * hidden).
+    """
+
+    def __init__(self, num_features: int, num_devices: int, params: GdpParams) -> None:
+        super().__init__()
+        hidden, rounds, layers = params.hidden, params.rounds, params.layers
+        self.segment = params.segment
+        self.enter = nn.Sequential(nn.Linear(num_features, hidden), nn.LayerNorm(hidden), nn.ReLU())
+        self.messages = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(rounds))
+        self.updates = nn.ModuleList(SAGEConv(hidden, hidden, aggr="max") for _ in range(rounds))
+        self.gates = nn.ModuleList(nn.Linear(hidden, 3 * hidden) for _ in range(layers))
+        self.layers = nn.ModuleList(SegmentLayer(hidden, params.heads) for _ in range(layers))
+        self.head = nn.Linear(hidden, num_devices)
+        nn.init.normal_(self.head.weight, std=0.01)  # a policy that begins without opinions
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, graph: GroupGraph) -> Tensor:
+        """Return ``[num_groups, num_devices]`` logits, without the mask."""
+        h: Tensor = self.enter(graph.features)
+        ends = torch.stack([graph.senders, graph.receivers])
+        both_ways = torch.cat([ends, ends.flip(0)], dim=1)
+        for message, update in zip(self.messages, self.updates, strict=True):
+            h = torch.relu(update((torch.sigmoid(message(h)), h), both_ways))
+        x = h[graph.order]  # [num_groups, hidden], in topological order
+        summary = x.mean(dim=0)
+        gates = [(2 * torch.sigmoid(gate(summary))).view(3, -1) for gate in self.gates]
+        memories = [x.new_empty(0, x.shape[1])] * len(self.layers)
+        placed = []
+        for part in torch.split(x, self.segment):
+            for i, (layer, gate) in enumerate(zip(self.layers, gates, strict=True)):
+                gated = gate[0] * part
+                part = layer(gated, memories[i], gate[1], gate[2])  # noqa: PLW2901  # the segment moves on
+                memories[i] = gated.detach()
+            placed.append(part)
+        logits: Tensor = self.head(torch.cat(placed))
+        return torch.empty_like(logits).index_copy(0, graph.order, logits)
+
+
+class GdpLearner(Learner):
+    """Samples placements from one pass of the network.
+
+    Costs enter as their square root (the paper's reward is minus the square root of the step time), relative to the
+    other samples of the update: the mean of the same network's samples on the same graph is the paper's running mean
+    without its lag.
+    """
+
+    params: GdpParams
+
+    def __init__(self, environment: Environment, params: GdpParams) -> None:
+        super().__init__(environment, params)
+        self.epochs, self.clip = params.epochs, params.clip
+        self.graph = group_graph(environment)
+        self.policy = GdpNetwork(self.graph.num_features, self.graph.num_devices, params)
+        self.preferred = best_single(environment)
+        self._first_op = np.unique(environment.group_of_op, return_index=True)[1]
+
+    def log_probs(self) -> Tensor:
+        """``[num_groups, num_devices]`` log-probability of every decision."""
+        return self.graph.masked(
+            self.policy(self.graph) + preference(self.preferred, self.graph.num_devices, self.params.deviations)
+        )
+
+    def rollout(self, generator: torch.Generator) -> Rollout:
+        """Sample `samples` placements; a decision per group of each."""
+        log_probs, count = self.log_probs(), self.params.samples
+        actions = torch.multinomial(log_probs.detach().exp(), count, replacement=True, generator=generator)
+        row = torch.arange(count).repeat_interleave(self.graph.num_groups)
+        return Rollout(self.environment.expand(actions.T.numpy()), row, *self._decisions(log_probs, actions))
+
+    def replay(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities and entropies ``[decisions]`` of `rollout` under the present weights."""
+        return self._decisions(self.log_probs(), self._actions(rollout.placements))
+
+    def _actions(self, placements: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(placements[:, self._first_op].T.copy())
+
+    def _decisions(self, log_probs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities and entropies ``[samples * num_groups]`` of actions ``[num_groups, samples]``."""
+        return log_probs.gather(1, actions).T.reshape(-1), entropy(log_probs).repeat(actions.shape[1])
+
+    def advantages(self, rollout: Rollout, costs: Tensor) -> Tensor:
+        """``[decisions]`` the advantage of the placement that each belongs to, shared out among its decisions.
+
+        So the loss is a mean over decisions, and the weight of the entropy means the same for graphs of any size.
+        """
+        cost = costs.sqrt()
+        trust = (cost.std() / LEAST_DEVIATION).clamp(max=1)
+        return trust * batch_advantages(cost)[rollout.row] / self.graph.num_groups
+
+    def decode(self) -> NDArray[np.int64]:
+        """Return the most probable placement ``[1, num_ops]``."""
+        return self.environment.expand(self.log_probs().argmax(dim=1).numpy()[None])
+
+    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:  # noqa: ARG002
+        """``[decisions]`` log-probability of every group's device, where it may go there."""
+        return permitted(self.log_probs().gather(1, self._actions(placements)))
+
+
+class Gdp(LearnedMethod):
+    """GDP (Zhou et al., arXiv 1910.01578): graph embedding, attention over segments, superposition, PPO."""
+
+    name = "gdp"
+    params_type = GdpParams
+    learner_type = GdpLearner

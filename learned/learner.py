@@ -1,0 +1,211 @@
+"""Learners: what the training loop samples from and updates, and the parameters that all of them have."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from placekit.learned.environment import Environment
+from placekit.learned.group_graph import wanted_actions
+from placekit.model.errors import InvalidProblemError
+
+__all__ = ["Learner", "Lessons", "Rollout", "TrainingParams", "entropy", "permitted"]
+
+
+class Rollout(NamedTuple):
+    """A batch of placements and the decisions that made them.
+
+    Parameters
+    ----------
+    placements
+        ``[batch, num_ops]`` device indices.
+    row
+        ``[decisions]`` the placement that each decision belongs to.
+    log_probs
+        ``[decisions]`` log-probability of what was decided, with gradient.
+    entropies
+        ``[decisions]`` entropy of the distribution decided from, nats, with gradient.
+    """
+
+    placements: NDArray[np.int64]
+    row: Tensor
+    log_probs: Tensor
+    entropies: Tensor
+
+
+class Lessons(NamedTuple):
+    """How long a learner imitates its teacher, and learns from its simulator.
+
+    Parameters
+    ----------
+    updates
+        Most updates of imitation.
+    deviations
+        Imitation ends once about so many groups go elsewhere than the teacher's.
+    learning_rate
+        Step size of imitation.
+    simulation
+        Updates in the simulator before measured rewards.
+    """
+
+    updates: int
+    deviations: float
+    learning_rate: float
+    simulation: int
+
+
+class Learner(ABC):
+    """Policy for one problem: what the loop samples from and updates.
+
+    Parameters
+    ----------
+    environment
+        Where placements are scored.
+    params
+        Parameters.
+
+    Attributes
+    ----------
+    policy : nn.Module
+        Every weight that is trained. What carries over to other problems is `transferable`.
+    preferred : Tensor
+        ``[num_groups]`` devices near which an untrained policy begins.
+    epochs, clip : int, float
+        Steps of the optimiser per batch of samples; with several, ratios of new to old probability count up to
+        ``1 +- clip``, and `replay` is needed.
+    lessons : Lessons or None
+        The teacher's share, for a learner that has `lesson`.
+    simulator : Environment
+        Where the judge scores placements; another one than `environment` where that measures.
+    """
+
+    policy: nn.Module
+    preferred: Tensor
+    epochs: int = 1
+    clip: float = 0.2
+    lessons: Lessons | None = None
+
+    def __init__(self, environment: Environment, params: TrainingParams) -> None:
+        self.environment, self.params, self.simulator = environment, params, environment
+
+    @abstractmethod
+    def rollout(self, generator: torch.Generator) -> Rollout:
+        """Sample placements; all randomness comes from `generator`."""
+
+    @abstractmethod
+    def advantages(self, rollout: Rollout, costs: Tensor) -> Tensor:
+        """``[decisions]`` how much better than usual each decision did, from costs ``[batch]``. No gradient."""
+
+    @abstractmethod
+    def decode(self) -> NDArray[np.int64]:
+        """``[count, num_ops]`` the policy's own answers, without randomness."""
+
+    @abstractmethod
+    def log_probs_of(self, placements: NDArray[np.int64], generator: torch.Generator) -> Tensor:
+        """``[decisions]`` log-probabilities, with gradient, of decisions that make `placements` ``[count, num_ops]``.
+
+        Decisions that a mask forbids are left out. Whatever else the policy samples comes from `generator`.
+        """
+
+    def replay(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities and entropies ``[decisions]`` of an old rollout under the present weights."""
+        raise NotImplementedError
+
+    def lesson(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities ``[decisions]`` of what the teacher would do: which ops, and on which devices."""
+        raise NotImplementedError
+
+    def prefer(self, placement: NDArray[np.int64]) -> None:
+        """Begin near `placement` ``[num_ops]``, unless it is cloned. Called at most once, before training."""
+        if not self.params.clone:
+            self.preferred = wanted_actions(self.environment, placement)
+
+    def transferable(self) -> dict[str, Tensor]:
+        """Return the weights that mean something for another problem, by name in `policy`."""
+        return dict(self.policy.state_dict())
+
+    def memory(self) -> dict[str, Tensor]:
+        """Return what the learner remembers beside weights, such as a baseline; for checkpoints."""
+        return {"preferred": self.preferred}
+
+    def remember(self, memory: dict[str, Tensor]) -> None:
+        """Take back what `memory` returned."""
+        self.preferred = memory["preferred"]
+
+
+@dataclass(frozen=True)
+class TrainingParams:
+    """Parameters of the loop, common to all learners.
+
+    Parameters
+    ----------
+    updates
+        Updates after which training ends if no stop criterion ended it before: the default budget. 0 applies
+        a policy without training it.
+    patience
+        Updates without a better placement after which it ends; ``2 + G + G**2 // 8`` for a problem of G groups, where
+        that is less. 0 for no such end.
+    clone
+        With a warm start, most updates of behaviour cloning before everything else. 0: the policy is biased towards
+        the warm start, no more.
+    clone_deviations
+        Cloning ends once about so many groups of a placement, or a tenth of them where that is fewer, are not where the
+        warm start has them: the policy has to go on exploring.
+    learning_rate
+        Step size of Adam; 0 for a control that draws as often and learns nothing.
+    max_grad_norm
+        Gradients are scaled down to this norm.
+    entropy_start, entropy_end, entropy_updates
+        Weight of the entropy bonus: from the first value to the second, in a line, over so many updates.
+
+    Raises
+    ------
+    InvalidProblemError
+        A value out of its range.
+    """
+
+    updates: int = 1000
+    patience: int = 0
+    clone: int = 100
+    clone_deviations: float = 6.0
+    learning_rate: float = 1e-3
+    max_grad_norm: float = 1.0
+    entropy_start: float = 0.0
+    entropy_end: float = 0.0
+    entropy_updates: int = 100
+
+    def __post_init__(self) -> None:
+        self.require("entropy_updates", least=1)
+        self.require("updates", "patience", "clone", "clone_deviations", "entropy_start", "entropy_end", least=0)
+        self.require("learning_rate", least=0)
+        if not self.max_grad_norm > 0:
+            raise InvalidProblemError(f"parameter 'max_grad_norm' is {self.max_grad_norm}; it must be > 0")
+
+    def require(self, *names: str, least: float) -> None:
+        """Raise InvalidProblemError for the first parameter of `names` that is below `least`."""
+        for name in names:
+            if not getattr(self, name) >= least:
+                raise InvalidProblemError(f"parameter {name!r} is {getattr(self, name)}; it must be >= {least:g}")
+
+    def entropy_weight(self, update: int) -> float:
+        """Return the weight of the entropy bonus at an update."""
+        share = min(1.0, update / self.entropy_updates)
+        return self.entropy_start + (self.entropy_end - self.entropy_start) * share
+
+
+def permitted(log_probs: Tensor) -> Tensor:
+    """Return the entries that no mask has made impossible, in one row; a certainty if there are none."""
+    kept = log_probs[log_probs > -torch.inf]
+    return kept if kept.numel() else log_probs.new_zeros(1)
+
+
+def entropy(log_probs: Tensor) -> Tensor:
+    """``[...]`` entropies of rows of log-probabilities ``[..., choices]``, of which some may be minus infinity."""
+    finite = log_probs.masked_fill(log_probs == -torch.inf, 0.0)
+    return -(log_probs.exp() * finite).sum(dim=-1)

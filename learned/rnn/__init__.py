@@ -1,1 +1,0 @@
-"""HDP, the placer of groups by a sequence-to-sequence network ("RNN-based" in comparisons)."""
