@@ -135,30 +135,21 @@ def checked_row(job: Job, placement: Placement) -> Row:
         What to run.
     """
     from placekit.io.model import read_model
-    from placekit.pytorch.source import TorchSource
-    from placekit.runtime.compiled_plan import compile_plan
     from placekit.runtime.output_check import check_placement, in_f32
-    from placekit.runtime.stages import plan_stages
-    from placekit.runtime.torch_check import check_torch_placement
-    from placekit.runtime.torch_stages import plan_torch_stages
+    from placekit.runtime.stages import compile_plan, plan_stages
 
     assert job.model_file is not None  # `measurable` looks at that
     assert not isinstance(job.problem, TrainingProblem)
     row = _described(job, "serial")
     try:
-        source = read_model(job.model_file)
-        if isinstance(source, TorchSource):
-            program = plan_torch_stages(source, placement, job.problem.platform)
-            check, num_stages = check_torch_placement(program, seed=job.case.seed), len(program.stages)
-        else:
-            plan = plan_stages(source, placement, job.problem.platform)
-            check, num_stages = check_placement(compile_plan(in_f32(plan)), seed=job.case.seed), len(plan.stages)
+        plan = plan_stages(read_model(job.model_file), placement, job.problem.platform)
+        check = check_placement(compile_plan(in_f32(plan)), seed=job.case.seed)
     except (PlacekitError, RuntimeError) as error:  # whatever a plugin does not like
         logger.warning("%s by %s cannot be executed: %s", job.facts["model"], job.facts["label"], error)
         return row | {"error": f"{type(error).__name__}: {error}"}
     tensors = (*check.cuts, *check.outputs)
     return row | {
-        "num_stages": num_stages,
+        "num_stages": len(plan.stages),
         "num_tensors": len(tensors),
         "num_mismatches": sum(not each.is_equal for each in tensors),
         "max_error": check.max_relative_error,

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from placekit.model.placement import Placement
     from placekit.model.platform import Platform
     from placekit.runtime.stages import StagePlan
-    from placekit.runtime.torch_stages import TorchPlan
 
 __all__ = ["export"]
 
@@ -85,7 +84,7 @@ def export(
     from placekit.cli.progress import StepBar
     from placekit.runtime.bundle import write_bundle
     from placekit.runtime.bundle_check import check_bundle
-    from placekit.runtime.sidecar import check_sidecar, write_sidecar
+    from placekit.runtime.hetero import check_sidecar, write_sidecar
     from placekit.runtime.stages import plan_stages
 
     if to != "openvino":
@@ -118,9 +117,7 @@ def export(
     _show(source, plan, written, told, as_json=as_json)
 
 
-def _show(
-    source: ModelSource, plan: StagePlan | TorchPlan, written: Mapping[str, str], told: list[str], *, as_json: bool
-) -> None:
+def _show(source: ModelSource, plan: StagePlan, written: Mapping[str, str], told: list[str], *, as_json: bool) -> None:
     from placekit.cli.console import print_json, show_parts
 
     checked = told[0] if told else _NOT_CHECKED
@@ -147,9 +144,9 @@ def _export_to_torch(asked: _Request) -> None:
     """Write stages for torch.distributed.pipelining, and print them."""
     from placekit.cli.progress import StepBar
     from placekit.pytorch.source import TorchSource
+    from placekit.runtime.stages import plan_stages
     from placekit.runtime.torch_bundle_check import check_torch_pipeline
     from placekit.runtime.torch_export import write_torch_pipeline
-    from placekit.runtime.torch_stages import plan_torch_stages
 
     target = asked.output or Path(f"{asked.model.stem}.pipeline")
     _refuse_overwriting(target, (asked.model, asked.placement))
@@ -158,7 +155,7 @@ def _export_to_torch(asked: _Request) -> None:
         raise InvalidProblemError(f"--to {_TORCH}: {asked.model} is no PyTorch program (.pt2)")
     devices = asked.choice.of_answer(asked.placement).resolve(source)
     placed = read_placed(asked.placement, source.graph, devices, asked.default_device)
-    plan = plan_torch_stages(source, placed, devices)
+    plan = plan_stages(source, placed, devices)
     told: list[str] = []
     with StepBar() as bar:
         check = (lambda new: told.append(check_torch_pipeline(plan, new, bar))) if asked.check else None
@@ -345,7 +342,7 @@ def _refuse_overwriting(target: Path, inputs: Iterable[Path]) -> None:
             raise InvalidProblemError(f"-o {target}: it is an input; it would be overwritten")
 
 
-def _document(plan: StagePlan | TorchPlan) -> dict[str, Any]:
+def _document(plan: StagePlan) -> dict[str, Any]:
     return {
         "model": plan.name,
         "cut_bytes": plan.cut_bytes,
@@ -363,9 +360,7 @@ def _document(plan: StagePlan | TorchPlan) -> dict[str, Any]:
     }
 
 
-def _report(
-    source: ModelSource, plan: StagePlan | TorchPlan, written: Mapping[str, str], checked: str
-) -> Iterator[RenderableType]:
+def _report(source: ModelSource, plan: StagePlan, written: Mapping[str, str], checked: str) -> Iterator[RenderableType]:
     from placekit.cli.render import fact_lines, plain_table
     from placekit.cli.units import format_bytes, format_count
 

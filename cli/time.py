@@ -77,11 +77,10 @@ def time(
     from placekit.cli.progress import StepBar
     from placekit.cost_models.cache import ProfileCache
     from placekit.io.atomic import write_json
-    from placekit.pytorch.source import TorchSource
     from placekit.runtime.compare import time_placement
     from placekit.runtime.contenders import executor_named
+    from placekit.runtime.runners import require_executor
     from placekit.runtime.timing import Timing, TimingSettings
-    from placekit.runtime.torch_runners import require_torch_executor
 
     how = executor_named(executor)
     if trace is not None:
@@ -97,8 +96,7 @@ def time(
         seed=seed,
     )
     source = read_source(model, shape)
-    if isinstance(source, TorchSource):
-        require_torch_executor(how)
+    require_executor(source, how)
     chosen = devices.of_answer(placement).resolve(source)
     placed = read_placed(placement, source.graph, chosen, default_device)
     problem = source.problem(chosen, cost_table(source, chosen, costs))
@@ -141,16 +139,8 @@ def _checked(
     OutputMismatchError
         They compute something else.
     """
-    from placekit.pytorch.source import TorchSource
-
-    if isinstance(source, TorchSource):
-        from placekit.runtime.torch_check import require_equal_torch_outputs
-        from placekit.runtime.torch_stages import plan_torch_stages
-
-        return require_equal_torch_outputs(plan_torch_stages(source, placement, platform), executor, seed=seed)
-    from placekit.runtime.compiled_plan import compile_plan
-    from placekit.runtime.executor_check import require_equal_outputs
-    from placekit.runtime.stages import plan_stages
+    from placekit.runtime.output_check import require_equal_outputs
+    from placekit.runtime.stages import compile_plan, plan_stages
 
     return require_equal_outputs(compile_plan(plan_stages(source, placement, platform)), executor, seed=seed)
 

@@ -17,17 +17,15 @@ from openvino import opset13 as opset
 from placekit.io.model import ModelSource
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.runtime.compiled_plan import compile_plan
 from placekit.runtime.pipeline import Pipeline
-from placekit.runtime.stages import StagePlan, plan_stages
-from placekit.runtime.threads import ThreadPipeline
+from placekit.runtime.stages import StagePlan, compile_plan, plan_stages
 
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}
 
 
 def start_threads(plan: StagePlan, **options: Any) -> Pipeline:
     """Compile a plan and start a pipeline of threads."""
-    return ThreadPipeline(compile_plan(plan), **options)
+    return Pipeline(compile_plan(plan), **options)
 
 
 def virtual_platform(count: int = 2) -> Platform:

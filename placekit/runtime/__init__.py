@@ -56,20 +56,18 @@ def load(
         A pipeline of torch without torch.
     """
     # here, so that the module can be looked at without OpenVINO
-    from placekit.runtime.torch_folder import MANIFEST, is_torch_pipeline
+    from placekit.runtime.pipeline import Pipeline
+    from placekit.runtime.stages import compile_plan
+    from placekit.runtime.torch_folder import MANIFEST, is_torch_pipeline, read_torch_pipeline
 
+    own_queue_size = 2
     if (Path(folder) / MANIFEST).is_file() and is_torch_pipeline(folder):
         if cache_dir is not None:
             raise UnsupportedProblemError(f"{folder}: cache_dir is OpenVINO's; this is a pipeline of torch")
-        from placekit.runtime.torch_folder import read_torch_pipeline
-        from placekit.runtime.torch_runners import torch_pipeline
+        plan = read_torch_pipeline(folder)
+    else:
+        from placekit.runtime.bundle import read_bundle
 
-        return torch_pipeline(read_torch_pipeline(folder), 2 if queue_size is None else queue_size, record)
-    from placekit.runtime.bundle import read_bundle
-
-    plan, own_queue_size = read_bundle(folder, cache_dir=cache_dir)
+        plan, own_queue_size = read_bundle(folder, cache_dir=cache_dir)
     size = own_queue_size if queue_size is None else queue_size
-    from placekit.runtime.compiled_plan import compile_plan
-    from placekit.runtime.threads import ThreadPipeline
-
-    return ThreadPipeline(compile_plan(plan), queue_size=size, record=record)
+    return Pipeline(compile_plan(plan), queue_size=size, record=record)

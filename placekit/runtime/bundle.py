@@ -37,6 +37,7 @@ from placekit.runtime.manifest import (
     portable_properties,
     upgraded,
 )
+from placekit.runtime.openvino_stages import bytes_of_outputs
 from placekit.runtime.stages import PlacedStage, StagePlan, cut_tensors
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def read_bundle(folder: str | Path, *, cache_dir: str | Path | None = None) -> t
         output_keys=tuple(each.key for each in manifest.outputs),
         input_names=tuple(each.name for each in manifest.inputs),
         output_names=tuple(each.name for each in manifest.outputs),
-        cuts=cut_tensors(stages),
+        cuts=cut_tensors(stages, bytes_of_outputs(stages)),
         has_state=any(_has_state(stage) for stage in stages),
     )
     return plan, manifest.queue_size
@@ -227,7 +228,7 @@ def _check(path: Path, manifest: Manifest, stages: Sequence[PlacedStage]) -> Non
     for output in manifest.outputs:
         if output.key not in known:
             raise InvalidFileError(f"{path}: output {output.name!r} is {output.key}, which no stage gives")
-    if manifest.tensors != [TensorModel.of(cut) for cut in cut_tensors(stages)]:
+    if manifest.tensors != [TensorModel.of(cut) for cut in cut_tensors(stages, bytes_of_outputs(stages))]:
         raise InvalidFileError(f"{path}: tensors are not the ones between its stages")
 
 

@@ -20,22 +20,17 @@ from placekit.cost_models.openvino.layouts import axes_of_model, is_channels_las
 from placekit.io.openvino_graph import short_reason
 from placekit.model.errors import ExecutionError, OutputMismatchError, UnsupportedProblemError
 from placekit.runtime.bundle import read_bundle
-from placekit.runtime.output_check import array_of, probe_model
+from placekit.runtime.one_sample import CPU_F32, array_of, probe_model, run_compiled, run_once
 from placekit.runtime.stages import PlacedStage, StagePlan
-from placekit.runtime.tensor_errors import relative_errors
+from placekit.runtime.tensor_checks import MOST_ERROR, relative_errors
 
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["MOST_ERROR", "CheckProgress", "check_bundle", "run_once"]
-
-MOST_ERROR = 0.01
-"""Root mean square error allowed, in units of a tensor's spread: far above rounding, far below two tensors mixed up."""
+__all__ = ["CheckProgress", "check_bundle"]
 
 CheckProgress = Callable[[int, int, str], None]
 """Takes the number of steps done, of all steps, and what they are."""
-
-_CPU = {"INFERENCE_PRECISION_HINT": "f32"}
 
 
 def check_bundle(plan: StagePlan, folder: str | Path, progress: CheckProgress | None = None) -> str:
@@ -75,7 +70,7 @@ def check_bundle(plan: StagePlan, folder: str | Path, progress: CheckProgress | 
     readers = Counter(key for stage in read.stages for key in stage.inputs)
     tensors: dict[Any, openvino.Tensor] = dict(zip(read.input_keys, inputs, strict=True))
     for done, stage in enumerate(read.stages, start=2):
-        outputs = _run(_compiled(stage), [tensors[key] for key in stage.inputs], stage.name)
+        outputs = run_compiled(_compiled(stage), [tensors[key] for key in stage.inputs], stage.name)
         for key, tensor, port in zip(stage.outputs, outputs, stage.model.outputs, strict=True):
             found = array_of(tensor)
             found = axes_of_model(found, expected[key].shape) if is_channels_last(port) else found
@@ -92,37 +87,11 @@ def check_bundle(plan: StagePlan, folder: str | Path, progress: CheckProgress | 
     return f"read back, one sample run through {len(read.stages)} stages on the CPU: outputs as the whole model's"
 
 
-def run_once(model: openvino.Model, inputs: Sequence[openvino.Tensor]) -> list[Any]:
-    """Return the outputs of a model for one sample, as arrays, on the CPU in f32."""
-    return [array_of(tensor) for tensor in _run(shared_core().compile_model(model, "CPU", _CPU), inputs, "")]
-
-
 def _compiled(stage: PlacedStage) -> openvino.CompiledModel:
     try:
-        return shared_core().compile_model(stage.model, "CPU", _CPU)
+        return shared_core().compile_model(stage.model, "CPU", CPU_F32)
     except RuntimeError as error:
         raise ExecutionError(f"stage {stage.name!r} cannot be compiled on the CPU: {short_reason(error)}") from error
-
-
-def _run(compiled: openvino.CompiledModel, inputs: Sequence[openvino.Tensor], stage: str) -> list[openvino.Tensor]:
-    """Return copies of the outputs, which outlive the compiled model; `stage` is empty for the whole model."""
-    from openvino import Tensor
-
-    request = compiled.create_infer_request()
-    try:
-        for index, tensor in enumerate(inputs):
-            request.set_input_tensor(index, tensor)
-        request.infer(share_outputs=True)
-    except RuntimeError as error:
-        if not stage:
-            raise
-        raise ExecutionError(f"stage {stage!r} does not run on the CPU: {short_reason(error)}") from error
-    outputs = []
-    for index in range(len(compiled.outputs)):
-        tensor = request.get_output_tensor(index)
-        outputs.append(Tensor(tensor.element_type, tensor.shape))
-        tensor.copy_to(outputs[-1])
-    return outputs
 
 
 def _is_repeatable(plan: StagePlan, key: Any, inputs: Sequence[openvino.Tensor], expected: Any) -> bool:

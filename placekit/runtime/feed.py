@@ -1,4 +1,4 @@
-"""Who takes the outputs of samples: a future, of one; or a feed, of all that a pipeline takes by itself."""
+"""Receivers of outputs: a future for a single sample, a feed for a stream that a pipeline takes by itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from placekit.runtime.samples import Inputs
+from placekit.runtime.stages import Inputs
 
 __all__ = ["Feed", "Receiver", "Single"]
 

@@ -12,8 +12,7 @@ it. So a node may begin sample ``n`` if and only if
 A sample goes to whichever member of the team is free first. Because the order of samples is kept from stage to stage, a
 slow member holds the others up only when they are ahead of it by as much as the rings hold, see `wire`.
 
-Pipelines in one process and across processes share these rules: threads share the counters under a lock, processes
-each keep their own copy and tell each other of every step; the members of a team share what they have begun.
+Threads share the counters under a lock.
 
 No deadlock: let ``n`` be the oldest sample that is not through. Whatever holds a slot that ``n`` needs belongs to an
 older sample, of which there is none, so that the first stage that ``n`` has not passed may run, or runs.
@@ -22,76 +21,21 @@ older sample, of which there is none, so that the first stage that ``n`` has not
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from placekit.model.errors import InvalidProblemError
 
 if TYPE_CHECKING:
     from placekit.cost_models.openvino.split import TensorKey
     from placekit.model.platform import Device
+    from placekit.runtime.stages import StagePlan
 
-__all__ = ["Flow", "FlowPlan", "FlowStage", "Wiring", "samples_ahead", "wire"]
+__all__ = ["Flow", "Wiring", "samples_ahead", "wire"]
 
 _AHEAD = 8
 """Samples by which each further member of a team may be ahead of the slowest."""
-
-
-class FlowStage(Protocol):
-    """A stage as a pipeline sees it, see :class:`~placekit.runtime.stages.PlacedStage`."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def members(self) -> tuple[Device, ...]:
-        """Where it runs."""
-
-    @property
-    def inputs(self) -> tuple[TensorKey, ...]:
-        """What it reads."""
-
-    @property
-    def outputs(self) -> tuple[TensorKey, ...]:
-        """What it writes."""
-
-
-class FlowPlan(Protocol):
-    """Stages as a pipeline sees them, see :class:`~placekit.runtime.stages.StagePlan`."""
-
-    @property
-    def name(self) -> str:
-        """Name of the model."""
-
-    @property
-    def stages(self) -> Sequence[FlowStage]:
-        """The stages, in an order in which they can run."""
-
-    @property
-    def input_keys(self) -> tuple[TensorKey, ...]:
-        """The model's inputs."""
-
-    @property
-    def output_keys(self) -> tuple[TensorKey, ...]:
-        """The model's outputs."""
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """Names of the inputs."""
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """Names of the outputs."""
-
-    @property
-    def teams(self) -> tuple[tuple[Device, ...], ...]:
-        """The teams that run a stage."""
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """The devices that run a stage."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +76,7 @@ class Wiring:
         return self.num_stages + 1
 
 
-def wire(plan: FlowPlan, queue_size: int) -> Wiring:
+def wire(plan: StagePlan, queue_size: int) -> Wiring:
     """Return the wiring of a plan.
 
     A tensor that skips stages waits while the samples before it pass them, so its ring grows with the number of stages
@@ -207,20 +151,18 @@ class Flow:
         The pipeline.
     owner_of_node
         ``[num_stages + 2]`` team of each node; only its own nodes are ever given to a team.
-    takers
-        Teams that `take` from here. Where each keeps its own copy, the work of the others must not pile up in it.
 
     Notes
     -----
     A step costs O(neighbours of the node * log nodes).
     """
 
-    def __init__(self, wiring: Wiring, owner_of_node: Sequence[int], takers: Collection[int]) -> None:
+    def __init__(self, wiring: Wiring, owner_of_node: Sequence[int]) -> None:
         self.wiring = wiring
         self.begun = [0] * len(wiring.producers)
         self.done = [0] * len(wiring.producers)
         self._owner = owner_of_node
-        self._ready: dict[int, list[tuple[int, int]]] = {owner: [] for owner in takers}
+        self._ready: dict[int, list[tuple[int, int]]] = {owner: [] for owner in owner_of_node}
         self._is_ready = [False] * len(wiring.producers)  # in a heap of `_ready`
         self._ended: list[set[int]] = [set() for _ in wiring.producers]  # samples whose predecessors are not
         self._offer(wiring.source)
@@ -256,24 +198,6 @@ class Flow:
         """Whether `take` would return something."""
         return bool(self._ready[owner])
 
-    def catch_up(self, owner: int, begun: Sequence[int]) -> None:
-        """Learn what other members of a team have begun.
-
-        Parameters
-        ----------
-        owner
-            The team.
-        begun
-            ``[num_stages]`` samples that each node has begun; only those of the team's own nodes are read.
-        """
-        heap = self._ready[owner]
-        heap.clear()
-        for node, each in enumerate(self._owner):
-            if each == owner:
-                self.begun[node] = begun[node]
-                self._is_ready[node] = False
-                self._offer(node)
-
     def finish(self, node: int, sample: int) -> set[int]:
         """Count a sample of `node` as done; return the teams that have got new work by that."""
         ended = self._ended[node]
@@ -291,8 +215,8 @@ class Flow:
         return changed
 
     def _offer(self, node: int) -> bool:
-        heap = self._ready.get(self._owner[node])
-        if heap is None or self._is_ready[node] or not self.may_begin(node):
+        heap = self._ready[self._owner[node]]
+        if self._is_ready[node] or not self.may_begin(node):
             return False
         self._is_ready[node] = True
         heapq.heappush(heap, (self.begun[node], node))

@@ -1,20 +1,24 @@
-r"""Does a placement compute what the model computes on one device? Compared at every tensor between stages.
+"""Does a placement compute what the model computes on one device? Compared at every tensor between stages.
 
-The same seeded inputs go through the model on one device and through the stages. Comparing outputs alone would miss
-errors where outputs saturate (a softmax that is one-hot whatever goes in), so every tensor that leaves a stage is
-compared, with the value that the whole model has there: a *probe*, the model with these tensors as outputs. The
-model's outputs are compared with those of the model itself as well, because a probe is fused differently. In f32 what
-is allowed there is at least twice what the probe and the model differ from each other (up to a hundred tolerances): a
-softmax of large numbers makes much of the rounding before it, whoever computes it.
+The same seeded inputs go through the whole model and through the stages. Comparing outputs alone would miss errors
+where outputs saturate (a softmax that is one-hot whatever goes in), so every tensor that leaves a stage is compared,
+with the value that the whole model has there.
 
-What is allowed is said in :mod:`placekit.runtime.tensor_checks`.
+OpenVINO shows that value in a *probe*, the model with these tensors as outputs. The model's outputs are compared with
+those of the model itself as well, because a probe is fused differently. In f32 what is allowed there is at least
+twice what the probe and the model differ from each other (up to a hundred tolerances): a softmax of large numbers
+makes much of the rounding before it, whoever computes it. A PyTorch program runs whole on the CPU, once with as many
+threads as each of the devices has; by what it differs from itself is allowed in the same way.
+
+What else is allowed is said in :mod:`placekit.runtime.tensor_checks`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,18 +29,22 @@ from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.layouts import axes_of_model, is_channels_last
 from placekit.cost_models.openvino.machine import running_on
 from placekit.cost_models.openvino.split import TensorKey
-from placekit.model.errors import DeviceUnavailableError, ExecutionError, UnsupportedProblemError
+from placekit.model.errors import DeviceUnavailableError, ExecutionError
 from placekit.model.platform import Device
-from placekit.runtime.compiled_plan import CompiledPlan
+from placekit.runtime.contenders import Executor
+from placekit.runtime.hetero import HeteroExecutor
+from placekit.runtime.one_sample import array_of, probe_model
+from placekit.runtime.openvino_stages import CompiledPlan
+from placekit.runtime.pipeline import Pipeline
 from placekit.runtime.serial import SerialExecutor
-from placekit.runtime.stages import StagePlan
-from placekit.runtime.tensor_checks import TOLERANCES, OutputCheck, TensorCheck
-from placekit.runtime.tensor_errors import relative_errors
+from placekit.runtime.stages import Inputs, Outputs, ReadyPlan, StagePlan
+from placekit.runtime.tensor_checks import TOLERANCES, OutputCheck, TensorCheck, relative_errors
+from placekit.runtime.torch_stages import TorchModel, to_array
 
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["array_of", "check_outputs", "check_placement", "in_f32", "probe_model"]
+__all__ = ["check_outputs", "check_placement", "in_f32", "require_equal_outputs"]
 
 
 def in_f32(plan: StagePlan) -> StagePlan:
@@ -50,14 +58,49 @@ def in_f32(plan: StagePlan) -> StagePlan:
     return replace(plan, stages=tuple(stages))
 
 
+def require_equal_outputs(ready: ReadyPlan, executor: Executor, *, seed: int = 0) -> OutputCheck:
+    """Compare every tensor between stages, then the outputs of `executor`, with the whole model on one device.
+
+    Parameters
+    ----------
+    ready
+        The stages, compiled.
+    executor
+        How the placement is going to run. Only running stages one after another shows the tensors between them.
+    seed
+        Seed of the inputs.
+
+    Returns
+    -------
+    OutputCheck
+        Of the stages one after another.
+
+    Raises
+    ------
+    OutputMismatchError
+        A tensor differs, or an output does with this executor alone.
+    PlacekitError
+        The placement does not run.
+    """
+    whole = _whole_of(ready, None, None, seed)
+    found = _compare_stages(ready, whole)
+    found.require_equal()
+    if executor != "serial":
+        with _started(ready, executor) as run:
+            _compare_outputs(ready.plan, run, whole).require_equal_by(executor)
+    return found
+
+
+def _started(ready: ReadyPlan, executor: Executor) -> AbstractContextManager[Callable[[Inputs], Outputs]]:
+    return HeteroExecutor(ready.plan) if executor == "hetero" else Pipeline(ready)
+
+
 def check_placement(
-    compiled: CompiledPlan,
+    ready: ReadyPlan,
     *,
     reference: Device | None = None,
-    inputs: Sequence[openvino.Tensor] | None = None,
+    inputs: Sequence[Any] | None = None,
     seed: int = 0,
-    tolerance: float | None = None,
-    core: openvino.Core | None = None,
 ) -> OutputCheck:
     """Run the stages one after another, and compare every tensor that leaves one with the whole model on one device.
 
@@ -65,18 +108,14 @@ def check_placement(
 
     Parameters
     ----------
-    compiled
+    ready
         The stages, compiled.
     reference
-        Device of the whole model; None for the first of the plan that computes in f32, else the first.
+        Device of OpenVINO's whole model; None for the first of the plan that computes in f32, else the first.
     inputs
-        One tensor per input of the model; None for `random_inputs` with `seed`.
+        One tensor per input of the model; None for random ones.
     seed
-        Seed of the inputs.
-    tolerance
-        Largest error allowed; None for what the precision allows, see `TOLERANCES`.
-    core
-        OpenVINO core; the shared one if None.
+        Seed of the random inputs.
 
     Returns
     -------
@@ -92,48 +131,18 @@ def check_placement(
     DeviceUnavailableError
         A reference that this machine does not have.
     """
-    plan, core = compiled.plan, core or shared_core()
-    inputs = random_inputs(plan.model, seed) if inputs is None else inputs
-    runs = []
-    for turn in range(compiled.num_turns):
-        with SerialExecutor(compiled.turn(turn)) as executor:
-            runs.append(executor.run_tensors(inputs))
-    precisions = [_precision(stage.compiled) for stage in compiled.stages]
-    whole = _Whole(plan, reference, precisions, core)
-    turned = {
-        key
-        for stage in plan.stages
-        for key, port in zip(stage.outputs, stage.model.outputs, strict=True)
-        if is_channels_last(port)
-    }
-    stage_of, probed = whole.probe(inputs)
-    members = {stage.name: [device.name for device in stage.members] for stage in plan.stages}
-    cuts: list[TensorCheck] = []
-    outputs: list[TensorCheck] = []
-    for turn, found in enumerate(runs):
-        for key, expected in probed.items():
-            names = members[stage_of[key]]
-            if turn < len(names):  # the others have had their turn
-                mine = array_of(found[key])
-                mine = axes_of_model(mine, expected.shape) if key in turned else mine
-                where = stage_of[key] + (f" on {names[turn]}" if len(names) > 1 else "")
-                cuts.append(whole.check(f"{key[0]}:{key[1]}", where, expected, mine, tolerance))
-        outputs += whole.check_outputs([array_of(found[key]) for key in plan.output_keys], inputs, probed, tolerance)
-    return OutputCheck(whole.device.name, whole.precision, tuple(cuts), tuple(outputs))
+    return _compare_stages(ready, _whole_of(ready, reference, inputs, seed))
 
 
 def check_outputs(
     plan: StagePlan,
-    run: Callable[[Sequence[openvino.Tensor]], Mapping[str, NDArray[Any]]],
+    run: Callable[[Inputs], Outputs],
     *,
     precisions: Sequence[str],
-    reference: Device | None = None,
-    inputs: Sequence[openvino.Tensor] | None = None,
     seed: int = 0,
-    tolerance: float | None = None,
     core: openvino.Core | None = None,
 ) -> OutputCheck:
-    """Compare only the outputs, of whatever runs the placement: HETERO, a pipeline.
+    """Compare only the outputs, of whatever runs the placement of a model of OpenVINO: HETERO, a pipeline.
 
     Parameters
     ----------
@@ -143,109 +152,213 @@ def check_outputs(
         Takes one tensor per input and returns the outputs by name.
     precisions
         What its devices compute in.
-    reference, inputs, seed, tolerance, core
-        As for `check_placement`, which also lists what is raised.
+    seed
+        Seed of the inputs.
+    core
+        OpenVINO core; the shared one if None.
+
+    Raises
+    ------
+    PlacekitError
+        As for `check_placement`.
     """
-    inputs = random_inputs(plan.model, seed) if inputs is None else inputs
-    whole = _Whole(plan, reference, precisions, core or shared_core())
-    found = run(inputs)
-    arrays = [np.asarray(found[name]) for name in plan.output_names]
-    checks = whole.check_outputs(arrays, inputs, {}, tolerance)
-    if not all(each.is_equal for each in checks):  # only then the model's own noise is worth another compilation
-        _, probed = whole.probe(inputs)
-        checks = whole.check_outputs(arrays, inputs, probed, tolerance)
-    return OutputCheck(whole.device.name, whole.precision, (), checks)
+    whole = _WholeModel(plan, None, precisions, core or shared_core(), random_inputs(plan.model, seed))
+    return _compare_outputs(plan, run, whole)
 
 
-class _Whole:
+class _Expected(NamedTuple):
+    """What a tensor should be, in which precision, and by what the whole model differs from itself."""
+
+    array: NDArray[Any]
+    precision: str
+    noise: float
+
+
+class _Whole(Protocol):
     """The whole model on one device, and the lowest precision among it and what it is compared with."""
 
+    inputs: Sequence[Any]
+    device_name: str
+    precision: str
+
+    def tensors(self) -> Mapping[TensorKey, _Expected]:
+        """Return what every tensor that leaves a stage should be, in topological order."""
+
+    def outputs(self, *, with_noise: bool) -> list[_Expected]:
+        """Return what the outputs should be; by what they differ from themselves may cost another compilation."""
+
+    def numbers(self, key: TensorKey, tensor: Any) -> NDArray[Any]:
+        """Return a copy of the numbers of a tensor that a stage gave, with the axes of the model."""
+
+
+def _whole_of(ready: ReadyPlan, reference: Device | None, inputs: Sequence[Any] | None, seed: int) -> _Whole:
+    plan = ready.plan
+    if isinstance(plan.model, TorchModel):
+        return _WholeProgram(plan, inputs, seed)
+    assert isinstance(ready, CompiledPlan)
+    precisions = [_precision(stage.compiled) for stage in ready.stages]
+    given = random_inputs(plan.model, seed) if inputs is None else inputs
+    return _WholeModel(plan, reference, precisions, shared_core(), given)
+
+
+def _compare_stages(ready: ReadyPlan, whole: _Whole) -> OutputCheck:
+    plan, runs = ready.plan, []
+    for turn in range(plan.num_turns):
+        with SerialExecutor(ready, turn=turn) as executor:
+            runs.append(executor.run_tensors(whole.inputs))
+    stage_of = {key: stage for stage in plan.stages for key in stage.outputs}
+    tensors, expected = whole.tensors(), whole.outputs(with_noise=True)
+    cuts: list[TensorCheck] = []
+    outputs: list[TensorCheck] = []
+    for turn, found in enumerate(runs):
+        for key, each in tensors.items():
+            stage = stage_of[key]
+            if turn < len(stage.members):  # the others have had their turn
+                where = stage.name + (f" on {stage.members[turn].name}" if len(stage.members) > 1 else "")
+                mine = whole.numbers(key, found[key])
+                name = f"{key[0]}:{key[1]}"
+                cuts.append(TensorCheck.compared(name, where, each.array, mine, each.precision, each.noise))
+        arrays = {
+            name: whole.numbers(key, found[key]) for name, key in zip(plan.output_names, plan.output_keys, strict=True)
+        }
+        outputs += _checked(plan, expected, arrays)
+    return OutputCheck(whole.device_name, whole.precision, tuple(cuts), tuple(outputs))
+
+
+def _compare_outputs(plan: StagePlan, run: Callable[[Inputs], Outputs], whole: _Whole) -> OutputCheck:
+    found = run(whole.inputs)
+    checks = _checked(plan, whole.outputs(with_noise=False), found)
+    if not all(each.is_equal for each in checks):  # only then the model's own noise is worth another compilation
+        checks = _checked(plan, whole.outputs(with_noise=True), found)
+    return OutputCheck(whole.device_name, whole.precision, (), tuple(checks))
+
+
+def _checked(plan: StagePlan, expected: Sequence[_Expected], found: Mapping[str, NDArray[Any]]) -> list[TensorCheck]:
+    return [
+        TensorCheck.compared(name, "", each.array, np.asarray(found[name]), each.precision, each.noise)
+        for name, each in zip(plan.output_names, expected, strict=True)
+    ]
+
+
+class _WholeModel:
+    """A model through OpenVINO, on the first device of the plan that computes in f32, else the first."""
+
     def __init__(
-        self, plan: StagePlan, reference: Device | None, precisions: Sequence[str], core: openvino.Core
+        self,
+        plan: StagePlan,
+        reference: Device | None,
+        precisions: Sequence[str],
+        core: openvino.Core,
+        inputs: Sequence[openvino.Tensor],
     ) -> None:
+        self.inputs = inputs
         self._plan, self._core = plan, core
         exact = (each for each in plan.devices if each.properties.get("INFERENCE_PRECISION_HINT") == "f32")
         cpu = Device("CPU", "CPU", openvino="CPU", properties={"INFERENCE_PRECISION_HINT": "f32"})
-        self.device = reference or next(exact, next(iter(plan.devices), cpu))
-        self._target = self.device.openvino or ""
+        self._device = reference or next(exact, next(iter(plan.devices), cpu))
+        self.device_name, self._target = self._device.name, self._device.openvino or ""
         if not self._target:
-            raise DeviceUnavailableError(f"device {self.device.name!r} names no OpenVINO device, so it cannot run")
+            raise DeviceUnavailableError(f"device {self.device_name!r} names no OpenVINO device, so it cannot run")
         require_device(self._target, core)
         # compiled in advance, because its precision decides on the tolerance
         self._model = self._compile(plan.model)
         self.precision = max((*precisions, _precision(self._model)), key=lambda each: TOLERANCES.get(each, 0.0))
+        self._turned = {
+            key
+            for stage in plan.stages
+            for key, port in zip(stage.outputs, stage.model.outputs, strict=True)
+            if is_channels_last(port)
+        }
+        self._tensors: dict[TensorKey, _Expected] | None = None
+        self._outputs: list[NDArray[Any]] | None = None
+
+    def tensors(self) -> Mapping[TensorKey, _Expected]:
+        if self._tensors is None:
+            rank = {op.get_friendly_name(): at for at, op in enumerate(self._plan.model.get_ordered_ops())}
+            keys = [key for stage in self._plan.stages for key in sorted(stage.outputs, key=lambda k: rank[k[0]])]
+            arrays = self._run(self._compile(probe_model(self._plan.model, keys))) if keys else []
+            self._tensors = {
+                key: _Expected(array, self.precision, 0.0) for key, array in zip(keys, arrays, strict=True)
+            }
+        return self._tensors
+
+    def outputs(self, *, with_noise: bool) -> list[_Expected]:
+        if self._outputs is None:
+            self._outputs = self._run(self._model)
+        probed = self.tensors() if with_noise else {}
+        # an output that no stage computes, an input passed through, is in no probe: no noise is known
+        noises = [
+            relative_errors(array, probed[key].array)[0] if key in probed else 0.0
+            for key, array in zip(self._plan.output_keys, self._outputs, strict=True)
+        ]
+        return [_Expected(array, self.precision, noise) for array, noise in zip(self._outputs, noises, strict=True)]
+
+    def numbers(self, key: TensorKey, tensor: openvino.Tensor) -> NDArray[Any]:
+        found = array_of(tensor)
+        return axes_of_model(found, self.tensors()[key].array.shape) if key in self._turned else found
 
     def _compile(self, model: openvino.Model) -> openvino.CompiledModel:
         try:
-            properties = compile_properties(self._target, self.device.properties)
+            properties = compile_properties(self._target, self._device.properties)
             return self._core.compile_model(model, self._target, properties)
         except RuntimeError as error:
-            raise ExecutionError(f"model {self._plan.name!r} does not run on {self.device.name!r}: {error}") from error
+            raise ExecutionError(f"model {self._plan.name!r} does not run on {self.device_name!r}: {error}") from error
 
-    def probe(self, inputs: Sequence[openvino.Tensor]) -> tuple[dict[TensorKey, str], dict[TensorKey, NDArray[Any]]]:
-        """Return the tensors that leave a stage, in topological order: by which stage, and what they should be."""
-        rank = {op.get_friendly_name(): at for at, op in enumerate(self._plan.model.get_ordered_ops())}
-        stage_of = {
-            key: stage.name for stage in self._plan.stages for key in sorted(stage.outputs, key=lambda k: rank[k[0]])
-        }
-        return stage_of, dict(zip(stage_of, self.run(tuple(stage_of), inputs), strict=True))
-
-    def check(
-        self,
-        name: str,
-        stage: str,
-        expected: NDArray[Any],
-        found: NDArray[Any],
-        tolerance: float | None,
-        noise: float = 0.0,
-    ) -> TensorCheck:
-        """Compare one tensor; a `tolerance` that is given is for the largest error, and `noise` raises it in f32."""
-        if tolerance is not None:
-            return TensorCheck(name, stage, *relative_errors(expected, found), tolerance)
-        return TensorCheck.compared(name, stage, expected, found, self.precision, noise)
-
-    def check_outputs(
-        self,
-        found: Sequence[NDArray[Any]],
-        inputs: Sequence[openvino.Tensor],
-        probed: Mapping[TensorKey, NDArray[Any]],
-        tolerance: float | None,
-    ) -> tuple[TensorCheck, ...]:
-        """Compare the model's outputs with those of the model itself."""
-        checks = []
-        for key, name, expected, mine in zip(
-            self._plan.output_keys, self._plan.output_names, self.run(None, inputs), found, strict=True
-        ):
-            # an output that no stage computes, an input passed through, is in no probe: no noise is known
-            noise = relative_errors(expected, probed.get(key, expected))[0]
-            checks.append(self.check(name, "", expected, mine, tolerance, noise))
-        return tuple(checks)
-
-    def run(self, keys: Sequence[TensorKey] | None, inputs: Sequence[openvino.Tensor]) -> list[NDArray[Any]]:
-        """Return the tensors of `keys`, or the model's outputs, of the whole model."""
-        if keys is not None and not keys:
-            return []
-        compiled = self._model if keys is None else self._compile(probe_model(self._plan.model, keys))
+    def _run(self, compiled: openvino.CompiledModel) -> list[NDArray[Any]]:
         request = compiled.create_infer_request()
-        for index, tensor in enumerate(inputs):
+        for index, tensor in enumerate(self.inputs):
             request.set_input_tensor(index, tensor)
-        with running_on(self.device.cores):
+        with running_on(self._device.cores):
             try:
                 request.infer(share_outputs=True)
             except RuntimeError as error:
-                raise ExecutionError(f"model {self._plan.name!r} fails on {self.device.name!r}: {error}") from error
+                raise ExecutionError(f"model {self._plan.name!r} fails on {self.device_name!r}: {error}") from error
         return [array_of(request.get_output_tensor(index)) for index in range(len(compiled.outputs))]
 
 
-def probe_model(model: openvino.Model, keys: Sequence[TensorKey]) -> openvino.Model:
-    """Return `model` with the tensors of `keys` as its outputs."""
-    from openvino import Model
-    from openvino import opset13 as opset
+class _WholeProgram:
+    """A PyTorch program on the CPU."""
 
-    work = model.clone()
-    nodes = {op.get_friendly_name(): op for op in work.get_ops()}
-    results = [opset.result(nodes[name].output(port)) for name, port in keys]
-    return Model(results, work.get_sinks(), work.get_parameters(), f"{model.get_friendly_name()}.probe")
+    _SHORT: Mapping[str, str] = {"torch.float16": "f16", "torch.bfloat16": "bf16"}
+    device_name = "cpu"
+
+    def __init__(self, plan: StagePlan, inputs: Sequence[Any] | None, seed: int) -> None:
+        from placekit.cost_models.pytorch.devices import RUN_FAILURES, computing_with, first_line
+        from placekit.pytorch.inputs import random_inputs as random_program_inputs
+        from placekit.pytorch.needs import require_torch
+
+        torch = require_torch("running a PyTorch program")
+        lowered, builder = plan.model.lowered, plan.model.builder
+        program = lowered.program
+        self.inputs = random_program_inputs(program, seed) if inputs is None else inputs
+        self._keys = [key for stage in plan.stages for key in stage.outputs]
+        names = [*(name for name, _ in self._keys), *program.outputs]
+        whole = builder.part(range(lowered.graph.num_ops), program.inputs, names)
+        # as many threads sum in another order: with one of its numbers of threads the program is the reference
+        runs = []
+        for count in list(dict.fromkeys(len(device.cores) for device in plan.devices)) or [0]:
+            try:
+                with torch.inference_mode(), computing_with(count):
+                    runs.append([(to_array(each), str(each.dtype)) for each in whole.forward(*self.inputs)])
+            except RUN_FAILURES as error:
+                raise ExecutionError(f"model {plan.name!r} does not run on cpu: {first_line(error)}") from error
+        self._expected = [
+            _Expected(
+                array, self._SHORT.get(dtype, "f32"), max(relative_errors(array, other[at][0])[0] for other in runs)
+            )
+            for at, (array, dtype) in enumerate(runs[0])
+        ]
+        found = (each.precision for each in self._expected)
+        self.precision = max(found, key=lambda each: TOLERANCES[each], default="f32")
+
+    def tensors(self) -> Mapping[TensorKey, _Expected]:
+        return dict(zip(self._keys, self._expected, strict=False))
+
+    def outputs(self, *, with_noise: bool) -> list[_Expected]:  # noqa: ARG002
+        return self._expected[len(self._keys) :]
+
+    def numbers(self, key: TensorKey, tensor: Any) -> NDArray[Any]:  # noqa: ARG002
+        return to_array(tensor)
 
 
 def _precision(compiled: openvino.CompiledModel) -> str:
@@ -254,14 +367,3 @@ def _precision(compiled: openvino.CompiledModel) -> str:
         return str(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
     except (RuntimeError, AttributeError):
         return "f32"
-
-
-def array_of(tensor: openvino.Tensor) -> NDArray[Any]:
-    """Return a copy of a tensor's numbers; numpy has no bf16, so it becomes f32."""
-    kind = tensor.element_type.get_type_name()
-    if kind == "string":
-        raise UnsupportedProblemError("tensors of strings cannot be compared")
-    if kind == "bf16":
-        upper: NDArray[np.uint32] = tensor.data.view(np.uint16).astype(np.uint32) << 16
-        return upper.view(np.float32)
-    return np.array(tensor.data)

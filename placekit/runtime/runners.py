@@ -15,23 +15,22 @@ from placekit.cost_models.openvino.counters import compile_properties
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.io.model import ModelSource
-from placekit.model.errors import ExecutionError
+from placekit.model.errors import ExecutionError, UnsupportedProblemError
 from placekit.pytorch.source import TorchSource
-from placekit.runtime.compiled_plan import compile_plan, require_devices
-from placekit.runtime.contenders import Contender, Copies, Placed, Whole
+from placekit.runtime.contenders import Contender, Copies, Whole
+from placekit.runtime.cores import pin_this_thread
 from placekit.runtime.flow import samples_ahead
 from placekit.runtime.hetero import HeteroExecutor
+from placekit.runtime.openvino_stages import require_devices
 from placekit.runtime.pipeline import Pipeline
 from placekit.runtime.serial import SerialExecutor, StageTime
-from placekit.runtime.stage_runner import pin_this_thread
-from placekit.runtime.stages import StagePlan, plan_stages
-from placekit.runtime.threads import ThreadPipeline
+from placekit.runtime.stages import compile_plan, plan_stages
 from placekit.runtime.trace import StageTimes
 
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["RECORDED_SAMPLES", "OneByOne", "PipelineRunner", "Runner", "start_runner"]
+__all__ = ["Runner", "require_executor", "start_runner"]
 
 
 class Runner(Protocol):
@@ -60,10 +59,27 @@ class Runner(Protocol):
         """End it."""
 
 
-RECORDED_SAMPLES = 64
+_RECORDED_SAMPLES = 64
 """Samples whose stage times a runner keeps."""
 
 _UNKNOWN: StageTimes = (np.zeros((0, 0, 2)), np.zeros((0, 0), dtype=np.int64))
+
+
+_TORCH_EXECUTORS = ("threads", "serial")
+
+
+def require_executor(source: ModelSource, executor: str) -> None:
+    """Raise unless the framework of `source` has `executor`.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        A PyTorch program, and OpenVINO's HETERO.
+    """
+    if isinstance(source, TorchSource) and executor not in _TORCH_EXECUTORS:
+        raise UnsupportedProblemError(
+            f"executor {executor} does not run PyTorch programs; {', '.join(_TORCH_EXECUTORS)} do"
+        )
 
 
 def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Runner:
@@ -74,33 +90,36 @@ def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Ru
     PlacekitError
         Whatever keeps it from running.
     """
-    if isinstance(source, TorchSource):
-        from placekit.runtime.torch_runners import start_torch_runner
-
-        return start_torch_runner(source, contender, seed, RECORDED_SAMPLES)
     if isinstance(contender, Whole | Copies):
+        if isinstance(source, TorchSource):
+            raise UnsupportedProblemError(
+                f"{contender.name}: OpenVINO's own way, which a PyTorch program does not have"
+            )
         model = source.load()
         inputs = random_inputs(model, seed)
         if isinstance(contender, Whole):
             return _WholeRunner(contender, model, inputs)
         return _CopiesRunner(contender, model, inputs)
+    require_executor(source, contender.executor)
     plan = plan_stages(source, contender.placement, contender.platform)
-    inputs = random_inputs(plan.model, seed)
+    given: list[Any]
+    if isinstance(source, TorchSource):
+        from placekit.pytorch.inputs import random_inputs as random_program_inputs
+
+        given = random_program_inputs(plan.model.lowered.program, seed)
+    else:
+        given = random_inputs(plan.model, seed)
     if contender.executor == "serial":
-        return _SerialRunner(SerialExecutor(compile_plan(plan)), inputs)
+        return _SerialRunner(SerialExecutor(compile_plan(plan)), given)
     if contender.executor == "hetero":
-        return _HeteroRunner(HeteroExecutor(plan), inputs)
-    return PipelineRunner(_pipeline(plan, contender), inputs, contender.queue_size)
+        return _HeteroRunner(HeteroExecutor(plan), given)
+    # inputs are read where they are, as the requests of a whole model do; torch may write to its own
+    share = not isinstance(source, TorchSource)
+    pipe = Pipeline(compile_plan(plan), queue_size=contender.queue_size, record=_RECORDED_SAMPLES, share_inputs=share)
+    return _PipelineRunner(pipe, given, contender.queue_size)
 
 
-def _pipeline(plan: StagePlan, contender: Placed) -> Pipeline:
-    # inputs are read where they are, as the requests of a whole model do
-    return ThreadPipeline(
-        compile_plan(plan), queue_size=contender.queue_size, record=RECORDED_SAMPLES, share_inputs=True
-    )
-
-
-class OneByOne(ABC):
+class _OneByOne(ABC):
     """What runs one sample after another."""
 
     num_in_flight = 1
@@ -120,12 +139,12 @@ class OneByOne(ABC):
         return done_s, begun_s
 
 
-class _SerialRunner(OneByOne):
+class _SerialRunner(_OneByOne):
     """Stages one after another."""
 
-    def __init__(self, executor: SerialExecutor, inputs: list[openvino.Tensor]) -> None:
+    def __init__(self, executor: SerialExecutor, inputs: list[Any]) -> None:
         self._executor, self._inputs = executor, inputs
-        self._recorded: deque[tuple[StageTime, ...]] = deque(maxlen=RECORDED_SAMPLES)
+        self._recorded: deque[tuple[StageTime, ...]] = deque(maxlen=_RECORDED_SAMPLES)
 
     def run(self) -> None:
         self._recorded.append(self._executor.run_traced(self._inputs)[1])
@@ -138,7 +157,7 @@ class _SerialRunner(OneByOne):
         self._executor.close()
 
 
-class _HeteroRunner(OneByOne):
+class _HeteroRunner(_OneByOne):
     """One model that OpenVINO cuts; it does not tell when its parts run."""
 
     def __init__(self, executor: HeteroExecutor, inputs: list[openvino.Tensor]) -> None:
@@ -154,7 +173,7 @@ class _HeteroRunner(OneByOne):
         self._executor.close()
 
 
-class PipelineRunner:
+class _PipelineRunner:
     """Pipeline with queues of `queue_size`."""
 
     def __init__(self, pipe: Pipeline, inputs: list[Any], queue_size: int) -> None:

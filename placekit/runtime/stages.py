@@ -1,37 +1,52 @@
-"""A placement as stages: models that run one after another, each on its team, and the tensors between them.
+"""A placement as stages: parts of a model that run one after another, each on its team, and the tensors between them.
 
-Every way of running a placement through OpenVINO, one stage after another, as a pipeline or exported to files, starts
-from the same `StagePlan`. Tensors are known by their key, (friendly name of the producing op, output port): put the
-model's inputs under `StagePlan.input_keys` into a dictionary, let every stage read `PlacedStage.inputs` from it and
-write `PlacedStage.outputs` to it, and read the outputs under `StagePlan.output_keys`. Some tensors between stages on
-CPUs have their channels last (:mod:`placekit.cost_models.openvino.layouts`), which both ends know.
+Every way of running a placement starts from the same `StagePlan`, whatever framework runs it. Tensors are known by
+their key, (friendly name of the producing op, output port): put the model's inputs under `StagePlan.input_keys` into
+a dictionary, let every stage read `PlacedStage.inputs` from it and write `PlacedStage.outputs` to it, and read the
+outputs under `StagePlan.output_keys`. `compile_plan` makes a `ReadyPlan` of it, whose parts are a `Stage` each:
+OpenVINO (:mod:`placekit.runtime.openvino_stages`) and PyTorch (:mod:`placekit.runtime.torch_stages`) are the two
+implementations.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
-from placekit.cost_models.openvino.few_stages import few_stages
-from placekit.cost_models.openvino.layouts import hand_over_channels_last, images_for_convolutions
-from placekit.cost_models.openvino.split import TensorKey, model_input_keys, model_output_keys, split_model
+from placekit.cost_models.openvino.split import TensorKey
 from placekit.io.model import ModelSource
-from placekit.io.openvino_graph import STATEFUL
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
+from placekit.pytorch.source import TorchSource
 
-if TYPE_CHECKING:
-    import openvino
+__all__ = [
+    "CutTensor",
+    "Inputs",
+    "Outputs",
+    "PlacedStage",
+    "ReadyPlan",
+    "Stage",
+    "StagePlan",
+    "compile_plan",
+    "cut_tensors",
+    "name_of_stage",
+    "plan_stages",
+    "teams_of_model",
+]
 
-__all__ = ["CutTensor", "PlacedStage", "StagePlan", "cut_tensors", "plan_stages", "teams_of_model"]
+Inputs: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
+"""Inputs of one sample: arrays (or tensors of the framework) in the model's order, or by name."""
+
+Outputs: TypeAlias = dict[str, NDArray[Any]]
+"""Outputs of one sample by name, in the model's order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +60,17 @@ class PlacedStage:
     members
         Where it runs: devices that share the samples, each holding all of the stage; one, if the device works alone.
     model
-        The part as a model; shares weights with the whole model, nothing else.
+        The part: an ``openvino.Model``, which shares weights with the whole model and nothing else, or a
+        :class:`~placekit.runtime.torch_stages.TorchPart`.
     inputs, outputs
-        Key of each of the model's inputs and outputs, in their order.
+        Key of each of the part's inputs and outputs, in their order.
     op_names
-        Friendly names of the ops inside, constants left out.
+        Names of the ops inside, constants left out.
     """
 
     name: str
     members: tuple[Device, ...]
-    model: openvino.Model
+    model: Any
     inputs: tuple[TensorKey, ...]
     outputs: tuple[TensorKey, ...]
     op_names: tuple[str, ...]
@@ -102,23 +118,23 @@ class StagePlan:
     name
         Name of the model.
     model
-        The whole model, with friendly names as in the op graph.
+        The whole model: an ``openvino.Model`` with friendly names as in the op graph, or a
+        :class:`~placekit.runtime.torch_stages.TorchModel`.
     stages
         In an order in which they can run. A model whose inputs are its outputs has none.
     input_keys, output_keys
         Key of each of the whole model's inputs and outputs, in its order. Two outputs can have one key, and an
         output can have the key of an input.
     input_names, output_names
-        ``[num_inputs]`` friendly names; ``[num_outputs]`` names of the output tensors, or of the Result op where
-        the tensor has no name or is an output twice.
+        ``[num_inputs]`` names of the inputs; ``[num_outputs]`` unique names of the outputs.
     cuts
         Tensors between stages, by producing stage.
     has_state
-        Whether the model remembers something from one inference to the next. It has one stage then.
+        Whether the model remembers something from one inference to the next.
     """
 
     name: str
-    model: openvino.Model
+    model: Any
     stages: tuple[PlacedStage, ...]
     input_keys: tuple[TensorKey, ...]
     output_keys: tuple[TensorKey, ...]
@@ -137,13 +153,18 @@ class StagePlan:
         """The devices that run a stage, team by team."""
         return tuple(device for team in self.teams for device in team)
 
+    @property
+    def num_turns(self) -> int:
+        """Size of the largest team: so many samples one after another can be on every member of every team once."""
+        return max((len(stage.members) for stage in self.stages), default=1)
+
     def require_no_teams(self, what: str) -> None:
         """Raise unless every device works alone.
 
         Parameters
         ----------
         what
-            What cannot run teams, as the start of a sentence: ``"executor serial runs ..."``.
+            What cannot run teams, as the start of a sentence: ``"HETERO runs one sample at a time"``.
 
         Raises
         ------
@@ -167,17 +188,69 @@ class StagePlan:
         return f"StagePlan({self.name!r}: {len(self.stages)} stages on {names}, {len(self.cuts)} cut tensors)"
 
 
+class Stage(Protocol):
+    """A part of a model that is ready to run on a device: what OpenVINO or PyTorch made of it."""
+
+    def run(self, inputs: Sequence[Any], slots: Sequence[Any], /) -> list[Any]:
+        """Compute in the calling thread, and return the outputs.
+
+        Parameters
+        ----------
+        inputs
+            One tensor per input of the stage.
+        slots
+            One tensor per output, which is written to and returned; None where the stage has to make a new one.
+        """
+
+
+class ReadyPlan(Protocol):
+    """A plan whose stages are ready to run, with all that a pipeline has to know about the framework."""
+
+    @property
+    def plan(self) -> StagePlan:
+        """The stages."""
+
+    def open(self) -> list[list[Stage]]:
+        """Return ``[num_stages][team_size]`` every stage on each member, for one executor.
+
+        Members that share a compiled model are the same object; the runtime does not tell which of them ran a sample.
+        """
+
+    def num_requests(self, stage: int) -> int:
+        """Return how many samples each member of a stage's team may have begun at once."""
+
+    def read(self, inputs: Inputs) -> list[Any]:
+        """Return one tensor per input of the model, in its order: checked, and not copied where that is possible."""
+
+    def slot(self, key: TensorKey) -> Any:
+        """Return memory that a tensor is written to; None where stages have to make a new tensor for each sample."""
+
+    def copy(self, tensor: Any, slot: Any) -> Any:
+        """Return a copy of a tensor, in `slot` unless that is None."""
+
+    def view(self, tensor: Any) -> NDArray[Any]:
+        """Return the numbers of a tensor where they are, if numpy has their type and they are in host memory."""
+
+    def at_home(self, device: Device) -> AbstractContextManager[None]:
+        """Bind the calling thread, which works for `device` inside the block."""
+
+    def helpers(self) -> AbstractContextManager[None]:
+        """Keep the framework's own threads where they belong inside the block."""
+
+    def reason(self, error: Exception) -> str:
+        """Return why a stage failed, in one line."""
+
+
 def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -> StagePlan:
     """Cut the model of `source` into stages, as `placement` says.
 
-    Any placement can be cut; a device that others interrupt gets several stages (`few_stages`). Constants go with
-    their consumers, and where a Parameter or Result is placed plays no role. An op that is placed on a device which
+    Any placement can be cut; a device that others interrupt gets several stages. An op that is placed on a device which
     cannot run it is found when the stage is compiled.
 
     Parameters
     ----------
     source
-        The model; shapes may be dynamic.
+        The model, for OpenVINO or PyTorch.
     placement
         Team of every op of ``source.graph``.
     platform
@@ -190,38 +263,49 @@ def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -
     UnknownNameError
         A device that the platform does not have.
     UnsupportedProblemError
-        A team that keeps state, a variable that is read in one stage and assigned in another, or a model that computes
-        nothing and yet has a constant output.
-    InvalidFileError
-        The model file has changed since it was read.
-
-    Notes
-    -----
-    O(ops + edges) apart from `few_stages`; no weight is copied.
+        State on a team or between devices, ops that need the same memory in different stages, or an output that no op
+        computes.
+    PlacekitError
+        The model cannot be loaded.
     """
-    graph = source.graph
-    teams = teams_of_model(source.name, graph, placement, platform)
-    model = source.load()
-    label_of_op = few_stages(graph, placement.device_of_op)
-    stages = _parts(model, placement, teams, label_of_op)
-    output_keys = model_output_keys(model)
-    available = {*model_input_keys(model), *(key for stage in stages for key in stage.outputs)}
-    for key in output_keys:
-        if key not in available:
-            raise UnsupportedProblemError(
-                f"model {source.name!r}: output {key[0]!r} is a constant, and there is no op that a device could run"
-            )
-    return StagePlan(
-        name=source.name,
-        model=model,
-        stages=stages,
-        input_keys=model_input_keys(model),
-        output_keys=output_keys,
-        input_names=tuple(parameter.get_friendly_name() for parameter in model.get_parameters()),
-        output_names=_output_names(model),
-        cuts=cut_tensors(stages),
-        has_state=not STATEFUL.isdisjoint(graph.op_types),
-    )
+    if isinstance(source, TorchSource):
+        from placekit.runtime.torch_stages import plan_torch_stages
+
+        return plan_torch_stages(source, placement, platform)
+    from placekit.runtime.openvino_stages import plan_openvino_stages
+
+    return plan_openvino_stages(source, placement, platform)
+
+
+def compile_plan(plan: StagePlan, *, cache_dir: str | Path | None = None) -> ReadyPlan:
+    """Make every stage ready to run on each member of its team.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    cache_dir
+        Where OpenVINO keeps compiled models, about twice the size of the weights; None for nowhere.
+
+    Raises
+    ------
+    DeviceUnavailableError
+        A device that this machine does not have.
+    ExecutionError
+        A stage that its device cannot compile.
+    """
+    from placekit.runtime.torch_stages import ReadyTorchPlan, TorchModel
+
+    if isinstance(plan.model, TorchModel):
+        return ReadyTorchPlan(plan)
+    from placekit.runtime.openvino_stages import compile_openvino_plan
+
+    return compile_openvino_plan(plan, cache_dir=cache_dir)
+
+
+def name_of_stage(index: int, members: Sequence[Device]) -> str:
+    """Return the name of a stage, of its position and its team."""
+    return f"{index}:{'+'.join(device.name for device in members)}"
 
 
 def teams_of_model(
@@ -244,64 +328,15 @@ def teams_of_model(
     return {team[0]: tuple(devices[each] for each in team) for team in placement.teams}
 
 
-def _parts(
-    model: openvino.Model,
-    placement: Placement,
-    teams: Mapping[int, tuple[Device, ...]],
-    label_of_op: NDArray[np.int64],
-) -> tuple[PlacedStage, ...]:
-    device_of_label = dict(zip(label_of_op.tolist(), placement.device_of_op.tolist(), strict=True))
-    parts = split_model(model, dict(zip(placement.op_names, label_of_op.tolist(), strict=True)))
-    stages = []
-    for index, part in enumerate(sorted(parts, key=lambda each: each.label)):  # labels are an order to run in
-        members = teams[device_of_label[part.label]]
-        if len(members) > 1 and (variables := part.model.get_variables()):
-            raise UnsupportedProblemError(
-                f"team {'+'.join(device.name for device in members)} keeps variable "
-                f"{variables[0].info.variable_id!r} between inferences, and every member would remember something "
-                "else; place its ops on a single device (--teams off)"
-            )
-        name = f"{index}:{'+'.join(device.name for device in members)}"
-        stages.append(PlacedStage(name, members, part.model, part.inputs, part.outputs, part.op_names))
-    turned = _between_cpus(stages) & images_for_convolutions(model) - set(model_output_keys(model))
-    for stage in stages:
-        hand_over_channels_last(stage.model, stage.inputs, stage.outputs, turned)
-    return tuple(stages)
-
-
-def _between_cpus(stages: Sequence[PlacedStage]) -> set[TensorKey]:
-    """Return the tensors between stages that no device other than a CPU touches."""
-    ends: dict[TensorKey, list[Device]] = {}
-    for stage in stages:
-        for key in {*stage.inputs, *stage.outputs}:
-            ends.setdefault(key, []).extend(stage.members)
-    return {key for key, devices in ends.items() if all(each.openvino == "CPU" for each in devices)}
-
-
-def _output_names(model: openvino.Model) -> tuple[str, ...]:
-    names = [min(port.get_names(), default="") for port in model.outputs]
-    return tuple(
-        name if name and names.count(name) == 1 else result.get_friendly_name()
-        for name, result in zip(names, model.get_results(), strict=True)
-    )
-
-
-def cut_tensors(stages: Sequence[PlacedStage]) -> tuple[CutTensor, ...]:
-    """Return the tensors between `stages`, by producing stage."""
+def cut_tensors(stages: Sequence[PlacedStage], num_bytes: Mapping[TensorKey, int | None]) -> tuple[CutTensor, ...]:
+    """Return the tensors between `stages`, by producing stage; `num_bytes` has the sizes of what stages give."""
     readers: dict[TensorKey, list[int]] = {}
     for index, stage in enumerate(stages):
         for key in stage.inputs:
             readers.setdefault(key, []).append(index)
     return tuple(
-        CutTensor(key, index, tuple(readers[key]), _num_bytes(port))
+        CutTensor(key, index, tuple(readers[key]), num_bytes[key])
         for index, stage in enumerate(stages)
-        for key, port in zip(stage.outputs, stage.model.outputs, strict=True)
+        for key in stage.outputs
         if key in readers
     )
-
-
-def _num_bytes(port: Any) -> int | None:
-    if port.get_partial_shape().is_dynamic:
-        return None
-    num_elements = math.prod(int(size) for size in port.get_shape())
-    return math.ceil(num_elements * int(port.get_element_type().bitwidth) / 8)

@@ -14,16 +14,16 @@ from typing import Any
 from placekit.model.errors import ExecutionError, OutputMismatchError
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.needs import require_torch
-from placekit.runtime.bundle_check import MOST_ERROR, CheckProgress
-from placekit.runtime.tensor_errors import relative_errors
+from placekit.runtime.bundle_check import CheckProgress
+from placekit.runtime.stages import StagePlan
+from placekit.runtime.tensor_checks import MOST_ERROR, relative_errors
 from placekit.runtime.torch_folder import MANIFEST, read_torch_pipeline
-from placekit.runtime.torch_pipeline import to_array
-from placekit.runtime.torch_stages import TorchPlan
+from placekit.runtime.torch_stages import to_array
 
 __all__ = ["check_torch_pipeline"]
 
 
-def check_torch_pipeline(plan: TorchPlan, folder: Path, progress: CheckProgress | None = None) -> str:
+def check_torch_pipeline(plan: StagePlan, folder: Path, progress: CheckProgress | None = None) -> str:
     """Read a pipeline of torch back, run one seeded sample through its stages, and return what was checked.
 
     Parameters
@@ -48,11 +48,11 @@ def check_torch_pipeline(plan: TorchPlan, folder: Path, progress: CheckProgress 
     read_torch_pipeline(folder)
     entries = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["stages"]
     load_stage = runpy.run_path(str(folder / "run.py"), run_name="check")["load_stage"]
-    program = plan.lowered.program
+    program = plan.model.lowered.program
     inputs = random_inputs(program)
     names = list(dict.fromkeys(name for entry in entries for name in entry["outputs"]))
     with torch.no_grad():
-        whole = plan.builder.part(range(plan.lowered.graph.num_ops), program.inputs, names)
+        whole = plan.model.builder.part(range(plan.model.lowered.graph.num_ops), program.inputs, names)
         expected = dict(zip(names, whole.forward(*(each.clone() for each in inputs)), strict=True))
         sent: Any = [each.unsqueeze(0) for each in inputs]
         for done, entry in enumerate(entries, start=1):

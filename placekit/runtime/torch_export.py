@@ -24,18 +24,18 @@ from placekit.io.folders import write_folder
 from placekit.model.errors import PlacekitError, UnsupportedProblemError
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.needs import require_torch
+from placekit.runtime.stages import StagePlan
 from placekit.runtime.torch_folder import FORMAT, MANIFEST, is_torch_pipeline
-from placekit.runtime.torch_stages import TorchPlan
 
 __all__ = ["chain_of", "write_torch_pipeline"]
 
 
-def chain_of(plan: TorchPlan) -> list[tuple[str, ...]]:
+def chain_of(plan: StagePlan) -> list[tuple[str, ...]]:
     """Return ``[num_stages + 1]`` names of the tensors before, between and after the stages.
 
     The first are the model's inputs, the last its outputs; between are all that a later stage reads.
     """
-    program = plan.lowered.program
+    program = plan.model.lowered.program
     later = [{name for name, _ in stage.inputs} for stage in plan.stages]
     found = [tuple(program.inputs)]
     available = list(program.inputs)
@@ -46,7 +46,7 @@ def chain_of(plan: TorchPlan) -> list[tuple[str, ...]]:
     return [*found, tuple(program.outputs)]
 
 
-def write_torch_pipeline(plan: TorchPlan, folder: str | Path, *, check: Callable[[Path], object] | None = None) -> None:
+def write_torch_pipeline(plan: StagePlan, folder: str | Path, *, check: Callable[[Path], object] | None = None) -> None:
     """Write `plan` as a folder that runs by itself. It appears complete or not at all, and replaces one of its kind.
 
     Parameters
@@ -90,14 +90,14 @@ def _reason(folder: Path) -> str | None:
         return f"it has no {MANIFEST}"
 
 
-def _write(plan: TorchPlan, folder: Path) -> None:
+def _write(plan: StagePlan, folder: Path) -> None:
     torch = require_torch("writing a pipeline of torch")
-    program, chain = plan.lowered.program, chain_of(plan)
+    program, chain = plan.model.lowered.program, chain_of(plan)
     (folder / "stages").mkdir()
     tensors: dict[str, Any] = dict(zip(program.inputs, random_inputs(program), strict=True))
     entries = []
     for at, stage in enumerate(plan.stages):
-        module = plan.builder.part(stage.ops, chain[at], chain[at + 1])
+        module = plan.model.builder.part(stage.model.ops, chain[at], chain[at + 1])
         given = tuple(tensors[name].clone() for name in chain[at])  # no views, which torch.export cannot copy
         file = f"stages/{at}.pt2"
         with torch.no_grad(), warnings.catch_warnings():

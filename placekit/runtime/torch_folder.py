@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from placekit.cost_models.openvino.split import TensorKey
 from placekit.io.file_hash import Digest, require_hash
 from placekit.io.reading import read_json, validated
 from placekit.io.schema_fields import Count, Name, Text
@@ -21,9 +21,10 @@ from placekit.model.errors import InvalidFileError
 from placekit.model.platform import Device
 from placekit.pytorch.program import TorchProgram, TorchTensor
 from placekit.pytorch.source import TorchSource, read_pt2
-from placekit.runtime.torch_stages import Key, StagePart, TorchStage
+from placekit.runtime.stages import PlacedStage, StagePlan, cut_tensors
+from placekit.runtime.torch_stages import TorchModel, TorchPart
 
-__all__ = ["FORMAT", "MANIFEST", "FolderPlan", "is_torch_pipeline", "read_torch_pipeline"]
+__all__ = ["FORMAT", "MANIFEST", "is_torch_pipeline", "read_torch_pipeline"]
 
 FORMAT: Literal["placekit/torch-pipeline/1"] = "placekit/torch-pipeline/1"
 """Value of ``format`` in the manifest."""
@@ -68,65 +69,6 @@ class PipelineManifest(_Strict):
     stages: Annotated[list[StageEntry], Field(min_length=1)]
 
 
-@dataclass(frozen=True, eq=False)
-class FolderPlan:
-    """The stages of a folder, as :class:`~placekit.runtime.torch_stages.TorchPlan` has them.
-
-    Parameters
-    ----------
-    name
-        Name of the model.
-    stages
-        In an order in which they can run; ``ops`` count those of the stage's own program.
-    parts
-        Program of every stage.
-    inputs
-        Type and shape of the model's inputs by name, in its order.
-    output_names, output_keys
-        The model's outputs.
-    """
-
-    name: str
-    stages: tuple[TorchStage, ...]
-    parts: tuple[StagePart, ...]
-    inputs: Mapping[str, TorchTensor]
-    output_names: tuple[str, ...]
-    output_keys: tuple[Key, ...]
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """Names of the model's inputs."""
-        return tuple(self.inputs)
-
-    @property
-    def input_keys(self) -> tuple[Key, ...]:
-        """Keys of the model's inputs."""
-        return tuple((name, 0) for name in self.inputs)
-
-    @property
-    def teams(self) -> tuple[tuple[Device, ...], ...]:
-        """The devices that run a stage, in order of first appearance, each alone."""
-        return tuple({stage.team_name: stage.members for stage in self.stages}.values())
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """The devices that run a stage."""
-        return tuple(device for (device,) in self.teams)
-
-    @property
-    def tensors(self) -> Mapping[Key, TorchTensor]:
-        """Type and shape of the inputs, and of everything that a stage gives."""
-        found = {(name, 0): meta for name, meta in self.inputs.items()}
-        for stage, part in zip(self.stages, self.parts, strict=True):
-            made = _program(part.source).tensors
-            found |= {key: made[name] for key, name in zip(stage.outputs, part.outputs, strict=True)}
-        return found
-
-    def modules(self) -> list[list[Any]]:
-        """Return ``[num_stages][1]`` the module of every stage, on its device."""
-        return [[part.module(stage.members[0])] for part, stage in zip(self.parts, self.stages, strict=True)]
-
-
 def is_torch_pipeline(folder: str | Path) -> bool:
     """Whether the manifest of a folder says that it is a pipeline of torch.
 
@@ -139,7 +81,7 @@ def is_torch_pipeline(folder: str | Path) -> bool:
     return isinstance(told, dict) and told.get("format") == FORMAT
 
 
-def read_torch_pipeline(folder: str | Path) -> FolderPlan:
+def read_torch_pipeline(folder: str | Path) -> StagePlan:
     """Return the stages in a folder that ``export --to torch-pipeline`` wrote.
 
     Parameters
@@ -157,7 +99,8 @@ def read_torch_pipeline(folder: str | Path) -> FolderPlan:
     _check_chain(path, manifest)
     devices = _devices(path, manifest)
     known = {each.name: (each.dtype, tuple(each.shape)) for each in manifest.inputs}
-    stages, parts = [], []
+    stages = []
+    sizes: dict[TensorKey, int | None] = {}
     for entry in manifest.stages:
         part = _read_part(path, entry, known)
         program = _program(part.source)
@@ -170,19 +113,22 @@ def read_torch_pipeline(folder: str | Path) -> FolderPlan:
         read |= set(outputs.values())
         inputs = {key: name for key, name in zip(entry.inputs, part.inputs, strict=True) if name in read}
         known |= {key: _meta(program.tensors[name]) for key, name in outputs.items()}
+        sizes |= {(key, 0): int(program.tensors[name].num_bytes) for key, name in outputs.items()}
         read_keys, given_keys = (tuple((key, 0) for key in each) for each in (inputs, outputs))
+        own = TorchPart(part.source, part.ops, tuple(inputs.values()), tuple(outputs.values()))
         names, members = part.source.graph.op_names, (devices[entry.device],)
-        stages.append(TorchStage(entry.name, members, read_keys, given_keys, tuple(part.ops), names))
-        parts.append(StagePart(part.source, part.ops, tuple(inputs.values()), tuple(outputs.values())))
-    tensors = _program(parts[0].source).tensors
-    names = _program(parts[0].source).inputs
-    return FolderPlan(
-        manifest.model,
-        tuple(stages),
-        tuple(parts),
-        {each.name: tensors[name] for each, name in zip(manifest.inputs, names, strict=True)},
-        tuple(manifest.outputs),
-        tuple((name, 0) for name in manifest.stages[-1].outputs),
+        stages.append(PlacedStage(entry.name, members, own, read_keys, given_keys, names))
+    first = _program(stages[0].model.source)
+    metas = {each.name: first.tensors[name] for each, name in zip(manifest.inputs, first.inputs, strict=True)}
+    return StagePlan(
+        name=manifest.model,
+        model=TorchModel(metas),
+        stages=tuple(stages),
+        input_keys=tuple((name, 0) for name in metas),
+        output_keys=tuple((name, 0) for name in manifest.stages[-1].outputs),
+        input_names=tuple(metas),
+        output_names=tuple(manifest.outputs),
+        cuts=cut_tensors(stages, sizes),
     )
 
 
@@ -230,7 +176,7 @@ def _devices(path: Path, manifest: PipelineManifest) -> dict[str, Device]:
     return found
 
 
-def _read_part(path: Path, entry: StageEntry, known: Mapping[str, tuple[str, tuple[int, ...]]]) -> StagePart:
+def _read_part(path: Path, entry: StageEntry, known: Mapping[str, tuple[str, tuple[int, ...]]]) -> TorchPart:
     """Return the whole program of a stage, whose inputs are as what is known of them."""
     file = path.parent / entry.file
     require_hash(file, entry.hash, "pipeline")
@@ -246,4 +192,4 @@ def _read_part(path: Path, entry: StageEntry, known: Mapping[str, tuple[str, tup
             raise InvalidFileError(
                 f"{path}: stage {entry.name!r} reads {key!r} as {_meta(program.tensors[name])}; it is {known[key]}"
             )
-    return StagePart(source, range(source.graph.num_ops), program.inputs, program.outputs)
+    return TorchPart(source, range(source.graph.num_ops), program.inputs, program.outputs)

@@ -1,224 +1,109 @@
-"""A placement of a PyTorch program as stages: calls that run one after another, each on its team.
+"""Stages through PyTorch: calls of the program that run one after another, each on its team.
 
-Tensors are known by their key, (name in the program, 0), as those of other plans are; see
-:mod:`placekit.runtime.stages` for what a plan promises.
+Tensors are known by their key, (name in the program, 0). Torch computes without Python's lock; between two ops every
+stage needs it for some microseconds, so that stages of many small ops slow each other down. Tensors are handed over
+without a copy between CPUs, and copied where a device is not a CPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.few_stages import NO_STAGE, few_stages
-from placekit.cost_models.pytorch.devices import torch_device
-from placekit.model.errors import UnsupportedProblemError
+from placekit.cost_models.openvino.split import TensorKey
+from placekit.cost_models.pytorch.allocator import keep_freed_memory
+from placekit.cost_models.pytorch.devices import first_line, synchronised, torch_device, use_threads
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.pytorch.lowering import NO_NODE, Lowered
 from placekit.pytorch.module import Builder
+from placekit.pytorch.needs import require_torch
 from placekit.pytorch.program import TorchTensor
-from placekit.runtime.stages import teams_of_model
+from placekit.runtime.cores import pin_this_thread
+from placekit.runtime.stages import (
+    Inputs,
+    PlacedStage,
+    Stage,
+    StagePlan,
+    cut_tensors,
+    name_of_stage,
+    teams_of_model,
+)
 
 if TYPE_CHECKING:
+    import torch
+
     from placekit.pytorch.source import TorchSource
 
-__all__ = ["Key", "StagePart", "TorchPlan", "TorchStage", "plan_torch_stages"]
-
-Key = tuple[str, int]
-"""Name of a tensor in the program, and 0."""
+__all__ = ["ReadyTorchPlan", "TorchModel", "TorchPart", "plan_torch_stages", "to_array"]
 
 
 @dataclass(frozen=True, eq=False)
-class TorchStage:
-    """One part of the program, on one team of devices.
+class TorchModel:
+    """The program that a plan cuts.
 
     Parameters
     ----------
-    name
-        Unique name: position and team, for example ``"3:cuda:0"``.
-    members
-        Where it runs.
-    inputs, outputs
-        Key of every tensor that it reads from others, and that others or the caller read from it.
-    ops
-        Indices of its ops.
-    op_names
-        Their names.
+    inputs
+        Type and shape of the program's inputs by name, in its order.
+    builder
+        Builds modules of it; None if its stages are programs of their own, read from a bundle.
     """
 
-    name: str
-    members: tuple[Device, ...]
-    inputs: tuple[Key, ...]
-    outputs: tuple[Key, ...]
-    ops: tuple[int, ...]
-    op_names: tuple[str, ...]
+    inputs: Mapping[str, TorchTensor]
+    builder: Builder | None = None
 
     @property
-    def team_name(self) -> str:
-        """Names of the members, ``"cuda:0+cuda:1"``."""
-        return "+".join(device.name for device in self.members)
+    def lowered(self) -> Lowered:
+        """The program and its ops."""
+        assert self.builder is not None  # of a bundle nobody asks
+        return self.builder.lowered
 
 
 @dataclass(frozen=True, eq=False)
-class StagePart:
+class TorchPart:
     """What a stage computes: ops of a program, and what this calls the tensors at the ends.
 
     Parameters
     ----------
     source
-        The program; it can be sent to another process.
+        The program.
     ops
         Indices of its ops.
     inputs, outputs
         Names of what is read and given.
+    builder
+        Builds the module; the program's own if None.
     """
 
     source: TorchSource
     ops: Sequence[int]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    builder: Builder | None = None
 
-    def module(self, device: Device, builder: Builder | None = None) -> Any:
-        """Return what torch runs on a device, made by the program's own builder unless there is one already."""
-        builder = self.source.builder() if builder is None else builder
-        return builder.part(self.ops, self.inputs, self.outputs, torch_device(device))
-
-
-@dataclass(frozen=True, eq=False)
-class TorchPlan:
-    """A program cut into stages.
-
-    Parameters
-    ----------
-    source
-        The program.
-    builder
-        Builds the modules.
-    stages
-        In an order in which they can run.
-    """
-
-    source: TorchSource
-    builder: Builder
-    stages: tuple[TorchStage, ...]
-
-    @property
-    def name(self) -> str:
-        """Name of the model."""
-        return self.source.name
-
-    @property
-    def lowered(self) -> Lowered:
-        """The program and its ops."""
-        return self.builder.lowered
-
-    @property
-    def inputs(self) -> Mapping[str, TorchTensor]:
-        """Type and shape of the program's inputs by name, in its order."""
-        program = self.lowered.program
-        return {name: program.tensors[name] for name in program.inputs}
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """Names of the program's inputs."""
-        return self.lowered.program.inputs
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """Names of the program's outputs; a tensor that is an output twice gets a number."""
-        names = self.lowered.program.outputs
-        seen = [names[:at].count(name) for at, name in enumerate(names)]
-        return tuple(f"{name}#{number + 1}" if number else name for name, number in zip(names, seen, strict=True))
-
-    @property
-    def input_keys(self) -> tuple[Key, ...]:
-        """Keys of the inputs."""
-        return tuple((name, 0) for name in self.lowered.program.inputs)
-
-    @property
-    def output_keys(self) -> tuple[Key, ...]:
-        """Keys of the outputs."""
-        return tuple((name, 0) for name in self.lowered.program.outputs)
-
-    @cached_property
-    def teams(self) -> tuple[tuple[Device, ...], ...]:
-        """The teams that run a stage, in order of first appearance."""
-        return tuple({stage.team_name: stage.members for stage in self.stages}.values())
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """The devices that run a stage, team by team."""
-        return tuple(device for team in self.teams for device in team)
-
-    @property
-    def cuts(self) -> tuple[Key, ...]:
-        """Keys of the tensors that one stage writes and another reads, in the order of the program."""
-        read = {key for stage in self.stages for key in stage.inputs}
-        return tuple(key for stage in self.stages for key in stage.outputs if key in read)
-
-    @property
-    def cut_bytes(self) -> int:
-        """Bytes of these tensors."""
-        return int(sum(self.lowered.program.tensors[name].num_bytes for name, _ in self.cuts))
-
-    @property
-    def parts(self) -> tuple[StagePart, ...]:
-        """What every stage computes."""
-        return tuple(
-            StagePart(self.source, each.ops, _names(each.inputs), _names(each.outputs)) for each in self.stages
-        )
-
-    @property
-    def tensors(self) -> Mapping[Key, TorchTensor]:
-        """Type and shape of the inputs, and of everything that a stage gives."""
-        keys = (*self.input_keys, *(key for stage in self.stages for key in stage.outputs))
-        return {key: self.lowered.program.tensors[key[0]] for key in keys}
-
-    def modules(self) -> list[list[Any]]:
-        """Return ``[num_stages][team_size]`` the module of every stage, on each member of its team."""
-        return [
-            [part.module(each, self.builder) for each in stage.members]
-            for part, stage in zip(self.parts, self.stages, strict=True)
-        ]
-
-    def __repr__(self) -> str:
-        names = ", ".join("+".join(device.name for device in team) for team in self.teams)
-        return f"TorchPlan({self.name!r}: {len(self.stages)} stages on {names}, {len(self.cuts)} cut tensors)"
+    def module(self, device: str) -> Any:
+        """Return what torch runs on a device of its own naming."""
+        builder = self.source.builder() if self.builder is None else self.builder
+        return builder.part(self.ops, self.inputs, self.outputs, device)
 
 
-def plan_torch_stages(source: TorchSource, placement: Placement, platform: Platform) -> TorchPlan:
-    """Cut a program into stages, as `placement` says.
-
-    Parameters
-    ----------
-    source
-        The program.
-    placement
-        Team of every op of ``source.graph``.
-    platform
-        The devices.
-
-    Raises
-    ------
-    InvalidProblemError
-        A placement of another model.
-    UnknownNameError
-        A device that the platform does not have.
-    UnsupportedProblemError
-        Ops that need the same memory in different stages, state on a team, or an output that no op makes.
-    PlacekitError
-        The program cannot be run here, see :meth:`TorchSource.builder`.
-    """
+def plan_torch_stages(source: TorchSource, placement: Placement, platform: Platform) -> StagePlan:
+    """Cut a program into stages; see :func:`placekit.runtime.stages.plan_stages`."""
     graph, lowered = source.graph, source.lowered
     assert lowered is not None
+    program = lowered.program
     teams = teams_of_model(source.name, graph, placement, platform)
     stage_of_op = few_stages(graph, placement.device_of_op)
     _require_memory_together(source, lowered, stage_of_op.tolist())
-    wiring = _Wiring(lowered, stage_of_op.tolist())
+    wiring, builder = _Wiring(lowered, stage_of_op.tolist()), source.builder()
     stages = []
     for index in range(int(stage_of_op.max(initial=NO_STAGE)) + 1):
         ops = np.flatnonzero(stage_of_op == index).tolist()
@@ -229,18 +114,145 @@ def plan_torch_stages(source: TorchSource, placement: Placement, platform: Platf
                 f"{'+'.join(each.name for each in members)!r} would have several of it; place it on single devices"
             )
         inputs, outputs = wiring.ends(index, ops)
-        name = f"{index}:{'+'.join(each.name for each in members)}"
-        stages.append(TorchStage(name, members, inputs, outputs, tuple(ops), tuple(graph.op_names[op] for op in ops)))
-    made = {name for stage in stages for name, _ in stage.outputs} | set(lowered.program.inputs)
-    for name in lowered.program.outputs:
+        part = TorchPart(source, ops, _names(inputs), _names(outputs), builder)
+        names = tuple(graph.op_names[op] for op in ops)
+        stages.append(PlacedStage(name_of_stage(index, members), members, part, inputs, outputs, names))
+    made = {name for stage in stages for name, _ in stage.outputs} | set(program.inputs)
+    for name in program.outputs:
         if name not in made:
             raise UnsupportedProblemError(
                 f"model {source.name!r}: output {name!r} is a weight, and there is no op that a device could run"
             )
-    return TorchPlan(source, source.builder(), tuple(stages))
+    seen = [program.outputs[:at].count(name) for at, name in enumerate(program.outputs)]
+    sizes = {key: int(program.tensors[key[0]].num_bytes) for stage in stages for key in stage.outputs}
+    return StagePlan(
+        name=source.name,
+        model=TorchModel({name: program.tensors[name] for name in program.inputs}, builder),
+        stages=tuple(stages),
+        input_keys=tuple((name, 0) for name in program.inputs),
+        output_keys=tuple((name, 0) for name in program.outputs),
+        input_names=program.inputs,
+        # a tensor that is an output twice gets a number
+        output_names=tuple(
+            f"{name}#{number + 1}" if number else name for name, number in zip(program.outputs, seen, strict=True)
+        ),
+        cuts=cut_tensors(stages, sizes),
+        has_state=bool(lowered.states),
+    )
 
 
-def _names(keys: Iterable[Key]) -> tuple[str, ...]:
+class ReadyTorchPlan:
+    """A plan with a module for every stage and member of its team; see :class:`~placekit.runtime.stages.ReadyPlan`.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    """
+
+    def __init__(self, plan: StagePlan) -> None:
+        keep_freed_memory()
+        self.plan = plan
+        self._stages: list[list[Stage]] = []
+        for stage in plan.stages:
+            names = [torch_device(device) for device in stage.members]
+            self._stages.append([_TorchStage(stage.model.module(name), name) for name in names])
+
+    def open(self) -> list[list[Stage]]:
+        """Return every stage on each member; modules keep nothing of a sample, so that all executors share them."""
+        return [list(stage) for stage in self._stages]
+
+    def num_requests(self, stage: int) -> int:  # noqa: ARG002
+        """Return one: nothing keeps two samples of a member from being computed at once."""
+        return 1
+
+    def read(self, inputs: Inputs) -> list[torch.Tensor]:
+        """Return one tensor per input; arrays are taken as they are, without a copy."""
+        return _read_inputs(self.plan, inputs)
+
+    def slot(self, key: TensorKey) -> None:
+        """Return nothing: stages give new tensors."""
+
+    def copy(self, tensor: torch.Tensor, slot: None) -> torch.Tensor:  # noqa: ARG002
+        """Return a copy of a tensor."""
+        return tensor.clone()
+
+    def view(self, tensor: torch.Tensor) -> NDArray[Any]:
+        """Return the numbers of a tensor."""
+        return to_array(tensor)
+
+    @contextmanager
+    def at_home(self, device: Device) -> Iterator[None]:
+        """Bind the calling thread to the cores of a device, and let it compute with as many threads."""
+        torch = require_torch("running a PyTorch program")
+        pin_this_thread(device.cores)
+        use_threads(len(device.cores))
+        with torch.inference_mode():
+            yield
+
+    def helpers(self) -> AbstractContextManager[None]:
+        """Do nothing: OpenMP's threads belong to the thread that they help, and are born on its cores."""
+        return nullcontext()
+
+    def reason(self, error: Exception) -> str:
+        """Return the first line of what torch said; whole stacks follow it."""
+        return first_line(error)
+
+
+class _TorchStage:
+    """The module of a stage on one device."""
+
+    def __init__(self, module: Any, device: str) -> None:
+        # forward itself: calling a module of torch.fx prints its code when it fails
+        self._forward, self._device = module.forward, device
+        self._wait = synchronised(device)
+
+    def run(self, inputs: Sequence[Any], _slots: Sequence[Any] = (), /) -> list[Any]:
+        """Return the outputs; they stay on the device."""
+        outputs = list(self._forward(*(each.to(self._device) for each in inputs)))
+        self._wait()
+        return outputs
+
+
+def to_array(tensor: torch.Tensor) -> NDArray[Any]:
+    """Return a tensor's numbers, not copied if it is on a CPU; bf16 and 8-bit floats, which numpy lacks, become f32."""
+    torch = require_torch("running a PyTorch program")
+    tensor = tensor.detach().to("cpu").resolve_conj().resolve_neg()
+    if tensor.dtype.is_floating_point and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
+        tensor = tensor.to(torch.float32)
+    found: NDArray[Any] = tensor.numpy()
+    return found
+
+
+def _read_inputs(plan: StagePlan, inputs: Any) -> list[torch.Tensor]:
+    torch = require_torch("running a PyTorch program")
+    names, what = plan.input_names, f"model {plan.name!r}"
+    if isinstance(inputs, Mapping):
+        unknown = next((name for name in inputs if name not in names), None)
+        if unknown is not None:
+            raise InvalidProblemError(f"{what}: no input {unknown!r}; inputs are {', '.join(names)}")
+        missing = next((name for name in names if name not in inputs), None)
+        if missing is not None:
+            raise InvalidProblemError(f"{what}: input {missing!r} is missing; inputs are {', '.join(names)}")
+        inputs = [inputs[name] for name in names]
+    if len(inputs) != len(names):
+        raise InvalidProblemError(f"{what}: {len(inputs)} inputs given, it has {len(names)}: {', '.join(names)}")
+    tensors = []
+    for (name, meta), value in zip(plan.model.inputs.items(), inputs, strict=True):
+        try:
+            tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value))
+        except TypeError as error:
+            raise InvalidProblemError(f"{what}: input {name!r}: {error}") from None
+        if tuple(tensor.shape) != meta.shape or str(tensor.dtype) != f"torch.{meta.dtype}":
+            raise InvalidProblemError(
+                f"{what}: input {name!r} has type {str(tensor.dtype).removeprefix('torch.')} and shape "
+                f"{list(tensor.shape)}; it must have type {meta.dtype} and shape {list(meta.shape)}"
+            )
+        tensors.append(tensor)
+    return tensors
+
+
+def _names(keys: Iterable[TensorKey]) -> tuple[str, ...]:
     return tuple(name for name, _ in keys)
 
 
@@ -286,7 +298,7 @@ class _Wiring:
             return [self._assigned[op]] if op in self._assigned else []
         return self._lowered.program.nodes[node].refs()
 
-    def ends(self, stage: int, ops: list[int]) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
+    def ends(self, stage: int, ops: list[int]) -> tuple[tuple[TensorKey, ...], tuple[TensorKey, ...]]:
         """Return what a stage reads from others, and what others read from it."""
         nodes = self._lowered.program.nodes
         read = dict.fromkeys(name for op in ops for name in self._reads(op))

@@ -13,10 +13,10 @@ from pipelines import random_plan
 
 from placekit.io.model import ModelSource
 from placekit.model.errors import OutputMismatchError
-from placekit.runtime import executor_check
-from placekit.runtime.compiled_plan import compile_plan
+from placekit.runtime import output_check
 from placekit.runtime.contenders import Executor
-from placekit.runtime.executor_check import require_equal_outputs
+from placekit.runtime.output_check import require_equal_outputs
+from placekit.runtime.stages import compile_plan
 
 Saved = Callable[[ov.Model], ModelSource]
 
@@ -41,6 +41,6 @@ def test_executor_that_gives_something_else_is_named(
     def broken(*_: Any) -> Iterator[Any]:
         yield lambda _: {name: np.zeros((1, 4, 32, 32), dtype=np.float32) for name in compiled.plan.output_names}
 
-    monkeypatch.setattr(executor_check, "_started", broken)
+    monkeypatch.setattr(output_check, "_started", broken)
     with pytest.raises(OutputMismatchError, match=r"output '\w+' differs by .* with executor threads; with the stages"):
         require_equal_outputs(compiled, "threads")

@@ -62,7 +62,7 @@ class Machine:
     workers: list[int]
 
     def __post_init__(self) -> None:
-        self.flow = Flow(self.wiring, self.owners, set(self.owners))
+        self.flow = Flow(self.wiring, self.owners)
         self.slots: dict[tuple[int, int], int] = {}
         self.working: dict[int, tuple[int, int]] = {}
         self.finished: list[int] = []
@@ -171,62 +171,13 @@ def test_rings_are_as_deep_as_asked_and_bounded(plan: StagePlan, queue_size: int
 def test_a_worker_takes_the_oldest_sample_first() -> None:
     """Of two stages on one device the later one, whose sample is older, goes first."""
     plan = plan_of([[-1], [0]], [0, 0], [1])
-    flow = Flow(wire(plan, 2), owners_of(plan), (0, 1))
+    flow = Flow(wire(plan, 2), owners_of(plan))
     for sample in range(2):
         assert flow.take(1) == (2, sample)
         flow.finish(2, sample)
     assert flow.take(0) == (0, 0)
     flow.finish(0, 0)
     assert flow.take(0) == (1, 0)
-
-
-@examples(60)
-@given(plan=plans(), queue_size=st.integers(1, 3), turns=st.lists(st.integers(0, 10), max_size=100))
-def test_copies_that_tell_each_other_keep_going_and_do_not_grow(
-    plan: StagePlan, queue_size: int, turns: list[int]
-) -> None:
-    """One copy per worker that reads its inbox when it has no work: nothing stands still, nothing piles up.
-
-    The members of a team share what they have begun, and nobody's inbox holds more than a pipe has room for.
-    """
-    owners, workers = owners_of(plan), workers_of(plan)
-    wiring = wire(plan, queue_size)
-    copies = [Flow(wiring, owners, {owner}) for owner in workers]
-    inboxes: list[list[tuple[int, int]]] = [[] for _ in workers]
-    working: dict[int, tuple[int, int]] = {}
-    begun = [0] * wiring.num_stages
-    results: list[int] = []
-    most = 2 * sum(wiring.depth) * sum(map(len, wiring.consumers))
-    for turn in [*turns, *range(120 * len(workers))]:
-        worker = turn % len(workers)
-        owner, copy = workers[worker], copies[worker]
-        if worker in working:
-            node, sample = working.pop(worker)
-            neighbours = {owners[each] for each in (*wiring.consumers[node], *wiring.producers[node])}
-            if owner in neighbours or owner >= len(plan.teams):
-                copy.finish(node, sample)
-            for other, inbox in enumerate(inboxes):
-                if other != worker and workers[other] in neighbours:
-                    inbox.append((node, sample))
-                    assert len(inbox) <= most
-            results += [sample] * (node == wiring.sink)
-            continue
-        for _ in range(2):
-            if owner < len(plan.teams):
-                copy.catch_up(owner, begun)
-            if (task := copy.take(owner)) is not None:
-                working[worker] = task
-                if owner < len(plan.teams):
-                    begun[task[0]] = task[1] + 1
-                break
-            for message in inboxes[worker]:
-                copy.finish(*message)
-            inboxes[worker].clear()
-    assert results[:5] == list(range(5))
-    assert results == sorted(results)
-    for owner, copy in zip(workers, copies, strict=True):
-        assert sum(map(len, copy._ready.values())) <= owners.count(owner)
-        assert all(len(ended) <= max(wiring.depth) for ended in copy._ended)
 
 
 def test_a_tensor_that_skips_stages_has_a_deeper_ring() -> None:

@@ -121,7 +121,7 @@ def test_a_failing_stage_ends_it(saved: Saved) -> None:
 def test_closing_from_elsewhere_ends_it(saved: Saved, cancel: bool) -> None:
     """An endless feed ends with an error when another thread closes the pipeline."""
     pipe = start_threads(make_slow_plan(saved(slow_model())))
-    x = np.ones(pipe.plan.model.inputs[0].get_shape(), dtype=np.float32)  # type: ignore[attr-defined]
+    x = np.ones(pipe.plan.model.inputs[0].get_shape(), dtype=np.float32)
     begun = threading.Event()
 
     def endless() -> Iterator[list[Any]]:

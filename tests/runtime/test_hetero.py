@@ -33,9 +33,8 @@ from placekit.model.errors import (
 )
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.runtime.hetero import HeteroExecutor, explain_turns
+from placekit.runtime.hetero import HeteroExecutor, explain_turns, write_sidecar
 from placekit.runtime.output_check import check_outputs
-from placekit.runtime.sidecar import write_sidecar
 from placekit.runtime.stages import StagePlan, plan_stages
 
 Saved = Callable[[ov.Model], ModelSource]

@@ -16,11 +16,10 @@ from placekit.io.model import ModelSource
 from placekit.model.errors import DeviceUnavailableError, OutputMismatchError, UnsupportedProblemError
 from placekit.model.platform import Device
 from placekit.runtime import output_check
-from placekit.runtime.compiled_plan import compile_plan
 from placekit.runtime.output_check import check_outputs, check_placement, in_f32
-from placekit.runtime.tensor_checks import TOLERANCES, OutputCheck, TensorCheck
-from placekit.runtime.tensor_errors import relative_errors
-from placekit.runtime.threads import ThreadPipeline
+from placekit.runtime.pipeline import Pipeline
+from placekit.runtime.stages import compile_plan
+from placekit.runtime.tensor_checks import TOLERANCES, OutputCheck, TensorCheck, relative_errors
 
 Saved = Callable[[ov.Model], ModelSource]
 
@@ -92,7 +91,7 @@ def test_lower_precision_has_a_wider_tolerance(saved: Saved, make_convnet: Calla
 def test_outputs_of_a_pipeline_are_compared(saved: Saved, make_convnet: Callable[[], ov.Model]) -> None:
     """Whatever takes tensors and returns outputs by name can be checked; there are no cut tensors then."""
     plan = random_plan(saved(make_convnet()), 1)
-    with ThreadPipeline(compile_plan(plan)) as pipe:
+    with Pipeline(compile_plan(plan)) as pipe:
         check = check_outputs(plan, pipe, precisions=["f32"])
     check.require_equal()
     assert check.cuts == ()
@@ -168,13 +167,13 @@ def test_a_model_that_differs_from_itself_allows_as_much(
     saved: Saved, make_convnet: Callable[[], ov.Model], monkeypatch: pytest.MonkeyPatch, by: float, is_equal: bool
 ) -> None:
     """Where other tensors are outputs, too, it may be rounded otherwise: by 3 tolerances it may, by 500 it may not."""
-    run = output_check._Whole.run
+    run = output_check._WholeModel._run
 
-    def otherwise(self: Any, keys: Any, inputs: Any) -> list[Any]:
-        found = run(self, keys, inputs)
-        return [each + by * each.std() for each in found] if keys is None else found
+    def otherwise(self: Any, compiled: Any) -> list[Any]:
+        found = run(self, compiled)
+        return [each + by * each.std() for each in found] if compiled is self._model else found
 
-    monkeypatch.setattr(output_check._Whole, "run", otherwise)
+    monkeypatch.setattr(output_check._WholeModel, "_run", otherwise)
     plan = random_plan(saved(make_convnet()), 0, devices=2)
     check = check_placement(compile_plan(plan))
     assert all(each.tolerance == 1e-5 for each in check.cuts)

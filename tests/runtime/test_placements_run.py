@@ -12,9 +12,8 @@ from pipelines import corrupt_stage
 from random_plans import KINDS, LIGHT_MODELS, SMALL, light_model, random_plan
 
 from placekit.io.model import ModelSource
-from placekit.runtime.compiled_plan import compile_plan
 from placekit.runtime.output_check import check_placement
-from placekit.runtime.stages import StagePlan
+from placekit.runtime.stages import StagePlan, compile_plan
 from placekit.zoo import ZOO, build
 
 TINY: dict[str, dict[str, Any]] = {

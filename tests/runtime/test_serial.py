@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,8 @@ from pipelines import alternating_plan, chain, chain_value, random_plan, whole
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.io.model import ModelSource
 from placekit.model.errors import DeviceUnavailableError, ExecutionError, InvalidProblemError
-from placekit.runtime.compiled_plan import compile_plan
 from placekit.runtime.serial import SerialExecutor
-from placekit.runtime.stages import StagePlan
+from placekit.runtime.stages import StagePlan, compile_plan
 
 Saved = Callable[[ov.Model], ModelSource]
 
@@ -69,14 +67,25 @@ def test_inputs_go_by_name_or_in_order(saved: Saved, make_embedder: Callable[...
             run({"ids": "five", "attention_mask": mask})
 
 
-def test_the_next_stage_reads_where_the_last_one_wrote(chain_plan: StagePlan) -> None:
-    """A cut tensor is at one place in memory: the output of one request is the input of the next."""
-    run = SerialExecutor(compile_plan(chain_plan))
-    run([np.zeros((2, 8), dtype=np.float32)])
-    requests = run._requests
-    for before, after in pairwise(requests):
-        written, read = before.get_output_tensor(0), after.get_input_tensor(0)
-        assert written.data.ctypes.data == read.data.ctypes.data
+def test_the_next_stage_reads_where_the_last_one_wrote(chain_plan: StagePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cut tensor is at one place in memory: what one stage wrote to is what the next one reads."""
+    read: list[list[int]] = []
+    written: list[list[int]] = []
+
+    class Spy:
+        def __init__(self, stage: Any) -> None:
+            self._stage = stage
+
+        def run(self, inputs: Any, slots: Any) -> Any:
+            made = self._stage.run(inputs, slots)
+            read.append([each.data.ctypes.data for each in inputs])
+            written.append([each.data.ctypes.data for each in made])
+            return made
+
+    with SerialExecutor(compile_plan(chain_plan)) as run:
+        monkeypatch.setattr(run, "_stages", [Spy(each) for each in run._stages])
+        run([np.zeros((2, 8), dtype=np.float32)])
+    assert read[1:] == written[:-1]
 
 
 def test_outputs_are_copies(chain_plan: StagePlan) -> None:
@@ -135,32 +144,28 @@ def on_cores(plan: StagePlan, cores: tuple[int, ...]) -> StagePlan:
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot bind threads")
 def test_a_stage_runs_on_the_cores_of_its_device(chain_plan: StagePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The calling thread is bound while it runs a stage, and is where it was afterwards, also after a failure."""
+    """The executor's thread is bound while it runs a stage; the calling thread stays where it was."""
     home = os.sched_getaffinity(0)
     core = max(home)
     seen: list[set[int]] = []
 
     class Spy:
-        def __init__(self, request: Any) -> None:
-            self._request = request
+        def __init__(self, stage: Any) -> None:
+            self._stage = stage
 
-        def infer(self, **options: Any) -> None:
+        def run(self, inputs: Any, slots: Any) -> Any:
             seen.append(os.sched_getaffinity(0))
             if len(seen) > 4:
                 raise RuntimeError("out of luck")
-            self._request.infer(**options)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._request, name)
+            return self._stage.run(inputs, slots)
 
     with SerialExecutor(compile_plan(on_cores(chain_plan, (core,)))) as run:
-        monkeypatch.setattr(run, "_requests", [Spy(each) for each in run._requests])
+        monkeypatch.setattr(run, "_stages", [Spy(each) for each in run._stages])
         run([np.zeros((2, 8), dtype=np.float32)])
         assert seen == [{core}] * 4
-        assert os.sched_getaffinity(0) == home
         with pytest.raises(ExecutionError, match="stage '0:cpu0' failed on device 'cpu0': out of luck"):
             run([np.zeros((2, 8), dtype=np.float32)])
-        assert os.sched_getaffinity(0) == home
+    assert os.sched_getaffinity(0) == home
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot bind threads")

@@ -31,15 +31,13 @@ from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.io.model import ModelSource
 from placekit.machine import usable_cpus
 from placekit.model.errors import ExecutionError, UnsupportedProblemError
-from placekit.runtime.affinity import hetero_devices
 from placekit.runtime.bundle import MANIFEST, read_bundle, write_bundle
-from placekit.runtime.compiled_plan import compile_plan
-from placekit.runtime.executor_check import require_equal_outputs
-from placekit.runtime.output_check import check_placement
-from placekit.runtime.pipeline import UNKNOWN_MEMBER
+from placekit.runtime.hetero import hetero_devices
+from placekit.runtime.openvino_stages import compile_openvino_plan
+from placekit.runtime.output_check import check_placement, require_equal_outputs
+from placekit.runtime.pipeline import UNKNOWN_MEMBER, Pipeline
 from placekit.runtime.serial import SerialExecutor
-from placekit.runtime.stages import StagePlan
-from placekit.runtime.threads import ThreadPipeline
+from placekit.runtime.stages import StagePlan, compile_plan
 
 
 @pytest.fixture
@@ -124,7 +122,7 @@ def test_random_teams_compute_what_the_model_does(
 
 def test_a_slow_member_gets_fewer_samples(unequal: StagePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next sample goes to the next free member: one that sleeps has few, and the order stays."""
-    with ThreadPipeline(compile_plan(unequal), record=60) as pipe:
+    with Pipeline(compile_plan(unequal), record=60) as pipe:
         run = pipe._runners[0][1].run
 
         def sleepy(*arguments: Any) -> Any:
@@ -144,7 +142,7 @@ def test_a_member_that_fails_is_named(plan: StagePlan, monkeypatch: pytest.Monke
     def fail(*_: object) -> None:
         raise RuntimeError("out of luck")
 
-    with ThreadPipeline(compile_plan(plan)) as pipe:
+    with Pipeline(compile_plan(plan)) as pipe:
         monkeypatch.setattr(pipe._runners[2][1], "run", fail)
         with pytest.raises(ExecutionError, match=r"stage '2:cpu0\+cpu2' failed on device 'cpu2': out of luck"):
             list(pipe.stream(filled(1) for _ in range(200)))
@@ -158,9 +156,9 @@ def test_equal_members_of_one_stage_share_a_compiled_model(
     """A model with a stream per member; not where members differ, say how many streams, or have several stages."""
 
     def num_models(cut: StagePlan) -> int:
-        return len({id(stage.compiled) for stage in compile_plan(cut).stages})
+        return len({id(stage.compiled) for stage in compile_openvino_plan(cut).stages})
 
-    shared = compile_plan(slow).stages
+    shared = compile_openvino_plan(slow).stages
     assert len(shared) == 3
     assert len({id(stage.compiled) for stage in shared}) == 1
     assert [stage.device.name for stage in shared] == ["cpu0", "cpu1", "cpu2"]
@@ -176,7 +174,7 @@ def test_members_that_share_a_model_compute_what_it_computes(slow: StagePlan) ->
     """Each sample its own outputs, in order; as many at once as there are members, and nobody knows which it was."""
     rng = np.random.default_rng(0)
     samples = [[rng.standard_normal((256, 256)).astype(np.float32)] for _ in range(40)]
-    with ThreadPipeline(compile_plan(slow), record=40) as pipe:
+    with Pipeline(compile_plan(slow), record=40) as pipe:
         results = list(pipe.stream(samples))
         times_s, members = pipe.stage_times_s[:, 0], pipe.stage_members
     for inputs, outputs in zip(samples, results, strict=True):
@@ -192,7 +190,7 @@ def test_threads_of_a_shared_model_use_the_cores_of_all_members(slow: StagePlan)
     cores = usable_cpus()[:2]
     (stage,) = slow.stages
     members = tuple(device.replace(cores=(core,)) for device, core in zip(stage.members[:2], cores, strict=True))
-    with ThreadPipeline(compile_plan(replace(slow, stages=(replace(stage, members=members),)))) as pipe:
+    with Pipeline(compile_plan(replace(slow, stages=(replace(stage, members=members),)))) as pipe:
         pipe([np.ones((256, 256), dtype=np.float32)])
         assert [os.sched_getaffinity(worker.native_id or 0) for worker in pipe._workers] == [set(cores)] * 4
 
@@ -203,7 +201,7 @@ def test_a_shared_model_that_fails_names_the_team(slow: StagePlan, monkeypatch: 
     def fail(*_: object) -> None:
         raise RuntimeError("out of luck")
 
-    with ThreadPipeline(compile_plan(slow)) as pipe:
+    with Pipeline(compile_plan(slow)) as pipe:
         monkeypatch.setattr(pipe._runners[0][0], "run", fail)
         with pytest.raises(ExecutionError, match=r"failed on a member of team 'cpu0\+cpu1\+cpu2': out of luck"):
             pipe([np.ones((256, 256), dtype=np.float32)])
@@ -257,8 +255,8 @@ def test_every_member_is_checked(plan: StagePlan, saved: Callable[[ov.Model], Mo
 
 def test_a_member_that_computes_something_else_is_found(plan: StagePlan) -> None:
     """One member whose model is another one: the mismatch names stage and member."""
-    compiled = compile_plan(plan)
-    other = compile_plan(replace(plan, stages=(replace(plan.stages[0], model=_wrong(plan)), *plan.stages[1:])))
+    compiled = compile_openvino_plan(plan)
+    other = compile_openvino_plan(replace(plan, stages=(replace(plan.stages[0], model=_wrong(plan)), *plan.stages[1:])))
     stages = (compiled.stages[0], other.stages[1], *compiled.stages[2:])
     mismatch = check_placement(replace(compiled, stages=stages)).first_mismatch
     assert mismatch is not None

@@ -18,9 +18,9 @@ from placekit.io.model import ModelSource
 from placekit.model.errors import ExecutionError, InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.runtime.compiled_plan import compile_plan
-from placekit.runtime.stages import plan_stages
-from placekit.runtime.threads import ThreadPipeline
+from placekit.runtime.openvino_stages import compile_openvino_plan
+from placekit.runtime.pipeline import Pipeline
+from placekit.runtime.stages import compile_plan, plan_stages
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -34,7 +34,7 @@ def cpu_time_s(thread: int) -> float:
 def test_threads_take_dynamic_shapes(saved: Callable[[ov.Model], ModelSource]) -> None:
     """A dynamic dimension may differ from sample to sample, and slots do not keep old shapes."""
     plan = alternating_plan(saved(chain(["?", 8])))
-    with ThreadPipeline(compile_plan(plan)) as pipe:
+    with Pipeline(compile_plan(plan)) as pipe:
         arrays = [np.full((1 + i % 5, 8), i, dtype=np.float32) for i in range(40)]
         for array, outputs in zip(arrays, pipe.stream([[each] for each in arrays]), strict=True):
             np.testing.assert_array_equal(outputs["y"], chain_value(array))
@@ -45,7 +45,7 @@ def test_threads_take_dynamic_shapes(saved: Callable[[ov.Model], ModelSource]) -
 def test_a_failing_stage_is_named(saved: Callable[[ov.Model], ModelSource], monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage that raises ends every open future and later submits with its name; earlier results stay."""
     good = np.ones((2, 8), dtype=np.float32)
-    with ThreadPipeline(compile_plan(alternating_plan(saved(chain([2, 8])))), queue_size=3) as pipe:
+    with Pipeline(compile_plan(alternating_plan(saved(chain([2, 8])))), queue_size=3) as pipe:
         earlier = pipe.submit([good])
         earlier.result(10)
 
@@ -65,7 +65,7 @@ def test_results_that_cannot_be_delivered_fail(
     saved: Callable[[ov.Model], ModelSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even an error in the thread that delivers results leaves a future open."""
-    with ThreadPipeline(compile_plan(alternating_plan(saved(chain([2, 8]))))) as pipe:
+    with Pipeline(compile_plan(alternating_plan(saved(chain([2, 8]))))) as pipe:
 
         def fail(_: int) -> None:
             raise MemoryError("no room")
@@ -84,7 +84,7 @@ def test_an_interrupted_submit_does_no_harm(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with ThreadPipeline(compile_plan(alternating_plan(saved(chain([2, 8]))))) as pipe:
+    with Pipeline(compile_plan(alternating_plan(saved(chain([2, 8]))))) as pipe:
         for _ in range(5):
             with monkeypatch.context() as patch:
                 patch.setattr(pipe, "_fill", interrupt)
@@ -106,7 +106,7 @@ def test_other_devices_run_through_their_own_names(
     plan = plan_stages(source, Placement(source.graph.op_names, platform.device_names, placed), platform)
     core = fake_core({"GPU.0": "a card"})
     good = np.ones((2, 8), dtype=np.float32)
-    with ThreadPipeline(compile_plan(plan, core)) as pipe:
+    with Pipeline(compile_openvino_plan(plan, core)) as pipe:
         np.testing.assert_array_equal(pipe([good])["y"], chain_value(good))
     assert [device for device, _ in core.compiled] == ["CPU", "GPU", "CPU"]
 
@@ -118,7 +118,7 @@ def test_a_one_core_device_computes_in_its_thread(saved: Callable[[ov.Model], Mo
     placed = np.zeros(source.graph.num_ops, dtype=np.int64)
     plan = plan_stages(source, Placement(source.graph.op_names, platform.device_names, placed), platform)
     home = os.sched_getaffinity(0)
-    with ThreadPipeline(compile_plan(plan)) as pipe:
+    with Pipeline(compile_plan(plan)) as pipe:
         (worker,) = pipe._workers
         assert worker.native_id is not None
         pipe([np.ones((256, 256), dtype=np.float32)])

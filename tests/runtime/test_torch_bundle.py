@@ -23,10 +23,10 @@ from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.source import TorchSource, read_torch
+from placekit.runtime.stages import StagePlan, plan_stages
 from placekit.runtime.torch_bundle_check import check_torch_pipeline
 from placekit.runtime.torch_export import chain_of, write_torch_pipeline
 from placekit.runtime.torch_folder import read_torch_pipeline
-from placekit.runtime.torch_stages import TorchPlan, plan_torch_stages
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -34,7 +34,7 @@ nn = torch.nn
 import torch_modules as modules  # noqa: E402  # torch is there
 
 
-def plan_of(name: str, seed: int | None = 0, teams: Any = None) -> tuple[TorchSource, TorchPlan]:
+def plan_of(name: str, seed: int | None = 0, teams: Any = None) -> tuple[TorchSource, StagePlan]:
     """Return the stages of a random placement of a shared module, or of its first half on one device."""
     module, args = modules.examples()[name]
     source = read_torch(module, args, name=name)
@@ -47,7 +47,7 @@ def plan_of(name: str, seed: int | None = 0, teams: Any = None) -> tuple[TorchSo
     if source.lowered is not None and source.lowered.states:  # what shares a buffer stays together
         device[:] = 0
     placement = Placement(source.graph.op_names, platform.device_names, device, team_of_device=teams)
-    return source, plan_torch_stages(source, placement, platform)
+    return source, plan_stages(source, placement, platform)
 
 
 @pytest.mark.parametrize("name", ["tied", "views"])
@@ -59,7 +59,7 @@ def test_stages_form_a_chain(name: str, tmp_path: Path) -> None:
     chain = chain_of(plan)
     assert [stage["inputs"] for stage in manifest["stages"]] == [list(each) for each in chain[:-1]]
     assert len(plan.stages) >= 2
-    inputs = random_inputs(plan.lowered.program, seed=5)
+    inputs = random_inputs(plan.model.lowered.program, seed=5)
     values: Any = inputs
     for stage in manifest["stages"]:
         values = torch.export.load(tmp_path / "pipeline" / stage["file"]).module()(*values)
@@ -77,7 +77,7 @@ def test_the_runtime_runs_it(name: str, tmp_path: Path) -> None:
     whole = source.builder().whole()
     with runtime.load(tmp_path / "pipeline", queue_size=3) as pipe:
         assert (pipe.input_names, pipe.output_names) == (plan.input_names, plan.output_names)
-        samples = [random_inputs(plan.lowered.program, seed) for seed in range(4)]
+        samples = [random_inputs(plan.model.lowered.program, seed) for seed in range(4)]
         for sample, outputs in zip(samples, pipe.stream(samples), strict=True):
             for key, expected in zip(plan.output_names, whole(*sample), strict=True):
                 torch.testing.assert_close(torch.from_numpy(outputs[key]), expected)
@@ -118,7 +118,7 @@ def test_the_script_runs_two_processes(tmp_path: Path) -> None:
     assert len(plan.stages) == 2
     folder = tmp_path / "pipeline"
     write_torch_pipeline(plan, folder)
-    samples = [random_inputs(plan.lowered.program, seed) for seed in range(3)]
+    samples = [random_inputs(plan.model.lowered.program, seed) for seed in range(3)]
     torch.save({"ids": torch.stack([each for (each,) in samples])}, tmp_path / "inputs.pt")
     files: list[str | Path] = ["--inputs", tmp_path / "inputs.pt", "--outputs", tmp_path / "outputs.pt"]
     done = subprocess.run(
@@ -160,7 +160,7 @@ def test_the_script_sends_tensors_of_every_kind(tmp_path: Path) -> None:
     names = source.graph.op_names
     platform = Platform(tuple(Device(f"cpu{i}", "cpu", is_host=True, openvino="CPU") for i in range(2)))
     behind = (np.arange(len(names)) >= names.index("middle.linear")).astype(np.int64)
-    plan = plan_torch_stages(source, Placement(names, platform.device_names, behind), platform)
+    plan = plan_stages(source, Placement(names, platform.device_names, behind), platform)
     assert (len(plan.stages), len(plan.cuts)) == (2, 14)
     told: list[str] = []
     write_torch_pipeline(plan, tmp_path / "pipeline", check=lambda new: told.append(check_torch_pipeline(plan, new)))

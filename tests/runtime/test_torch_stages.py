@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,10 @@ from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.source import TorchSource, read_torch
 from placekit.runtime.baselines import equal_bytes, equal_layers, layers_of, random_cuts, torch_baselines
 from placekit.runtime.contenders import Placed, on_one_device
+from placekit.runtime.output_check import require_equal_outputs
+from placekit.runtime.pipeline import Pipeline
+from placekit.runtime.stages import StagePlan, compile_plan, plan_stages
 from placekit.runtime.timing import Timing, TimingSettings
-from placekit.runtime.torch_check import require_equal_torch_outputs
-from placekit.runtime.torch_pipeline import CompiledTorchPlan, TorchPipeline
-from placekit.runtime.torch_runners import torch_pipeline
-from placekit.runtime.torch_stages import TorchPlan, plan_torch_stages
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -56,15 +56,13 @@ def problem_of(source: TorchSource, count: int = 2) -> Problem:
     return source.problem(platform(count), costs)
 
 
-def placed(source: TorchSource, device_of_op: Any, count: int = 2, teams: Any = None) -> TorchPlan:
+def placed(source: TorchSource, device_of_op: Any, count: int = 2, teams: Any = None) -> StagePlan:
     """Return the stages of a placement; ops that need the same memory go where the last of them is."""
     labels, device = source.colocation, np.asarray(device_of_op, dtype=np.int64)
     device = device[[np.flatnonzero(labels == label)[-1] for label in labels]]
     names = platform(count).device_names
     team = None if teams is None else np.asarray(teams)
-    return plan_torch_stages(
-        source, Placement(source.graph.op_names, names, device, team_of_device=team), platform(count)
-    )
+    return plan_stages(source, Placement(source.graph.op_names, names, device, team_of_device=team), platform(count))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,7 +72,7 @@ def test_any_placement_gives_what_the_whole_gives(name: str, seed: int) -> None:
     source = source_of(name)
     drawn = np.random.default_rng(seed).integers(0, 3, source.graph.num_ops)
     plan = placed(source, drawn, 3)
-    checked = require_equal_torch_outputs(plan, seed=seed)
+    checked = require_equal_outputs(compile_plan(plan), "threads", seed=seed)
     assert checked.max_relative_error <= 1e-5
     assert len(checked.cuts) >= len(plan.cuts) > 0
 
@@ -88,7 +86,7 @@ def test_an_op_that_fails_inside_a_check_is_one_line() -> None:
 
     source = read_torch(Failing(), (torch.zeros(2, 2),))
     with pytest.raises(ExecutionError, match=r"^model 'Failing' does not run on cpu: linalg\.cholesky: .*$") as caught:
-        require_equal_torch_outputs(placed(source, np.zeros(source.graph.num_ops)))
+        require_equal_outputs(compile_plan(placed(source, np.zeros(source.graph.num_ops))), "threads")
     assert "\n" not in str(caught.value)
 
 
@@ -102,10 +100,10 @@ def test_memory_that_is_changed_is_in_one_stage() -> None:
         groups = [set(device[source.colocation == label].tolist()) for label in set(source.colocation.tolist())]
         placement = Placement(graph.op_names, platform().device_names, device)
         if all(len(each) == 1 for each in groups):
-            require_equal_torch_outputs(plan_torch_stages(source, placement, platform()))
+            require_equal_outputs(compile_plan(plan_stages(source, placement, platform())), "threads")
         else:
             with pytest.raises(UnsupportedProblemError, match="work on the same memory"):
-                plan_torch_stages(source, placement, platform())
+                plan_stages(source, placement, platform())
 
 
 def test_results_come_in_order_and_inputs_stay_the_callers() -> None:
@@ -113,7 +111,7 @@ def test_results_come_in_order_and_inputs_stay_the_callers() -> None:
     source = source_of("perceptron")
     plan = placed(source, [0, 0, 0, 1, 1, 1][: source.graph.num_ops])
     whole = source.builder().whole()
-    with torch_pipeline(plan, record=4) as pipe:
+    with Pipeline(compile_plan(plan), record=4) as pipe:
         x = np.zeros((5, 8), dtype=np.float32)
         futures = []
         for number in range(20):
@@ -134,10 +132,10 @@ def test_members_of_a_team_share_the_samples() -> None:
     source = source_of("tied")
     half = source.graph.num_ops // 2
     plan = placed(source, [0] * half + [1] * (source.graph.num_ops - half), 3, [0, 1, 0])
-    require_equal_torch_outputs(plan)
-    inputs = [random_inputs(plan.lowered.program, seed) for seed in range(12)]
+    require_equal_outputs(compile_plan(plan), "threads")
+    inputs = [random_inputs(plan.model.lowered.program, seed) for seed in range(12)]
     whole = source.builder().whole()
-    with torch_pipeline(plan, record=12) as pipe:
+    with Pipeline(compile_plan(plan), record=12) as pipe:
         for sample, found in zip(inputs, pipe.stream(inputs), strict=True):
             np.testing.assert_allclose(found["linear_8"], whole(*sample)[0].numpy(), rtol=1e-4, atol=1e-5)
         assert set(pipe.stage_members[:, 0].tolist()) <= {0, 1}
@@ -152,7 +150,7 @@ def test_a_failing_stage_is_named() -> None:
 
     source = read_torch(Picking(), (torch.zeros(4, 2), torch.zeros(1, dtype=torch.long)))
     plan = placed(source, [0, 0, 0, 1, 1])
-    with torch_pipeline(plan) as pipe:
+    with Pipeline(compile_plan(plan)) as pipe:
         good = pipe([torch.zeros(4, 2), torch.ones(1, dtype=torch.long)])
         assert next(iter(good.values())).shape == (1, 2)
         with pytest.raises(ExecutionError, match=r"stage '1:cpu1' failed on device 'cpu1': index 9 is out of bounds"):
@@ -176,7 +174,7 @@ def test_wrong_inputs_are_told(inputs: Any, says: str) -> None:
     """With the name of the input."""
     source = source_of("perceptron")
     with (
-        TorchPipeline(CompiledTorchPlan(placed(source, np.zeros(source.graph.num_ops)))) as pipe,
+        Pipeline(compile_plan(placed(source, np.zeros(source.graph.num_ops)))) as pipe,
         pytest.raises(InvalidProblemError, match=says),
     ):
         pipe.submit(inputs)
@@ -186,19 +184,19 @@ def test_wrong_outputs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A weight of one stage that is another than the whole program's."""
     source = source_of("perceptron")
     plan = placed(source, [0, 0, 0, 1, 1, 1][: source.graph.num_ops])
-    built = plan.builder.part
+    built = plan.model.builder.part
 
     def corrupt(ops: Any, *args: Any) -> Any:
         part = built(ops, *args)
         if len(ops) < source.graph.num_ops:
+            part = deepcopy(part)  # the whole program has the same weights
             for each in part.buffers():
                 each.mul_(1.01)
         return part
 
-    monkeypatch.setattr(plan.builder, "part", corrupt)
-    plan.builder.tensors = {name: each.clone() for name, each in plan.builder.tensors.items()}
+    monkeypatch.setattr(plan.model.builder, "part", corrupt)
     with pytest.raises(OutputMismatchError, match=r"tensor '\w+:?\w*' of stage '0:cpu0' differs"):
-        require_equal_torch_outputs(plan)
+        require_equal_outputs(compile_plan(plan), "threads")
 
 
 def test_state_and_shared_memory_have_one_place() -> None:
@@ -212,10 +210,10 @@ def test_state_and_shared_memory_have_one_place() -> None:
     apart = np.zeros(graph.num_ops, dtype=np.int64)
     apart[graph.op_index["calls.assign"]] = 1
     with pytest.raises(UnsupportedProblemError, match=r"'add' and 'calls\.assign' of model 'counter' work on the same"):
-        plan_torch_stages(assigning, Placement(graph.op_names, platform().device_names, apart), platform())
+        plan_stages(assigning, Placement(graph.op_names, platform().device_names, apart), platform())
     whole = placed(assigning, apart)  # which puts them together, on the other device
     x = torch.ones(3, 4)
-    with torch_pipeline(whole) as pipe:
+    with Pipeline(compile_plan(whole)) as pipe:
         (first,), (second,) = (list(pipe([x]).values()) for _ in range(2))
     np.testing.assert_allclose(second, 2 * first, rtol=1e-6)
 

@@ -15,10 +15,9 @@ from placekit.cost_models.openvino.layouts import images_for_convolutions
 from placekit.io.model import ModelSource
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.runtime.compiled_plan import compile_plan
 from placekit.runtime.output_check import check_placement
 from placekit.runtime.serial import SerialExecutor
-from placekit.runtime.stages import StagePlan, plan_stages
+from placekit.runtime.stages import StagePlan, compile_plan, plan_stages
 
 Saved = Callable[[ov.Model], ModelSource]
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}

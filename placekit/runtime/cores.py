@@ -1,4 +1,4 @@
-"""One stage that is ready to run on given tensors, and binding threads to the cores of a device."""
+"""Threads bound to the cores of their devices."""
 
 from __future__ import annotations
 
@@ -8,69 +8,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from placekit.cost_models.openvino.machine import format_cores
 from placekit.model.errors import DeviceUnavailableError
 from placekit.model.platform import Device
 
-if TYPE_CHECKING:
-    import openvino
-
-__all__ = ["StageRunner", "check_cores", "helpers_on", "pin_this_thread"]
+__all__ = ["check_cores", "helpers_on", "pin_this_thread"]
 
 _LOGGER = logging.getLogger(__name__)
-
-
-class StageRunner:
-    """Runs a compiled stage, synchronously and in the calling thread.
-
-    One infer request per thread is enough for any number of samples in flight: its tensors are set for each, which
-    costs a microsecond, and what it writes to is a slot that no reader needs any more.
-
-    Parameters
-    ----------
-    compiled
-        The compiled stage.
-    num_requests
-        Threads that may run it at once.
-    """
-
-    def __init__(self, compiled: openvino.CompiledModel, num_requests: int = 1) -> None:
-        self._idle = [compiled.create_infer_request() for _ in range(num_requests)]
-
-    def run(
-        self, inputs: Sequence[openvino.Tensor], outputs: Sequence[openvino.Tensor | None]
-    ) -> list[openvino.Tensor]:
-        """Compute the outputs into the tensors given, and return them.
-
-        Parameters
-        ----------
-        inputs
-            One tensor per input of the stage.
-        outputs
-            One tensor per output; None for one of dynamic shape, which is copied into a tensor of its own, because
-            the request uses its memory again.
-        """
-        from openvino import Tensor
-
-        request = self._idle.pop()
-        for index, tensor in enumerate(inputs):
-            request.set_input_tensor(index, tensor)
-        for index, slot in enumerate(outputs):
-            if slot is not None:
-                request.set_output_tensor(index, slot)
-        request.infer(share_outputs=True)  # else every output is copied into the dictionary that it returns
-        written = []
-        for index, slot in enumerate(outputs):
-            if slot is None:
-                tensor = request.get_output_tensor(index)
-                written.append(Tensor(tensor.element_type, tensor.shape))
-                tensor.copy_to(written[-1])
-            else:
-                written.append(slot)
-        self._idle.append(request)
-        return written
 
 
 def check_cores(devices: Sequence[Device]) -> None:

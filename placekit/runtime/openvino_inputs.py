@@ -1,22 +1,19 @@
-"""Inputs of one sample, as people give them: arrays by name or in order, checked against the model."""
+"""Inputs of one sample for OpenVINO: arrays by name or in order, checked against the model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from placekit.model.errors import InvalidProblemError
+from placekit.runtime.stages import Inputs
 
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["InputReader", "Inputs"]
-
-Inputs: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
-"""Inputs of one sample: arrays (or OpenVINO tensors) in the model's order, or by name."""
-
+__all__ = ["InputReader"]
 
 _NUMPY_TYPES = {
     **{"f16": "float16", "f32": "float32", "f64": "float64", "boolean": "bool"},
