@@ -82,6 +82,7 @@ def export(
     Runtimes of language models need the names of ops only: they take problem files and .pt2 files, too.
     """
     from placekit.cli.progress import StepBar
+    from placekit.pytorch.source import TorchSource
     from placekit.runtime.bundle import write_bundle
     from placekit.runtime.bundle_check import check_bundle
     from placekit.runtime.hetero import check_sidecar, write_sidecar
@@ -101,6 +102,8 @@ def export(
     target = output or Path(f"{model.stem}.hetero.json" if hetero else f"{model.stem}.bundle")
     _refuse_overwriting(target, (model, placement))
     source = read_source(model, shape)
+    if isinstance(source, TorchSource):
+        source.load()  # raises, and says what to export to
     devices = choice.of_answer(placement).resolve(source)
     placed = read_placed(placement, source.graph, devices, default_device)
     plan = plan_stages(source, placed, devices)
@@ -144,9 +147,9 @@ def _export_to_torch(asked: _Request) -> None:
     """Write stages for torch.distributed.pipelining, and print them."""
     from placekit.cli.progress import StepBar
     from placekit.pytorch.source import TorchSource
+    from placekit.runtime.bundle import write_bundle
+    from placekit.runtime.bundle_check import check_bundle
     from placekit.runtime.stages import plan_stages
-    from placekit.runtime.torch_bundle_check import check_torch_pipeline
-    from placekit.runtime.torch_export import write_torch_pipeline
 
     target = asked.output or Path(f"{asked.model.stem}.pipeline")
     _refuse_overwriting(target, (asked.model, asked.placement))
@@ -158,8 +161,8 @@ def _export_to_torch(asked: _Request) -> None:
     plan = plan_stages(source, placed, devices)
     told: list[str] = []
     with StepBar() as bar:
-        check = (lambda new: told.append(check_torch_pipeline(plan, new, bar))) if asked.check else None
-        write_torch_pipeline(plan, target, check=check)
+        check = (lambda new: told.append(check_bundle(plan, new, bar))) if asked.check else None
+        write_bundle(plan, target, check=check)
     _show(source, plan, {"pipeline": str(target)}, told, as_json=asked.as_json)
 
 

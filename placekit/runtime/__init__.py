@@ -1,4 +1,6 @@
-"""Run what ``placekit export`` wrote: a bundle, or a pipeline of torch, as a callable pipeline, without any solver.
+"""Stages, pipelines, timing and bundles: what runs a placement.
+
+`load` runs what ``placekit export`` wrote as a callable pipeline, without any solver.
 
 >>> from placekit import runtime
 >>> with runtime.load("bundle") as pipe:  # doctest: +SKIP
@@ -11,8 +13,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from placekit.model.errors import UnsupportedProblemError
 
 if TYPE_CHECKING:
     from placekit.runtime.pipeline import Pipeline
@@ -32,8 +32,7 @@ def load(
     Parameters
     ----------
     folder
-        A bundle, or what ``export --to torch-pipeline`` wrote; of the latter nothing is executed but registered
-        operators.
+        A bundle of OpenVINO or PyTorch; of the latter nothing is executed but registered operators.
     queue_size
         Samples that fit between a stage and the next; the bundle's own, or 2, if None.
     record
@@ -51,23 +50,15 @@ def load(
     ExecutionError
         A stage that cannot be compiled.
     UnsupportedProblemError
-        `cache_dir` for a pipeline of torch.
+        `cache_dir` for a bundle of PyTorch.
     SolverUnavailableError
-        A pipeline of torch without torch.
+        A bundle of PyTorch without torch.
     """
     # here, so that the module can be looked at without OpenVINO
+    from placekit.runtime.bundle import read_bundle
     from placekit.runtime.pipeline import Pipeline
     from placekit.runtime.stages import compile_plan
-    from placekit.runtime.torch_folder import MANIFEST, is_torch_pipeline, read_torch_pipeline
 
-    own_queue_size = 2
-    if (Path(folder) / MANIFEST).is_file() and is_torch_pipeline(folder):
-        if cache_dir is not None:
-            raise UnsupportedProblemError(f"{folder}: cache_dir is OpenVINO's; this is a pipeline of torch")
-        plan = read_torch_pipeline(folder)
-    else:
-        from placekit.runtime.bundle import read_bundle
-
-        plan, own_queue_size = read_bundle(folder, cache_dir=cache_dir)
+    plan, own_queue_size = read_bundle(folder, cache_dir=cache_dir)
     size = own_queue_size if queue_size is None else queue_size
     return Pipeline(compile_plan(plan), queue_size=size, record=record)

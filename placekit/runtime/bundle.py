@@ -1,13 +1,19 @@
-"""A placement as a folder that can be deployed: the model of every stage, and a manifest that says how they connect.
+"""A placement as a folder that can be deployed: a file for every stage, and a manifest that says how they connect.
 
-The manifest names the members of the team that runs a stage; all of them load the same file.
+The manifest is the same for OpenVINO and PyTorch. It names the members of the team that runs a stage; all of them load
+the same file.
 
 ::
 
     bundle/
       manifest.json     schema, devices, inputs, outputs, stages, tensors between them, queue size, hashes
-      0.xml  0.bin      the stages as OpenVINO IR, in an order in which they can run
+      0.xml  0.bin      the stages of OpenVINO, in an order in which they can run
       1.xml  1.bin
+
+    pipeline/
+      manifest.json     the same
+      0.pt2  1.pt2      the programs of PyTorch's stages with their weights, see `placekit.runtime.torch_bundle`
+      run.py            runs them by torch.distributed.pipelining, without placekit
 """
 
 from __future__ import annotations
@@ -20,16 +26,17 @@ from typing import TYPE_CHECKING, Any
 from placekit.cost_models.openvino.devices import shared_core
 from placekit.cost_models.openvino.split import TensorKey
 from placekit.io.atomic import write_json
-from placekit.io.file_hash import file_hash, require_hash
+from placekit.io.file_hash import require_hash
 from placekit.io.folders import write_folder
 from placekit.io.openvino_graph import short_reason
 from placekit.io.openvino_ir import check_ir
 from placekit.io.reading import blaming, read_json, validated
 from placekit.io.schemas import DeviceModel
-from placekit.model.errors import InvalidFileError, InvalidProblemError
+from placekit.model.errors import InvalidFileError, InvalidProblemError, UnsupportedProblemError
 from placekit.model.platform import Device
 from placekit.runtime.manifest import (
     MAX_QUEUE_SIZE,
+    InputModel,
     Manifest,
     PortModel,
     StageModel,
@@ -39,11 +46,13 @@ from placekit.runtime.manifest import (
 )
 from placekit.runtime.openvino_stages import bytes_of_outputs
 from placekit.runtime.stages import PlacedStage, StagePlan, cut_tensors
+from placekit.runtime.torch_bundle import read_torch_stages, refuse_teams, write_torch_stages
+from placekit.runtime.torch_stages import TorchModel, TorchPart
 
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["MANIFEST", "read_bundle", "write_bundle"]
+__all__ = ["MANIFEST", "read_bundle", "read_manifest", "write_bundle"]
 
 MANIFEST = "manifest.json"
 """Name of the file that makes a folder a bundle."""
@@ -73,6 +82,8 @@ def write_bundle(
     ------
     InvalidProblemError
         A queue size below 1 or above `MAX_QUEUE_SIZE`.
+    UnsupportedProblemError
+        A PyTorch program with a team of several devices, or a stage that torch.export cannot write.
     PlacekitError
         The folder exists and is no bundle, or cannot be written.
     """
@@ -80,9 +91,13 @@ def write_bundle(
         raise InvalidProblemError(
             f"bundle of {plan.name!r}: queue_size is {queue_size}; it must be >= 1 and at most {MAX_QUEUE_SIZE}"
         )
+    is_torch = isinstance(plan.model, TorchModel)
+    if is_torch:
+        refuse_teams(plan)
 
     def write(new: Path) -> None:
-        _write_files(plan, new, queue_size)
+        manifest = write_torch_stages(plan, new, queue_size) if is_torch else _write_stages(plan, new, queue_size)
+        write_json(new / MANIFEST, manifest.model_dump(by_alias=True))
         if check is not None:
             check(new)
 
@@ -94,10 +109,8 @@ def _reason(folder: Path) -> str | None:
     return None if (folder / MANIFEST).is_file() else f"it has no {MANIFEST}"
 
 
-def _write_files(plan: StagePlan, folder: Path, queue_size: int) -> None:
+def _write_stages(plan: StagePlan, folder: Path, queue_size: int) -> Manifest:
     import openvino
-
-    from placekit import __version__
 
     stages = []
     for index, stage in enumerate(plan.stages):
@@ -106,17 +119,52 @@ def _write_files(plan: StagePlan, folder: Path, queue_size: int) -> None:
             openvino.save_model(stage.model, paths[0], compress_to_fp16=False)
         except RuntimeError as error:  # a full disk
             raise OSError(f"stage {stage.name!r}: {error}") from error
-        stages.append(StageModel.of(stage, {path.name: file_hash(path) for path in paths if path.exists()}))
-    made_with = {"placekit": __version__, "openvino": openvino.__version__}
-    manifest = Manifest.of(plan, stages, queue_size, made_with)
-    write_json(folder / MANIFEST, manifest.model_dump(by_alias=True))
+        inputs, outputs = (
+            [
+                PortModel(op=op, port=port, node=node.get_friendly_name())
+                for (op, port), node in zip(keys, nodes, strict=True)
+            ]
+            for keys, nodes in (
+                (stage.inputs, stage.model.get_parameters()),
+                (stage.outputs, stage.model.get_results()),
+            )
+        )
+        stages.append(StageModel.of(stage, [path for path in paths if path.exists()], inputs, outputs))
+    ends = [
+        InputModel(
+            op=op,
+            port=port,
+            name=name,
+            tensor_names=sorted(tensor.get_names()),
+            type=tensor.get_element_type().get_type_name(),
+            shape=str(tensor.get_partial_shape()),
+        )
+        for (op, port), name, tensor in zip(plan.input_keys, plan.input_names, plan.model.inputs, strict=True)
+    ]
+    return Manifest.of(
+        plan, "openvino", inputs=ends, stages=stages, queue_size=queue_size, version=openvino.__version__
+    )
+
+
+def read_manifest(folder: str | Path) -> Manifest:
+    """Return the manifest of a bundle.
+
+    Raises
+    ------
+    InvalidFileError
+        No bundle, or a manifest that is none.
+    """
+    path = Path(folder) / MANIFEST
+    if not path.is_file():
+        raise InvalidFileError(f"{folder}: no bundle, it has no {MANIFEST}")
+    return validated(Manifest, upgraded(read_json(path)), path)
 
 
 def read_bundle(folder: str | Path, *, cache_dir: str | Path | None = None) -> tuple[StagePlan, int]:
     """Return the stages in a bundle, and its queue size.
 
-    The plan's whole model is put together again from the stages. Properties of devices that are paths are not taken
-    from a bundle, which is said in the log.
+    OpenVINO's whole model is put together again from the stages; nothing of a PyTorch bundle is executed. Properties of
+    devices that are paths are not taken from a bundle, which is said in the log.
 
     Parameters
     ----------
@@ -130,24 +178,35 @@ def read_bundle(folder: str | Path, *, cache_dir: str | Path | None = None) -> t
     InvalidFileError
         No bundle, a manifest that contradicts itself or its files, or a file that is missing or not the one that was
         written; the message has both hashes.
+    UnsupportedProblemError
+        `cache_dir` for a bundle of PyTorch.
     """
     path = Path(folder) / MANIFEST
-    if not path.is_file():
-        raise InvalidFileError(f"{folder}: no bundle, it has no {MANIFEST}")
-    manifest = validated(Manifest, upgraded(read_json(path)), path)
+    manifest = read_manifest(folder)
     with blaming(path):
         devices = {each.name: _device(each, path, cache_dir) for each in manifest.devices}
-    stages = tuple(_read_stage(path, index, entry, devices) for index, entry in enumerate(manifest.stages))
-    _check(path, manifest, stages)
+    for entry in manifest.stages:
+        _check_members(path, entry, devices)
+    model: Any
+    if manifest.framework == "torch":
+        if cache_dir is not None:
+            raise UnsupportedProblemError(f"{folder}: cache_dir is OpenVINO's; this is a bundle of PyTorch")
+        model, stages, num_bytes = read_torch_stages(path, manifest, devices)
+        _check(path, manifest, stages, num_bytes)
+    else:
+        stages = tuple(_read_stage(path, index, entry, devices) for index, entry in enumerate(manifest.stages))
+        num_bytes = bytes_of_outputs(stages)
+        _check(path, manifest, stages, num_bytes)
+        model = _join(path, manifest, stages)
     plan = StagePlan(
         name=manifest.model,
-        model=_join(path, manifest, stages),
+        model=model,
         stages=stages,
         input_keys=tuple(each.key for each in manifest.inputs),
         output_keys=tuple(each.key for each in manifest.outputs),
         input_names=tuple(each.name for each in manifest.inputs),
         output_names=tuple(each.name for each in manifest.outputs),
-        cuts=cut_tensors(stages, bytes_of_outputs(stages)),
+        cuts=cut_tensors(stages, num_bytes),
         has_state=any(_has_state(stage) for stage in stages),
     )
     return plan, manifest.queue_size
@@ -162,12 +221,15 @@ def _device(entry: DeviceModel, path: Path, cache_dir: str | Path | None) -> Dev
     return Device(**entry.model_dump(exclude={"properties"}), properties=properties)
 
 
-def _read_stage(path: Path, index: int, entry: StageModel, devices: Mapping[str, Device]) -> PlacedStage:
+def _check_members(path: Path, entry: StageModel, devices: Mapping[str, Device]) -> None:
     for member in entry.members:
         if member not in devices:
             raise InvalidFileError(f"{path}: stage {entry.name!r} is on device {member!r}, which it does not list")
         if entry.members.count(member) > 1:
             raise InvalidFileError(f"{path}: stage {entry.name!r} names member {member!r} twice")
+
+
+def _read_stage(path: Path, index: int, entry: StageModel, devices: Mapping[str, Device]) -> PlacedStage:
     model = _read_model(path, f"{index}.xml", entry)
     return PlacedStage(
         entry.name,
@@ -200,7 +262,9 @@ def _keys(path: Path, stage: str, ports: Sequence[PortModel], nodes: Sequence[An
     return tuple(key_of_node[name] for name in names)
 
 
-def _check(path: Path, manifest: Manifest, stages: Sequence[PlacedStage]) -> None:
+def _check(
+    path: Path, manifest: Manifest, stages: Sequence[PlacedStage], num_bytes: Mapping[TensorKey, int | None]
+) -> None:
     """Raise unless everything that is read was written before, by one stage only, and no device is in two teams."""
     known = {each.key for each in manifest.inputs}
     if len(known) != len(manifest.inputs):
@@ -228,11 +292,14 @@ def _check(path: Path, manifest: Manifest, stages: Sequence[PlacedStage]) -> Non
     for output in manifest.outputs:
         if output.key not in known:
             raise InvalidFileError(f"{path}: output {output.name!r} is {output.key}, which no stage gives")
-    if manifest.tensors != [TensorModel.of(cut) for cut in cut_tensors(stages, bytes_of_outputs(stages))]:
+    if manifest.tensors != [TensorModel.of(cut) for cut in cut_tensors(stages, num_bytes)]:
         raise InvalidFileError(f"{path}: tensors are not the ones between its stages")
 
 
 def _has_state(stage: PlacedStage) -> bool:
+    if isinstance(stage.model, TorchPart):
+        lowered = stage.model.source.lowered
+        return lowered is not None and bool(lowered.states)
     return bool(stage.model.get_variables())
 
 

@@ -1,12 +1,14 @@
-"""Check of what an export has written: it is read back, and runs one sample as the whole model does.
+"""Check of an export: it is read back, and runs one sample as the whole model does.
 
 What is checked is the split and the files, so everything runs on the CPU in f32, wherever the stages belong: devices
-that are not here need not be, and rounding does not hide a tensor that was mixed up. One stage is compiled at a time,
-after the whole model is gone again.
+that are not here need not be, and rounding does not hide a tensor that was mixed up. One stage is compiled or loaded
+at a time. Stages of PyTorch are loaded by the script in the folder and hand over what the script sends, so that only
+the transport between processes is left out.
 """
 
 from __future__ import annotations
 
+import runpy
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,10 +21,13 @@ from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.layouts import axes_of_model, is_channels_last
 from placekit.io.openvino_graph import short_reason
 from placekit.model.errors import ExecutionError, OutputMismatchError, UnsupportedProblemError
-from placekit.runtime.bundle import read_bundle
+from placekit.runtime.bundle import read_bundle, read_manifest
+from placekit.runtime.manifest import Manifest
 from placekit.runtime.one_sample import CPU_F32, array_of, probe_model, run_compiled, run_once
 from placekit.runtime.stages import PlacedStage, StagePlan
 from placekit.runtime.tensor_checks import MOST_ERROR, relative_errors
+from placekit.runtime.torch_bundle import SCRIPT
+from placekit.runtime.torch_stages import TorchModel, to_array
 
 if TYPE_CHECKING:
     import openvino
@@ -54,9 +59,11 @@ def check_bundle(plan: StagePlan, folder: str | Path, progress: CheckProgress | 
     OutputMismatchError
         A stage whose output is not that of the whole model.
     """
-    read, _ = read_bundle(folder)
-    keys = [key for stage in plan.stages for key in stage.outputs]
     progress = progress or (lambda _done, _total, _what: None)
+    read, _ = read_bundle(folder)
+    if isinstance(plan.model, TorchModel):
+        return _check_script(plan, read_manifest(folder), Path(folder) / SCRIPT, progress)
+    keys = [key for stage in plan.stages for key in stage.outputs]
     steps = len(read.stages) + 1
     progress(0, steps, "stages checked")
     try:
@@ -76,10 +83,7 @@ def check_bundle(plan: StagePlan, folder: str | Path, progress: CheckProgress | 
             found = axes_of_model(found, expected[key].shape) if is_channels_last(port) else found
             difference = relative_errors(expected[key], found)[1]
             if difference > MOST_ERROR and _is_repeatable(plan, key, inputs, expected[key]):
-                raise OutputMismatchError(
-                    f"stage {stage.name!r}: its output {key[0]!r} differs from the whole model's by "
-                    f"{difference:.2g} of its spread; {MOST_ERROR:g} is allowed"
-                )
+                raise _mismatch(stage.name, key[0], difference)
             tensors[key] = tensor
         readers -= Counter(stage.inputs)
         tensors = {key: tensor for key, tensor in tensors.items() if readers[key]}
@@ -98,3 +102,51 @@ def _is_repeatable(plan: StagePlan, key: Any, inputs: Sequence[openvino.Tensor],
     """Whether the model gives a tensor again as it gave it before; one of unseeded random numbers does not."""
     (again,) = run_once(probe_model(plan.model, [key]), inputs)
     return relative_errors(np.asarray(expected), again)[1] <= MOST_ERROR
+
+
+def _mismatch(stage: str, name: str, difference: float) -> OutputMismatchError:
+    return OutputMismatchError(
+        f"stage {stage!r}: its output {name!r} differs from the whole model's by {difference:.2g} of its spread; "
+        f"{MOST_ERROR:g} is allowed"
+    )
+
+
+def _check_script(plan: StagePlan, manifest: Manifest, script: Path, progress: CheckProgress) -> str:
+    """Call the stages of a PyTorch bundle in turn, as its script loads them."""
+    from placekit.cost_models.pytorch.devices import first_line
+    from placekit.pytorch.inputs import random_inputs as random_program_inputs
+    from placekit.pytorch.needs import require_torch
+
+    torch = require_torch("checking a bundle of PyTorch")
+    load_stage = runpy.run_path(str(script), run_name="check")["load_stage"]
+    program, stages = plan.model.lowered.program, manifest.stages
+    inputs = random_program_inputs(program)
+    names = list(dict.fromkeys(each.op for stage in stages for each in stage.outputs))
+    with torch.no_grad():
+        whole = plan.model.builder.part(range(plan.model.lowered.graph.num_ops), program.inputs, names)
+        expected = dict(zip(names, whole.forward(*(each.clone() for each in inputs)), strict=True))
+        sent: Any = [each.unsqueeze(0) for each in inputs]
+        for done, stage in enumerate(stages, start=1):
+            try:
+                sent = load_stage(stage.model_dump(), torch.device("cpu"), done == len(stages))(*sent)
+            except Exception as error:  # whatever an operator raises
+                reason = first_line(error)
+                raise ExecutionError(f"stage {stage.name!r} does not run on the CPU: {reason}") from error
+            for output, tensor in zip(stage.outputs, sent, strict=True):
+                if not tensor[0].is_contiguous():
+                    raise OutputMismatchError(
+                        f"stage {stage.name!r}: {output.op!r} is not contiguous, and cannot be sent"
+                    )
+                pair = (_real(expected[output.op]), _real(tensor[0]))
+                difference = relative_errors(*map(to_array, pair))[1]
+                if difference > MOST_ERROR:
+                    raise _mismatch(stage.name, output.op, difference)
+            progress(done, len(stages), "stages checked")
+    return f"read back, one sample run through {len(stages)} stages on the CPU: outputs as the whole model's"
+
+
+def _real(tensor: Any) -> Any:
+    from placekit.pytorch.needs import require_torch
+
+    torch = require_torch("checking a bundle of PyTorch")
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor

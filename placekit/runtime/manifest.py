@@ -1,15 +1,16 @@
-"""What the manifest of a bundle says, as pydantic models; the module `bundle` writes and reads it."""
+"""Manifest of a bundle as pydantic models, the same for OpenVINO and PyTorch; `bundle` writes and reads it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from placekit.cost_models.openvino.split import TensorKey
-from placekit.io.file_hash import Digest
+from placekit.io.file_hash import Digest, file_hash
 from placekit.io.schema_fields import Count, Name, Text
 from placekit.io.schemas import DeviceModel
 from placekit.model.platform import Device
@@ -30,7 +31,7 @@ __all__ = [
 MAX_QUEUE_SIZE = 1 << 16
 """Longer queues are refused: their slots are made before the first sample comes."""
 
-FileName = Annotated[str, Field(pattern=r"^\d{1,9}\.(xml|bin)$")]  # no path that leads out of the folder
+FileName = Annotated[str, Field(pattern=r"^\d{1,9}\.(xml|bin|pt2)$")]  # no path that leads out of the folder
 
 
 class _Strict(BaseModel):
@@ -65,7 +66,7 @@ class OutputModel(_Key):
 
 
 class PortModel(_Key):
-    """An input or output of a stage, by its Parameter or Result, as a file may hold them in another order."""
+    """An input or output of a stage, by its Parameter or Result, as an IR may hold them in another order."""
 
     node: Name
 
@@ -95,22 +96,23 @@ class StageModel(_Strict):
     op_names: list[Name]
 
     @classmethod
-    def of(cls, stage: PlacedStage, files: dict[str, str]) -> StageModel:
+    def of(cls, stage: PlacedStage, files: list[Path], inputs: list[PortModel], outputs: list[PortModel]) -> StageModel:
         """Return the entry of a stage that was written to `files`."""
         return cls(
             name=stage.name,
             members=[device.name for device in stage.members],
-            files=files,
-            inputs=_ports(stage.inputs, stage.model.get_parameters()),
-            outputs=_ports(stage.outputs, stage.model.get_results()),
+            files={path.name: file_hash(path) for path in files},
+            inputs=inputs,
+            outputs=outputs,
             op_names=list(stage.op_names),
         )
 
 
 class Manifest(_Strict):
-    """The whole file; stages stand in an order in which they can run."""
+    """The whole file; stages stand in an order in which they can run, those of PyTorch in a chain."""
 
-    format: Annotated[Literal["placekit/bundle/2"], Field(alias="schema")] = "placekit/bundle/2"
+    format: Annotated[Literal["placekit/bundle/3"], Field(alias="schema")] = "placekit/bundle/3"
+    framework: Literal["openvino", "torch"]
     model: Text
     made_with: dict[str, str]
     queue_size: Annotated[int, Field(ge=1, le=MAX_QUEUE_SIZE)]
@@ -121,24 +123,27 @@ class Manifest(_Strict):
     tensors: list[TensorModel]
 
     @classmethod
-    def of(cls, plan: StagePlan, stages: list[StageModel], queue_size: int, made_with: dict[str, str]) -> Manifest:
-        """Return the manifest of a plan whose stages were written."""
+    def of(
+        cls,
+        plan: StagePlan,
+        framework: Literal["openvino", "torch"],
+        *,
+        inputs: list[InputModel],
+        devices: Sequence[Device] | None = None,
+        stages: list[StageModel],
+        queue_size: int,
+        version: str,
+    ) -> Manifest:
+        """Return the manifest of a plan whose stages were written; `devices` are the plan's unless given."""
+        from placekit import __version__
+
         return cls(
+            framework=framework,
             model=plan.name,
-            made_with=made_with,
+            made_with={"placekit": __version__, framework: version},
             queue_size=queue_size,
-            devices=[device_model(device) for device in plan.devices],
-            inputs=[
-                InputModel(
-                    op=op,
-                    port=port,
-                    name=name,
-                    tensor_names=sorted(tensor.get_names()),
-                    type=tensor.get_element_type().get_type_name(),
-                    shape=str(tensor.get_partial_shape()),
-                )
-                for (op, port), name, tensor in zip(plan.input_keys, plan.input_names, plan.model.inputs, strict=True)
-            ],
+            devices=[device_model(device) for device in (plan.devices if devices is None else devices)],
+            inputs=inputs,
             outputs=[
                 OutputModel(op=op, port=port, name=name)
                 for (op, port), name in zip(plan.output_keys, plan.output_names, strict=True)
@@ -149,20 +154,20 @@ class Manifest(_Strict):
 
 
 def upgraded(data: Any) -> Any:
-    """Return a manifest of version 1, whose stages have one device each, as one of the current version.
+    """Return a manifest of an earlier version (for OpenVINO; in the first with one device per stage) as a current one.
 
     Examples
     --------
     >>> upgraded({"schema": "placekit/bundle/1", "stages": [{"name": "0:CPU", "device": "CPU"}]})
-    {'schema': 'placekit/bundle/2', 'stages': [{'name': '0:CPU', 'members': ['CPU']}]}
+    {'schema': 'placekit/bundle/3', 'stages': [{'name': '0:CPU', 'members': ['CPU']}], 'framework': 'openvino'}
     """
-    if not isinstance(data, dict) or data.get("schema") != "placekit/bundle/1":
+    if not isinstance(data, dict) or data.get("schema") not in ("placekit/bundle/1", "placekit/bundle/2"):
         return data
     stages = data.get("stages")
     if isinstance(stages, list):
         stages = [_with_members(each) if isinstance(each, dict) and "device" in each else each for each in stages]
         data = data | {"stages": stages}
-    return data | {"schema": "placekit/bundle/2"}
+    return data | {"schema": "placekit/bundle/3", "framework": "openvino"}
 
 
 def _with_members(stage: dict[str, Any]) -> dict[str, Any]:
@@ -202,9 +207,3 @@ def device_model(device: Device) -> DeviceModel:
         cores=list(device.cores),
         properties=portable_properties(device.properties),
     )
-
-
-def _ports(keys: Sequence[TensorKey], nodes: Sequence[Any]) -> list[PortModel]:
-    return [
-        PortModel(op=op, port=port, node=node.get_friendly_name()) for (op, port), node in zip(keys, nodes, strict=True)
-    ]

@@ -44,20 +44,23 @@ def run(manifest: dict[str, Any], options: argparse.Namespace) -> None:
     """Be the stage of this process's rank."""
     rank, stages = int(os.environ["RANK"]), manifest["stages"]
     mine = stages[rank]
+    devices = {each["name"]: each for each in manifest["devices"]}
+    names = [devices[each["members"][0]]["properties"]["torch"] for each in stages]
+    cores = devices[mine["members"][0]]["cores"]
     if int(os.environ["WORLD_SIZE"]) != len(stages):
         raise SystemExit(f"{os.environ['WORLD_SIZE']} processes for {len(stages)} stages; start as many as stages")
-    if mine["cores"] and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, mine["cores"])  # before torch starts threads
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)  # before torch starts threads
     import torch
     import torch.distributed as dist
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
-    if mine["cores"]:
-        torch.set_num_threads(len(mine["cores"]))
-    device = torch.device(mine["torch"])
+    if cores:
+        torch.set_num_threads(len(cores))
+    device = torch.device(names[rank])
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if all(each["torch"].startswith("cuda") for each in stages) else "gloo")
+    dist.init_process_group("nccl" if all(each.startswith("cuda") for each in names) else "gloo")
 
     inputs = read_inputs(manifest, options, torch)
     samples = len(inputs[0])
@@ -76,7 +79,7 @@ def run(manifest: dict[str, Any], options: argparse.Namespace) -> None:
             outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
             if options.outputs is not None:
                 named = zip(manifest["outputs"], outputs, strict=True)
-                torch.save({name: each.cpu() for name, each in named}, options.outputs)
+                torch.save({told["name"]: each.cpu() for told, each in named}, options.outputs)
     dist.destroy_process_group()
 
 
@@ -84,7 +87,7 @@ def load_stage(entry: dict[str, Any], device: Any, is_last: bool) -> Any:
     """Return a stage of the manifest as a module that is called with one sample, whose dimension is in front."""
     import torch
 
-    program = torch.export.load(HERE / entry["file"])
+    program = torch.export.load(HERE / next(iter(entry["files"])))
     nodes = {node.name: node for node in program.graph.nodes}
     is_complex = [nodes[name].meta["val"].is_complex() for name in program.graph_signature.user_inputs]
 
@@ -119,7 +122,7 @@ def read_inputs(manifest: dict[str, Any], options: argparse.Namespace, torch: An
     generator = torch.Generator().manual_seed(options.seed)
     found = []
     for each in manifest["inputs"]:
-        dtype, shape = getattr(torch, each["dtype"]), (options.samples, *each["shape"])
+        dtype, shape = getattr(torch, each["type"]), (options.samples, *json.loads(each["shape"]))
         if dtype.is_floating_point:
             found.append(torch.randn(shape, generator=generator).to(dtype))
         else:  # ids of any table, masks, flags

@@ -253,7 +253,7 @@ def test_a_missing_file_is_named_with_its_hash(bundle: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda m: m.update(schema="placekit/bundle/3"), "schema is 'placekit/bundle/3'"),
+        (lambda m: m.update(schema="placekit/bundle/4"), "schema is 'placekit/bundle/4'"),
         (lambda m: m.pop("outputs"), "outputs is missing"),
         (lambda m: m.update(queue_size=0), "queue_size is 0"),
         (lambda m: m["stages"][0]["files"].update({"../0.bin": "0" * 32}), "files"),

@@ -288,7 +288,7 @@ def test_a_bundle_without_teams_of_the_first_version_is_read(
     plan = alternating_plan(saved(chain([2, 8])))
     write_bundle(plan, tmp_path / "b")
     manifest = json.loads((tmp_path / "b" / MANIFEST).read_text())
-    assert manifest["schema"] == "placekit/bundle/2"
+    assert manifest["schema"] == "placekit/bundle/3"
     manifest["schema"] = "placekit/bundle/1"
     for stage in manifest["stages"]:
         (stage["device"],) = stage.pop("members")

@@ -13,6 +13,7 @@ import pytest
 
 from placekit import runtime
 from placekit.model.errors import (
+    DeviceUnavailableError,
     InvalidFileError,
     InvalidProblemError,
     OutputMismatchError,
@@ -23,10 +24,10 @@ from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.source import TorchSource, read_torch
+from placekit.runtime.bundle import read_bundle, write_bundle
+from placekit.runtime.bundle_check import check_bundle
 from placekit.runtime.stages import StagePlan, plan_stages
-from placekit.runtime.torch_bundle_check import check_torch_pipeline
-from placekit.runtime.torch_export import chain_of, write_torch_pipeline
-from placekit.runtime.torch_folder import read_torch_pipeline
+from placekit.runtime.torch_bundle import chain_of
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -54,15 +55,17 @@ def plan_of(name: str, seed: int | None = 0, teams: Any = None) -> tuple[TorchSo
 def test_stages_form_a_chain(name: str, tmp_path: Path) -> None:
     """What is written, loaded by torch alone and called one after another, gives the whole program's outputs."""
     source, plan = plan_of(name)
-    write_torch_pipeline(plan, tmp_path / "pipeline")
+    write_bundle(plan, tmp_path / "pipeline")
     manifest = json.loads((tmp_path / "pipeline" / "manifest.json").read_text())
     chain = chain_of(plan)
-    assert [stage["inputs"] for stage in manifest["stages"]] == [list(each) for each in chain[:-1]]
+    assert [[each["op"] for each in stage["inputs"]] for stage in manifest["stages"]] == [
+        list(each) for each in chain[:-1]
+    ]
     assert len(plan.stages) >= 2
     inputs = random_inputs(plan.model.lowered.program, seed=5)
     values: Any = inputs
-    for stage in manifest["stages"]:
-        values = torch.export.load(tmp_path / "pipeline" / stage["file"]).module()(*values)
+    for at in range(len(manifest["stages"])):
+        values = torch.export.load(tmp_path / "pipeline" / f"{at}.pt2").module()(*values)
     for expected, found in zip(source.builder().whole()(*inputs), values, strict=True):
         torch.testing.assert_close(found, expected)
 
@@ -71,8 +74,8 @@ def test_stages_form_a_chain(name: str, tmp_path: Path) -> None:
 def test_the_runtime_runs_it(name: str, tmp_path: Path) -> None:
     """With the calling interface of bundles, and the whole program's outputs; what is handed on makes no detour."""
     source, plan = plan_of(name)
-    write_torch_pipeline(plan, tmp_path / "pipeline")
-    found = read_torch_pipeline(tmp_path / "pipeline")
+    write_bundle(plan, tmp_path / "pipeline")
+    found, _ = read_bundle(tmp_path / "pipeline")
     assert [set(stage.outputs) for stage in found.stages] == [set(stage.outputs) for stage in plan.stages]
     whole = source.builder().whole()
     with runtime.load(tmp_path / "pipeline", queue_size=3) as pipe:
@@ -83,31 +86,47 @@ def test_the_runtime_runs_it(name: str, tmp_path: Path) -> None:
                 torch.testing.assert_close(torch.from_numpy(outputs[key]), expected)
         with pytest.raises(InvalidProblemError, match="0 inputs given, it has 1"):
             pipe([])
-    with pytest.raises(UnsupportedProblemError, match="cache_dir is OpenVINO's; this is a pipeline of torch"):
+    with pytest.raises(UnsupportedProblemError, match="cache_dir is OpenVINO's; this is a bundle of PyTorch"):
         runtime.load(tmp_path / "pipeline", cache_dir=tmp_path)
+
+
+def _port(name: str) -> dict[str, Any]:
+    return {"op": name, "port": 0, "node": name}
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"file": "../0.pt2"}, r"stages\[0\] .*\.file is '\.\./0\.pt2'; it should be"),
-        ({"hash": "0" * 32}, r"0\.pt2: has hash \w+, and the pipeline was written with 0{32}"),
-        ({"torch": "meta"}, r"\.torch is 'meta'; it should be"),
-        ({"inputs": ["z"]}, r"stage '0:cpu0' reads \['z'\], and the model takes \['input'\]"),
-        ({"outputs": ["y"]}, r"reads \[.*\], and stage '0:cpu0' gives \['y'\]"),
-        ({"device": "cpu1", "cores": [7]}, "device 'cpu1' of stage '1:cpu1' was another one before"),
+        ({"files": {"../0.pt2": "0" * 32}}, r"stages\[0\] .*\.files"),
+        ({"files": {"0.pt2": "0" * 32}}, r"0\.pt2: has hash \w+, and the bundle was written with 0{32}"),
+        ({"files": {"1.pt2": "0" * 32}}, r"stage '0:cpu0' does not list its file 0\.pt2"),
+        ({"members": ["cpu7"]}, r"stage '0:cpu0' is on device 'cpu7', which it does not list"),
+        ({"inputs": [_port("z")]}, r"stage '0:cpu0' reads \['z'\], and the model takes \['input'\]"),
+        ({"outputs": [_port("y")]}, r"reads \[.*\], and stage '0:cpu0' gives \['y'\]"),
         ({"code": "import os"}, "code is an unknown field"),
     ],
 )
 def test_a_manifest_is_checked(change: dict[str, Any], says: str, tmp_path: Path) -> None:
     """Before a stage is opened: no path leaves the folder, files are those that were written, stages fit together."""
     _, plan = plan_of("perceptron", seed=None)
-    write_torch_pipeline(plan, tmp_path / "pipeline")
+    write_bundle(plan, tmp_path / "pipeline")
     path = tmp_path / "pipeline" / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest["stages"][0] |= change
     path.write_text(json.dumps(manifest))
     with pytest.raises(InvalidFileError, match=says):
+        runtime.load(tmp_path / "pipeline")
+
+
+def test_a_device_that_torch_does_not_have_is_refused(tmp_path: Path) -> None:
+    """A manifest cannot name what torch does not list as a device here."""
+    _, plan = plan_of("perceptron", seed=None)
+    write_bundle(plan, tmp_path / "pipeline")
+    path = tmp_path / "pipeline" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["devices"][0]["properties"]["torch"] = "meta"
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(DeviceUnavailableError, match=r"device 'cpu0': torch offers cpu.* here, not 'meta'"):
         runtime.load(tmp_path / "pipeline")
 
 
@@ -117,7 +136,7 @@ def test_the_script_runs_two_processes(tmp_path: Path) -> None:
     source, plan = plan_of("tied", seed=None)
     assert len(plan.stages) == 2
     folder = tmp_path / "pipeline"
-    write_torch_pipeline(plan, folder)
+    write_bundle(plan, folder)
     samples = [random_inputs(plan.model.lowered.program, seed) for seed in range(3)]
     torch.save({"ids": torch.stack([each for (each,) in samples])}, tmp_path / "inputs.pt")
     files: list[str | Path] = ["--inputs", tmp_path / "inputs.pt", "--outputs", tmp_path / "outputs.pt"]
@@ -163,7 +182,7 @@ def test_the_script_sends_tensors_of_every_kind(tmp_path: Path) -> None:
     plan = plan_stages(source, Placement(names, platform.device_names, behind), platform)
     assert (len(plan.stages), len(plan.cuts)) == (2, 14)
     told: list[str] = []
-    write_torch_pipeline(plan, tmp_path / "pipeline", check=lambda new: told.append(check_torch_pipeline(plan, new)))
+    write_bundle(plan, tmp_path / "pipeline", check=lambda new: told.append(check_bundle(plan, new)))
     assert told[0].startswith("read back, one sample run through 2 stages")
     torch.save({"x": x[None]}, tmp_path / "inputs.pt")
     files: list[str | Path] = ["--inputs", tmp_path / "inputs.pt", "--outputs", tmp_path / "outputs.pt"]
@@ -188,36 +207,33 @@ def test_a_pipeline_that_computes_something_else_is_not_written(tmp_path: Path) 
     """The stage is named, and the pipeline that was there stays."""
     _, plan = plan_of("perceptron", seed=None)
     folder = tmp_path / "pipeline"
-    write_torch_pipeline(plan, folder)
+    write_bundle(plan, folder)
     before = (folder / "manifest.json").read_bytes()
 
     def check(new: Path) -> None:
         script = new / "run.py"
         script.write_text(script.read_text().replace("each.contiguous() for", "each.contiguous() * 2 for"))
-        check_torch_pipeline(plan, new)
+        check_bundle(plan, new)
 
     with pytest.raises(OutputMismatchError, match=r"stage '0:cpu0': its output '\w+' differs from"):
-        write_torch_pipeline(plan, folder, check=check)
+        write_bundle(plan, folder, check=check)
     assert [each.name for each in tmp_path.iterdir()] == ["pipeline"]
     assert (folder / "manifest.json").read_bytes() == before
 
 
 def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
-    """A pipeline is replaced; a bundle, or anything else, is not."""
+    """A bundle is replaced; anything else is not."""
     _, plan = plan_of("perceptron", seed=None)
     folder = tmp_path / "pipeline"
-    write_torch_pipeline(plan, folder)
-    write_torch_pipeline(plan, folder)
-    (folder / "manifest.json").write_text('{"schema": "placekit/bundle/2"}')
-    with pytest.raises(PlacekitError, match=r"is no pipeline of torch \(its manifest\.json is another's\)"):
-        write_torch_pipeline(plan, folder)
+    write_bundle(plan, folder)
+    write_bundle(plan, folder)
     (folder / "manifest.json").unlink()
     with pytest.raises(PlacekitError, match=r"it has no manifest\.json"):
-        write_torch_pipeline(plan, folder)
+        write_bundle(plan, folder)
 
 
 def test_a_team_is_no_stage_of_torch(tmp_path: Path) -> None:
     """With the name of the team, and what to do."""
     _, plan = plan_of("perceptron", seed=None, teams=np.array([0, 0]))
     with pytest.raises(UnsupportedProblemError, match=r"on team 'cpu0\+cpu1': a pipeline of torch has one device"):
-        write_torch_pipeline(plan, tmp_path / "pipeline")
+        write_bundle(plan, tmp_path / "pipeline")
