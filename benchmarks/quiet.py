@@ -1,7 +1,7 @@
 """Solves may run beside each other, real timings beside nothing: one lock for all runs of suites on a machine.
 
 Solving shares it, measuring has it alone. It comes on top of the lock that keeps timings apart from each other
-(:mod:`placekit.cost_models.openvino.timing_lock`), which solves do not take.
+(:mod:`placekit.cost_models.measuring`), which solves do not take.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from placekit.cost_models.openvino.timing_lock import lock_path
+from placekit.cost_models.measuring import lock_path
 from placekit.io.locks import open_lock
 
 __all__ = ["measuring_alone", "solving"]

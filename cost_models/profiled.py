@@ -249,7 +249,7 @@ class Profiled:
 
     def _profile(self, source: ModelSource, device: Device, key: str, progress: Progress | None) -> KindProfile:
         """Return the measurement from the cache, or make it and keep it."""
-        from placekit.cost_models.openvino.timing_lock import measuring
+        from placekit.cost_models.measuring import measuring
 
         stored = self._stored(source, key)
         if stored is not None:
@@ -284,8 +284,8 @@ class Profiled:
         The circumstances are those of the quietest attempt. One that nothing disturbed is not merged with an earlier
         one: it stands for itself, as it would have with an empty cache.
         """
+        from placekit.cost_models.measuring import LoadMeter
         from placekit.cost_models.openvino.machine import running_on
-        from placekit.cost_models.openvino.noise import LoadMeter
 
         backend = self._backend(source)
         best = earlier

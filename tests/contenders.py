@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placekit.runtime.worker import Burst, Order
+from placekit.runtime.timed_process import Burst, Order
 
 
 class Process:

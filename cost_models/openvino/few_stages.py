@@ -33,8 +33,8 @@ def few_stages(graph: OpGraph, device_of_op: NDArray[np.int64]) -> NDArray[np.in
     number of stages is the least possible: after the first turn they alternate, so only the first choice matters, and
     the longest alternation has to start on the device that 2. chooses.
 
-    With more devices the choice can be a poor one. The stages (level, device) of `run_order_stages`, where the level
-    rises with every change of device, are taken instead where they are fewer (2 of 6000 random placements).
+    With more devices the choice can be a poor one. The stages (level, device), where the level rises with every
+    change of device, are taken instead where they are fewer (2 of 6000 random placements).
 
     Parameters
     ----------

@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from placekit.machine import usable_cpus
 from placekit.model.errors import DeviceUnavailableError
 
@@ -95,12 +97,9 @@ def format_cores(cores: Sequence[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
-def memory_bytes() -> float | None:
-    """Return the physical memory, or the limit of this process's control group if that is less; None if not known."""
-    try:
-        total = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):  # no sysconf on Windows
-        return None
+def memory_bytes() -> float:
+    """Return the physical memory, or the limit of this process's control group if that is less."""
+    total = float(psutil.virtual_memory().total)
     try:
         return min(total, float(_CGROUP_LIMIT.read_text()))
     except (OSError, ValueError):  # no control group, or "max"

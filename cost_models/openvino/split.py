@@ -14,7 +14,7 @@ outputs under `model_output_keys`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -27,7 +27,7 @@ from placekit.model.graph import topological_order
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["Stage", "TensorKey", "model_input_keys", "model_output_keys", "run_order_stages", "split_model"]
+__all__ = ["Stage", "TensorKey", "model_input_keys", "model_output_keys", "split_model"]
 
 TensorKey: TypeAlias = tuple[str, int]
 """Friendly name of the producing op, and its output port."""
@@ -119,46 +119,6 @@ def _computing_nodes(model: openvino.Model, named: Mapping[str, object]) -> tupl
     return computing, constant
 
 
-def run_order_stages(model: openvino.Model, part_of_op: Mapping[str, Hashable]) -> dict[str, int]:
-    """Cut parts into stages that can run one after another, whatever the parts are.
-
-    A part (say, the ops of one device) that other parts interrupt is cut where they do: with
-    ``level(op) = max over its producers of (level + 1 if the part differs, else level)``, a stage is all ops of one
-    part and one level. Levels never fall along an edge and rise between parts, so stages cannot wait for each other
-    in a circle.
-
-    Parameters
-    ----------
-    model
-        The model.
-    part_of_op
-        Part of every op that is no constant, by friendly name.
-
-    Returns
-    -------
-    dict[str, int]
-        Stage ``0 .. num_stages - 1`` of every op that computes; numbers rise with the level.
-
-    Raises
-    ------
-    InvalidProblemError
-        An op without a part.
-    """
-    computing, constant = _computing_nodes(model, part_of_op)
-    level: dict[str, int] = {}
-    for node in computing:
-        name = node.get_friendly_name()
-        producers = [_source_key(each)[0] for each in node.inputs()]
-        level[name] = max(
-            (level[p] + (part_of_op[p] != part_of_op[name]) for p in producers if p in level and p not in constant),
-            default=0,
-        )
-    stages: dict[tuple[int, Hashable], int] = {}
-    for name in sorted(level, key=level.__getitem__):  # stable: the topological order within a level
-        stages.setdefault((level[name], part_of_op[name]), len(stages))
-    return {name: stages[level[name], part_of_op[name]] for name in level}
-
-
 def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[Stage]:
     """Split `model` into one model per stage.
 
@@ -178,8 +138,8 @@ def split_model(model: openvino.Model, stage_of_op: Mapping[str, int]) -> list[S
     Raises
     ------
     InvalidProblemError
-        An op without a stage, or stages that wait for each other in a circle (`run_order_stages` makes stages
-        that do not).
+        An op without a stage, or stages that wait for each other in a circle (`few_stages` makes stages that
+        do not).
     UnsupportedProblemError
         A variable that is read in one stage and assigned in another.
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from placekit.model.errors import UnknownNameError
 from placekit.runtime.pipeline import UNKNOWN_MEMBER
-from placekit.runtime.worker import Burst
+from placekit.runtime.timed_process import Burst
 
 __all__ = ["Estimate", "Quantity", "Series", "Timings"]
 

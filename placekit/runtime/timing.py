@@ -17,17 +17,15 @@ from typing import Any
 
 from placekit.cost_models.base import Progress
 from placekit.cost_models.cache import ProfileCache
+from placekit.cost_models.measuring import LoadMeter, lock_path, measuring
 from placekit.cost_models.openvino.machine import cpu_name
-from placekit.cost_models.openvino.noise import LoadMeter
-from placekit.cost_models.openvino.timing_lock import lock_path, measuring
 from placekit.io.model import ModelSource
 from placekit.model.errors import InvalidProblemError, PlacekitError
 from placekit.pytorch.needs import require_torch
 from placekit.pytorch.source import TorchSource
 from placekit.runtime.contenders import Contender
 from placekit.runtime.series import Series, Timings
-from placekit.runtime.timed_process import TimedProcess, tree_cpu_s
-from placekit.runtime.worker import Burst, Order
+from placekit.runtime.timed_process import Burst, Order, TimedProcess, tree_cpu_s
 
 __all__ = ["Timing", "TimingSettings"]
 

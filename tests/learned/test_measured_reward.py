@@ -18,8 +18,8 @@ from openvino import opset13 as opset
 
 import placekit as pk
 from placekit.cost_models.cache import ProfileCache
+from placekit.cost_models.measuring import measuring
 from placekit.cost_models.openvino.devices import core_groups
-from placekit.cost_models.openvino.timing_lock import measuring
 from placekit.io.model import ModelSource, read_model
 from placekit.learned.environment import INFEASIBLE_COST, Environment
 from placekit.learned.hsdag.method import Hsdag
@@ -32,8 +32,8 @@ from placekit.model.platform import Platform
 from placekit.objectives import Makespan
 from placekit.runtime.contenders import Contender, Placed
 from placekit.runtime.series import Series, Timings
+from placekit.runtime.timed_process import Burst
 from placekit.runtime.timing import Timing, TimingSettings
-from placekit.runtime.worker import Burst
 from placekit.solve.registry import get_method
 from placekit.solve.stop import StopReason
 

@@ -18,8 +18,8 @@ import openvino as ov
 import pytest
 
 from placekit.cost_models.cache import ProfileCache
+from placekit.cost_models.measuring import measuring
 from placekit.cost_models.openvino.devices import core_groups
-from placekit.cost_models.openvino.timing_lock import measuring
 from placekit.io.model import ModelSource
 from placekit.model.errors import (
     ExecutionError,
@@ -41,15 +41,14 @@ from placekit.runtime.contenders import (
 )
 from placekit.runtime.runners import start_runner
 from placekit.runtime.series import Estimate, Series, Timings
-from placekit.runtime.timed_process import TimedProcess, tree_cpu_s
+from placekit.runtime.timed_process import Burst, Order, TimedProcess, run_burst, steady_rate, tree_cpu_s
 from placekit.runtime.timing import Timing, TimingSettings
-from placekit.runtime.worker import Burst, Order, run_burst, steady_rate
 
 QUICK = TimingSettings(rounds=3, max_rounds=3, warm_up_s=0.01, latency_s=0.02, throughput_s=0.05, timeout_s=30)
 HOLDER = """
 import sys
 from pathlib import Path
-from placekit.cost_models.openvino.timing_lock import measuring
+from placekit.cost_models.measuring import measuring
 with measuring("model 'other'", path=Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -96,9 +95,10 @@ def test_lock_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
         pass
     holder.kill()
     holder.wait()
-    assert json.loads(path.read_text())["pid"] == holder.pid
+    told = path.with_name("lock.json")
+    assert json.loads(told.read_text())["pid"] == holder.pid
     with measuring("model 'mine'", wait_s=0, path=path):
-        assert json.loads(path.read_text())["pid"] == os.getpid()
+        assert json.loads(told.read_text())["pid"] == os.getpid()
 
 
 def test_waiting_for_the_lock_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

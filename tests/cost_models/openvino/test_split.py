@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openvino import opset13 as opset
 
+from placekit.cost_models.openvino import split
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.split import (
     Stage,
     model_input_keys,
     model_output_keys,
-    run_order_stages,
     split_model,
 )
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
@@ -58,6 +58,23 @@ def exposed(model: ov.Model, keys: Sequence[tuple[str, int]]) -> ov.Model:
     work = model.clone()
     nodes = {op.get_friendly_name(): op for op in work.get_ops()}
     return ov.Model([opset.result(nodes[name].output(port)) for name, port in keys], work.get_parameters(), "probe")
+
+
+def run_order_stages(model: ov.Model, part_of_op: Mapping[str, Hashable]) -> dict[str, int]:
+    """Cut parts into stages (level, part), where the level rises with every change of part along an edge."""
+    computing, constant = split._computing_nodes(model, part_of_op)
+    level: dict[str, int] = {}
+    for node in computing:
+        name = node.get_friendly_name()
+        producers = [split._source_key(each)[0] for each in node.inputs()]
+        level[name] = max(
+            (level[p] + (part_of_op[p] != part_of_op[name]) for p in producers if p in level and p not in constant),
+            default=0,
+        )
+    stages: dict[tuple[int, Hashable], int] = {}
+    for name in sorted(level, key=level.__getitem__):  # stable: the topological order within a level
+        stages.setdefault((level[name], part_of_op[name]), len(stages))
+    return {name: stages[level[name], part_of_op[name]] for name in level}
 
 
 def check(model: ov.Model, parts: Mapping[str, Any]) -> list[Stage]:

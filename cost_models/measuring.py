@@ -1,16 +1,111 @@
-"""How much of the machine something else used while a measurement ran."""
+"""Conditions of a measurement: one at a time on a machine, and how much something else used of it meanwhile."""
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["LoadMeter", "LoadReading"]
+from filelock import FileLock, Timeout
+
+from placekit.io.locks import private_folder
+from placekit.model.errors import ProfileError
+
+__all__ = ["LoadMeter", "LoadReading", "lock_path", "measuring"]
+
+_LOGGER = logging.getLogger(__name__)
+_POLL_S = 0.1
+_MAX_SHOWN = 200
+
+
+def lock_path() -> Path:
+    """Return the lock file of this user: in a folder that is the user's alone and outlives no boot.
+
+    Raises
+    ------
+    PlacekitError
+        There can be no such folder.
+    """
+    return private_folder() / "measuring.lock"
+
+
+@contextmanager
+def measuring(
+    what: str,
+    *,
+    wait_s: float | None = None,
+    path: Path | None = None,
+    gives_up: Callable[[], bool] | None = None,
+) -> Iterator[None]:
+    """Hold the lock while the block runs; wait for whoever holds it, and say so in the log.
+
+    The operating system lets go of the lock when the process ends, however it ends. Who holds it stands beside it in a
+    JSON file, for messages only.
+
+    Parameters
+    ----------
+    what
+        What is measured, for the messages of others who wait.
+    wait_s
+        Longest time to wait; None for ever.
+    path
+        The lock file; `lock_path` if None.
+    gives_up
+        Asked ten times a second while waiting; True ends the wait.
+
+    Raises
+    ------
+    ProfileError
+        Somebody else still measures after `wait_s` or when `gives_up` says so, or the file cannot be opened.
+    """
+    path = path or lock_path()
+    told = path.with_name(f"{path.name}.json")
+    if path.is_symlink():  # somebody put it there, so that its target is written to
+        raise ProfileError(f"the lock file {path} of measurements cannot be opened: it is a link")
+    lock, start, is_told = FileLock(path), time.perf_counter(), False
+    while True:
+        try:
+            lock.acquire(timeout=0)
+            break
+        except Timeout:
+            holder = _holder(told)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ProfileError(f"the lock file {path} of measurements cannot be opened: {reason}") from error
+        waited_s = time.perf_counter() - start
+        if wait_s is not None and waited_s >= wait_s:
+            raise ProfileError(
+                f"{what} cannot be measured: {holder} is being measured since before {waited_s:.0f} s, the longest "
+                f"wait is {wait_s:g} s"
+            )
+        if gives_up is not None and gives_up():
+            raise ProfileError(f"{what} was not measured: it gave up waiting for {holder}")
+        if not is_told:
+            _LOGGER.warning("%s waits: %s is being measured", what, holder)
+            is_told = True
+        time.sleep(_POLL_S)
+    try:
+        told.write_text(json.dumps({"pid": os.getpid(), "what": what}))
+        yield
+    finally:
+        lock.release()
+
+
+def _holder(path: Path) -> str:
+    """Return who holds the lock, as far as the file tells."""
+    try:
+        told = json.loads(path.read_text())
+        return f"{str(told['what'])[:_MAX_SHOWN]} (process {told['pid']})"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # just being written
+        return "something else"
+
 
 _STAT = Path("/proc/stat")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from placekit.cost_models.openvino.noise import LoadMeter
+from placekit.cost_models.measuring import LoadMeter
 
 
 def stat(path: Path, *busy_ticks: int) -> Path:
