@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from placekit.benchmarks.drawn_problems import SPLITS, draw_problem
+from placekit.benchmarks.generators.drawn import SPLITS, draw_problem
 from placekit.benchmarks.workers import make_executor
 from placekit.learned.imitation.dataset import LabelledProblem, shard_path, write_manifest, write_shard
 from placekit.model.errors import InvalidProblemError, UnknownNameError
@@ -29,7 +29,7 @@ class Labelling:
     Parameters
     ----------
     split, seed, max_ops
-        Which problems: :func:`placekit.benchmarks.drawn_problems.draw_problem`.
+        Which problems: :func:`placekit.benchmarks.generators.drawn.draw_problem`.
     method, label_s
         Method of the labels, and the most seconds for each.
     per_shard

@@ -18,7 +18,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placekit.benchmarks.draws import drawn_models
 from placekit.benchmarks.suite import Suite
 from placekit.benchmarks.suite_schema import PUBLISHED, TRAINING_PLAN, ModelEntry, ObjectiveEntry, PlatformEntry
 from placekit.cost_models.registry import COST_MODELS, get_cost_model
@@ -43,9 +42,9 @@ AnyProblem = Problem | TrainingProblem
 logger = logging.getLogger(__name__)
 
 DRAWN = "drawn"
-"""Family of the random problems of :mod:`placekit.benchmarks.drawn_problems`."""
+"""Family of the random problems of :mod:`placekit.benchmarks.generators.drawn`."""
 LATTICE = "recurrent-lattice"
-"""Family of :mod:`placekit.benchmarks.recurrent`."""
+"""Family of :mod:`placekit.benchmarks.generators.lattices`."""
 ADDRESS_LENGTH = 16
 """Hexadecimal digits of an address: 64 bits, enough for any number of cases."""
 
@@ -128,6 +127,8 @@ def declared_problems(suite: Suite, results: Path) -> Iterator[ProblemSpec]:
     PlacekitError
         A model file that is not there (and not optional), or an unknown objective, contiguity, family or zoo model.
     """
+    from placekit.benchmarks.generators.drawn import drawn_models
+
     source = _Sources(suite, results)
     drawn = [model for draw in suite.content.draw for model in drawn_models(draw)]
     for entry in (*suite.content.model, *drawn):
@@ -197,17 +198,17 @@ def _generated(entry: ModelEntry, objectives: _Objectives) -> Iterator[ProblemSp
 def _generate(
     family: str, params: dict[str, Any], seed: int, objective: Objective | None, contiguity: str | None
 ) -> Problem:
-    from placekit.benchmarks import scheduling
-    from placekit.benchmarks.families import generate
-    from placekit.benchmarks.recurrent import recurrent_lattice
+    from placekit.benchmarks.generators.families import generate
+    from placekit.benchmarks.generators.lattices import recurrent_lattice
+    from placekit.benchmarks.generators.shops import SHOPS
 
     try:
         if family == DRAWN:
             return _drawn(params, seed, objective, contiguity)
         if family == LATTICE:
             made = recurrent_lattice(seed=seed, objective=objective, **params)
-        elif family in scheduling.FAMILIES:
-            made = scheduling.FAMILIES[family](seed=seed, **params)
+        elif family in SHOPS:
+            made = SHOPS[family](seed=seed, **params)
             made = made if objective is None else made.replace(objective=objective)
         else:
             made = generate(family, seed=seed, objective=objective, **params)
@@ -220,7 +221,7 @@ def _generate(
 
 def _drawn(params: dict[str, Any], number: int, objective: Objective | None, contiguity: str | None) -> Problem:
     """Return a random problem; the seed of the model is its number, and the objective takes the place of its own."""
-    from placekit.benchmarks.drawn_problems import draw_problem
+    from placekit.benchmarks.generators.drawn import draw_problem
 
     values: dict[str, Any] = {"split": "test", "seed": 0} | params
     name = None if objective is None else objective.name

@@ -40,8 +40,8 @@ class _Strict(BaseModel):
 class ModelEntry(_Strict):
     """One ``[[model]]``: exactly one of `file`, `zoo` and `family`.
 
-    The family ``drawn`` is that of :mod:`placekit.benchmarks.drawn_problems`: `seeds` are the numbers of its problems,
-    `params` its split, seed and ``max_ops``. Those of :mod:`placekit.benchmarks.scheduling` are classical shops.
+    The families are those of :mod:`placekit.benchmarks.generators`. Of the family ``drawn``, `seeds` are the numbers of
+    its problems, `params` its split, seed and ``max_ops``.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class ModelEntry(_Strict):
 
 
 class DrawEntry(_Strict):
-    """One ``[[draw]]``: generated models, spread as :mod:`placekit.benchmarks.draws` says.
+    """One ``[[draw]]``: generated models, spread as :mod:`placekit.benchmarks.generators.drawn` says.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class PlatformEntry(_Strict):
         Precision of the CPU for `devices` and `groups`; one for each of the groups where they differ.
     costs
         ``"analytic"``, ``"profiled"``, or a costs file, in which ``{model}`` stands for the name of the model; or
-        ``"published"`` for the CPU and accelerator of :mod:`placekit.benchmarks.two_kinds`, which are devices, too.
+        ``"published"`` for the CPU and accelerator of the HSDAG paper, which are devices, too.
     """
 
     name: Name

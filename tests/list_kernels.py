@@ -20,7 +20,7 @@ from numba.core.dispatcher import Dispatcher
 
 import placekit as pk
 from placekit import kernels
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.kernels import LEARNED, LIST, TRAINING_PLAN, used
 from placekit.solve.registry import METHODS, get_method
 

@@ -10,8 +10,8 @@ from limits import SOON_S
 from strategies import examples
 
 from placekit import PlacekitError, Placement, SerialLatency, evaluate, solve
-from placekit.benchmarks.families import FAMILIES, MEAN_OP_S, generate
-from placekit.benchmarks.topologies import MIN_OPS
+from placekit.benchmarks.generators.families import FAMILIES, MEAN_OP_S, generate
+from placekit.benchmarks.generators.shapes import MIN_OPS
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan, Objective
 

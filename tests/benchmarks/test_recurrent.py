@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import placekit as pk
-from placekit.benchmarks.recurrent import recurrent_lattice
+from placekit.benchmarks.generators.lattices import recurrent_lattice
 from placekit.model.errors import InvalidProblemError
 
 

@@ -443,7 +443,7 @@ def test_graph_figure_colours_ops_and_marks_cuts(diamond: Problem) -> None:
 @pytest.mark.parametrize("num_devices", [8, 30])
 def test_a_chain_on_many_devices_leaves_room_for_its_legend(num_devices: int) -> None:
     """However low the graph is: a legend taller than the figure would leave the axes no height."""
-    from placekit.benchmarks.families import generate
+    from placekit.benchmarks.generators.families import generate
     from placekit.model.placement import Placement
 
     problem = generate("chains", 40, seed=1, num_devices=num_devices)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import placekit as pk
-from placekit.benchmarks.scheduling import (
-    FAMILIES,
+from placekit.benchmarks.generators.shops import (
     PUBLISHED,
+    SHOPS,
     flexible_job_shop,
     job_shop,
     parse_job_shop,
@@ -63,7 +63,7 @@ def test_families_of_suites_make_shops() -> None:
     assert problems[0] == published_shop("ft06")
     assert all(isinstance(each, pk.Problem) and each.objective == pk.Makespan() for each in problems)
     with pytest.raises(UnknownNameError, match="no published shop 'ft07'; published shops are ft06, ft10, la01"):
-        FAMILIES["published-shop"](seed=0, instance="ft07")
+        SHOPS["published-shop"](seed=0, instance="ft07")
 
 
 def test_shops_have_the_shape_of_their_kind() -> None:

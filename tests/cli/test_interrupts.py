@@ -15,7 +15,7 @@ import pytest
 from signals import wait_until_it_solves
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.solve.solve import finishing
 
 HANG_S = 60.0

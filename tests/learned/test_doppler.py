@@ -18,7 +18,7 @@ from states import same
 from strategies import MAKESPANS, examples, problems
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.learned.checkpoint import read_checkpoint
 from placekit.learned.doppler.episodes import FEATURES, FOLLOWS, SAMPLES
 from placekit.learned.doppler.method import Doppler, DopplerLearner, DopplerParams

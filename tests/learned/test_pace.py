@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.learned.environment import Environment
 from placekit.learned.pace import Pace, out_of_time
 from placekit.solve.method import Run

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.learned.environment import Environment
 from placekit.learned.hsdag.learner import HsdagLearner
 from placekit.learned.hsdag.params import HsdagParams

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.learned.learner import Rollout
 from placekit.learned.uncertainty import op_uncertainty
 from placekit.solve.method import Run

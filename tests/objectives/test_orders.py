@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import MAKESPANS, examples, problems
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.objectives.makespan.instance import MakespanInstance, instance_of
 from placekit.objectives.makespan.orders import BestOrder, placed_rank
 from placekit.objectives.makespan.simulate import simulate

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.solve.method import Run
 
 CASES: list[tuple[str, pk.Objective, dict[str, Any]]] = [

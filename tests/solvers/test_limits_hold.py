@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.benchmarks.families import FAMILIES, generate
+from placekit.benchmarks.generators.families import FAMILIES, generate
 from placekit.solve.registry import METHODS, get_method
 
 logger = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ LEAKS = """
 import sys
 import numpy as np, placekit as pk
 from placekit import machine
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 objectives = (pk.Throughput(), pk.SerialLatency(), pk.OffloadLatency(), pk.Makespan())
 methods = ("ilp", "auto", "cpsat", "local-search", "bound", "lns")
 cases = []

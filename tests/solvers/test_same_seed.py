@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.model.errors import SolverUnavailableError
 from placekit.objectives import OBJECTIVES
 from placekit.solve.registry import METHODS, get_method

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import placekit as pk
-from placekit.benchmarks.drawn_problems import OBJECTIVES, TEST_FAMILIES, TRAIN_FAMILIES, draw_problem
+from placekit.benchmarks.generators.drawn import OBJECTIVES, TEST_FAMILIES, TRAIN_FAMILIES, draw_problem
 from placekit.benchmarks.labelling import Labelling, generate_dataset, label, label_shard
 from placekit.learned.imitation.dataset import read_dataset, read_shard, shard_path, write_shard
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 import placekit as pk
-from placekit.benchmarks.drawn_problems import OBJECTIVES, draw_problem
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.drawn import OBJECTIVES, draw_problem
+from placekit.benchmarks.generators.families import generate
 from placekit.benchmarks.labelling import Labelling, generate_dataset, label
 from placekit.learned.checkpoint import ANY_DEVICES, read_checkpoint
 from placekit.learned.environment import Environment

@@ -9,7 +9,7 @@ import pytest
 
 import placekit as pk
 from placekit import machine
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.model.errors import ProgramTooLargeError
 from placekit.solvers.assignment.cpsat.model import count_literals
 from placekit.solvers.assignment.cpsat.solve import build_model

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.model.contiguity import quotient_cycle
 from placekit.model.errors import InvalidFileError, InvalidProblemError, SolverUnavailableError
 from placekit.solve.method import Run

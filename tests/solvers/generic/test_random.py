@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from strategies import MAKESPANS, examples, problems
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.solve.result import Incumbent
 from placekit.solvers.generic import baselines
 from placekit.solvers.generic.scoring import Scorer

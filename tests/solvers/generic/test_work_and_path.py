@@ -9,7 +9,7 @@ from oracle import brute_force
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.objectives import OBJECTIVES
 from placekit.solve.method import Run
 from placekit.solvers.generic.work_and_path import longest_path_s, raise_bounds_at_once, shared_work

@@ -14,7 +14,7 @@ from makespan_optimum import SMALL, best_makespan, fork, known_optimum, random_s
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.solve.stop import wanted_while
 from placekit.solvers.makespan.bounds import windows
 from placekit.solvers.makespan.bounds.quick import look, quick_bounds

@@ -10,7 +10,7 @@ from makespan_optimum import SMALL, known_optimum, refute
 from strategies import examples
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.solvers.makespan.bounds.quick import look
 from placekit.solvers.makespan.bounds.shared_work import share_out, shared_work
 from placekit.solvers.makespan.bounds.windows import narrow

@@ -14,7 +14,7 @@ from ortools.sat.python import cp_model
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.model.errors import UnsupportedProblemError
 from placekit.solve.method import Run
 from placekit.solve.result import SOLVER_TOLERANCE

@@ -10,7 +10,7 @@ from makespan_found import random_order
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.model.contiguity import Contiguity
 from placekit.solvers.makespan.decomposition.stretch import cut_stretch
 from placekit.solvers.makespan.schedule.sequence import decode, empty_timeline, sequence_problem, time_to_end

@@ -13,7 +13,7 @@ from oracle import brute_force
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.model.errors import ProgramTooLargeError, SolverUnavailableError
 from placekit.objectives import OBJECTIVES
 from placekit.solve.method import Run

@@ -8,7 +8,7 @@ from limits import SOON_S
 from strategies import examples, problems
 
 import placekit as pk
-from placekit.benchmarks.families import generate
+from placekit.benchmarks.generators.families import generate
 from placekit.model.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
 from placekit.solve.registry import METHODS, get_method, split_name
 

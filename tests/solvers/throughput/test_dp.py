@@ -386,7 +386,7 @@ def test_bug_sizing_the_search_does_not_exceed_its_memory() -> None:
     """To tell how many ideals fit, dp once laid out all prefixes of the order: gigabytes for a long one."""
     import tracemalloc
 
-    from placekit.benchmarks.families import generate
+    from placekit.benchmarks.generators.families import generate
     from placekit.solvers.params import DpParams
     from placekit.solvers.throughput.dp.exact import ThroughputDp
 

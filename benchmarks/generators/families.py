@@ -1,4 +1,4 @@
-"""Families of generated problems, of any size and seed: shapes from :mod:`placekit.benchmarks.topologies`, with costs.
+"""Families of generated problems, of any size and seed: shapes with costs.
 
 Costs are of no real machine. They are spread as measured ones are (log-normal around the work of the op's type), all
 positive, and normalised, so that instances of all families and sizes can be compared:
@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
-from placekit.benchmarks import topologies
-from placekit.benchmarks.topology import Topology
+from placekit.benchmarks.generators import shapes
+from placekit.benchmarks.generators.shapes import Topology
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.graph import OpGraph
@@ -25,7 +26,7 @@ from placekit.model.platform import Device, Link, Platform
 from placekit.model.problem import Problem
 from placekit.objectives import Objective, Throughput
 
-__all__ = ["FAMILIES", "MEAN_OP_S", "generate"]
+__all__ = ["FAMILIES", "MEAN_OP_S", "generate", "on_accelerators", "require_ranges"]
 
 MAX_OPS = 1_000_000
 MAX_DEVICES = 4096
@@ -49,12 +50,12 @@ HOST_SLOWNESS = 8.0
 
 FAMILIES: Mapping[str, Callable[[int, np.random.Generator], Topology]] = MappingProxyType(
     {
-        "chains": topologies.chains,
-        "transformer": topologies.transformer,
-        "feed-forward-shards": topologies.feed_forward_shards,
-        "inception": topologies.inception,
-        "chained-matmuls": topologies.chained_matmuls,
-        "layered": topologies.layered,
+        "chains": shapes.chains,
+        "transformer": shapes.transformer,
+        "feed-forward-shards": shapes.feed_forward_shards,
+        "inception": shapes.inception,
+        "chained-matmuls": shapes.chained_matmuls,
+        "layered": shapes.layered,
     }
 )
 """Every family by its name: what makes its graphs."""
@@ -117,37 +118,11 @@ def generate(
     """
     if family not in FAMILIES:
         raise UnknownNameError(f"no family {family!r}; families are {', '.join(FAMILIES)}")
-    for what, value, low, high in (
-        ("num_ops", num_ops, topologies.MIN_OPS, MAX_OPS),
-        ("num_devices", num_devices, 1, MAX_DEVICES),
-    ):
-        if not low <= value <= high:
-            raise InvalidProblemError(f"family {family!r}: {what} is {value}; it must be >= {low} and <= {high}")
-    if not (math.isfinite(transfer_ratio) and transfer_ratio > 0):
-        raise InvalidProblemError(f"family {family!r}: transfer_ratio is {transfer_ratio}; it must be finite and > 0")
     objective = Throughput() if objective is None else objective
-    least = 0 if isinstance(objective, Throughput) else 1
-    if memory_factor is not None and not (math.isfinite(memory_factor) and memory_factor >= least):
-        raise InvalidProblemError(
-            f"family {family!r}: memory_factor is {memory_factor}; it must be finite and >= {least}"
-        )
+    _require_makeable(family, num_ops, num_devices, transfer_ratio, memory_factor, objective)
     rng = np.random.default_rng((seed, *family.encode()))
     shape = FAMILIES[family](num_ops, rng)
-
-    size = shape.tensor_size * rng.lognormal(0.0, SIZE_SPREAD, len(shape.tensor_size))
-    tensor_bytes = size * (MEAN_TENSOR_BYTES / size.mean())
-    weight_bytes = shape.weight * WEIGHT_BYTES
-    output_bytes = np.bincount(shape.tensor_producer, weights=tensor_bytes, minlength=shape.num_ops)
-    graph = OpGraph(
-        name=f"{family}-{num_ops}-{seed}",
-        op_names=tuple(f"{op_type}_{op}" for op, op_type in enumerate(shape.op_types)),
-        op_types=shape.op_types,
-        tensor_producer=shape.tensor_producer,
-        consumer_offsets=shape.consumer_offsets,
-        consumers=shape.consumers,
-        tensor_bytes=tensor_bytes,
-        op_weight_bytes=weight_bytes,
-    )
+    graph = _graph(f"{family}-{num_ops}-{seed}", shape, rng)
 
     num_kinds = 1 if equal else min(num_devices, len(SLOWNESS))
     kind_of_device = np.arange(num_devices) % num_kinds
@@ -157,27 +132,123 @@ def generate(
         affinity[:, 0] = 1.0
     times = base[:, None] * affinity * np.array([*SLOWNESS[:num_kinds], HOST_SLOWNESS])
     times *= MEAN_OP_S / times[:, kind_of_device].mean()
-
     # a tensor leaves one device and enters another: over all pairs that is twice the mean time over one link
     link_slowness = np.array(LINK_SLOWNESS[:num_kinds])
     mean_bandwidth = 2 * MEAN_TENSOR_BYTES / (transfer_ratio * MEAN_OP_S)
     bandwidth = mean_bandwidth * link_slowness[kind_of_device].mean() / link_slowness
     kinds = ["accelerator"] if equal else [f"accelerator-{kind}" for kind in range(num_kinds)]
-    links = {kind: Link(0.0, float(speed)) for kind, speed in zip(kinds, bandwidth, strict=True)}
-    op_memory = weight_bytes + output_bytes
+    return on_accelerators(
+        graph,
+        times,
+        {kind: Link(0.0, float(speed)) for kind, speed in zip(kinds, bandwidth, strict=True)},
+        num_devices,
+        objective,
+        memory_factor=memory_factor,
+        has_host=objective.has_pipeline if host is None else host,
+        provenance={"source": "generated", "family": family, "num_ops": num_ops, "seed": seed},
+    )
+
+
+def require_ranges(whose: str, *values: tuple[str, int, int, int]) -> None:
+    """Refuse a value that is out of its range.
+
+    Parameters
+    ----------
+    whose
+        What the values belong to, for the message.
+    *values
+        Name, value, smallest and largest of each.
+
+    Raises
+    ------
+    InvalidProblemError
+        The first value that is out of its range.
+    """
+    for what, value, least, most in values:
+        if not least <= value <= most:
+            raise InvalidProblemError(f"{whose}: {what} is {value}; it must be >= {least} and <= {most}")
+
+
+def _require_makeable(
+    family: str,
+    num_ops: int,
+    num_devices: int,
+    transfer_ratio: float,
+    memory_factor: float | None,
+    objective: Objective,
+) -> None:
+    whose = f"family {family!r}"
+    require_ranges(whose, ("num_ops", num_ops, shapes.MIN_OPS, MAX_OPS), ("num_devices", num_devices, 1, MAX_DEVICES))
+    if not (math.isfinite(transfer_ratio) and transfer_ratio > 0):
+        raise InvalidProblemError(f"{whose}: transfer_ratio is {transfer_ratio}; it must be finite and > 0")
+    least = 0 if isinstance(objective, Throughput) else 1
+    if memory_factor is not None and not (math.isfinite(memory_factor) and memory_factor >= least):
+        raise InvalidProblemError(f"{whose}: memory_factor is {memory_factor}; it must be finite and >= {least}")
+
+
+def _graph(name: str, shape: Topology, rng: np.random.Generator) -> OpGraph:
+    size = shape.tensor_size * rng.lognormal(0.0, SIZE_SPREAD, len(shape.tensor_size))
+    return OpGraph(
+        name=name,
+        op_names=tuple(f"{op_type}_{op}" for op, op_type in enumerate(shape.op_types)),
+        op_types=shape.op_types,
+        tensor_producer=shape.tensor_producer,
+        consumer_offsets=shape.consumer_offsets,
+        consumers=shape.consumers,
+        tensor_bytes=size * (MEAN_TENSOR_BYTES / size.mean()),
+        op_weight_bytes=shape.weight * WEIGHT_BYTES,
+    )
+
+
+def on_accelerators(
+    graph: OpGraph,
+    times: NDArray[np.float64],
+    links: Mapping[str, Link],
+    num_devices: int,
+    objective: Objective,
+    *,
+    memory_factor: float | None,
+    has_host: bool,
+    provenance: Mapping[str, object] = MappingProxyType({}),
+) -> Problem:
+    """Return a graph on accelerators whose kinds take turns, and a CPU that pays no transfers.
+
+    Parameters
+    ----------
+    graph
+        The graph, with sizes.
+    times
+        ``[num_ops, num_kinds + 1]`` seconds of every op on every kind and on the CPU.
+    links
+        Link of every kind of accelerator, in the order of `times`.
+    num_devices
+        Number of accelerators.
+    objective
+        What to minimise.
+    memory_factor
+        Memory of an accelerator as a multiple of its fair share, with the largest op on top; None for no limit.
+    has_host
+        Whether there is the CPU.
+    provenance
+        Where the costs come from.
+    """
+    op_memory = graph.op_weight_bytes + np.bincount(
+        graph.tensor_producer, weights=graph.tensor_bytes, minlength=graph.num_ops
+    )
     limit = None if memory_factor is None else memory_factor * float(op_memory.sum()) / num_devices
     limit = None if limit is None else limit + float(op_memory.max())
-    devices = [Device(f"ACC.{d}", kinds[kind], memory_bytes=limit) for d, kind in enumerate(kind_of_device.tolist())]
-    transfers = [links[kind].time_s(tensor_bytes) for kind in kinds]
-    if objective.has_pipeline if host is None else host:
+    kinds = list(links)
+    devices = [Device(f"ACC.{d}", kinds[d % len(links)], memory_bytes=limit) for d in range(num_devices)]
+    transfers = [links[kind].time_s(graph.tensor_bytes) for kind in kinds]
+    if has_host:
         devices.append(Device("CPU.0", "cpu", is_host=True))
         kinds.append("cpu")
-        transfers.append(np.zeros(len(tensor_bytes)))
+        transfers.append(np.zeros(graph.num_tensors))
     costs = CostTable(
         kinds=tuple(kinds),
         op_time_s=times[:, : len(kinds)],
         transfer_time_s=np.stack(transfers, axis=1),
         op_memory_bytes=op_memory,
-        provenance={"source": "generated", "family": family, "num_ops": num_ops, "seed": seed},
+        provenance=dict(provenance),
     )
     return Problem(graph, Platform(tuple(devices), links), costs, objective)

@@ -1,25 +1,157 @@
 """Shapes of computation graphs, in linear time: what is computed from what, and how heavy it is.
 
-A shape has no costs yet: only relative work, relative tensor sizes and which ops carry weights.
-:mod:`placekit.benchmarks.families` makes problems of them. What a shape leaves open (heads, shards, tiles, width) is
-drawn from the seed; from 144 ops on everything fits, so that the draws are the same in every size.
+A shape has relative work, relative tensor sizes and weights, but no costs. What it leaves open (heads, shards, tiles,
+width) is drawn from the seed. From 144 ops on everything fits, so that the draws are the same in every size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.benchmarks.topology import Block, Topology, assemble
-
-__all__ = ["MIN_OPS", "chained_matmuls", "chains", "feed_forward_shards", "inception", "layered", "transformer"]
+__all__ = [
+    "MIN_OPS",
+    "Topology",
+    "chained_matmuls",
+    "chains",
+    "feed_forward_shards",
+    "inception",
+    "layered",
+    "transformer",
+]
 
 MIN_OPS = 20
 """Smallest size that every shape can be made in: one block of the chained matrix products."""
 
 
-def _entry(op_type: str, num_ops: int = 1) -> Block:
-    entry = Block()
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """A graph without costs.
+
+    Parameters
+    ----------
+    op_types
+        ``[num_ops]`` operator types.
+    work
+        ``[num_ops]`` relative work, above 0.
+    weight
+        ``[num_ops]`` relative size of the weights; 0 for an op without.
+    tensor_producer, consumer_offsets, consumers
+        The tensors, as in `OpGraph`; each has at least one consumer.
+    tensor_size
+        ``[num_tensors]`` relative size, above 0.
+    """
+
+    op_types: tuple[str, ...]
+    work: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    tensor_producer: NDArray[np.int64]
+    consumer_offsets: NDArray[np.int64]
+    consumers: NDArray[np.int64]
+    tensor_size: NDArray[np.float64]
+
+    @property
+    def num_ops(self) -> int:
+        """Number of ops."""
+        return len(self.op_types)
+
+
+def _assemble(
+    op_types: Sequence[str],
+    work: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    size: NDArray[np.float64],
+    edges: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
+) -> Topology:
+    """Turn edges (producer, its output port, consumer) into tensors, one per producer and port. O(edges log edges)."""
+    producers, ports, consumers = edges
+    num_ports = int(ports.max(initial=0)) + 1
+    num_ops = len(op_types)
+    # repeated edges count once; sorted by tensor, then by consumer
+    keys = np.unique((producers * num_ports + ports) * num_ops + consumers)
+    tensor_keys, first = np.unique(keys // num_ops, return_index=True)
+    producer = tensor_keys // num_ports
+    # the outputs of one op share its size
+    num_outputs = np.bincount(producer, minlength=num_ops)
+    return Topology(
+        op_types=tuple(op_types),
+        work=work,
+        weight=weight,
+        tensor_producer=producer,
+        consumer_offsets=np.append(first, len(keys)).astype(np.int64),
+        consumers=keys % num_ops,
+        tensor_size=size[producer] / num_outputs[producer],
+    )
+
+
+@dataclass
+class _Block:
+    """One block of a graph that repeats, built op by op.
+
+    An input below 0 stands for an outlet of the block before: ``-1 - number`` of the outlet.
+    """
+
+    op_types: list[str] = field(default_factory=list)
+    work: list[float] = field(default_factory=list)
+    weight: list[float] = field(default_factory=list)
+    size: list[float] = field(default_factory=list)
+    edges: list[tuple[int, int]] = field(default_factory=list)
+    outlets: list[int] = field(default_factory=list)
+
+    def op(self, op_type: str, *inputs: int, work: float = 0.1, weight: float = 0.0, size: float = 1.0) -> int:
+        """Append an op that reads `inputs`; return its number."""
+        number = len(self.op_types)
+        self.op_types.append(op_type)
+        self.work.append(work)
+        self.weight.append(weight)
+        self.size.append(size)
+        self.edges += [(source, number) for source in inputs]
+        return number
+
+    def repeated(self, entry: _Block, entry_ports: Sequence[int], num_blocks: int) -> Topology:
+        """Return `entry`, then `num_blocks` copies of the block in a row.
+
+        Parameters
+        ----------
+        entry
+            What comes first; it has as many outlets as the block.
+        entry_ports
+            Output port of each outlet of `entry`.
+        num_blocks
+            At least 1.
+        """
+        start, per_block = len(entry.op_types), len(self.op_types)
+        sources, targets = np.array(self.edges, dtype=np.int64).T
+        shift = start + per_block * np.arange(num_blocks)[:, None]
+        outer = sources < 0
+        outlet = -1 - sources[outer]
+        before = np.array(self.outlets, dtype=np.int64)[outlet] + shift - per_block
+        before[0] = np.array(entry.outlets, dtype=np.int64)[outlet]
+        port = np.zeros_like(before)
+        port[0] = np.array(entry_ports, dtype=np.int64)[outlet]
+        inside = sources[~outer] + shift
+        own = np.array(entry.edges, dtype=np.int64).reshape(-1, 2)
+        producers = [own[:, 0], inside.ravel(), before.ravel()]
+        consumers = [own[:, 1], (targets[~outer] + shift).ravel(), (targets[outer] + shift).ravel()]
+        ports = [np.zeros(len(own) + inside.size, dtype=np.int64), port.ravel()]
+
+        def column(first: list[float], block: list[float]) -> NDArray[np.float64]:
+            return np.concatenate([np.array(first), np.tile(np.array(block), num_blocks)])
+
+        return _assemble(
+            entry.op_types + self.op_types * num_blocks,
+            column(entry.work, self.work),
+            column(entry.weight, self.weight),
+            column(entry.size, self.size),
+            (np.concatenate(producers), np.concatenate(ports), np.concatenate(consumers)),
+        )
+
+
+def _entry(op_type: str, num_ops: int = 1) -> _Block:
+    entry = _Block()
     entry.outlets = [entry.op(op_type) for _ in range(num_ops)]
     return entry
 
@@ -32,7 +164,7 @@ def transformer(num_ops: int, rng: np.random.Generator) -> Topology:
     add behind. ``h`` is 1, 2, 4 or 8, drawn among those of which a block fits.
     """
     heads = int(rng.choice([h for h in (1, 2, 4, 8) if 11 + 6 * h <= num_ops]))
-    block = Block()
+    block = _Block()
     norm = block.op("LayerNorm", -1)
     contexts = []
     for _ in range(heads):
@@ -62,11 +194,11 @@ def feed_forward_shards(num_ops: int, rng: np.random.Generator) -> Topology:
     ``s * s + 2 s`` ops. ``s`` is 2, 3, 4 or 8, drawn among those of which a layer fits.
     """
     shards = int(rng.choice([s for s in (2, 3, 4, 8) if 1 + s * s + 2 * s <= num_ops]))
-    layer = Block()
+    layer = _Block()
     products = [[layer.op("MatMul", -1 - row, work=1.0, weight=1.0) for _ in range(shards)] for row in range(shards)]
     sums = [layer.op("Sum", *(products[row][column] for row in range(shards))) for column in range(shards)]
     layer.outlets = [layer.op("Relu", total, work=0.05) for total in sums]
-    scatter = Block()
+    scatter = _Block()
     scatter.outlets = [scatter.op("Split", size=float(shards))] * shards
     return layer.repeated(scatter, range(shards), (num_ops - 1) // len(layer.op_types))
 
@@ -78,7 +210,7 @@ def inception(num_ops: int, rng: np.random.Generator) -> Topology:
     or, where a module fits and the draw says so, three: convolution, bias, activation (a module has 23).
     """
     is_expanded = num_ops >= 24 and bool(rng.random() < 0.5)
-    module = Block()
+    module = _Block()
 
     def convolve(source: int, work: float, channels: float) -> int:
         kernel = module.op("Convolution", source, work=work, weight=work, size=channels)
@@ -108,7 +240,7 @@ def chained_matmuls(num_ops: int, rng: np.random.Generator) -> Topology:
     chains of matrix products in this manner.
     """
     tiles = int(rng.choice([t for t in (2, 3, 4) if t * t + 2 * t**3 <= num_ops]))
-    product = Block()
+    product = _Block()
     factor = [[product.op("Parameter", work=0.05) for _ in range(tiles)] for _ in range(tiles)]
     for i in range(tiles):
         for j in range(tiles):
@@ -155,7 +287,7 @@ def chains(num_ops: int, rng: np.random.Generator) -> Topology:
     work = np.where(heavy, 1.0, 0.1)
     op_types = np.where(is_join, "Concat", np.where(heavy, "Convolution", "Relu")).tolist()
     edges = producers, np.zeros_like(producers), consumers
-    return assemble(op_types, work, np.where(heavy, 1.0, 0.0), np.ones(num_ops), edges)
+    return _assemble(op_types, work, np.where(heavy, 1.0, 0.0), np.ones(num_ops), edges)
 
 
 def layered(num_ops: int, rng: np.random.Generator) -> Topology:
@@ -188,4 +320,4 @@ def layered(num_ops: int, rng: np.random.Generator) -> Topology:
     has_weight = rng.random(num_ops) < 0.5
     op_types = np.where(has_weight, "MatMul", "Add").tolist()
     edges = producers, np.zeros_like(producers), consumers
-    return assemble(op_types, np.ones(num_ops), np.where(has_weight, 1.0, 0.0), np.ones(num_ops), edges)
+    return _assemble(op_types, np.ones(num_ops), np.where(has_weight, 1.0, 0.0), np.ones(num_ops), edges)

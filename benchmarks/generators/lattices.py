@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from placekit.benchmarks.families import MAX_DEVICES, MAX_OPS
+from placekit.benchmarks.generators.families import HOST_SLOWNESS, MAX_DEVICES, MAX_OPS, MEAN_OP_S, require_ranges
 from placekit.model.costs import CostTable
-from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.platform import Device, Platform
 from placekit.model.problem import Problem
@@ -19,9 +18,6 @@ from placekit.objectives import Objective, Throughput
 
 __all__ = ["recurrent_lattice"]
 
-MEAN_OP_S = 1e-3
-HOST_SLOWNESS = 8.0
-"""Relative op time of the CPU."""
 BACKWARD_WORK = 2.0
 """Relative op time of a backward op."""
 CONSTANT_BYTES, STATE_BYTES = 1e6, 3e6
@@ -74,33 +70,16 @@ def recurrent_lattice(
     Problem('recurrent-2x3-0': 18 ops in 18 classes on 5 devices, throughput, acyclic)
     """
     num_ops = num_layers * num_steps * (1 + num_constants)
-    for what, value, least, most in (
+    require_ranges(
+        "recurrent lattice",
         ("num_layers", num_layers, 1, MAX_OPS),
         ("num_steps", num_steps, 1, MAX_OPS),
         ("num_constants", num_constants, 0, MAX_OPS),
         ("number of ops", num_ops, 1, MAX_OPS),
         ("num_devices", num_devices, 1, MAX_DEVICES),
-    ):
-        if not least <= value <= most:
-            raise InvalidProblemError(f"recurrent lattice: {what} is {value}; it must be >= {least} and <= {most}")
+    )
     rng = np.random.default_rng(seed)
-    layer_work = rng.lognormal(0.0, 0.3, num_layers)
-    names: list[str] = []
-    work: list[float] = []
-    edges: list[tuple[str, str]] = []
-    for step in range(num_steps):
-        for layer in range(num_layers):
-            cell = f"cell{layer}.{step}"
-            constants = [f"constant{layer}.{step}.{number}" for number in range(num_constants)]
-            names += [*constants, cell]
-            work += [*[0.0] * num_constants, float(layer_work[layer] * rng.lognormal(0.0, 0.05))]
-            edges += [(constant, cell) for constant in constants]
-            edges += [(f"cell{layer - 1}.{step}", cell)] if layer else []
-            edges += [(f"cell{layer}.{step - 1}", cell)] if step else []
-    if has_attention:
-        names.append("attention")
-        work.append(2.0)
-        edges += [(f"cell{num_layers - 1}.{step}", "attention") for step in range(num_steps)]
+    names, work, edges = _forward(num_layers, num_steps, num_constants, has_attention, rng)
     forward = len(names)
     if is_training:
         edges += [(f"{b}'", f"{a}'") for a, b in edges]
@@ -123,3 +102,27 @@ def recurrent_lattice(
     platform = Platform((*devices, Device("CPU.0", "cpu", is_host=True)))
     objective = Throughput() if objective is None else objective
     return Problem(graph, platform, costs, objective, colocation=np.arange(len(names)) % forward)
+
+
+def _forward(
+    num_layers: int, num_steps: int, num_constants: int, has_attention: bool, rng: np.random.Generator
+) -> tuple[list[str], list[float], list[tuple[str, str]]]:
+    """Return names, relative work and edges of the forward ops."""
+    layer_work = rng.lognormal(0.0, 0.3, num_layers)
+    names: list[str] = []
+    work: list[float] = []
+    edges: list[tuple[str, str]] = []
+    for step in range(num_steps):
+        for layer in range(num_layers):
+            cell = f"cell{layer}.{step}"
+            constants = [f"constant{layer}.{step}.{number}" for number in range(num_constants)]
+            names += [*constants, cell]
+            work += [*[0.0] * num_constants, float(layer_work[layer] * rng.lognormal(0.0, 0.05))]
+            edges += [(constant, cell) for constant in constants]
+            edges += [(f"cell{layer - 1}.{step}", cell)] if layer else []
+            edges += [(f"cell{layer}.{step - 1}", cell)] if step else []
+    if has_attention:
+        names.append("attention")
+        work.append(2.0)
+        edges += [(f"cell{num_layers - 1}.{step}", "attention") for step in range(num_steps)]
+    return names, work, edges

@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from placekit.benchmarks.generators.families import require_ranges
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.graph import OpGraph
@@ -26,8 +27,8 @@ from placekit.model.problem import Problem
 from placekit.objectives import Makespan
 
 __all__ = [
-    "FAMILIES",
     "PUBLISHED",
+    "SHOPS",
     "flexible_job_shop",
     "job_shop",
     "parse_job_shop",
@@ -183,14 +184,13 @@ def taillard_job_shop(num_jobs: int, num_machines: int, time_seed: int, machine_
     InvalidProblemError
         A size below 1, or a seed that is not between 1 and 2147483646.
     """
-    for what, value, most in (
-        ("num_jobs", num_jobs, MAX_SHOP),
-        ("num_machines", num_machines, MAX_SHOP),
-        ("time_seed", time_seed, _MODULUS - 1),
-        ("machine_seed", machine_seed, _MODULUS - 1),
-    ):
-        if not 1 <= value <= most:
-            raise InvalidProblemError(f"Taillard's job shop: {what} is {value}; it must be >= 1 and <= {most}")
+    require_ranges(
+        "Taillard's job shop",
+        ("num_jobs", num_jobs, 1, MAX_SHOP),
+        ("num_machines", num_machines, 1, MAX_SHOP),
+        ("time_seed", time_seed, 1, _MODULUS - 1),
+        ("machine_seed", machine_seed, 1, _MODULUS - 1),
+    )
     times, swaps = _taillard_numbers(time_seed), _taillard_numbers(machine_seed)
     time_s = [[float(1 + int(next(times) * 99)) for _ in range(num_machines)] for _ in range(num_jobs)]
     jobs: list[Job] = []
@@ -250,7 +250,7 @@ def unrelated_machines(num_ops: int, num_machines: int, seed: int = 0, *, longes
     return Problem(graph, Platform(tuple(Device(kind, kind) for kind in kinds)), costs, Makespan())
 
 
-FAMILIES: Mapping[str, Callable[..., Problem]] = MappingProxyType(
+SHOPS: Mapping[str, Callable[..., Problem]] = MappingProxyType(
     {
         "flexible-job-shop": flexible_job_shop,
         "job-shop": job_shop,

@@ -16,24 +16,31 @@ memory                   none, or (one in four) 1.2 to 3 times the fair share an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from placekit.benchmarks.families import HOST_SLOWNESS, LINK_SLOWNESS, MEAN_OP_S, SLOWNESS, generate
-from placekit.benchmarks.recurrent import recurrent_lattice
+from placekit.benchmarks.generators.families import (
+    HOST_SLOWNESS,
+    LINK_SLOWNESS,
+    MEAN_OP_S,
+    SLOWNESS,
+    generate,
+    on_accelerators,
+)
+from placekit.benchmarks.generators.lattices import recurrent_lattice
+from placekit.benchmarks.suite_schema import DrawEntry, ModelEntry
 from placekit.learned.architectures import ARCHITECTURES
-from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.model.graph import OpGraph
-from placekit.model.platform import Device, Link, Platform
+from placekit.model.platform import Link
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan, Objective, SerialLatency, Throughput
 
-__all__ = ["SPLITS", "TEST_FAMILIES", "TRAIN_FAMILIES", "Split", "draw_problem"]
+__all__ = ["SPLITS", "TEST_FAMILIES", "TRAIN_FAMILIES", "Split", "draw_problem", "drawn_models"]
 
 Split: TypeAlias = Literal["train", "test"]
 SPLITS: tuple[str, ...] = get_args(Split)
@@ -61,6 +68,9 @@ _TYPE_SPREAD, _OP_SPREAD = 0.5, 0.15
 _FLOPS_PER_BYTE = 8.0
 """Operations in the time of one byte moved, where an op's time is the larger of the two."""
 _DRAWS = 200
+_CUBE_FAMILIES = ("transformer", "feed-forward-shards", "inception", "chained-matmuls", "layered")
+_PER_FAMILY = 8
+_CUBE_DEVICES = (2, 2, 3, 4, 5, 6, 7, 8)
 
 
 def draw_problem(split: str, seed: int, number: int, *, max_ops: int = 500, objective: str | None = None) -> Problem:
@@ -104,25 +114,26 @@ def draw_problem(split: str, seed: int, number: int, *, max_ops: int = 500, obje
     ratio = float(np.exp(rng.uniform(*np.log(_RATIOS))))
     memory = float(rng.uniform(*_MEMORY_FACTORS)) if rng.random() < _MEMORY_SHARE else None
     is_equal = name != "serial-latency" and bool(rng.random() < 0.4)  # on equal devices one is the best
-    draw = partial(_drawn, family, rng, num_ops, max_ops, num_devices, ratio, memory, is_equal, OBJECTIVES[name]())
-    return draw().replace(contiguity="none")
+    setting = _Setting(num_devices, ratio, memory, is_equal, OBJECTIVES[name]())
+    return _drawn(family, rng, num_ops, max_ops, setting).replace(contiguity="none")
 
 
-def _drawn(
-    family: str,
-    rng: np.random.Generator,
-    num_ops: int,
-    max_ops: int,
-    num_devices: int,
-    ratio: float,
-    memory: float | None,
-    is_equal: bool,
-    objective: Objective,
-) -> Problem:
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """Platform, limits and objective of a drawn problem."""
+
+    num_devices: int
+    ratio: float
+    memory: float | None
+    is_equal: bool
+    objective: Objective
+
+
+def _drawn(family: str, rng: np.random.Generator, num_ops: int, max_ops: int, setting: _Setting) -> Problem:
     seed = int(rng.integers(2**31))
     if family.startswith("model-"):
         graph = _model(family.removeprefix("model-"), rng, max_ops)
-        return _with_costs(graph, rng, num_devices, ratio, memory, is_equal, objective)
+        return _with_costs(graph, rng, setting)
     if family == "recurrent":
         steps = max(2, round(float(np.sqrt(num_ops))))
         layers = max(1, num_ops // steps)
@@ -132,16 +143,16 @@ def _drawn(
             op_weight_bytes=1e5 * rng.lognormal(0.0, 0.5, graph.num_ops),
             tensor_bytes=1e5 * rng.lognormal(0.0, 0.4, graph.num_tensors),
         )
-        return _with_costs(graph, rng, num_devices, ratio, memory, is_equal, objective)
+        return _with_costs(graph, rng, setting)
     return generate(
         family,
         max(num_ops, MIN_OPS),
         seed,
-        num_devices=num_devices,
-        equal=is_equal,
-        transfer_ratio=ratio,
-        memory_factor=memory,
-        objective=objective,
+        num_devices=setting.num_devices,
+        equal=setting.is_equal,
+        transfer_ratio=setting.ratio,
+        memory_factor=setting.memory,
+        objective=setting.objective,
     )
 
 
@@ -157,17 +168,10 @@ def _model(sort: str, rng: np.random.Generator, max_ops: int) -> OpGraph:
     return smallest
 
 
-def _with_costs(
-    graph: OpGraph,
-    rng: np.random.Generator,
-    num_devices: int,
-    ratio: float,
-    memory: float | None,
-    is_equal: bool,
-    objective: Objective,
-) -> Problem:
+def _with_costs(graph: OpGraph, rng: np.random.Generator, setting: _Setting) -> Problem:
     """Return the graph on a platform whose kinds differ by type of op, as real ones do, and not op by op alone."""
-    num_kinds = 1 if is_equal else min(num_devices, int(rng.integers(2, len(SLOWNESS) + 1)))
+    objective = setting.objective
+    num_kinds = 1 if setting.is_equal else min(setting.num_devices, int(rng.integers(2, len(SLOWNESS) + 1)))
     has_host = objective.has_pipeline or bool(rng.random() < 0.5)
     written = np.bincount(graph.tensor_producer, weights=graph.tensor_bytes, minlength=graph.num_ops)
     base = np.maximum(graph.op_flops / _FLOPS_PER_BYTE, written + graph.op_weight_bytes)
@@ -177,20 +181,43 @@ def _with_costs(
     affinity = affinity * rng.lognormal(0.0, _OP_SPREAD, affinity.shape)
     slowness = np.array([*SLOWNESS[:num_kinds], HOST_SLOWNESS if objective.has_pipeline else rng.uniform(0.8, 4.0)])
     times = base[:, None] * affinity * slowness
-    kind_of_device = np.arange(num_devices) % num_kinds
+    kind_of_device = np.arange(setting.num_devices) % num_kinds
     times *= MEAN_OP_S / times[:, kind_of_device].mean()
     kinds = [f"accelerator-{kind}" for kind in range(num_kinds)]
     mean_bytes = max(float(graph.tensor_bytes.mean()), 1.0)
-    speed = 2 * mean_bytes / (ratio * MEAN_OP_S) / np.array(LINK_SLOWNESS[:num_kinds])
-    latency_s = ratio * MEAN_OP_S * 0.1 * float(rng.random())
+    speed = 2 * mean_bytes / (setting.ratio * MEAN_OP_S) / np.array(LINK_SLOWNESS[:num_kinds])
+    latency_s = setting.ratio * MEAN_OP_S * 0.1 * float(rng.random())
     links = {kind: Link(latency_s, float(each)) for kind, each in zip(kinds, speed, strict=True)}
-    op_memory = graph.op_weight_bytes + written
-    limit = None if memory is None else memory * float(op_memory.sum()) / num_devices + float(op_memory.max())
-    devices = [Device(f"ACC.{d}", kinds[kind], memory_bytes=limit) for d, kind in enumerate(kind_of_device.tolist())]
-    transfers = [links[kind].time_s(graph.tensor_bytes) for kind in kinds]
-    if has_host:
-        devices.append(Device("CPU.0", "cpu", is_host=True))
-        kinds.append("cpu")
-        transfers.append(np.zeros(graph.num_tensors))
-    costs = CostTable(tuple(kinds), times[:, : len(kinds)], np.stack(transfers, axis=1), op_memory)
-    return Problem(graph, Platform(tuple(devices), links), costs, objective)
+    return on_accelerators(
+        graph, times, links, setting.num_devices, objective, memory_factor=setting.memory, has_host=has_host
+    )
+
+
+def drawn_models(entry: DrawEntry) -> Iterator[ModelEntry]:
+    """Yield the 40 models of a draw: for each family a Latin hypercube.
+
+    Sizes from 50 to 250 ops, 2 to 8 devices, half of the platforms equal, transfers from 0.1 to 10 mean op times: every
+    level once, combined at random. Each problem has a graph seed of its own.
+
+    Examples
+    --------
+    >>> [model.name for model in drawn_models(DrawEntry(name="held-out", seed=4))][5]
+    'held-out 405: transformer 193, 8 equal, 1.39'
+    """
+    rng = np.random.default_rng(entry.seed)
+    seed = 100 * entry.seed
+    for family in _CUBE_FAMILIES:
+        sizes = rng.permutation(np.linspace(50, 250, _PER_FAMILY).round().astype(int))
+        devices = rng.permutation(_CUBE_DEVICES)
+        equal = rng.permutation([True, False] * (_PER_FAMILY // 2))
+        ratios = rng.permutation(np.round(10.0 ** np.linspace(-1, 1, _PER_FAMILY), 2))
+        for size, count, is_equal, ratio in zip(
+            sizes.tolist(), devices.tolist(), equal.tolist(), ratios.tolist(), strict=True
+        ):
+            yield ModelEntry(
+                name=f"{entry.name} {seed}: {family} {size}, {count} {'equal' if is_equal else 'unequal'}, {ratio:g}",
+                family=family,
+                params={"num_ops": size, "num_devices": count, "equal": is_equal, "transfer_ratio": ratio},
+                seeds=(seed,),
+            )
+            seed += 1
