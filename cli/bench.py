@@ -174,7 +174,7 @@ def _tell_plan(jobs: list[Job], wanted: list[Job], plan: Plan, workers: int, *, 
 
 
 def _run(wanted: list[Job], store: Store, content: SuiteModel, executor: str, workers: int, *, is_quiet: bool) -> None:
-    from placekit.benchmarks.quiet import solving
+    from placekit.benchmarks.quiet import quiet
     from placekit.benchmarks.runner import run_jobs
     from placekit.benchmarks.workers import make_executor
     from placekit.cli.console import diagnostics
@@ -192,7 +192,7 @@ def _run(wanted: list[Job], store: Store, content: SuiteModel, executor: str, wo
         if not wanted:
             return
         try:
-            with solving():
+            with quiet(is_alone=False):
                 run_jobs(
                     wanted, store, lambda: make_executor(executor, workers), num_workers=workers,
                     is_isolated=content.isolate, on_progress=tell,
@@ -205,10 +205,10 @@ def _run(wanted: list[Job], store: Store, content: SuiteModel, executor: str, wo
 
 def _measure(jobs: list[Job], store: Store, content: SuiteModel, *, retry: bool, is_quiet: bool) -> None:
     from placekit.benchmarks.execute import measure_jobs
-    from placekit.benchmarks.quiet import measuring_alone
+    from placekit.benchmarks.quiet import quiet
     from placekit.cli.progress import StepBar
 
-    with measuring_alone(), StepBar() as bar:
+    with quiet(is_alone=True), StepBar() as bar:
         count = measure_jobs(jobs, store, content.measure, with_baselines=content.baselines, retry=retry, on_step=bar)
     if not is_quiet:
         print_line(f"measured {count} placements, rows in {store.measured_path}")

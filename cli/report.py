@@ -46,9 +46,6 @@ def report(
     suite: Annotated[
         str | None, typer.Option(metavar="NAME", help="--table: only rows of this suite; others still give bounds.")
     ] = None,
-    figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="--table growth: draw it, too (.png, .svg or .pdf).")
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write the report of a benchmark: one HTML page that needs nothing else, and the same in Markdown."""
@@ -57,20 +54,13 @@ def report(
     if table is not None:
         from placekit.benchmarks.report.sources import read_source
 
-        if figure is not None:
-            if table != "growth":
-                raise InvalidProblemError(f"--figure goes with --table growth; the table is {table}")
-            check_writable(figure)
         source = read_source(
             results, objectives=objective or (), models=workload or (), methods=method or (), suite=suite
         )
         _print_tables(table, source, as_json=as_json)
-        if figure is not None:
-            _draw_growth(source, figure)
         return
     for option, value in (
         ("--objective", objective), ("--workload", workload), ("--method", method), ("--suite", suite),
-        ("--figure", figure),
     ):  # fmt: skip
         if value is not None and value != []:
             raise InvalidProblemError(f"{option} goes with --table; the page shows everything")
@@ -104,11 +94,3 @@ def _print_tables(name: str, source: Source, *, as_json: bool) -> None:
         return
     parts = [(f"**{visible_markdown(title)}**\n\n" if title else "") + markdown_table(each) for title, each in found]
     print_line("\n\n".join(parts))
-
-
-def _draw_growth(source: Source, path: Path) -> None:
-    from placekit.benchmarks.report.named import growth_rows
-    from placekit.benchmarks.report.plot_growth import plot_scaling
-    from placekit.plotting.save import save_figure
-
-    save_figure(plot_scaling(growth_rows(source.groups)), path)

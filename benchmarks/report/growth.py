@@ -1,66 +1,37 @@
-r"""How a cost grows with size: the exponent :math:`b` of :math:`y = a n^b`, by least squares on logarithms."""
+r"""Growth of a cost with size: the exponent :math:`b` of :math:`y = a n^b`, by least squares on logarithms."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from scipy.stats import linregress
 
-__all__ = ["Growth", "fit_growth"]
+__all__ = ["FIT_FROM", "growth_of"]
 
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """A fitted power law.
-
-    Parameters
-    ----------
-    exponent
-        Slope of the line through the logarithms.
-    standard_error
-        Standard error of the slope; None for two points, which every line fits.
-    scale
-        Value at size 1.
-    num_points
-        Number of points.
-    """
-
-    exponent: float
-    standard_error: float | None
-    scale: float
-    num_points: int
-
-    def at(self, size: float) -> float:
-        """Return the fitted value at `size`."""
-        return self.scale * float(size**self.exponent)
-
-    def __str__(self) -> str:
-        error = "" if self.standard_error is None else f" ± {self.standard_error:.2f}"
-        return f"{self.exponent:.2f}{error}"
+FIT_FROM = 1000
+"""Smallest size that a fit looks at: below it, fixed costs hide the growth."""
 
 
-def fit_growth(sizes: Sequence[float], values: Sequence[float]) -> Growth | None:
-    """Fit a power law; None without two different sizes.
+def growth_of(rows: Sequence[Mapping[str, Any]], quantity: str) -> str | None:
+    """Return the exponent of `quantity` over the number of ops, with its standard error; None below two sizes.
 
     Parameters
     ----------
-    sizes, values
-        The points, all above 0.
+    rows
+        Rows of one method on one family; those that did not come to their end are left out.
+    quantity
+        ``"time_s"`` or ``"memory_bytes"``.
 
     Examples
     --------
-    >>> str(fit_growth([1, 10, 100], [2, 200, 20_000]))
+    >>> growth_of([{"num_ops": n, "ended": "done", "time_s": 2 * n**2} for n in (1000, 2000, 4000)], "time_s")
     '2.00 ± 0.00'
     """
+    used = [row for row in rows if row["ended"] == "done" and row["num_ops"] >= FIT_FROM and (row[quantity] or 0) > 0]
+    sizes = [float(row["num_ops"]) for row in used]
     if len(set(sizes)) < 2:
         return None
-    x, y = np.log(np.asarray(sizes, dtype=np.float64)), np.log(np.asarray(values, dtype=np.float64))
-    spread = float(((x - x.mean()) ** 2).sum())
-    slope = float(((x - x.mean()) * (y - y.mean())).sum()) / spread
-    offset = float(y.mean()) - slope * float(x.mean())
-    freedom = len(x) - 2
-    residual = float(((y - offset - slope * x) ** 2).sum())
-    error = math.sqrt(residual / freedom / spread) if freedom > 0 else None
-    return Growth(slope, error, math.exp(offset), len(x))
+    line = linregress(np.log(sizes), np.log([float(row[quantity]) for row in used]))
+    return f"{line.slope:.2f}" + (f" ± {line.stderr:.2f}" if len(sizes) > 2 else "")  # every line fits two points

@@ -1,16 +1,17 @@
-"""What was executed for real: predicted against measured, with the spread, and whether other load got in between."""
+"""Tables about placements that were executed: times, predictions, outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 
-from placekit.benchmarks.report.formats import NOTHING, milliseconds, percent
+from placekit.benchmarks.report.formats import NOTHING, count, milliseconds, percent
 from placekit.benchmarks.report.groups import Group
-from placekit.benchmarks.report.tables import Table
+from placekit.benchmarks.report.sources import Source
+from placekit.benchmarks.report.tables import Table, Titled
 from placekit.benchmarks.store import Row
 
-__all__ = ["error_sentence", "measured_table"]
+__all__ = ["error_sentence", "measured_table", "outputs", "prediction", "timing"]
 
 
 def measured_table(groups: Sequence[Group], measured: Mapping[str, Row]) -> Table | None:
@@ -56,3 +57,101 @@ def error_sentence(measured: Mapping[str, Row]) -> str:
         return f"{told}: the error of the predictions is not known. bench --retry measures those again."
     again = "; bench --retry measures those again" if len(quiet) < len(timed) else ""
     return f"{told}{again}. The others were predicted with a mean absolute error of {percent(fmean(quiet))}."
+
+
+def outputs(source: Source) -> Titled:
+    """Largest difference of any tensor from the whole model's, by model and kind of placement."""
+    rows = [row for row in source.measured if row.get("num_tensors") is not None or row["error"] is not None]
+    kinds = list(dict.fromkeys(str(row["contiguity"]) for row in rows))
+    lines = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        mine = [row for row in rows if row["model"] == model]
+        worst = [[row["max_error"] for row in mine if row["contiguity"] == kind and not row["error"]] for kind in kinds]
+        lines.append(
+            (
+                model,
+                f"{len(mine)}",
+                count(sum(row.get("num_tensors") or 0 for row in mine)),
+                *(f"{max(each):.1e}" if each else NOTHING for each in worst),
+                f"{sum(row.get('num_mismatches') or 0 for row in mine)}",
+                f"{sum(row['error'] is not None for row in mine)}",
+            )
+        )
+    names = {"none": "any parts", "acyclic": "blocks"}
+    largest = (f"largest difference, {names.get(kind, kind)}" for kind in kinds)
+    heads = ("model", "placements", "tensors", *largest, "beyond the tolerance", "crashes")
+    yield None, Table(heads, tuple(lines))
+
+
+def timing(source: Source) -> Titled:
+    """How many times the best placement is as fast as what stands above the column, measured in the same turns."""
+    rows = [row for row in source.measured if row["error"] is None and source.shows(row) and row.get("speedup_over")]
+    for platform in dict.fromkeys(row["platform"] for row in rows):
+        here = [row for row in rows if row["platform"] == platform]
+        mine = [row for row in here if not _is_random(row)]
+        over = [dict(row["speedup_over"]) for row in mine]
+        for row, ratios in zip(mine, over, strict=True):
+            cuts = [
+                cut["speedup"] for cut in here if _is_random(cut) and cut["model"] == row["model"] and cut["speedup"]
+            ]
+            if cuts and row.get("speedup"):  # both over the same single device, each in turns with it
+                ratios[f"best of {len(cuts)} random cuts"] = row["speedup"] / max(cuts)
+        others = list(dict.fromkeys(name for ratios in over for name in ratios))
+        lines = [
+            (
+                row["model"],
+                f"{row['label']}, {row['executor']}",
+                *(_times(ratios.get(name)) for name in others),
+                _noise(row),
+            )
+            for row, ratios in zip(mine, over, strict=True)
+        ]
+        yield f"{platform}", Table(("model", "placement", *others, ""), tuple(lines), num_text=2)
+
+
+def _is_random(row: Row) -> bool:
+    return str(row["label"]).startswith("random")
+
+
+def prediction(source: Source) -> Titled:
+    """How far predictions of the costs are from what is measured, over all placements of all models."""
+    rows = [row for row in source.measured if row["prediction_error"] is not None and row["measured_s"]]
+    lines = []
+    for executor, platform in dict.fromkeys((row["executor"], row["platform"]) for row in rows):
+        mine = [row for row in rows if (row["executor"], row["platform"]) == (executor, platform)]
+        errors = [abs(row["prediction_error"]) for row in mine]
+        models = list(dict.fromkeys(row["model"] for row in mine))
+        ranks = [_rank_correlation([row for row in mine if row["model"] == model]) for model in models]
+        known = [rank for rank in ranks if rank is not None]
+        lines.append(
+            (
+                executor,
+                str(platform),
+                f"{len(models)}",
+                f"{len(mine)}",
+                percent(fmean(errors)),
+                percent(median(errors)),
+                percent(max(errors)),
+                f"{fmean(known):.3f}" if known else NOTHING,
+            )
+        )
+    heads = ("executor", "platform", "models", "placements", "mean error", "median", "largest", "rank within a model")
+    yield None, Table(heads, tuple(lines), num_text=2)
+
+
+def _times(ratio: float | None) -> str:
+    return NOTHING if ratio is None else f"{ratio:.2f}x"
+
+
+def _noise(row: Row) -> str:
+    return "disturbed" if row.get("is_noisy") else ""
+
+
+def _rank_correlation(rows: Sequence[Row]) -> float | None:
+    """Return Spearman's rank correlation of predicted and measured times of a model; None for fewer than three."""
+    from scipy.stats import spearmanr
+
+    if len(rows) < 3:
+        return None
+    told = [[row["measured_s"] * (1 + row["prediction_error"]), row["measured_s"]] for row in rows]
+    return float(spearmanr(told).statistic)

@@ -16,8 +16,8 @@ import numpy as np
 
 from placekit.benchmarks.report.formats import NOTHING, count, interval_percent, percent, seconds
 from placekit.benchmarks.report.groups import Group, labels_of, objectives_of
-from placekit.benchmarks.report.named_measured import outputs, prediction, timing
-from placekit.benchmarks.report.plot_growth import QUANTITIES, growth_of
+from placekit.benchmarks.report.growth import growth_of
+from placekit.benchmarks.report.measured import outputs, prediction, timing
 from placekit.benchmarks.report.sources import Source
 from placekit.benchmarks.report.tables import CLOSE, Table, Titled, warm_start_table
 from placekit.benchmarks.statistics import bootstrap_interval, paired_interval, time_to_gap_s
@@ -232,12 +232,11 @@ def growth(source: Source) -> Titled:
     lines = []
     for family, method in dict.fromkeys((row["family"], row["method"]) for row in rows):
         mine = [row for row in rows if (row["family"], row["method"]) == (family, method)]
-        fitted = [growth_of(mine, quantity) for quantity in QUANTITIES]
+        exponents = [growth_of(mine, quantity) or NOTHING for quantity in ("time_s", "memory_bytes")]
         done = [row for row in mine if row["ended"] == "done"]
         if not done:
             continue
         last = max(done, key=lambda row: int(row["num_ops"]))
-        exponents = [NOTHING if each is None else str(each) for each in fitted]
         memory = _megabytes(last["memory_bytes"])
         lines.append((family, method, *exponents, count(last["num_ops"]), seconds(last["time_s"]), memory))
     heads = ("family", "method", "time ~ n^", "memory ~ n^", "largest", "time", "memory")

@@ -76,8 +76,6 @@ def test_report_of_what_no_row_has_is_refused(call: Call, suite: Path) -> None:
         done = call("report", "results", option, "nonsense")
         assert done.returncode == 2
         assert "goes with --table" in done.stderr
-    done = call("report", "results", "--table", "gaps", "--figure", "x.svg")
-    assert "--figure goes with --table growth" in done.stderr
 
 
 def test_bench_writes_rows_and_continues(call: Call, suite: Path, tmp_path: Path) -> None:
