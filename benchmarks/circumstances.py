@@ -1,4 +1,4 @@
-"""What stands beside every measurement: where and with what it was made, and what the process has used."""
+"""Machine, versions, commit and memory of the process, which stand beside every measurement."""
 
 from __future__ import annotations
 

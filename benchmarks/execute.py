@@ -1,4 +1,4 @@
-"""What a suite found, executed: after all solves, one at a time, never beside anything else.
+"""Execution of the placements that a suite found: after all solves, one at a time, never beside anything else.
 
 Of every method the best placement of each problem is executed, or every one, if the problem comes from a model and its
 devices are here: it is timed, or every tensor between its stages is compared with the whole model. Rows go to

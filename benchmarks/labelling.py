@@ -24,7 +24,7 @@ __all__ = ["Labelling", "generate_dataset", "label", "label_shard"]
 
 @dataclass(frozen=True)
 class Labelling:
-    """What a data set is of.
+    """Contents of a data set.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a row of a suite and a row of a measurement look like, as pydantic models: what the report relies on.
+"""Rows of suites and of measurements as pydantic models: the fields that the report relies on.
 
 Rows have more than that, and later versions may add to it: fields that are not named here are let through. A row may
 lack its placement: tables are made from it all the same, pictures are not.

@@ -1,4 +1,4 @@
-r"""Statistics over cases and seeds: scores, intervals, profiles, who beats whom, how soon.
+r"""Statistics over cases and seeds: scores, intervals, probabilities of improvement, times to a gap.
 
 A *case* is a problem with an objective; a method has one run per seed on each. Runs without a placement have the
 objective infinity here. Scores are normalised per case: 0 is the best single device, 1 the best proven bound,
@@ -12,8 +12,7 @@ that is stratified by case, the share of pairs of runs in which one method beats
 References
 ----------
 Agarwal, Schwarzer, Castro, Courville, Bellemare, "Deep Reinforcement Learning at the Edge of the Statistical
-Precipice", NeurIPS 2021, arXiv 2108.13264, sections 4 and 5. Dolan, Moré, "Benchmarking optimization software with
-performance profiles", Mathematical Programming 91, 2002.
+Precipice", NeurIPS 2021, arXiv 2108.13264, sections 4 and 5.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ __all__ = [
     "interquartile_mean",
     "normalised_score",
     "paired_interval",
-    "performance_profile",
     "probability_of_improvement",
     "ratio_interval",
+    "shares_within",
     "time_to_gap_s",
 ]
 
@@ -129,39 +128,32 @@ def bootstrap_interval(runs: Runs, statistic: Callable[..., Any] = interquartile
     return _interval(_groups(runs), lambda parts: statistic(np.concatenate(parts, axis=-1), axis=-1))
 
 
-def performance_profile(
-    objectives_s: Mapping[str, Runs], factors: NDArray[np.float64]
-) -> dict[str, NDArray[np.float64]]:
-    """Return, per method, the share of cases in which it comes within each factor of the best objective of the case.
+def shares_within(objectives_s: Mapping[str, Runs], factor: float) -> dict[str, float]:
+    """Return, per method, the share of cases in which it comes within `factor` of the best objective of the case.
 
-    Several runs on a case share its weight. Cases that a method was not run on do not count for it; a run without a
-    placement is within no factor.
+    Several runs on a case share its weight. Cases that a method was not run on do not count for it, and neither do
+    those that no method solved; a run without a placement is within no factor.
 
     Parameters
     ----------
     objectives_s
         Objectives by method and case, infinity without a placement.
-    factors
-        ``[N]`` factors, at least 1.
-
-    Returns
-    -------
-    dict[str, NDArray[np.float64]]
-        ``[N]`` shares by method.
+    factor
+        At least 1.
     """
     best: dict[str, float] = {}
     for runs in objectives_s.values():
         for case, values in runs.items():
             best[case] = min([best.get(case, math.inf), *values])
-    profile = {}
+    shares = {}
     for method, runs in objectives_s.items():
-        shares = [
-            (np.asarray(values)[:, None] <= best[case] * factors * (1 + 1e-9)).mean(axis=0)
+        mine = [
+            float(np.mean(np.asarray(values) <= best[case] * factor * (1 + 1e-9)))
             for case, values in runs.items()
             if math.isfinite(best[case]) and len(values)
         ]
-        profile[method] = np.mean(shares, axis=0) if shares else np.full(len(factors), np.nan)
-    return profile
+        shares[method] = float(np.mean(mine)) if mine else math.nan
+    return shares
 
 
 def probability_of_improvement(first: Runs, second: Runs) -> float | None:

@@ -92,13 +92,12 @@ def generate(
     transfer_ratio
         Mean time of a tensor from one accelerator to another over the mean op time.
     memory_factor
-        Memory of an accelerator: so many times its fair share of all bytes, and the largest op on top. At least 1, so
-        that there is always a feasible placement; under `Throughput`, where the CPU holds what they cannot, at least 0.
-        None for no limit.
+        Memory of an accelerator as a multiple of its fair share, with the largest op on top; at least 1, under
+        `Throughput` at least 0. None for no limit.
     objective
         What to minimise; `Throughput` by default.
     host
-        Whether there is a CPU beside the accelerators; None for what the objective has by itself.
+        Whether there is a CPU; None for what the objective has by itself.
 
     Raises
     ------
@@ -106,10 +105,6 @@ def generate(
         No family has that name; the message lists them.
     InvalidProblemError
         A size, number of devices, ratio or factor out of its range.
-
-    Notes
-    -----
-    O(edges log edges).
 
     Examples
     --------

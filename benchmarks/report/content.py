@@ -1,4 +1,4 @@
-"""What the report says, in order: sections of text, tables and pictures, rendered as HTML and as Markdown."""
+"""Sections of the report, in order: text, tables and pictures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placekit.benchmarks.report.details import Picture, pictures
-from placekit.benchmarks.report.figures import inline_svg, plot_anytime, plot_profile, plot_scores
+from placekit.benchmarks.report.figures import inline_svg, plot_anytime, plot_scores
 from placekit.benchmarks.report.groups import Group, objectives_of
 from placekit.benchmarks.report.measured import error_sentence, measured_table
 from placekit.benchmarks.report.summary import summary_table
@@ -164,9 +164,6 @@ def _across(objective: str, groups: Sequence[Group]) -> Section:
         Picture(
             "Interquartile mean of scores, with 95 % intervals over seeds",
             _svg(plot_scores(groups), objective, "scores"),
-        ),
-        Picture(
-            "Performance profile: higher and further left is better", _svg(plot_profile(groups), objective, "profile")
         ),
     ]
     if any(group.bound_s is not None for group in groups):

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.benchmarks.report.groups import Group, labels_of
-from placekit.benchmarks.report.tables import objectives_by_label
-from placekit.benchmarks.statistics import anytime_gap, bootstrap_interval, performance_profile
+from placekit.benchmarks.statistics import anytime_gap, bootstrap_interval
 from placekit.io.visible import visible
 from placekit.plotting.canvas import COLORS, axes_or_new, plain_label
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["inline_svg", "plot_anytime", "plot_profile", "plot_scores"]
+__all__ = ["inline_svg", "plot_anytime", "plot_scores"]
 
 _COLORS = (
     "#3b6ea8", "#e08e45", "#4c9f70", "#c44e52", "#8172b3", "#8c6d46", "#d98cb3", "#7f7f7f", "#a8a13b", "#4bb3c3",
@@ -36,23 +35,6 @@ def style_of(label: str, labels: Sequence[str]) -> dict[str, Any]:
     """Return colour and line style of a method: the same in every figure that has the same methods."""
     at = list(labels).index(label)
     return {"color": _COLORS[at % len(_COLORS)], "linestyle": _STYLES[at // len(_COLORS) % len(_STYLES)]}
-
-
-def plot_profile(groups: Sequence[Group], ax: Axes | None = None) -> Axes:
-    """Draw, per method, the share of problems in which it is within a factor of the best known objective."""
-    factors = np.concatenate([[1.0], 1 + np.geomspace(1e-4, 2.0, 120)])
-    profile = performance_profile(objectives_by_label(groups), factors)
-    ax = axes_or_new(ax, 7.2, 3.2)
-    for label, shares in profile.items():
-        steps = _corners((factors - 1) * 100 + 1e-2, shares * 100)
-        (line,) = ax.step(*steps, where="post", label=plain_label(label), **style_of(label, list(profile)))
-        line.set_gid(f"{_TIP}{label}")
-    ax.set_xscale("log")
-    ax.set_xlim(1e-2, 200)
-    ax.set_ylim(-2, 102)
-    ax.set_xlabel("worse than the best known by at most (%)")
-    ax.set_ylabel("problems (%)")
-    return _with_legend(ax)
 
 
 def plot_scores(groups: Sequence[Group], ax: Axes | None = None) -> Axes:

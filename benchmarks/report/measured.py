@@ -84,7 +84,7 @@ def outputs(source: Source) -> Titled:
 
 
 def timing(source: Source) -> Titled:
-    """How many times the best placement is as fast as what stands above the column, measured in the same turns."""
+    """Speedup of the best placement over what stands above the column, measured in the same turns."""
     rows = [row for row in source.measured if row["error"] is None and source.shows(row) and row.get("speedup_over")]
     for platform in dict.fromkeys(row["platform"] for row in rows):
         here = [row for row in rows if row["platform"] == platform]
@@ -114,7 +114,7 @@ def _is_random(row: Row) -> bool:
 
 
 def prediction(source: Source) -> Titled:
-    """How far predictions of the costs are from what is measured, over all placements of all models."""
+    """Errors of the predicted times over all measured placements of all models."""
     rows = [row for row in source.measured if row["prediction_error"] is not None and row["measured_s"]]
     lines = []
     for executor, platform in dict.fromkeys((row["executor"], row["platform"]) for row in rows):

@@ -244,7 +244,7 @@ def growth(source: Source) -> Titled:
 
 
 def cost(source: Source) -> Titled:
-    """How many updates and placements per second learners make, and the memory of a training."""
+    """Yield updates and placements per second of learners, and the memory of a training."""
     lines = []
     for group in source.groups:
         for row in group.all_rows:
@@ -259,7 +259,7 @@ def cost(source: Source) -> Titled:
 
 
 def cold(source: Source) -> Titled:
-    """How long the first call after the installation takes, and how long the next one with its kernels."""
+    """Seconds of the first call after the installation, and of the next one with its kernels."""
     lines = []
     for group in source.groups:
         for row in (row for row in group.all_rows if row.get("wall_s") is not None):

@@ -16,7 +16,7 @@ __all__ = ["Source", "read_source"]
 
 @dataclass(frozen=True)
 class Source:
-    """What tables are made of.
+    """Rows that tables are made of.
 
     Parameters
     ----------

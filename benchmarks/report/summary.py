@@ -1,4 +1,4 @@
-"""Who wins where: the best method of every family, objective by objective."""
+"""The best method of every family, objective by objective."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def family_of(row: Row) -> str:
 
 @dataclass(frozen=True)
 class _Standing:
-    """How a method did on the problems of an objective.
+    """Results of a method on the problems of an objective.
 
     Parameters
     ----------

@@ -7,15 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-import numpy as np
-
 from placekit.benchmarks.report.formats import NOTHING, count, interval, milliseconds, percent, score, seconds, spread
 from placekit.benchmarks.report.groups import Group, labels_of
 from placekit.benchmarks.statistics import (
     bootstrap_interval,
-    performance_profile,
     probability_of_improvement,
     ratio_interval,
+    shares_within,
     time_to_gap_s,
 )
 from placekit.benchmarks.store import Row
@@ -138,7 +136,8 @@ def objectives_by_label(groups: Iterable[Group]) -> dict[str, dict[str, list[flo
 
 def across_table(groups: Sequence[Group]) -> Table:
     """Return one row per method over all problems of an objective: score, share of wins, time, failures."""
-    within = performance_profile(objectives_by_label(groups), np.array([1.0, 1 + CLOSE]))
+    objectives = objectives_by_label(groups)
+    best, close = shares_within(objectives, 1.0), shares_within(objectives, 1 + CLOSE)
     found = []
     for label in labels_of(groups):
         mine = [group for group in groups if label in group.rows]
@@ -156,8 +155,8 @@ def across_table(groups: Sequence[Group]) -> Table:
                     f"{len(mine)}",
                     f"{len(runs)}",
                     interval(estimate),
-                    percent(float(within[label][0])),
-                    percent(float(within[label][1])),
+                    percent(best[label]),
+                    percent(close[label]),
                     seconds(_middle(times)),
                     f"{len(times)}/{len(runs)}",
                     f"{empty}",

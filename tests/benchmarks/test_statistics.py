@@ -17,9 +17,9 @@ from placekit.benchmarks.statistics import (
     interquartile_mean,
     normalised_score,
     paired_interval,
-    performance_profile,
     probability_of_improvement,
     ratio_interval,
+    shares_within,
     time_to_gap_s,
 )
 from placekit.model.errors import InvalidProblemError
@@ -92,20 +92,18 @@ def test_one_run_per_case_has_no_interval() -> None:
     assert bootstrap_interval(runs) == bootstrap_interval(runs)
 
 
-def test_profile_counts_cases_within_a_factor_of_the_best() -> None:
+def test_shares_count_cases_within_a_factor_of_the_best() -> None:
     """Case a: best 1 (x), y is twice that; case b: best 3 (y), x has no placement in one of two runs."""
     objectives = {"x": {"a": [1.0], "b": [3.3, math.inf]}, "y": {"a": [2.0], "b": [3.0]}}
-    profile = performance_profile(objectives, np.array([1.0, 1.1, 2.0]))
-    assert profile["x"].tolist() == [0.5, 0.75, 0.75]
-    assert profile["y"].tolist() == [0.5, 0.5, 1.0]
+    assert [shares_within(objectives, factor)["x"] for factor in (1.0, 1.1, 2.0)] == [0.5, 0.75, 0.75]
+    assert [shares_within(objectives, factor)["y"] for factor in (1.0, 1.1, 2.0)] == [0.5, 0.5, 1.0]
 
 
-def test_profile_ignores_cases_that_nobody_solved_or_that_were_not_run() -> None:
+def test_shares_ignore_cases_that_nobody_solved_or_that_were_not_run() -> None:
     """A method is judged by the cases that it was run on."""
-    objectives = {"x": {"a": [1.0], "b": [math.inf]}, "y": {"b": [math.inf]}}
-    profile = performance_profile(objectives, np.array([1.0]))
-    assert profile["x"].tolist() == [1.0]
-    assert np.isnan(profile["y"]).all()
+    shares = shares_within({"x": {"a": [1.0], "b": [math.inf]}, "y": {"b": [math.inf]}}, 1.0)
+    assert shares["x"] == 1.0
+    assert math.isnan(shares["y"])
 
 
 def test_probability_of_improvement_counts_pairs() -> None:
