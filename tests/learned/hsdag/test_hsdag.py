@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
-from placekit.benchmarks.families import generate
 from strategies import examples, problems
 
 import placekit as pk
+from placekit.benchmarks.generators.families import generate
 from placekit.learned.environment import Environment
 from placekit.learned.hsdag.coarsen import COARSENINGS, coarse_nodes, edge_costs
 from placekit.learned.hsdag.learner import HsdagLearner
