@@ -245,9 +245,9 @@ def command_of(job: Job, result: Result | PlanResult | None = None, start: Resul
             params, time_limit_s = {**params, "updates": made.info["updates"]}, time_limit_s * MORE_TIME
         gap = [] if case.gap is None else ["--gap", _exactly(case.gap)]
         named = [f"--param={name}={value}" for name, value in params.items()]
-        named += ["--objective", TRAINING_PLAN] if job.facts["objective"] == TRAINING_PLAN else []
+        verb = "train-plan" if job.facts["objective"] == TRAINING_PLAN else "solve"
         limits = ["--seed", str(case.seed), "--time-limit", _exactly(time_limit_s), *gap]
-        return shlex.join(["placekit", "solve", problem, "-m", method, *named, *limits, *more, "-o", output])
+        return shlex.join(["placekit", verb, problem, "-m", method, *named, *limits, *more, "-o", output])
 
     if case.warm_start is None:
         return line(case.method, case.params, result, "again.json")

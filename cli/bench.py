@@ -2,28 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
-from placekit.cli.console import print_line
+from placekit.benchmarks.execute import measure_jobs
+from placekit.benchmarks.plan import Job, Plan, make_plan
+from placekit.benchmarks.quiet import quiet
+from placekit.benchmarks.runner import SuiteProgress, run_jobs
+from placekit.benchmarks.store import Store
+from placekit.benchmarks.suite import read_suite
+from placekit.benchmarks.suite_schema import SuiteModel
+from placekit.cli.console import diagnostics, print_json, print_line, show_parts
 from placekit.cli.options import JsonOption
+from placekit.cli.options_file import OptionsFile
+from placekit.cli.parameters import COMMON, OUTPUT, SEARCH, with_options
+from placekit.cli.progress import StepBar
+from placekit.cli.render import plain_table
+from placekit.cli.units import format_share, format_time
 from placekit.model.errors import InvalidProblemError, check_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from placekit.benchmarks.plan import Job, Plan
-    from placekit.benchmarks.runner import SuiteProgress
-    from placekit.benchmarks.store import Store
-    from placekit.benchmarks.suite_schema import SuiteModel
+from placekit.solve.stop import relative_gap
 
 __all__ = ["bench"]
 
 MAX_REASONS = 8
 
 
+@dataclass(frozen=True)
+class Choice:
+    """Cases of a suite that run."""
+
+    panel: ClassVar[str] = "Cases"
+
+    method: Annotated[
+        list[str] | None,
+        typer.Option("--method", "-m", metavar="NAME", help="Only this method or label; repeatable."),
+    ] = None
+    workload: Annotated[str | None, typer.Option(metavar="TEXT", help="Only models whose name contains this text.")] = (
+        None
+    )
+    contiguity: Annotated[str | None, typer.Option(metavar="RULE", help="Only this contiguity.")] = None
+    most_s: Annotated[
+        float | None, typer.Option("--most", metavar="SECONDS", help="Only cases with at most this time limit.")
+    ] = None
+    case: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this case; repeatable.")] = None
+
+    def of(self, jobs: list[Job]) -> list[Job]:
+        """Return the chosen ones of `jobs`.
+
+        Raises
+        ------
+        PlacekitError
+            A name that no job has, or a time limit below all of them.
+        """
+        workload, contiguity = self.workload and [self.workload], self.contiguity and [self.contiguity]
+        jobs = _chosen(jobs, "--method", self.method, lambda job: (job.case.method, str(job.facts["label"])))
+        jobs = _chosen(jobs, "--workload", workload, lambda job: (str(job.facts["model"]),), str.__contains__)
+        jobs = _chosen(jobs, "--contiguity", contiguity, lambda job: (str(job.facts["contiguity"]),))
+        jobs = _chosen(jobs, "--case", self.case, lambda job: (job.case.address,))
+        if self.most_s is None:
+            return jobs
+        least_s = min((job.case.time_limit_s for job in jobs), default=0.0)
+        if least_s > self.most_s:
+            raise InvalidProblemError(
+                f"--most is {self.most_s:g} s; the shortest time limit of a case is {least_s:g} s"
+            )
+        return [job for job in jobs if job.case.time_limit_s <= self.most_s]
+
+
+@dataclass(frozen=True)
+class Running:
+    """How the chosen cases run."""
+
+    panel: ClassVar[str] = COMMON
+
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the results.", rich_help_panel=OUTPUT),
+    ] = Path("results")
+    time_limit_s: Annotated[
+        float | None,
+        typer.Option("--time-limit", metavar="SECONDS", help="Longest solving time of a case."),
+    ] = None
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Make the problems and count the cases, and solve nothing.")
+    ] = False
+    again: Annotated[bool, typer.Option("--again", help="Run cases that have a row again.")] = False
+    retry: Annotated[bool, typer.Option("--retry", help="Run failed cases and disturbed timings again.")] = False
+    workers: Annotated[
+        int, typer.Option(metavar="N", help="Number of solves that run in parallel.", rich_help_panel=SEARCH)
+    ] = 1
+    executor: Annotated[str, typer.Option(metavar="process|ray", help="Where solves run.", rich_help_panel=SEARCH)] = (
+        "process"
+    )
+
+
+@with_options
 def bench(
     suite: Annotated[
         str,
@@ -35,67 +112,30 @@ def bench(
         Path | None,
         typer.Argument(help="Folder with the files that the suite names.", exists=True, file_okay=False),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Results go here (results/)."),
-    ] = None,
-    method: Annotated[
-        list[str] | None, typer.Option("--method", "-m", help="Only this method or label; repeatable.")
-    ] = None,
-    workload: Annotated[str | None, typer.Option(metavar="TEXT", help="Only models whose name has this.")] = None,
-    contiguity: Annotated[str | None, typer.Option(metavar="RULE", help="Only this contiguity.")] = None,
-    most_s: Annotated[
-        float | None, typer.Option("--most", metavar="SECONDS", help="Only cases with at most this time limit.")
-    ] = None,
-    case: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this case; repeatable.")] = None,
-    time_limit_s: Annotated[
-        float | None,
-        typer.Option("--time-limit", metavar="SECONDS", help="No case takes longer, whatever the suite says."),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only make the problems and say how many cases there are.")
-    ] = False,
-    again: Annotated[bool, typer.Option("--again", help="Run cases that already have a row, too.")] = False,
-    retry: Annotated[
-        bool, typer.Option("--retry", help="Run cases that ended with an error again, and disturbed timings.")
-    ] = False,
-    workers: Annotated[int, typer.Option(metavar="N", help="Solves that run beside each other.")] = 1,
-    executor: Annotated[str, typer.Option(metavar="process|ray", help="Where they run.")] = "process",
+    *,
+    choice: Choice,
+    running: Running,
+    options: OptionsFile = None,  # noqa: ARG001  # acts in its callback
     as_json: JsonOption = False,
 ) -> None:
     """Run a benchmark suite; a row is written when its solve ends, and rows that exist are not made again."""
-    from placekit.benchmarks.plan import make_plan
-    from placekit.benchmarks.store import Store
-    from placekit.benchmarks.suite import read_suite
-
-    store = Store(output or Path("results"))
+    store = Store(running.output)
     chosen = read_suite(suite, folder)
-    if time_limit_s is not None:
-        chosen = chosen.at_most(time_limit_s)
+    if running.time_limit_s is not None:
+        chosen = chosen.at_most(running.time_limit_s)
     with store.locked():
         plan = make_plan(chosen, store.folder)
         known = store.rows()
-        jobs = list(plan.jobs)
-        jobs = _chosen(jobs, "--method", method, lambda job: (job.case.method, str(job.facts["label"])))
-        jobs = _chosen(
-            jobs, "--workload", workload and [workload], lambda job: (str(job.facts["model"]),), str.__contains__
-        )
-        jobs = _chosen(jobs, "--contiguity", contiguity and [contiguity], lambda job: (str(job.facts["contiguity"]),))
-        jobs = _chosen(jobs, "--case", case, lambda job: (job.case.address,))
-        if most_s is not None:
-            least_s = min((job.case.time_limit_s for job in jobs), default=0.0)
-            if least_s > most_s:
-                raise InvalidProblemError(f"--most is {most_s:g} s; the shortest time limit of a case is {least_s:g} s")
-            jobs = [job for job in jobs if job.case.time_limit_s <= most_s]
-        wanted = [job for job in jobs if again or _is_to_do(known.get(job.case.address), retry)]
+        jobs = choice.of(list(plan.jobs))
+        wanted = [job for job in jobs if running.again or _is_to_do(known.get(job.case.address), running.retry)]
         if not as_json:
             _announce(plan, jobs, wanted, store)
-        if dry_run:
-            _tell_plan(jobs, wanted, plan, workers, as_json=as_json)
+        if running.dry_run:
+            _tell_plan(jobs, wanted, plan, running.workers, as_json=as_json)
             return
-        _run(wanted, store, chosen.content, executor, workers, is_quiet=as_json)
+        _run(wanted, store, chosen.content, running, is_quiet=as_json)
         if chosen.content.measure:
-            _measure(jobs, store, chosen.content, retry=retry, is_quiet=as_json)
+            _measure(jobs, store, chosen.content, retry=running.retry, is_quiet=as_json)
         _finish(jobs, plan, store, as_json=as_json)
 
 
@@ -149,9 +189,6 @@ def _at_most_s(jobs: list[Job]) -> float:
 
 def _tell_plan(jobs: list[Job], wanted: list[Job], plan: Plan, workers: int, *, as_json: bool) -> None:
     """Say what would run, and for how long at most."""
-    from placekit.cli.console import print_json, show_parts
-    from placekit.cli.render import plain_table
-
     at_most_s = _at_most_s(wanted)
     if as_json:
         told = {"suite": plan.suite.name, "cases": len(jobs), "to_do": len(wanted), "at_most_s": at_most_s}
@@ -173,14 +210,12 @@ def _tell_plan(jobs: list[Job], wanted: list[Job], plan: Plan, workers: int, *, 
     )
 
 
-def _run(wanted: list[Job], store: Store, content: SuiteModel, executor: str, workers: int, *, is_quiet: bool) -> None:
-    from placekit.benchmarks.quiet import quiet
-    from placekit.benchmarks.runner import run_jobs
+def _run(wanted: list[Job], store: Store, content: SuiteModel, running: Running, *, is_quiet: bool) -> None:
     from placekit.benchmarks.workers import make_executor
-    from placekit.cli.console import diagnostics
-    from placekit.cli.progress import StepBar
 
-    workers = 1 if content.isolate or content.cold else workers  # beside others neither memory nor time is its own
+    workers = (
+        1 if content.isolate or content.cold else running.workers
+    )  # beside others neither memory nor time is its own
 
     with StepBar() as bar:
 
@@ -194,7 +229,7 @@ def _run(wanted: list[Job], store: Store, content: SuiteModel, executor: str, wo
         try:
             with quiet(is_alone=False):
                 run_jobs(
-                    wanted, store, lambda: make_executor(executor, workers), num_workers=workers,
+                    wanted, store, lambda: make_executor(running.executor, workers), num_workers=workers,
                     is_isolated=content.isolate, on_progress=tell,
                 )  # fmt: skip
         except KeyboardInterrupt:
@@ -204,10 +239,6 @@ def _run(wanted: list[Job], store: Store, content: SuiteModel, executor: str, wo
 
 
 def _measure(jobs: list[Job], store: Store, content: SuiteModel, *, retry: bool, is_quiet: bool) -> None:
-    from placekit.benchmarks.execute import measure_jobs
-    from placekit.benchmarks.quiet import quiet
-    from placekit.cli.progress import StepBar
-
     with quiet(is_alone=True), StepBar() as bar:
         count = measure_jobs(jobs, store, content.measure, with_baselines=content.baselines, retry=retry, on_step=bar)
     if not is_quiet:
@@ -215,8 +246,6 @@ def _measure(jobs: list[Job], store: Store, content: SuiteModel, *, retry: bool,
 
 
 def _finish(jobs: list[Job], plan: Plan, store: Store, *, as_json: bool) -> None:
-    from placekit.cli.console import print_json
-
     rows = store.rows()
     mine = [rows[job.case.address] for job in jobs if job.case.address in rows]
     failed = [row for row in mine if row["error"] is not None]
@@ -229,9 +258,6 @@ def _finish(jobs: list[Job], plan: Plan, store: Store, *, as_json: bool) -> None
 
 
 def _told(progress: SuiteProgress, row: dict[str, Any]) -> str:
-    from placekit.cli.units import format_share, format_time
-    from placekit.solve.stop import relative_gap
-
     told = f"[{progress.num_done}/{progress.num_total}] {row['model']} {row['objective']} {row['contiguity']} "
     told += f"{row['label']} seed {row['seed']}: "
     if row["error"] is not None:

@@ -2,86 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 
-from placekit.cli.choices import with_choices
-from placekit.cli.options import (
-    BurstOption,
-    CostsOption,
-    ExecutorOption,
-    JsonOption,
-    ModelArgument,
-    RoundsOption,
-    SeedOption,
-    ShapeOption,
-    output_option,
-)
-from placekit.cli.platforms import PlatformChoice
-from placekit.cli.task import cost_table, read_source
+from placekit.cli.console import check_writable, print_json, show_parts
+from placekit.cli.options import JsonOption, ModelArgument, output_option
+from placekit.cli.parameters import with_options
+from placekit.cli.progress import StepBar
+from placekit.cli.render import fact_lines, plain_table
+from placekit.cli.task import cost_table
+from placekit.cli.timed import MachineOptions, TimingOptions, flag_lines
+from placekit.cost_models.calibration import Calibration
+from placekit.cost_models.calibration import calibrate as fit
+from placekit.cost_models.splits import calibration_splits
+from placekit.io.costs_json import write_costs
 from placekit.model.errors import InvalidProblemError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.console import RenderableType
-
-    from placekit.cost_models.calibration import Calibration
+from placekit.runtime.contenders import executor_named, is_serial
+from placekit.runtime.splits import measure_splits
+from placekit.runtime.timing import Timing
 
 __all__ = ["calibrate"]
 
 
-@with_choices
+@with_options
 def calibrate(
     model: ModelArgument,
-    costs: CostsOption = None,
-    executor: ExecutorOption = "threads",
     *,
-    devices: PlatformChoice,
-    shape: ShapeOption = None,
-    rounds: RoundsOption = 7,
-    burst: BurstOption = 0.6,
-    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Begin no round after this time.")] = 90.0,
-    seed: SeedOption = 0,
-    output: Annotated[
-        Path | None,
-        output_option("Costs file to write (default STEM.costs.json); - for stdout."),
-    ] = None,
+    asked: MachineOptions,
+    timing: TimingOptions,
+    rounds: Annotated[
+        int, typer.Option("--rounds", metavar="N", help="Number of undisturbed rounds to measure, at least 3.")
+    ] = 7,
+    output: Annotated[Path | None, output_option("Costs file (default STEM.costs.json); - for stdout.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure a few splits of a model, fit its costs to them, and say whether predictions become better."""
-    from placekit.cli.console import check_writable, print_json, show_parts
-    from placekit.cli.progress import StepBar
-    from placekit.cli.time import flag_lines
-    from placekit.cost_models.calibration import calibrate as fit
-    from placekit.cost_models.splits import calibration_splits
-    from placekit.io.costs_json import write_costs
-    from placekit.runtime.contenders import executor_named, is_serial
-    from placekit.runtime.splits import measure_splits
-    from placekit.runtime.timing import Timing, TimingSettings
-
-    how = executor_named(executor)
+    how = executor_named(timing.executor)
     target = output or Path(f"{model.stem}.costs.json")
     check_writable(target)
-    settings = TimingSettings(
-        rounds=rounds,
-        max_rounds=2 * rounds,
-        warm_up_s=burst / 2,
-        latency_s=burst if is_serial(how) else 0.0,
-        throughput_s=0.0 if is_serial(how) else burst,
-        time_limit_s=time_limit,
-        seed=seed,
+    serial = is_serial(how)
+    settings = timing.settings(
+        rounds, latency_s=timing.burst if serial else 0.0, throughput_s=0.0 if serial else timing.burst
     )
-    source = read_source(model, shape)
-    chosen = devices.resolve(source)
+    source, chosen = asked.resolve(model)
     if chosen.num_devices < 2:
         raise InvalidProblemError(
             f"calibrate measures splits between devices, and there is one, {chosen.device_names[0]}; give several "
             "by -d, or --groups 2"
         )
-    problem = source.problem(chosen, cost_table(source, chosen, costs))
+    problem = source.problem(chosen, cost_table(source, chosen, asked.costs))
     with StepBar() as bar:
         measured = measure_splits(
             source, problem, calibration_splits(problem), how, Timing(settings, cache=None), progress=bar
@@ -95,8 +68,6 @@ def calibrate(
 
 
 def _report(found: Calibration, target: Path) -> Iterator[RenderableType]:
-    from placekit.cli.render import fact_lines, plain_table
-
     table = plain_table("split", "error before", "after, held out")
     for name, before, after in zip(found.names, found.before.tolist(), found.after.tolist(), strict=True):
         table.add_row(name, f"{before:+.1%}", f"{after:+.1%}")

@@ -3,40 +3,41 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
+from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.options import JsonOption
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.console import RenderableType
-
-    from placekit.cost_models.openvino.devices import AvailableDevice
-    from placekit.model.platform import Platform
+from placekit.cli.parameters import OUTPUT
+from placekit.cli.render import fact_lines, plain_table, platform_table
+from placekit.cli.units import format_bytes, format_count
+from placekit.cost_models.openvino.devices import AvailableDevice, available_devices, default_platform
+from placekit.cost_models.openvino.machine import cpu_name, format_cores, memory_bytes, usable_cores
+from placekit.io.platform_toml import write_platform
+from placekit.machine import usable_cpus
+from placekit.model.platform import Platform
 
 __all__ = ["devices"]
 
 
 def devices(
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the suggested platform (TOML).")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write the suggested platform (.toml).", rich_help_panel=OUTPUT
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the OpenVINO devices, the CPU cores and the memory of this machine, and suggest a platform."""
-    from placekit.cli.console import check_writable, print_json, show_parts
-    from placekit.cost_models.openvino.devices import available_devices, default_platform
-
     if output is not None:
         check_writable(output)
     found, suggested = available_devices(), default_platform()
     if output is not None:
-        from placekit.io.platform_toml import write_platform
-
         write_platform(suggested, output)
     if as_json:
         print_json(_document(found, suggested) | ({"files": {"platform": str(output)}} if output else {}))
@@ -45,9 +46,6 @@ def devices(
 
 
 def _machine() -> dict[str, Any]:
-    from placekit.cost_models.openvino.machine import cpu_name, memory_bytes, usable_cores
-    from placekit.machine import usable_cpus
-
     cores = usable_cores()
     return {
         "cpu": cpu_name(),
@@ -96,10 +94,6 @@ def _plain(value: Any) -> Any:
 
 
 def _report(found: tuple[AvailableDevice, ...], suggested: Platform, output: Path | None) -> Iterator[RenderableType]:
-    from placekit.cli.render import fact_lines, plain_table, platform_table
-    from placekit.cli.units import format_bytes, format_count
-    from placekit.cost_models.openvino.machine import format_cores
-
     machine = _machine()
     cores = f"{format_count(len(machine['cores']), 'physical core')} ({format_cores(machine['cores'])})"
     yield fact_lines(

@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from rich.console import RenderableType
 
-from placekit.cli.choices import with_choices
+from placekit.cli.console import check_writable, print_json, print_line, show_parts
 from placekit.cli.facts import model_facts
-from placekit.cli.options import (
-    DefaultDeviceOption,
-    JsonOption,
-    ModelArgument,
-    ShapeOption,
-)
+from placekit.cli.num_stages import many_stages_note
+from placekit.cli.options import DefaultDeviceOption, JsonOption, ModelArgument, PlacementArgument, ShapeOption
+from placekit.cli.parameters import COMMON, OUTPUT, with_options
 from placekit.cli.platforms import PlatformChoice
-from placekit.cli.scattered import scattered_lines
+from placekit.cli.progress import StepBar
+from placekit.cli.render import fact_lines, plain_table
 from placekit.cli.task import read_placed, read_source
+from placekit.cli.units import format_bytes, format_count
 from placekit.exports.arguments import ARGUMENT_RUNTIMES
+from placekit.io.atomic import write_json
+from placekit.io.detect import kind_of_file
+from placekit.io.model import ModelSource, read_model
+from placekit.io.problem_json import read_problem
+from placekit.io.reading import read_json
+from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
+from placekit.pytorch.source import TorchSource
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from placekit.io.model import ModelSource
-    from placekit.model.costs import CostTable
-    from placekit.model.graph import OpGraph
-    from placekit.model.placement import Placement
-    from placekit.model.platform import Platform
+if TYPE_CHECKING:  # need openvino or torch
     from placekit.runtime.stages import StagePlan
 
 __all__ = ["export"]
@@ -43,127 +47,120 @@ _NOT_CHECKED = "nothing (--no-check)"
 _KINDS = {".json": "affinities", ".py": "loader", ".xml": "model", ".bin": "weights"}
 
 
-@with_choices
-def export(
-    model: ModelArgument,
-    placement: Annotated[Path, typer.Argument(help="Placement or result (.json) of this model.", show_default=False)],
-    default_device: DefaultDeviceOption = None,
-    *,
-    choice: PlatformChoice,
-    shape: ShapeOption = None,
-    queue_size: Annotated[
-        int | None, typer.Option(metavar="N", help="Bundle: samples that fit between a stage and the next (2).")
-    ] = None,
+@dataclass(frozen=True)
+class ExportOptions:
+    """Runtime of an export, devices of the placement, and the files."""
+
+    panel: ClassVar[str] = COMMON
+
     to: Annotated[
         str,
         typer.Option(
-            "--to",
             metavar="RUNTIME",
-            help="openvino (default), torch-pipeline (.pt2), device-map (accelerate), vllm, megatron, llama.cpp, "
-            "onnxruntime; to look at: netron, model-explorer.",
+            help="openvino, torch-pipeline (.pt2), device-map (accelerate), vllm, megatron, llama.cpp or onnxruntime; "
+            "netron or model-explorer to look at.",
         ),
-    ] = "openvino",
+    ] = "openvino"
     hetero: Annotated[
-        bool, typer.Option("--hetero", help="Write op affinities for OpenVINO's HETERO and a script that loads them.")
-    ] = False,
+        bool, typer.Option("--hetero", help="Write op affinities for HETERO of OpenVINO, and a script that loads them.")
+    ] = False
+    queue_size: Annotated[
+        int | None, typer.Option(metavar="N", help="Samples that wait between two stages of a bundle, at most (2).")
+    ] = None
+    shape: ShapeOption = None
+    platform: PlatformChoice = field(default_factory=PlatformChoice)
+    default_device: DefaultDeviceOption = None
+    check: Annotated[
+        bool,
+        typer.Option(help="Read the export back and run one sample first.", rich_help_panel=OUTPUT),
+    ] = True
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="PATH", help="Default: STEM.bundle or STEM.pipeline, folders; STEM.RUNTIME.json."
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="Folder or file (default STEM.bundle, STEM.pipeline or STEM.RUNTIME.json).",
+            rich_help_panel=OUTPUT,
         ),
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Read the export back and run one sample before it is in place.")
-    ] = True,
-    as_json: JsonOption = False,
-) -> None:
+    ] = None
+    as_json: JsonOption = False
+
+    def target(self, model: Path, placement: Path, default: str) -> Path:
+        """Return where the export goes.
+
+        Raises
+        ------
+        InvalidProblemError
+            The export would overwrite an input.
+        """
+        target = self.output or Path(default)
+        _refuse_overwriting(target, (model, placement))
+        return target
+
+    def placed(self, model: Path, placement: Path) -> tuple[ModelSource, Platform, Placement]:
+        """Return the model, its devices and its placement.
+
+        Raises
+        ------
+        PlacekitError
+            Bad input, or devices that this machine lacks.
+        """
+        source = read_source(model, self.shape)
+        devices = self.platform.of_answer(placement).resolve(source)
+        return source, devices, read_placed(placement, source.graph, devices, self.default_device)
+
+
+@with_options
+def export(model: ModelArgument, placement: PlacementArgument, *, asked: ExportOptions) -> None:
     """Write a placed model to deploy it: a bundle that placekit.runtime.load runs, HETERO affinities, or --to others.
 
     Runtimes of language models need the names of ops only: they take problem files and .pt2 files, too.
     """
-    from placekit.cli.progress import StepBar
-    from placekit.pytorch.source import TorchSource
+    if asked.to != "openvino" and (asked.hetero or asked.queue_size is not None):
+        raise InvalidProblemError(f"--hetero and --queue-size go with --to openvino, not with --to {asked.to}")
+    if asked.hetero and asked.queue_size is not None:
+        raise InvalidProblemError("--queue-size goes with a bundle, not with --hetero")
+    if asked.to in ("openvino", _TORCH):
+        _export_stages(model, placement, asked)
+    else:
+        _export_elsewhere(model, placement, asked)
+
+
+def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
+    """Write a bundle for OpenVINO or torch, or affinities for HETERO, and print the stages."""
     from placekit.runtime.bundle import write_bundle
     from placekit.runtime.bundle_check import check_bundle
     from placekit.runtime.hetero import check_sidecar, write_sidecar
     from placekit.runtime.stages import plan_stages
 
-    if to != "openvino":
-        if hetero or queue_size is not None:
-            raise InvalidProblemError(f"--hetero and --queue-size go with --to openvino, not with --to {to}")
-        asked = _Request(model, placement, choice, shape, default_device, output, check, as_json)
-        if to == _TORCH:
-            _export_to_torch(asked)
-        else:
-            _export_elsewhere(to, asked)
-        return
-    if hetero and queue_size is not None:
-        raise InvalidProblemError("--queue-size goes with a bundle, not with --hetero")
-    target = output or Path(f"{model.stem}.hetero.json" if hetero else f"{model.stem}.bundle")
-    _refuse_overwriting(target, (model, placement))
-    source = read_source(model, shape)
-    if isinstance(source, TorchSource):
+    kind = "pipeline" if asked.to == _TORCH else "bundle"
+    target = asked.target(model, placement, f"{model.stem}.{'hetero.json' if asked.hetero else kind}")
+    source, devices, placed = asked.placed(model, placement)
+    if isinstance(source, TorchSource) and asked.to != _TORCH:
         source.load()  # raises, and says what to export to
-    devices = choice.of_answer(placement).resolve(source)
-    placed = read_placed(placement, source.graph, devices, default_device)
+    if asked.to == _TORCH and not isinstance(source, TorchSource):
+        raise InvalidProblemError(f"--to {_TORCH}: {model} is no PyTorch program (.pt2)")
     plan = plan_stages(source, placed, devices)
     told: list[str] = []
     with StepBar() as bar:
-        if hetero:
-            by_script = (lambda *files: told.append(check_sidecar(plan, *files))) if check else None
+        if asked.hetero:
+            by_script = (lambda *files: told.append(check_sidecar(plan, *files))) if asked.check else None
             files = write_sidecar(source, placed, devices, target, check=by_script)
             written = {_KINDS[path.suffix]: str(path) for path in files}
         else:
-            by_bundle = (lambda new: told.append(check_bundle(plan, new, bar))) if check else None
-            write_bundle(plan, target, queue_size=2 if queue_size is None else queue_size, check=by_bundle)
-            written = {"bundle": str(target)}
-    _show(source, plan, written, told, as_json=as_json)
+            by_bundle = (lambda new: told.append(check_bundle(plan, new, bar))) if asked.check else None
+            write_bundle(plan, target, queue_size=2 if asked.queue_size is None else asked.queue_size, check=by_bundle)
+            written = {kind: str(target)}
+    _show(source, plan, written, told, as_json=asked.as_json)
 
 
 def _show(source: ModelSource, plan: StagePlan, written: Mapping[str, str], told: list[str], *, as_json: bool) -> None:
-    from placekit.cli.console import print_json, show_parts
-
     checked = told[0] if told else _NOT_CHECKED
     if as_json:
         print_json(_document(plan) | {"checked": checked, "files": dict(written)})
     else:
         show_parts(_report(source, plan, written, checked))
-
-
-class _Request(NamedTuple):
-    """What the options of an export say that all runtimes take."""
-
-    model: Path
-    placement: Path
-    choice: PlatformChoice
-    shape: str | None
-    default_device: str | None
-    output: Path | None
-    check: bool
-    as_json: bool
-
-
-def _export_to_torch(asked: _Request) -> None:
-    """Write stages for torch.distributed.pipelining, and print them."""
-    from placekit.cli.progress import StepBar
-    from placekit.pytorch.source import TorchSource
-    from placekit.runtime.bundle import write_bundle
-    from placekit.runtime.bundle_check import check_bundle
-    from placekit.runtime.stages import plan_stages
-
-    target = asked.output or Path(f"{asked.model.stem}.pipeline")
-    _refuse_overwriting(target, (asked.model, asked.placement))
-    source = read_source(asked.model, asked.shape)
-    if not isinstance(source, TorchSource):
-        raise InvalidProblemError(f"--to {_TORCH}: {asked.model} is no PyTorch program (.pt2)")
-    devices = asked.choice.of_answer(asked.placement).resolve(source)
-    placed = read_placed(asked.placement, source.graph, devices, asked.default_device)
-    plan = plan_stages(source, placed, devices)
-    told: list[str] = []
-    with StepBar() as bar:
-        check = (lambda new: told.append(check_bundle(plan, new, bar))) if asked.check else None
-        write_bundle(plan, target, check=check)
-    _show(source, plan, {"pipeline": str(target)}, told, as_json=asked.as_json)
 
 
 @dataclass(frozen=True)
@@ -208,7 +205,6 @@ class _Written:
 def _to_onnxruntime(placed: _Placed) -> _Written:
     from placekit.cost_models.openvino.inputs import random_inputs
     from placekit.exports.onnxruntime import check_annotated, write_annotated
-    from placekit.io.model import read_model
 
     told: list[str] = []
 
@@ -246,7 +242,6 @@ def _to_model_explorer(placed: _Placed) -> _Written:
 
 def _to_device_map(placed: _Placed) -> _Written:
     from placekit.exports.device_map import device_map
-    from placekit.io.atomic import write_json
 
     mapped = device_map(placed.graph, placed.devices, placed.placement, placed.modules)
     write_json(placed.target, mapped)
@@ -258,8 +253,6 @@ def _to_device_map(placed: _Placed) -> _Written:
 
 
 def _entries_by_device(mapped: Mapping[str, int | str], platform: Platform) -> Iterator[str]:
-    from placekit.cli.units import format_count
-
     cards = [device.name for device in platform.devices if not device.is_host]
     for place, count in Counter(mapped.values()).items():
         yield f"{format_count(count, 'module')} on {place if isinstance(place, str) else f'{place} ({cards[place]})'}"
@@ -267,7 +260,6 @@ def _entries_by_device(mapped: Mapping[str, int | str], platform: Platform) -> I
 
 def _to_arguments(runtime: str, placed: _Placed) -> _Written:
     from placekit.exports.arguments import runtime_arguments
-    from placekit.io.atomic import write_json
 
     arguments = runtime_arguments(runtime, placed.graph, placed.devices, placed.placement)
     told = arguments.to_dict()
@@ -286,20 +278,15 @@ _WRITERS: Mapping[str, Callable[[_Placed], _Written]] = {
 """What writes for a runtime that takes the names of ops."""
 
 
-def _export_elsewhere(to: str, asked: _Request) -> None:
+def _export_elsewhere(model: Path, placement: Path, asked: ExportOptions) -> None:
     """Write what another runtime takes, and print it."""
-    from placekit.cli.console import check_writable, print_json, print_line, show_parts
-    from placekit.cli.render import fact_lines
-
+    to = asked.to
     if to not in _WRITERS:
         raise UnknownNameError(f"--to {to}: no such runtime; runtimes are {', '.join(('openvino', _TORCH, *_WRITERS))}")
-    suffix = {"onnxruntime": ".onnx", "netron": asked.model.suffix}.get(to, ".json")
-    target = asked.output or Path(f"{asked.model.stem.removesuffix('.problem')}.{to}{suffix}")
-    _refuse_overwriting(target, (asked.model, asked.placement))
+    suffix = {"onnxruntime": ".onnx", "netron": model.suffix}.get(to, ".json")
+    target = asked.target(model, placement, f"{model.stem.removesuffix('.problem')}.{to}{suffix}")
     check_writable(target)
-    graph, devices, modules, costs = _graph_of(asked)
-    placement = read_placed(asked.placement, graph, devices, asked.default_device)
-    written = _WRITERS[to](_Placed(asked.model, target, graph, devices, placement, modules, costs, asked.check))
+    written = _WRITERS[to](_placed(model, placement, target, asked))
     checked = (written.checked or _read_back(to, written.files)) if asked.check else _NOT_CHECKED
     if asked.as_json:
         print_json({**written.told, "checked": checked, "files": dict(written.files)})
@@ -313,10 +300,6 @@ def _export_elsewhere(to: str, asked: _Request) -> None:
 
 def _read_back(to: str, files: Mapping[str, str]) -> str:
     """Read files of a runtime that is not run here, and return what was checked."""
-    import xml.etree.ElementTree as ET
-
-    from placekit.io.reading import read_json
-
     for path in files.values():
         if path.endswith(".json"):
             read_json(path)
@@ -325,18 +308,15 @@ def _read_back(to: str, files: Mapping[str, str]) -> str:
     return f"format only: read back, {to} was not run"
 
 
-def _graph_of(asked: _Request) -> tuple[OpGraph, Platform, tuple[str, ...] | None, CostTable | None]:
-    """Return the graph of a model or of a problem file and its devices; modules of ops and costs if they are known."""
-    from placekit.io.detect import kind_of_file
-    from placekit.io.problem_json import read_problem
-    from placekit.pytorch.source import TorchSource
-
-    if kind_of_file(asked.model) == "problem":
-        problem = read_problem(asked.model)
-        return problem.graph, problem.platform, None, problem.costs
-    source = read_source(asked.model, asked.shape)
-    devices = asked.choice.of_answer(asked.placement).resolve(source)
-    return source.graph, devices, source.module_of_op if isinstance(source, TorchSource) else None, None
+def _placed(model: Path, placement: Path, target: Path, asked: ExportOptions) -> _Placed:
+    """Return the graph of a model or of a problem file with its placement; modules and costs if they are known."""
+    if kind_of_file(model) == "problem":
+        problem = read_problem(model)
+        placed = read_placed(placement, problem.graph, problem.platform, asked.default_device)
+        return _Placed(model, target, problem.graph, problem.platform, placed, None, problem.costs, asked.check)
+    source, devices, placed = asked.placed(model, placement)
+    modules = source.module_of_op if isinstance(source, TorchSource) else None
+    return _Placed(model, target, source.graph, devices, placed, modules, None, asked.check)
 
 
 def _refuse_overwriting(target: Path, inputs: Iterable[Path]) -> None:
@@ -364,9 +344,6 @@ def _document(plan: StagePlan) -> dict[str, Any]:
 
 
 def _report(source: ModelSource, plan: StagePlan, written: Mapping[str, str], checked: str) -> Iterator[RenderableType]:
-    from placekit.cli.render import fact_lines, plain_table
-    from placekit.cli.units import format_bytes, format_count
-
     yield fact_lines(model_facts(source))
     yield ""
     has_teams = any(len(team) > 1 for team in plan.teams)
@@ -377,7 +354,7 @@ def _report(source: ModelSource, plan: StagePlan, written: Mapping[str, str], ch
     yield table
     if len(plan.stages) > _MAX_STAGES:
         yield f"and {len(plan.stages) - _MAX_STAGES} more"
-    yield from scattered_lines(len(plan.stages), len(plan.teams))
+    yield from many_stages_note(len(plan.stages), len(plan.teams))
     yield ""
     between = f"{format_count(len(plan.cuts), 'tensor')}, {format_bytes(plan.cut_bytes)} per sample"
     paths = {f"wrote {kind}": path for kind, path in written.items()}

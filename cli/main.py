@@ -1,6 +1,6 @@
 """The entry point ``placekit``: the table of commands, and what an error looks like.
 
-Heavy packages are imported inside the commands, so that ``placekit --help`` answers at once.
+A command is imported when it is called, so that ``placekit --help`` answers at once.
 """
 
 from __future__ import annotations
@@ -11,31 +11,47 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from typing import Annotated, NoReturn
+from typing import Annotated, ClassVar, NoReturn
 
 import typer
 
-from placekit.cli.bench import bench
-from placekit.cli.calibrate import calibrate
-from placekit.cli.console import one_line, print_error, take_stdout
-from placekit.cli.devices import devices
-from placekit.cli.explain import explain
-from placekit.cli.export import export
-from placekit.cli.learn import learn
-from placekit.cli.llm import llm
-from placekit.cli.methods import methods
-from placekit.cli.problem import problem
-from placekit.cli.profile import profile
-from placekit.cli.report import report
-from placekit.cli.show import show
-from placekit.cli.solve import solve
-from placekit.cli.time import time
-from placekit.cli.verify import verify
-from placekit.cli.warm_up import warm_up
-from placekit.cli.zoo import zoo
+from placekit.cli.console import one_line, print_error, print_line, take_stdout
+from placekit.cli.help_pages import TableOfCommands, UsageError, usage_error_line
 from placekit.model.errors import JudgeDisagreementError, PlacekitError
 
-__all__ = ["EXIT_INTERRUPTED", "EXIT_USAGE", "app", "main"]
+__all__ = ["COMMANDS", "EXIT_INTERRUPTED", "EXIT_USAGE", "app", "main"]
+
+COMMANDS = {
+    "devices": "List devices, CPU cores and memory of this machine.",
+    "profile": "Measure what every op of a model costs on each device.",
+    "calibrate": "Fit the costs of a model to a few measured splits.",
+    "problem": "Write what `solve` would solve to one file.",
+    "solve": "Place the ops of a model, and prove how good the placement is.",
+    "learn": "Train a policy that places a model, or one for any model.",
+    "llm": "Place a language model by its numbers, to be served.",
+    "train-plan": "Plan the training of a model on many equal devices.",
+    "time": "Run a placement, and compare it with the runtime's own ways.",
+    "export": "Write a placed model for OpenVINO, torch, vLLM and others.",
+    "show": "Show any file of placekit as tables, JSON or a figure.",
+    "explain": "Explain a result: bottleneck, cuts, moves, constraints.",
+    "verify": "Check a result and its bound without trusting the method.",
+    "bench": "Run a suite of benchmarks; finished cases are kept.",
+    "report": "Write the report of a benchmark, or print one table.",
+    "methods": "List the methods, or the parameters of one of them.",
+    "zoo": "Build a real architecture with random weights.",
+    "warm-up": "Compile all kernels, so that no first solve waits for them.",
+}
+"""Every command, which is the function of that name in the module of that name, and what it does."""
+
+
+class _Commands(TableOfCommands):
+    summaries = COMMANDS
+    first: ClassVar = {
+        "placekit devices": "see this machine",
+        "placekit zoo resnet50 -o resnet50.xml": "make a model",
+        "placekit solve resnet50.xml": "place it",
+    }
+
 
 EXIT_USAGE = 2
 """Bad arguments or bad input."""
@@ -47,34 +63,15 @@ DEAF = ("highs", "cp-sat", "quick bounds", "load ", "compile-queue")
 
 app = typer.Typer(
     name="placekit",
+    cls=_Commands,
     help="Decide on which device every operator of a neural network runs, and prove how good the decision is.",
     epilog="Exit codes: 0 ok, 2 usage or bad input, 3 infeasible, 4 stopped without a feasible answer, "
-    "5 a result that does not verify.",
+    "5 a result that does not verify. `placekit COMMAND --help` says more about a command.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    devices,
-    profile,
-    calibrate,
-    problem,
-    solve,
-    learn,
-    llm,
-    time,
-    export,
-    show,
-    zoo,
-    bench,
-    report,
-    explain,
-    verify,
-    methods,
-    warm_up,
-):
-    app.command()(command)
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -126,17 +123,21 @@ def main() -> None:
         sys.exit(EXIT_USAGE)
 
 
-def _run() -> None:
+def _run() -> NoReturn:
     """Run the command, and write out what it printed: where that fails is told here, not when Python exits."""
     try:
-        app()
-    except SystemExit as end:
-        sys.stdout.flush()
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if code == EXIT_INTERRUPTED or any(thread.name.startswith(DEAF) for thread in threading.enumerate()):
-            _leave(code)
-        raise
+        code = app(prog_name="placekit", standalone_mode=False)
+    except UsageError as error:
+        if len(sys.argv) == 1:  # without a command: the help
+            print_line(error, sys.stderr)
+        else:
+            print_error(usage_error_line(error))
+        code = EXIT_USAGE
     sys.stdout.flush()
+    code = code if isinstance(code, int) else 0
+    if code == EXIT_INTERRUPTED or any(thread.name.startswith(DEAF) for thread in threading.enumerate()):
+        _leave(code)
+    sys.exit(code)
 
 
 def _leave(code: int) -> NoReturn:

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
+from placekit.cli.console import print_json, show_parts
 from placekit.cli.options import JsonOption
+from placekit.cli.render import plain_table
 from placekit.cli.units import format_count
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from rich.console import RenderableType
-
-    from placekit.solve.method import Method
+from placekit.solve.method import Method
+from placekit.solve.registry import ANY, METHODS, method_classes
 
 __all__ = ["methods", "parameter_lines"]
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="A method, for its parameters.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(help="Method whose parameters are listed.", show_default=False)] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the methods, or the parameters (``--param``) of one of them."""
-    from placekit.cli.console import print_json, show_parts
-    from placekit.solve.registry import ANY, METHODS, method_classes
-
+    """List the methods, or the parameters (--param) of one of them."""
     if name is None:
         lines = {each: _facts(each) for each in METHODS}
         if as_json:
@@ -49,10 +45,6 @@ def methods(
 
 
 def _facts(name: str) -> dict[str, Any]:
-    from collections.abc import Mapping
-
-    from placekit.solve.registry import ANY, METHODS
-
     entry = METHODS[name]
     served = list(entry.target) if isinstance(entry.target, Mapping) else [ANY]
     objectives = ["all"] if ANY in served else served
@@ -60,8 +52,6 @@ def _facts(name: str) -> dict[str, Any]:
 
 
 def _table(lines: Mapping[str, Mapping[str, Any]]) -> RenderableType:
-    from placekit.cli.render import plain_table
-
     table = plain_table("method", "family", "objectives", "its answer", left=4)
     for name, told in lines.items():
         guarantee = "" if told["guarantee"] == "none" else told["guarantee"]
@@ -106,8 +96,6 @@ def _descriptions(doc: str) -> dict[str, str]:
 
 
 def _parameters(name: str, by_objective: Mapping[str, list[dict[str, Any]]]) -> Iterator[RenderableType]:
-    from placekit.cli.render import plain_table
-
     groups: dict[str, list[str]] = {}  # objectives by equal tables
     for objective, lines in by_objective.items():
         groups.setdefault(repr(lines), []).append(objective)

@@ -2,83 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, ClassVar
 
 import typer
 
+from placekit.cli.parameters import COMMON, OBJECTIVE
+from placekit.model.contiguity import Contiguity
 from placekit.model.errors import UnknownNameError
+from placekit.model.platform import Platform
+from placekit.objectives import Objective, get_objective
 
-if TYPE_CHECKING:
-    from placekit.model.contiguity import Contiguity
-    from placekit.model.platform import Platform
-    from placekit.objectives import Objective
+__all__ = ["GoalChoice", "ObjectiveChoice", "OverlapOption", "TeamsOption"]
 
-__all__ = ["ContiguityOption", "ObjectiveChoice", "ObjectiveOption"]
-
-ObjectiveOption = Annotated[
+OverlapOption = Annotated[
+    bool | None, typer.Option("--overlap/--no-overlap", help="Devices compute and transfer at the same time.")
+]
+TeamsOption = Annotated[
     str | None,
     typer.Option(
-        "--objective",
-        metavar="NAME",
-        help="throughput, offload-latency, makespan, serial-latency, for solve training-plan; default: as the file "
-        "says, throughput for a model.",
+        "--teams",
+        metavar="off|equal|any",
+        help="throughput: devices may share the samples of the same ops. Default for a model: equal.",
     ),
-]
-ContiguityOption = Annotated[
-    str | None, typer.Option("--contiguity", metavar="RULE", help="none, convex or acyclic; default: the objective's.")
 ]
 
 
 @dataclass(frozen=True)
-class ObjectiveChoice:
-    """What the user said about the objective; None where nothing was said.
+class GoalChoice:
+    """Objective and contiguity that the user chose; None where nothing was said."""
 
-    Parameters
-    ----------
-    name
-        A name from :data:`placekit.objectives.OBJECTIVES`.
-    contiguity
-        ``"none"``, ``"convex"`` or ``"acyclic"``.
-    overlap, schedule, subgraph_cost_s, calls_per_device, order, contention, teams
-        The variants.
-    """
+    panel: ClassVar[str] = OBJECTIVE
 
-    name: ObjectiveOption = None
-    contiguity: ContiguityOption = None
-    overlap: Annotated[
-        bool | None, typer.Option("--overlap/--no-overlap", help="Devices compute and transfer at the same time.")
-    ] = None
-    schedule: Annotated[
+    name: Annotated[
         str | None,
         typer.Option(
-            "--schedule",
-            metavar="1f1b|gpipe",
-            help="Schedule of a training pipeline; training-plan: also interleaved.",
+            "--objective",
+            metavar="NAME",
+            help="throughput (default for a model), offload-latency, makespan or serial-latency.",
+            rich_help_panel=COMMON,
         ),
     ] = None
-    subgraph_cost_s: Annotated[
-        float | None,
-        typer.Option("--subgraph-cost", metavar="SECONDS", help="serial-latency: fixed cost of a subgraph."),
-    ] = None
-    calls_per_device: Annotated[
-        int | None,
-        typer.Option("--calls", metavar="N", help="offload-latency: calls per accelerator and sample (1)."),
-    ] = None
-    order: Annotated[
+    contiguity: Annotated[
         str | None,
-        typer.Option("--order", metavar="fifo|upward-rank", help="makespan: which ready op a device starts (fifo)."),
-    ] = None
-    contention: Annotated[
-        bool | None, typer.Option("--contention/--no-contention", help="makespan: one transfer at a time per sender.")
-    ] = None
-    teams: Annotated[
-        str | None,
-        typer.Option(
-            "--teams",
-            metavar="off|equal|any",
-            help="throughput: devices that share the samples of the same ops; a model: equal, a file: as it says.",
-        ),
+        typer.Option(metavar="RULE", help="Shape of each device's ops: none, convex or acyclic."),
     ] = None
 
     def objective(self, default: Objective | None = None) -> Objective | None:
@@ -89,23 +56,56 @@ class ObjectiveChoice:
         PlacekitError
             An unknown objective, or a variant that the objective does not have.
         """
-        from placekit.objectives import get_objective
-
-        given = {
-            "overlap": self.overlap,
-            "schedule": self.schedule,
-            "subgraph_cost_s": self.subgraph_cost_s,
-            "calls_per_device": self.calls_per_device,
-            "order": self.order,
-            "contention": self.contention,
-            "teams": self.teams,
+        chosen = {
+            each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("name", "contiguity")
         }
-        variant = {name: value for name, value in given.items() if value is not None}
+        variant = {name: value for name, value in chosen.items() if value is not None}
         if self.name is None and not variant:
             return default
+        if self.name == "training-plan":
+            raise UnknownNameError("no objective 'training-plan'; `placekit train-plan` plans the training of a model")
         name = self.name or (default.name if default else "throughput")
         inherited = default.to_dict() if default is not None and default.name == name else {}
         return get_objective(name, inherited | variant)
+
+    def contiguity_or_none(self) -> Contiguity | None:
+        """Return the chosen contiguity; None for the objective's own default.
+
+        Raises
+        ------
+        UnknownNameError
+            No contiguity has that name.
+        """
+        if self.contiguity is None:
+            return None
+        if self.contiguity not in set(Contiguity):
+            raise UnknownNameError(f"no contiguity {self.contiguity!r}; it is one of {', '.join(Contiguity)}")
+        return Contiguity(self.contiguity)
+
+
+@dataclass(frozen=True)
+class ObjectiveChoice(GoalChoice):
+    """Objective, contiguity and variant that the user chose; None where nothing was said."""
+
+    overlap: OverlapOption = None
+    teams: TeamsOption = None
+    schedule: Annotated[
+        str | None,
+        typer.Option(metavar="1f1b|gpipe", help="throughput: schedule of backward ops."),
+    ] = None
+    subgraph_cost_s: Annotated[
+        float | None,
+        typer.Option("--subgraph-cost", metavar="SECONDS", help="serial-latency: fixed cost of each subgraph."),
+    ] = None
+    calls_per_device: Annotated[
+        int | None,
+        typer.Option("--calls", metavar="N", help="offload-latency: calls of each accelerator per sample (1)."),
+    ] = None
+    order: Annotated[
+        str | None,
+        typer.Option(metavar="fifo|upward-rank", help="makespan: which ready op a device starts first (fifo)."),
+    ] = None
+    contention: Annotated[bool | None, typer.Option(help="makespan: a device sends one tensor at a time.")] = None
 
     def for_model(self, platform: Platform | None = None) -> ObjectiveChoice:
         """Return the choice for a model: its equal devices may be teams in a throughput, unless something else is said.
@@ -116,19 +116,3 @@ class ObjectiveChoice:
         is_throughput = self.name in (None, "throughput")
         is_open = is_throughput and self.teams is None and not (platform and platform.direct_links)
         return replace(self, teams="equal") if is_open else self
-
-    def contiguity_or_none(self) -> Contiguity | None:
-        """Return the chosen contiguity; None for the objective's own default.
-
-        Raises
-        ------
-        UnknownNameError
-            No contiguity has that name.
-        """
-        from placekit.model.contiguity import Contiguity
-
-        if self.contiguity is None:
-            return None
-        if self.contiguity not in set(Contiguity):
-            raise UnknownNameError(f"no contiguity {self.contiguity!r}; it is one of {', '.join(Contiguity)}")
-        return Contiguity(self.contiguity)

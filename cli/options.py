@@ -10,98 +10,77 @@ from typing import Annotated, Any
 import typer
 
 from placekit.cli.console import take_stdout
+from placekit.cli.parameters import COMMON, OUTPUT, PLATFORM
 from placekit.model.errors import InvalidProblemError
 
 __all__ = [
-    "BurstOption",
     "CostsOption",
     "DefaultDeviceOption",
-    "ExecutorOption",
     "JsonOption",
-    "MemoryHeadroomOption",
-    "MemoryLimitOption",
-    "MemoryModelOption",
-    "MemoryOption",
     "ModelArgument",
-    "ParamOption",
-    "PinOption",
-    "RoundsOption",
+    "PlacementArgument",
+    "ProblemArgument",
+    "QuestionArgument",
     "SeedOption",
     "ShapeOption",
+    "WarmStartOption",
     "output_option",
     "parse_pairs",
     "parse_params",
 ]
 
 ModelArgument = Annotated[
-    Path, typer.Argument(help="OpenVINO IR (.xml), ONNX, or a PyTorch program (.pt2).", show_default=False)
+    Path, typer.Argument(help="Model: OpenVINO IR (.xml), ONNX, or PyTorch program (.pt2).", show_default=False)
+]
+ProblemArgument = Annotated[
+    Path, typer.Argument(help="Model (.xml, .onnx, .pt2), problem or workload (.json).", show_default=False)
+]
+PlacementArgument = Annotated[
+    Path, typer.Argument(help="Placement or result (.json) of this model.", show_default=False)
+]
+QuestionArgument = Annotated[
+    Path | None,
+    typer.Argument(help="Model, problem or workload of the result; needed if it was solved elsewhere."),
+]
+CostsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--costs",
+        metavar="FILE",
+        help="Costs of the model: a costs file, 'analytic' or 'profiled' (default).",
+        rich_help_panel=COMMON,
+    ),
+]
+ShapeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shape",
+        metavar="IDS[1,128]",
+        help="Shapes of dynamic inputs: ids[1,128],mask[1,128].",
+        rich_help_panel=COMMON,
+    ),
 ]
 DefaultDeviceOption = Annotated[
     str | None,
-    typer.Option("--default-device", metavar="NAME", help="Device of the ops that the placement file leaves out."),
-]
-ShapeOption = Annotated[
-    str | None, typer.Option("--shape", metavar="IDS[1,128]", help="Shapes of dynamic inputs: ids[1,128],mask[1,128].")
-]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of every random choice.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of tables.")]
-CostsOption = Annotated[
-    str | None,
-    typer.Option("--costs", metavar="FILE", help="Costs of a model: a file, 'analytic', or 'profiled' (default)."),
-]
-ExecutorOption = Annotated[
-    str,
     typer.Option(
-        "--executor",
+        "--default-device",
         metavar="NAME",
-        help="threads (a pipeline); serial or hetero (one stage after another).",
+        help="Device of ops that the placement file leaves out.",
+        rich_help_panel=PLATFORM,
     ),
 ]
-BurstOption = Annotated[
-    float, typer.Option("--burst", metavar="SECONDS", help="How long each contender streams in a round.")
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of all random choices.")]
+WarmStartOption = Annotated[
+    Path | None, typer.Option("--warm-start", metavar="FILE", help="Placement or result to start from.")
 ]
-RoundsOption = Annotated[int, typer.Option("--rounds", metavar="N", help="Undisturbed rounds to measure, at least 3.")]
-MemoryOption = Annotated[
-    list[str] | None,
-    typer.Option("--memory", metavar="DEVICE=8GiB", help="Memory limit of a device, family or kind; repeatable."),
-]
-MemoryModelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--memory-model",
-        metavar="peak|sum",
-        help="What a model's ops take: weights and the most that is alive at a time, or all outputs (peak).",
-    ),
-]
-MemoryHeadroomOption = Annotated[
-    str | None,
-    typer.Option("--memory-headroom", metavar="10%", help="Part of every device's memory that has to stay free."),
-]
-MemoryLimitOption = Annotated[
-    str | None,
-    typer.Option(
-        "--memory-limit", metavar="4GiB", help="Memory that this process may hold; default: most of what is left."
-    ),
-]
-PinOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--pin",
-        metavar="OP=DEVICE",
-        help="Bind ops to a device: by name, 'layers.[0-9].*', type:Conv* or re:REGEX; repeatable.",
-    ),
-]
-ParamOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--param", metavar="NAME=VALUE", help="Set a parameter of the method (`placekit methods NAME` lists them)."
-    ),
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object instead of tables.", rich_help_panel=OUTPUT)
 ]
 
 
 def output_option(what: str) -> Any:
     """Return the option ``-o`` of a command that writes one file, or several with this one first; ``-`` is stdout."""
-    return typer.Option("--output", "-o", metavar="FILE", callback=take_stdout, help=what)
+    return typer.Option("--output", "-o", metavar="FILE", callback=take_stdout, help=what, rich_help_panel=OUTPUT)
 
 
 def parse_pairs(option: str, pairs: Iterable[str] | None, what: str) -> dict[str, str]:

@@ -5,59 +5,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
 from placekit.cli.options import parse_pairs
+from placekit.cli.parameters import PLATFORM
 from placekit.cli.units import format_bytes
+from placekit.io.detect import kind_of_file
+from placekit.io.model import ModelSource
+from placekit.io.placement_json import read_placement
+from placekit.io.platform_toml import parse_memory, read_platform
+from placekit.io.result_json import read_result
 from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.platform import Platform
 
-if TYPE_CHECKING:
-    from placekit.io.model import ModelSource
-    from placekit.model.platform import Platform
-
-__all__ = ["PlatformChoice", "devices_named", "leave_free", "limit_memory"]
+__all__ = ["MemoryLimits", "PlatformChoice", "devices_named"]
 
 
 @dataclass(frozen=True)
 class PlatformChoice:
-    """What the user said about the devices.
+    """Devices that the user chose; None where nothing was said."""
 
-    Parameters
-    ----------
-    devices
-        Devices by the names of OpenVINO, or of torch for its programs, separated by commas.
-    file
-        Platform file.
-    groups
-        Number of core groups, or ``"auto"`` for whatever is best.
-    precision
-        Precision of the CPU, or one per core group, separated by commas; f32 if None.
-    """
+    panel: ClassVar[str] = PLATFORM
 
     devices: Annotated[
         str | None,
-        typer.Option(
-            "--device", "-d", metavar="CPU,GPU", help="Devices by OpenVINO's names; of torch for a .pt2: cpu,cuda:0."
-        ),
+        typer.Option("--device", "-d", metavar="CPU,GPU", help="Devices by OpenVINO's names; cpu,cuda:0 for a .pt2."),
     ] = None
     file: Annotated[
-        Path | None, typer.Option("--platform", metavar="FILE", help="Platform file (TOML): devices, memory, links.")
+        Path | None, typer.Option("--platform", metavar="FILE", help="Platform file (.toml): devices, memory, links.")
     ] = None
     groups: Annotated[
         str | None,
-        typer.Option(
-            "--groups",
-            metavar="N|auto",
-            help="Split the CPU's cores into N groups, each a device; auto: solve chooses.",
-        ),
+        typer.Option(metavar="N|auto", help="Split the CPU into N groups of cores, each a device; auto: the best N."),
     ] = None
     precision: Annotated[
         str | None,
-        typer.Option(
-            "--precision", metavar="f32|bf16|f16", help="Precision of the CPU, or of each core group: f32,bf16."
-        ),
+        typer.Option(metavar="f32|bf16|f16", help="Precision of the CPU, or of each group of cores: f32,bf16."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -137,8 +122,6 @@ class PlatformChoice:
         PlacekitError
             A device that is not there, a bad file, more groups than cores, an unknown precision.
         """
-        from placekit.io.platform_toml import read_platform
-
         if self.file is not None:
             return read_platform(self.file)
         from placekit.cost_models.device_choice import platform_for
@@ -162,10 +145,6 @@ class PlatformChoice:
 
 def devices_named(path: Path) -> list[str]:
     """Return the devices, members of teams one by one, that a placement or result file names."""
-    from placekit.io.detect import kind_of_file
-    from placekit.io.placement_json import read_placement
-    from placekit.io.result_json import read_result
-
     is_result = kind_of_file(path) == "result"
     names = [load.device for load in read_result(path).device_loads] if is_result else read_placement(path).devices
     return list(dict.fromkeys(member for name in names for member in name.split("+")))
@@ -181,16 +160,67 @@ def _family(name: str) -> str:
     return cpu if bracket else name.rpartition(".")[0]
 
 
-def leave_free(platform: Platform, headroom: str | None) -> Platform:
-    """Return the platform with less memory on every limited device, by ``--memory-headroom``: ``10%`` or a size.
+@dataclass(frozen=True)
+class MemoryLimits:
+    """Memory of devices that the user limited; None where nothing was said."""
 
-    Raises
-    ------
-    InvalidProblemError
-        No share from 0 up to 100 %, no size, or more than a device has.
+    panel: ClassVar[str] = PLATFORM
+
+    limits: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--memory", metavar="DEVICE=8GiB", help="Memory limit of a device, a family or a kind; repeatable."
+        ),
+    ] = None
+    headroom: Annotated[
+        str | None,
+        typer.Option("--memory-headroom", metavar="10%", help="Memory of every device that stays free: 10% or 1GiB."),
+    ] = None
+
+    def __bool__(self) -> bool:
+        return bool(self.limits or self.headroom)
+
+    def apply(self, platform: Platform) -> Platform:
+        """Return the platform with the limits, and with less memory on every limited device by the headroom.
+
+        Raises
+        ------
+        PlacekitError
+            A name that is neither a device nor a kind, or a size, a share or a limit that no device can have.
+        """
+        return _leave_free(_limit_memory(platform, self.limits), self.headroom)
+
+
+def _limit_memory(platform: Platform, limits: list[str] | None) -> Platform:
+    """Return the platform with the memory limits that ``--memory NAME=8GiB`` gives to devices, families or kinds.
+
+    A family is what a platform file makes of one entry with a count: ``GPU`` stands for ``GPU.0``, ``GPU.1``, ...; and
+    ``CPU`` for groups of its cores, ``CPU[0-3]``, ``CPU[4-7]``, ...
     """
-    from placekit.io.platform_toml import parse_memory
+    sizes: Mapping[str, float] = {
+        name: parse_memory(text, f"--memory {name}")
+        for name, text in parse_pairs("--memory", limits, "DEVICE=SIZE, for example GPU=8GiB").items()
+    }
+    families = {device.name: _family(device.name) for device in platform.devices}
+    known = {*platform.device_names, *filter(None, families.values()), *platform.kinds}
+    for name in sizes:
+        if name not in known:
+            raise UnknownNameError(
+                f"--memory: no device or kind {name!r}; devices are {', '.join(platform.device_names)}; "
+                f"kinds are {', '.join(platform.kinds)}"
+            )
+    return platform.replace(
+        devices=tuple(
+            device.replace(
+                memory_bytes=_size(sizes, device.name, families[device.name], device.kind) or device.memory_bytes
+            )
+            for device in platform.devices
+        )
+    )
 
+
+def _leave_free(platform: Platform, headroom: str | None) -> Platform:
+    """Return the platform with less memory on every limited device: by ``10%``, or by a size."""
     if headroom is None:
         return platform
     what, share, size = "--memory-headroom", 0.0, 0.0
@@ -214,40 +244,3 @@ def leave_free(platform: Platform, headroom: str | None) -> Platform:
                 )
         devices.append(device.replace(memory_bytes=limit))
     return platform.replace(devices=tuple(devices))
-
-
-def limit_memory(platform: Platform, limits: list[str] | None) -> Platform:
-    """Return the platform with the memory limits that ``--memory NAME=8GiB`` gives to devices, families or kinds.
-
-    A family is what a platform file makes of one entry with a count: ``GPU`` stands for ``GPU.0``, ``GPU.1``, ...; and
-    ``CPU`` for groups of its cores, ``CPU[0-3]``, ``CPU[4-7]``, ...
-
-    Raises
-    ------
-    UnknownNameError
-        A name that is neither a device nor a kind.
-    InvalidProblemError
-        Devices of one kind with different limits, or a limit that is not positive.
-    """
-    from placekit.io.platform_toml import parse_memory
-
-    sizes: Mapping[str, float] = {
-        name: parse_memory(text, f"--memory {name}")
-        for name, text in parse_pairs("--memory", limits, "DEVICE=SIZE, for example GPU=8GiB").items()
-    }
-    families = {device.name: _family(device.name) for device in platform.devices}
-    known = {*platform.device_names, *filter(None, families.values()), *platform.kinds}
-    for name in sizes:
-        if name not in known:
-            raise UnknownNameError(
-                f"--memory: no device or kind {name!r}; devices are {', '.join(platform.device_names)}; "
-                f"kinds are {', '.join(platform.kinds)}"
-            )
-    return platform.replace(
-        devices=tuple(
-            device.replace(
-                memory_bytes=_size(sizes, device.name, families[device.name], device.kind) or device.memory_bytes
-            )
-            for device in platform.devices
-        )
-    )

@@ -5,34 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from placekit.cli.choices import with_choices
-from placekit.cli.options import JsonOption, output_option
+from placekit.cli.console import check_writable, print_json, show_parts
+from placekit.cli.options import JsonOption, ProblemArgument, output_option
+from placekit.cli.parameters import with_options
+from placekit.cli.render import fact_lines
 from placekit.cli.task import TaskOptions, read_task
+from placekit.io.problem_json import write_problem
 
 __all__ = ["problem"]
 
 
-@with_choices
+@with_options
 def problem(
-    model: Annotated[Path, typer.Argument(help="Model (.xml, .onnx, .pt2) or workload (.json).", show_default=False)],
+    model: ProblemArgument,
     *,
     asked: TaskOptions,
-    output: Annotated[
-        Path | None,
-        output_option("Problem file (default STEM.problem.json); - for stdout."),
-    ] = None,
+    output: Annotated[Path | None, output_option("Problem file (default STEM.problem.json); - for stdout.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write the problem of placing a model: graph, devices, costs, objective and limits in one file.
 
-    ``solve``, ``learn``, ``bench`` and ``explain`` take it like a model, without the model and without its devices.
+    `placekit solve`, `learn`, `bench` and `explain` take the file like a model, without the model and its devices.
     """
-    from placekit.cli.console import check_writable, print_json, show_parts
-    from placekit.cli.render import fact_lines
-    from placekit.io.problem_json import write_problem
-
     target = output or Path(f"{model.stem}.problem.json")
     check_writable(target)
     task = read_task(model, asked)

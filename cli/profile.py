@@ -2,70 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
-from placekit.cli.choices import with_choices
-from placekit.cli.options import (
-    JsonOption,
-    ModelArgument,
-    SeedOption,
-    ShapeOption,
-    output_option,
-)
+from placekit.cli.console import check_writable, print_json, show_parts
+from placekit.cli.facts import cost_facts, describe_platform, model_facts
+from placekit.cli.options import JsonOption, ModelArgument, SeedOption, ShapeOption, output_option
+from placekit.cli.parameters import with_options
 from placekit.cli.platforms import PlatformChoice
+from placekit.cli.progress import StepBar
+from placekit.cli.render import fact_lines
 from placekit.cli.task import read_source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.console import RenderableType
-
-    from placekit.io.model import ModelSource
-    from placekit.model.costs import CostTable
-    from placekit.model.platform import Platform
+from placekit.cli.timed import CacheOption
+from placekit.cli.views import kind_lines, slowest_table
+from placekit.cost_models.cache import ProfileCache
+from placekit.cost_models.profiled import Profiled
+from placekit.io.costs_json import write_costs
+from placekit.io.model import ModelSource
+from placekit.model.costs import CostTable
+from placekit.model.platform import Platform
 
 __all__ = ["profile"]
 
 
-@with_choices
+@dataclass(frozen=True)
+class ProfileOptions:
+    """Devices to measure on, and how."""
+
+    shape: ShapeOption = None
+    platform: PlatformChoice = field(default_factory=PlatformChoice)
+    repetitions: Annotated[int, typer.Option(metavar="N", help="Smallest number of measured inferences.")] = 15
+    cache: CacheOption = True
+    refuse_noise: Annotated[
+        bool, typer.Option("--refuse-noise", help="Fail where other load disturbs, instead of flagging the costs.")
+    ] = False
+    seed: SeedOption = 0
+
+
+@with_options
 def profile(
     model: ModelArgument,
     *,
-    choice: PlatformChoice,
-    shape: ShapeOption = None,
-    repetitions: Annotated[int, typer.Option(metavar="N", help="Least number of measured inferences.")] = 15,
-    cache: Annotated[
-        bool, typer.Option("--cache/--no-cache", help="Use measurements that were kept, and keep.")
-    ] = True,
-    refuse_noise: Annotated[
-        bool, typer.Option("--refuse-noise", help="Fail where other load disturbs; otherwise the costs are flagged.")
-    ] = False,
-    seed: SeedOption = 0,
-    output: Annotated[
-        Path | None,
-        output_option("Costs file (default STEM.costs.json); - for stdout."),
-    ] = None,
+    asked: ProfileOptions,
+    output: Annotated[Path | None, output_option("Costs file (default STEM.costs.json); - for stdout.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure the ops of a model on the devices of this machine, and write the costs."""
-    from placekit.cli.console import check_writable, print_json, show_parts
-    from placekit.cli.progress import StepBar
-    from placekit.cost_models.cache import ProfileCache
-    from placekit.cost_models.profiled import Profiled
-    from placekit.io.costs_json import write_costs
-
     target = output or Path(f"{model.stem}.costs.json")
     check_writable(target)
-    source = read_source(model, shape)
-    devices = choice.resolve(source)
+    source = read_source(model, asked.shape)
+    devices = asked.platform.resolve(source)
     measure = Profiled(
-        repetitions=repetitions,
-        on_noise="refuse" if refuse_noise else "flag",
-        seed=seed,
-        cache=ProfileCache() if cache else None,
+        repetitions=asked.repetitions,
+        on_noise="refuse" if asked.refuse_noise else "flag",
+        seed=asked.seed,
+        cache=ProfileCache() if asked.cache else None,
     )
     with StepBar() as bar:
         costs = measure.cost_table(source, devices, progress=bar)
@@ -86,10 +82,6 @@ def _document(costs: CostTable) -> dict[str, Any]:
 
 
 def _report(source: ModelSource, platform: Platform, costs: CostTable, target: Path) -> Iterator[RenderableType]:
-    from placekit.cli.facts import cost_facts, describe_platform, model_facts
-    from placekit.cli.render import fact_lines
-    from placekit.cli.views import kind_lines, slowest_table
-
     yield fact_lines(model_facts(source) | {"platform": describe_platform(platform)} | cost_facts(costs))
     yield ""
     yield from kind_lines(costs)

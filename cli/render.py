@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from placekit.cli.scattered import NUM_STAGES, scattered_lines
+from placekit.cli.num_stages import NUM_STAGES, many_stages_note
 from placekit.cli.units import format_bytes, format_count, format_ms, format_share, format_time
 from placekit.model.placement import Violation
 from placekit.model.platform import Link, Platform
@@ -200,7 +200,7 @@ def result_lines(result: Result, *, with_memory: bool = True) -> Iterable[Render
         facts["note"] = str(result.info["no_better"])
     yield fact_lines(facts)
     num_teams = len({load.team or load.device for load in result.device_loads if load.num_ops})
-    for line in scattered_lines(int(result.info.get(NUM_STAGES, 0)), num_teams, result.objective_name):
+    for line in many_stages_note(int(result.info.get(NUM_STAGES, 0)), num_teams, result.objective_name):
         yield Text("")
         yield Text(line)
     stages = result.info.get("stages")

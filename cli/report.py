@@ -2,75 +2,84 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
+from placekit.benchmarks.report.named import TABLES, named_tables
+from placekit.benchmarks.report.sources import Source, read_source
+from placekit.benchmarks.report.write import markdown_table, write_report
+from placekit.cli.console import check_writable, print_json, print_line
 from placekit.cli.options import JsonOption
-from placekit.model.errors import InvalidFileError, InvalidProblemError
-
-if TYPE_CHECKING:
-    from placekit.benchmarks.report.sources import Source
+from placekit.cli.parameters import OUTPUT, with_options
+from placekit.io.visible import visible_markdown
+from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError, did_you_mean
 
 __all__ = ["report"]
 
 
+@dataclass(frozen=True)
+class TableOptions:
+    """Rows of one table."""
+
+    panel: ClassVar[str] = "Table"
+
+    objective: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this objective; repeatable.")] = None
+    workload: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Only models whose name contains this text; repeatable.")
+    ] = None
+    method: Annotated[
+        list[str] | None,
+        typer.Option("--method", "-m", metavar="NAME", help="Only this method or label; repeatable."),
+    ] = None
+    suite: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only rows of this suite; bounds of other suites still count.")
+    ] = None
+
+    def given(self) -> list[str]:
+        """Return the options that the user gave."""
+        return [f"--{each.name}" for each in fields(self) if getattr(self, each.name) not in (None, [])]
+
+
+@with_options
 def report(
     results: Annotated[
         list[Path],
         typer.Argument(
-            help="Folder of results, as `bench -o` made it; --table: files of rows, too.", show_default=False
+            help="Folder of results, as `placekit bench -o` made it; for --table also files of rows.",
+            show_default=False,
         ),
     ],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="HTML file (report.html in the folder).")
-    ] = None,
+    *,
     table: Annotated[
         str | None,
+        typer.Option(metavar="NAME", help=f"Print this table in Markdown instead: {', '.join(TABLES)}."),
+    ] = None,
+    rows: TableOptions,
+    output: Annotated[
+        Path | None,
         typer.Option(
-            metavar="NAME",
-            help="Print a table in Markdown: gaps, instances, spread, excess, against, warm, growth, cost, cold, "
-            "plans, outputs, timing or prediction.",
+            "--output", "-o", metavar="FILE", help="HTML file (report.html in the folder).", rich_help_panel=OUTPUT
         ),
-    ] = None,
-    objective: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="--table: only this objective; repeatable.")
-    ] = None,
-    workload: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="--table: only models whose name has this; repeatable.")
-    ] = None,
-    method: Annotated[
-        list[str] | None, typer.Option("--method", "-m", help="--table: only this method or label; repeatable.")
-    ] = None,
-    suite: Annotated[
-        str | None, typer.Option(metavar="NAME", help="--table: only rows of this suite; others still give bounds.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write the report of a benchmark: one HTML page that needs nothing else, and the same in Markdown."""
-    from placekit.cli.console import check_writable, print_json, print_line
-
     if table is not None:
-        from placekit.benchmarks.report.sources import read_source
-
         source = read_source(
-            results, objectives=objective or (), models=workload or (), methods=method or (), suite=suite
-        )
+            results, objectives=rows.objective or (), models=rows.workload or (), methods=rows.method or (),
+            suite=rows.suite,
+        )  # fmt: skip
         _print_tables(table, source, as_json=as_json)
         return
-    for option, value in (
-        ("--objective", objective), ("--workload", workload), ("--method", method), ("--suite", suite),
-    ):  # fmt: skip
-        if value is not None and value != []:
-            raise InvalidProblemError(f"{option} goes with --table; the page shows everything")
+    for option in rows.given():
+        raise InvalidProblemError(f"{option} goes with --table; the page shows everything")
     if len(results) > 1:
         raise InvalidFileError(f"{len(results)} folders of results; a page is made of one, a --table of several")
-    from placekit.benchmarks.report.write import write_report
-
     if output is not None:
-        check_writable(output)
-        check_writable(output.with_suffix(".md"))
+        check_writable(output, output.with_suffix(".md"))
     page, text = write_report(results[0], output)
     if as_json:
         print_json({"files": {"html": str(page), "markdown": str(text)}})
@@ -79,12 +88,6 @@ def report(
 
 
 def _print_tables(name: str, source: Source, *, as_json: bool) -> None:
-    from placekit.benchmarks.report.named import TABLES, named_tables
-    from placekit.benchmarks.report.write import markdown_table
-    from placekit.cli.console import print_json, print_line
-    from placekit.io.visible import visible_markdown
-    from placekit.model.errors import UnknownNameError, did_you_mean
-
     if name not in TABLES:
         raise UnknownNameError(f"no table {name!r}; tables are {', '.join(TABLES)}{did_you_mean(name, TABLES)}")
     found = named_tables(name, source)

@@ -3,25 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, ClassVar
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
+from placekit.cli.answers import kept_problem, problem_file_of
+from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.options import JsonOption
-from placekit.cli.train_plan import draw_plan
+from placekit.cli.parameters import with_options
+from placekit.cli.plan_parts import draw_plan
+from placekit.cli.platforms import devices_named
+from placekit.cli.task import read_placed, read_source
+from placekit.cli.views import View, view_file
+from placekit.io.atomic import write_text
+from placekit.io.detect import kind_of_file
+from placekit.io.problem_json import read_problem
+from placekit.io.result_json import read_result
+from placekit.io.schemas import json_schema
+from placekit.io.trace import write_trace
+from placekit.io.workload_json import read_workload
 from placekit.model.errors import InvalidFileError, InvalidProblemError, check_names
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from placekit.model.graph import OpGraph
-    from placekit.solve.result import Result
+from placekit.model.graph import OpGraph
+from placekit.model.platform import Device, Platform
+from placekit.solve.result import Result
+from placekit.training.schedule import SCHEDULES
 
 __all__ = ["show"]
 
 
+@dataclass(frozen=True)
+class Figures:
+    """Figures of a file, and traces."""
+
+    panel: ClassVar[str] = "Figures"
+
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw loads and progress of a result: .png, .svg or .pdf.")
+    ] = None
+    gantt: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw what runs where at which time: .png, .svg or .pdf.")
+    ] = None
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the schedule as a Chrome trace (JSON), for Perfetto.")
+    ] = None
+    graph: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the graph by device: .html (to zoom), .png, .svg or .pdf."),
+    ] = None
+    of: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Model, problem or workload for --graph. Default: that of the same name."),
+    ] = None
+    schedule: Annotated[
+        str, typer.Option(metavar="NAME", help="Schedule of a training plan: gpipe, 1f1b or interleaved.")
+    ] = "1f1b"
+
+    def draw(self, file: Path, view: View) -> dict[str, Path]:
+        """Draw and write what is wanted; return the files by kind.
+
+        Raises
+        ------
+        PlacekitError
+            A figure that the kind of file does not have, or that cannot be written.
+        """
+        wanted = {"plot": self.plot, "gantt": self.gantt, "trace": self.trace}
+        files = {name: path for name, path in wanted.items() if path is not None}
+        if files and view.result is None and view.plan is None:
+            raise InvalidFileError(f"{file}: --{next(iter(files))} needs a result; this is another kind of file")
+        for name, path in files.items():
+            check_writable(path)
+            if view.plan is not None:
+                draw_plan(name, view.plan, path, self.schedule)
+            elif view.result is not None:
+                _WRITERS[name](view.result, path)
+        if self.graph is not None:
+            check_writable(self.graph)
+            _draw_graph(file, self.of, self.graph)
+            files["graph"] = self.graph
+        return files
+
+
+@with_options
 def show(
     file: Annotated[
         Path | None,
@@ -29,66 +95,26 @@ def show(
             help="Result, placement, problem, workload, costs, platform, training plan or problem, or model."
         ),
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw a result's loads and trace: .png, .svg or .pdf.")
-    ] = None,
-    gantt: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw when what runs where: .png, .svg or .pdf.")
-    ] = None,
-    graph: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Draw the graph of a result or placement by device: .html (zoom), .png, .svg, .pdf.",
-        ),
-    ] = None,
-    of: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="For --graph: model, problem or workload; default: that of the same name."),
-    ] = None,
-    trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the schedule as a Chrome trace (JSON), for Perfetto.")
-    ] = None,
-    schedule: Annotated[
-        str, typer.Option(metavar="1f1b", help="Of a training plan, for --gantt and --trace: gpipe, 1f1b, interleaved.")
-    ] = "1f1b",
+    *,
+    figures: Figures,
     schema: Annotated[
         str | None,
         typer.Option(
-            metavar="KIND", help="Print the JSON Schema of problem, costs, placement, result, workload, training-plan."
+            metavar="KIND",
+            help="Print the JSON Schema of problem, costs, placement, result, workload or training-plan.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a file as tables and bars, as JSON, or as a figure."""
-    from placekit.cli.console import check_writable, print_json, show_parts
-
     if schema is not None:
-        from placekit.io.schemas import json_schema
-
         print_json(json_schema(schema))
         return
     if file is None:
         raise InvalidProblemError("show needs a FILE, or --schema KIND")
-    from placekit.cli.views import view_file
-    from placekit.training.schedule import SCHEDULES
-
-    check_names("--schedule", [schedule], SCHEDULES)
+    check_names("--schedule", [figures.schedule], SCHEDULES)
     view = view_file(file)
-    wanted = {"plot": plot, "gantt": gantt, "trace": trace}
-    files = {name: path for name, path in wanted.items() if path is not None}
-    if files and view.result is None and view.plan is None:
-        raise InvalidFileError(f"{file}: --{next(iter(files))} needs a result; this is another kind of file")
-    for name, path in files.items():
-        check_writable(path)
-        if view.plan is not None:
-            draw_plan(name, view.plan, path, schedule)
-        elif view.result is not None:
-            _WRITERS[name](view.result, path)
-    if graph is not None:
-        check_writable(graph)
-        _draw_graph(file, of, graph)
-        files["graph"] = graph
+    files = figures.draw(file, view)
     if as_json:
         written = {"files": {name: str(path) for name, path in files.items()}} if files else {}
         print_json({**view.document, **written})
@@ -106,10 +132,6 @@ def _draw_result(result: Result, path: Path) -> None:
 
 def _draw_graph(file: Path, of: Path | None, path: Path) -> None:
     """Draw what a result or placement file says, on the graph of the problem that it is of."""
-    from placekit.cli.platforms import devices_named
-    from placekit.cli.task import read_placed
-    from placekit.io.atomic import write_text
-    from placekit.model.platform import Device, Platform
     from placekit.plotting.canvas import figure_of
     from placekit.plotting.graph_page import graph_page
     from placekit.plotting.plot_graph import draw_graph
@@ -126,13 +148,6 @@ def _draw_graph(file: Path, of: Path | None, path: Path) -> None:
 
 def _graph_of(file: Path, of: Path | None) -> tuple[OpGraph, NDArray[np.float64]]:
     """Return the graph that `file` places, by default the one that was solved, and what sizes its ops."""
-    from placekit.cli.answers import kept_problem, problem_file_of
-    from placekit.cli.task import read_source
-    from placekit.io.detect import kind_of_file
-    from placekit.io.problem_json import read_problem
-    from placekit.io.result_json import read_result
-    from placekit.io.workload_json import read_workload
-
     if of is None and kind_of_file(file) == "result":
         kept = kept_problem(read_result(file).problem_hash)
         if kept is not None:
@@ -156,15 +171,9 @@ def _draw_schedule(result: Result, path: Path) -> None:
     save_figure(figure_of(plot_schedule(result)), path)
 
 
-def _write_trace(result: Result, path: Path) -> None:
-    from placekit.io.trace import write_trace
-
-    write_trace(result, path)
-
-
 _WRITERS: Mapping[str, Callable[[Result, Path], None]] = {
     "plot": _draw_result,
     "gantt": _draw_schedule,
-    "trace": _write_trace,
+    "trace": write_trace,
 }
 """What draws or writes what, by option."""

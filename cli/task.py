@@ -5,66 +5,87 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated, ClassVar
+
+import typer
 
 from placekit.cli.facts import cost_facts, model_facts, problem_facts
 from placekit.cli.objectives import ObjectiveChoice
-from placekit.cli.options import (
-    CostsOption,
-    MemoryHeadroomOption,
-    MemoryModelOption,
-    MemoryOption,
-    PinOption,
-    ShapeOption,
-    parse_pairs,
-)
-from placekit.cli.platforms import PlatformChoice, leave_free, limit_memory
+from placekit.cli.options import CostsOption, ShapeOption, parse_pairs
+from placekit.cli.parameters import PLATFORM
+from placekit.cli.platforms import MemoryLimits, PlatformChoice
+from placekit.cli.progress import StepBar
 from placekit.cli.units import format_count
+from placekit.io.costs_json import read_costs
+from placekit.io.detect import kind_of_file
+from placekit.io.model import ModelSource, parse_shape, read_model
+from placekit.io.openvino_graph import STATEFUL
+from placekit.io.placement_json import read_placement
+from placekit.io.problem_json import read_problem
+from placekit.io.reading import blaming
+from placekit.io.result_json import read_result
+from placekit.io.workload_json import read_workload
+from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidFileError, InvalidProblemError
+from placekit.model.graph import OpGraph
 from placekit.model.op_patterns import matching_ops
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
+from placekit.model.problem import Problem
 
-if TYPE_CHECKING:
-    from placekit.io.model import ModelSource
-    from placekit.model.costs import CostTable
-    from placekit.model.graph import OpGraph
-    from placekit.model.placement import Placement
-    from placekit.model.platform import Platform
-    from placekit.model.problem import Problem
+__all__ = [
+    "PinOption",
+    "Task",
+    "TaskOptions",
+    "cost_table",
+    "parse_pins",
+    "read_placed",
+    "read_source",
+    "read_task",
+    "read_tasks",
+]
 
-__all__ = ["Task", "TaskOptions", "cost_table", "read_placed", "read_source", "read_task", "read_tasks"]
-
-
-PIN_FORM = "OP=DEVICE or PATTERN=DEVICE"
+PinOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pin",
+        metavar="OP=DEVICE",
+        help="Bind ops to a device, by name, 'layers.[0-9].*', type:Conv* or re:REGEX; repeatable.",
+        rich_help_panel=PLATFORM,
+    ),
+]
 
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """Everything beside the file that makes a problem.
+    """Everything beside the file that makes a problem."""
 
-    Parameters
-    ----------
-    objective, platform
-        What the user chose.
-    costs
-        ``"analytic"``, ``"profiled"``, or a costs file; ``"profiled"`` if None.
-    shape
-        Shapes of dynamic inputs.
-    pins, memory
-        ``OP=DEVICE`` and ``DEVICE=SIZE`` pairs.
-    memory_model
-        ``"peak"`` or ``"sum"``; None for what a costs file says, and else ``"peak"``.
-    headroom
-        Part of every device's memory that stays free: ``10%``, or a size.
-    """
+    panel: ClassVar[str] = PLATFORM
 
     objective: ObjectiveChoice = field(default_factory=ObjectiveChoice)
     costs: CostsOption = None
-    platform: PlatformChoice = field(default_factory=PlatformChoice)
     shape: ShapeOption = None
-    memory: MemoryOption = None
-    memory_model: MemoryModelOption = None
-    headroom: MemoryHeadroomOption = None
+    platform: PlatformChoice = field(default_factory=PlatformChoice)
+    memory: MemoryLimits = field(default_factory=MemoryLimits)
+    memory_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="peak|sum",
+            help="How memory is counted: weights plus the largest set of live tensors (peak), or plus all outputs.",
+        ),
+    ] = None
     pins: PinOption = None
+
+
+def parse_pins(pins: list[str] | None) -> dict[str, str]:
+    """Return the device of each op or pattern that ``--pin`` names.
+
+    Raises
+    ------
+    InvalidProblemError
+        A pin that is no pair, or a pattern that is given twice.
+    """
+    return parse_pairs("--pin", pins, "OP=DEVICE or PATTERN=DEVICE")
 
 
 @dataclass(frozen=True)
@@ -83,8 +104,6 @@ def read_source(path: Path, shape: str | None) -> ModelSource:
     PlacekitError
         No such file, no model, or bad shapes.
     """
-    from placekit.io.model import parse_shape, read_model
-
     return read_model(path, parse_shape(shape) if shape is not None else None)
 
 
@@ -96,13 +115,10 @@ def cost_table(source: ModelSource, platform: Platform, costs: str | None) -> Co
     PlacekitError
         A device that cannot be measured here, a kind that the table of specs does not know, or a bad file.
     """
-    from placekit.cli.progress import StepBar
     from placekit.cost_models.registry import COST_MODELS, get_cost_model
 
     name = "profiled" if costs is None else costs
     if name not in COST_MODELS:
-        from placekit.io.costs_json import read_costs
-
         if not Path(name).exists():
             known = ", ".join(map(repr, COST_MODELS))
             raise InvalidFileError(f"--costs {name}: no such file; it is a costs file or one of {known}")
@@ -133,19 +149,18 @@ def read_task(path: Path, options: TaskOptions, kept: Problem | None = None) -> 
     PlacekitError
         Bad input, or an option that does not go with the kind of file.
     """
-    from placekit.io.detect import kind_of_file
-
     kind = kind_of_file(path)
-    pins = parse_pairs("--pin", options.pins, PIN_FORM)
+    pins = parse_pins(options.pins)
     if kind == "model":
         problem, facts = _from_model(path, options, pins, kept)
     elif kind in ("workload", "problem"):
         _refuse_model_options(path, kind, options)
         problem, facts = _from_problem_file(path, kind, options.objective)
-        if options.memory or options.headroom:
-            platform = leave_free(limit_memory(problem.platform, options.memory), options.headroom)
-            problem = problem.replace(platform=platform)
+        if options.memory:
+            problem = problem.replace(platform=options.memory.apply(problem.platform))
         problem = problem.pin(pins)
+    elif kind == "training-problem":
+        raise InvalidFileError(f"{path}: a training problem; `placekit train-plan {path}` plans it")
     else:
         raise InvalidFileError(f"{path}: a {kind} file cannot be solved; give a model, a problem or a workload")
     return Task(problem, facts | problem_facts(problem, pins) | cost_facts(problem.costs))
@@ -159,8 +174,6 @@ def read_tasks(path: Path, options: TaskOptions) -> dict[str, Task]:
     PlacekitError
         As `read_task`; or another kind of file, which has its own devices.
     """
-    from placekit.io.detect import kind_of_file
-
     kind = kind_of_file(path)
     if kind != "model":
         _refuse_model_options(path, kind, options)
@@ -176,7 +189,6 @@ def _from_model(
     path: Path, options: TaskOptions, pins: Mapping[str, str], kept: Problem | None
 ) -> tuple[Problem, dict[str, str]]:
     from placekit.cost_models.memory_model import check_memory_model, op_memory
-    from placekit.io.openvino_graph import STATEFUL
 
     source = read_source(path, options.shape)
     # members of a team would each remember something else
@@ -185,7 +197,7 @@ def _from_model(
     choice = options.objective if is_stateful else options.objective.for_model(platform)
     objective, contiguity = choice.objective(), choice.contiguity_or_none()
     chosen = {"contiguity": contiguity} | ({"objective": objective} if objective else {})
-    platform = leave_free(limit_memory(platform, options.memory), options.headroom)
+    platform = options.memory.apply(platform)
     if options.memory_model is not None:
         check_memory_model(options.memory_model)
     for pattern, device in pins.items():  # what is wrong is said before minutes of measuring
@@ -202,9 +214,6 @@ def _from_model(
 
 
 def _from_problem_file(path: Path, kind: str, choice: ObjectiveChoice) -> tuple[Problem, dict[str, str]]:
-    from placekit.io.problem_json import read_problem
-    from placekit.io.workload_json import read_workload
-
     problem = read_problem(path) if kind == "problem" else read_workload(path)
     objective, contiguity = choice.objective(problem.objective), choice.contiguity_or_none()
     if objective is not None and (objective.name != problem.objective.name or contiguity is not None):
@@ -236,12 +245,6 @@ def read_placed(path: Path, graph: OpGraph, platform: Platform, default_device: 
     PlacekitError
         A file of another kind, a result without a placement, or ops and devices that do not exist.
     """
-    from placekit.io.detect import kind_of_file
-    from placekit.io.placement_json import read_placement
-    from placekit.io.reading import blaming
-    from placekit.io.result_json import read_result
-    from placekit.model.placement import Placement
-
     kind = kind_of_file(path)
     if kind == "placement":
         return read_placement(path).for_model(graph, platform, default_device)

@@ -2,120 +2,98 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
+from rich.console import RenderableType
 
-from placekit.cli.choices import with_choices
-from placekit.cli.options import (
-    BurstOption,
-    CostsOption,
-    DefaultDeviceOption,
-    ExecutorOption,
-    JsonOption,
-    ModelArgument,
-    RoundsOption,
-    SeedOption,
-    ShapeOption,
-)
-from placekit.cli.platforms import PlatformChoice
-from placekit.cli.scattered import scattered_lines
-from placekit.cli.task import cost_table, read_placed, read_source
+from placekit.cli.console import check_writable, print_json, show_parts
+from placekit.cli.facts import model_facts
+from placekit.cli.num_stages import many_stages_note
+from placekit.cli.options import DefaultDeviceOption, JsonOption, ModelArgument, PlacementArgument
+from placekit.cli.parameters import OUTPUT, with_options
+from placekit.cli.progress import StepBar
+from placekit.cli.render import fact_lines, plain_table
+from placekit.cli.task import cost_table, read_placed
+from placekit.cli.timed import CacheOption, MachineOptions, TimingOptions, flag_lines
+from placekit.cli.units import format_count, format_ms, format_time
+from placekit.cost_models.cache import ProfileCache
+from placekit.io.atomic import write_json
+from placekit.io.model import ModelSource
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
+from placekit.runtime.compare import PlacementTiming, time_placement
+from placekit.runtime.contenders import Executor, executor_named
+from placekit.runtime.runners import require_executor
+from placekit.runtime.tensor_checks import OutputCheck
+from placekit.runtime.timing import Timing
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from rich.console import RenderableType
-
-    from placekit.io.model import ModelSource
-    from placekit.model.placement import Placement
-    from placekit.model.platform import Platform
-    from placekit.runtime.compare import PlacementTiming
-    from placekit.runtime.contenders import Executor
-    from placekit.runtime.series import Timings
-    from placekit.runtime.tensor_checks import OutputCheck
-
-__all__ = ["flag_lines", "time"]
+__all__ = ["time"]
 
 _MAX_STAGES = 20
 _WORTH_CALIBRATING = 0.1
 """Relative error of the predicted throughput from which a calibration is suggested."""
 
 
-@with_choices
+@dataclass(frozen=True)
+class ComparisonOptions:
+    """What a placement is compared with."""
+
+    panel: ClassVar[str] = "Measuring"
+
+    rounds: Annotated[int, typer.Option(metavar="N", help="Number of undisturbed rounds to measure, at least 3.")] = 9
+    queue_size: Annotated[int, typer.Option(metavar="N", help="Samples that wait between two stages, at most.")] = 2
+    baselines: Annotated[bool, typer.Option(help="Time what needs no plan: AUTO, MULTI, all cores and streams.")] = True
+    check: Annotated[bool, typer.Option(help="Compare outputs and cut tensors with a single device first.")] = True
+    cache: CacheOption = True
+    default_device: DefaultDeviceOption = None
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Chrome trace of measured and predicted times, for Perfetto.", rich_help_panel=OUTPUT
+        ),
+    ] = None
+
+
+@with_options
 def time(
     model: ModelArgument,
-    placement: Annotated[Path, typer.Argument(help="Placement or result (.json) of this model.", show_default=False)],
-    executor: ExecutorOption = "threads",
-    costs: CostsOption = None,
-    default_device: DefaultDeviceOption = None,
+    placement: PlacementArgument,
     *,
-    devices: PlatformChoice,
-    shape: ShapeOption = None,
-    queue_size: Annotated[int, typer.Option(metavar="N", help="Samples that fit between a stage and the next.")] = 2,
-    rounds: RoundsOption = 9,
-    burst: BurstOption = 0.6,
-    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Begin no round after this time.")] = 90.0,
-    baselines: Annotated[
-        bool, typer.Option("--baselines/--no-baselines", help="Time what needs no plan, too (see the docs).")
-    ] = True,
-    check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Compare outputs and every cut tensor with one device first.")
-    ] = True,
-    cache: Annotated[
-        bool, typer.Option("--cache/--no-cache", help="Use measurements that were kept, and keep.")
-    ] = True,
-    trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Chrome trace, measured beside predicted (Perfetto).")
-    ] = None,
-    seed: SeedOption = 0,
+    asked: MachineOptions,
+    timing: TimingOptions,
+    against: ComparisonOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a placement for real, against all that the runtime offers, single devices and the prediction."""
-    from placekit.cli.console import check_writable, print_json, show_parts
-    from placekit.cli.progress import StepBar
-    from placekit.cost_models.cache import ProfileCache
-    from placekit.io.atomic import write_json
-    from placekit.runtime.compare import time_placement
-    from placekit.runtime.contenders import executor_named
-    from placekit.runtime.runners import require_executor
-    from placekit.runtime.timing import Timing, TimingSettings
-
-    how = executor_named(executor)
-    if trace is not None:
-        check_writable(trace)
-    # as many again, where other load disturbs
-    settings = TimingSettings(
-        rounds=rounds,
-        max_rounds=2 * rounds,
-        warm_up_s=burst / 2,
-        latency_s=burst / 2,
-        throughput_s=burst,
-        time_limit_s=time_limit,
-        seed=seed,
-    )
-    source = read_source(model, shape)
+    """Run a placement, and compare it with all that the runtime offers, single devices and the prediction."""
+    how = executor_named(timing.executor)
+    if against.trace is not None:
+        check_writable(against.trace)
+    settings = timing.settings(against.rounds, latency_s=timing.burst / 2, throughput_s=timing.burst)
+    source, chosen = asked.resolve(model, placement)
     require_executor(source, how)
-    chosen = devices.of_answer(placement).resolve(source)
-    placed = read_placed(placement, source.graph, chosen, default_device)
-    problem = source.problem(chosen, cost_table(source, chosen, costs))
-    checked = _checked(source, placed, chosen, how, seed) if check else None  # refuses what does not run
+    placed = read_placed(placement, source.graph, chosen, against.default_device)
+    problem = source.problem(chosen, cost_table(source, chosen, asked.costs))
+    # refuses what does not run
+    checked = _checked(source, placed, chosen, how, timing.seed) if against.check else None
     with StepBar() as bar:
         timed = time_placement(
             source,
             problem,
             placed,
             executor=how,
-            queue_size=queue_size,
-            with_baselines=baselines,
-            timing=Timing(settings, ProfileCache() if cache else None),
+            queue_size=against.queue_size,
+            with_baselines=against.baselines,
+            timing=Timing(settings, ProfileCache() if against.cache else None),
             progress=bar,
         )
     files = {}
-    if trace is not None:
-        write_json(trace, timed.trace())
-        files["trace"] = str(trace)
+    if against.trace is not None:
+        write_json(against.trace, timed.trace())
+        files["trace"] = str(against.trace)
     if as_json:
         told = {
             "max_relative_error": checked and checked.max_relative_error,
@@ -123,9 +101,6 @@ def time(
         }
         print_json({"model": source.name} | timed.to_dict() | told | {"files": files})
     else:
-        from placekit.cli.facts import model_facts
-        from placekit.cli.render import fact_lines
-
         show_parts([fact_lines(model_facts(source)), "", *_report(timed, checked, files)])
 
 
@@ -146,11 +121,8 @@ def _checked(
 
 
 def _report(timed: PlacementTiming, checked: OutputCheck | None, files: Mapping[str, str]) -> Iterator[RenderableType]:
-    from placekit.cli.render import fact_lines, plain_table
-    from placekit.cli.units import format_ms
-
     told = timed.to_dict()
-    table = plain_table("", "latency ms", "IQR", "samples/s", "IQR", "over it")
+    table = plain_table("", "latency ms", "IQR", "samples/s", "IQR", "speedup of the plan")
     for each in told["contenders"]:
         if each["error"] is not None:
             table.add_row(each["name"], "-", "-", "-", "-", "-")
@@ -171,7 +143,7 @@ def _report(timed: PlacementTiming, checked: OutputCheck | None, files: Mapping[
     yield _stages(told["stages"])
     if len(told["stages"]) > _MAX_STAGES:
         yield f"and {len(told['stages']) - _MAX_STAGES} more"
-    yield from scattered_lines(timed.stages.num_stages, len(set(timed.team_names)))
+    yield from many_stages_note(timed.stages.num_stages, len(set(timed.team_names)))
     yield ""
     yield fact_lines(dict(_facts(timed, told, checked)) | {f"wrote {kind}": name for kind, name in files.items()})
     yield from flag_lines(timed.timings)
@@ -180,19 +152,7 @@ def _report(timed: PlacementTiming, checked: OutputCheck | None, files: Mapping[
         yield f"note: the prediction is {_percent(error)} off; `placekit calibrate` fits the costs to measured splits"
 
 
-def flag_lines(timings: Timings) -> Iterator[RenderableType]:
-    """Return why not to believe the numbers; under other load that alone, as all else follows from it."""
-    flags = timings.flags()
-    if timings.is_noisy:
-        yield f"NOISY: {flags[0]}"
-    else:
-        yield from (f"note: {flag}" for flag in flags)
-
-
 def _stages(rows: list[dict[str, Any]]) -> RenderableType:
-    from placekit.cli.render import plain_table
-    from placekit.cli.units import format_ms
-
     has_teams = len({row["name"] for row in rows}) < len(rows)
     table = plain_table(
         "stage", *(["member"] if has_teams else []), "measured ms", "predicted ms", "error", left=1 + has_teams
@@ -209,8 +169,6 @@ def _stages(rows: list[dict[str, Any]]) -> RenderableType:
 
 
 def _facts(timed: PlacementTiming, told: Mapping[str, Any], checked: OutputCheck | None) -> Iterator[tuple[str, str]]:
-    from placekit.cli.units import format_count, format_time
-
     kept = ", from the cache" if timed.timings.is_cached else ""
     if told["verdict"] is not None:
         ran = sum(each["name"] in timed.runtime and each["error"] is None for each in told["contenders"])

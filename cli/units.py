@@ -54,12 +54,12 @@ def format_share(share: float | None) -> str:
     return "<0.01 %" if 0 < share < 1e-4 else f"{share * 100:.3g} %"
 
 
-def format_count(count: int, noun: str) -> str:
-    """Return a count with its noun.
+def format_count(count: int, noun: str, plural: str = "s") -> str:
+    """Return a count with its noun, whose plural ends with `plural`.
 
     Examples
     --------
     >>> format_count(1, "op"), format_count(2000, "op")
     ('1 op', '2000 ops')
     """
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}{plural}"

@@ -8,9 +8,12 @@ from typing import Annotated
 import typer
 
 from placekit.cli.answers import answered_problem, result_file
-from placekit.cli.choices import with_choices
-from placekit.cli.options import JsonOption
+from placekit.cli.console import print_json, print_line
+from placekit.cli.options import JsonOption, QuestionArgument
+from placekit.cli.parameters import SEARCH, with_options
 from placekit.cli.task import TaskOptions
+from placekit.io.result_json import read_result
+from placekit.verification.verify import verify as verify_result
 
 __all__ = ["EXIT_NOT_VERIFIED", "verify"]
 
@@ -18,29 +21,26 @@ EXIT_NOT_VERIFIED = 5
 """A check failed: the result is wrong."""
 
 
-@with_choices
+@with_options
 def verify(
-    file: Annotated[Path, typer.Argument(help="Result file, as `solve` wrote it.", show_default=False)],
-    model: Annotated[
-        Path | None,
-        typer.Argument(help="The model, problem or workload that it is of; needed only where it was not solved here."),
-    ] = None,
+    file: Annotated[Path, typer.Argument(help="Result or placement file of `placekit solve`.", show_default=False)],
+    model: QuestionArgument = None,
     *,
     asked: TaskOptions,
     steps: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Steps of enumeration at most, where there is no certificate.")
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Steps of enumeration, where there is no certificate.", rich_help_panel=SEARCH
+        ),
     ] = 1_000_000,
     as_json: JsonOption = False,
 ) -> None:
     """Check a result: its placement by a second judge, its bound by its certificate. Exit code 5 if a check fails.
 
-    The problem of a result that was solved here is kept. For another one give the model, and the options of `solve`
-    that shaped the problem. A model or options of another problem are bad input: exit code 2, and what differs.
+    placekit keeps the problem of every result that was solved on this machine. For other results give the model, and
+    the options of `placekit solve` that shaped the problem. A model or options of another problem are bad input: exit
+    code 2, and what differs.
     """
-    from placekit.cli.console import print_json, print_line
-    from placekit.io.result_json import read_result
-    from placekit.verification.verify import verify as verify_result
-
     file = result_file(file)
     result = read_result(file)
     problem = answered_problem(file, result, model, asked)

@@ -6,23 +6,34 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from rich.console import RenderableType
 
 from placekit.cli.comparison import choice_lines
 from placekit.cli.facts import cost_facts, median_spread, model_facts, problem_facts
+from placekit.cli.plan_parts import plan_parts
 from placekit.cli.render import fact_lines, plain_table, platform_table, result_lines
 from placekit.cli.units import format_bytes, format_count, format_ms, format_share
+from placekit.io.costs_json import costs_from_model, costs_to_dict
+from placekit.io.detect import kind_of_file
+from placekit.io.model import read_model
+from placekit.io.npz_arrays import unpack_arrays
+from placekit.io.placement_json import read_placement
+from placekit.io.platform_toml import read_platform
+from placekit.io.problem_json import problem_to_dict, read_problem
+from placekit.io.reading import read_json, validated
+from placekit.io.result_json import read_result
+from placekit.io.schemas import CostsModel
+from placekit.io.workload_json import read_workload
+from placekit.model.costs import CostTable
+from placekit.model.problem import Problem
 from placekit.model.teams import JOINT
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from placekit.model.costs import CostTable
-    from placekit.model.problem import Problem
-    from placekit.solve.result import Result
-    from placekit.training.result import PlanResult
+from placekit.solve.result import Result
+from placekit.training.piper_json import piper_to_dict, read_piper
+from placekit.training.plan_json import read_plan
+from placekit.training.result import PlanResult
 
 __all__ = ["View", "kind_lines", "slowest_table", "view_file"]
 
@@ -45,8 +56,6 @@ def view_file(path: Path) -> View:
     PlacekitError
         The file cannot be read.
     """
-    from placekit.io.detect import kind_of_file
-
     views: Mapping[str, Callable[[Path], View]] = {
         "result": _view_result,
         "placement": _view_placement,
@@ -62,8 +71,6 @@ def view_file(path: Path) -> View:
 
 
 def _view_result(path: Path) -> View:
-    from placekit.io.result_json import read_result
-
     result = read_result(path)
     facts = fact_lines({"model": result.problem_name})
     compared = ["", *choice_lines(result)] if "compared" in result.info else []
@@ -71,16 +78,11 @@ def _view_result(path: Path) -> View:
 
 
 def _view_plan(path: Path) -> View:
-    from placekit.cli.train_plan import plan_parts
-    from placekit.training.plan_json import read_plan
-
     plan = read_plan(path)
     return View(plan.to_dict(), list(plan_parts(plan)), plan=plan)
 
 
 def _view_training(path: Path) -> View:
-    from placekit.training.piper_json import piper_to_dict, read_piper
-
     problem = read_piper(path)
     facts = {
         "model": f"{problem.name}, {problem.num_layers} layers, {len(problem.edges)} edges (training problem)",
@@ -93,8 +95,6 @@ def _view_training(path: Path) -> View:
 
 
 def _view_placement(path: Path) -> View:
-    from placekit.io.placement_json import read_placement
-
     file = read_placement(path)
     placed = Counter(file.ops.values())
     in_teams = {member for name in placed if name not in file.devices for member in name.split(JOINT)}
@@ -117,10 +117,6 @@ def _view_placement(path: Path) -> View:
 
 
 def _view_problem(path: Path) -> View:
-    from placekit.io.detect import kind_of_file
-    from placekit.io.problem_json import problem_to_dict, read_problem
-    from placekit.io.workload_json import read_workload
-
     problem = read_problem(path) if kind_of_file(path) == "problem" else read_workload(path)
     facts = fact_lines(problem_facts(problem) | cost_facts(problem.costs))
     parts: list[RenderableType] = [facts, "", platform_table(problem.platform), "", _kind_table(problem)]
@@ -143,11 +139,6 @@ def _kind_table(problem: Problem) -> RenderableType:
 
 
 def _view_costs(path: Path) -> View:
-    from placekit.io.costs_json import costs_from_model, costs_to_dict
-    from placekit.io.npz_arrays import unpack_arrays
-    from placekit.io.reading import read_json, validated
-    from placekit.io.schemas import CostsModel
-
     model = validated(CostsModel, unpack_arrays(read_json(path), path), path)
     costs = costs_from_model(model.costs, len(model.ops), len(model.tensors.producer), f"{path}: costs")
     facts = {"model": f"{model.model.name}: {format_count(len(model.ops), 'op')}"} | cost_facts(costs)
@@ -200,8 +191,6 @@ def slowest_table(costs: CostTable, op_names: list[str] | tuple[str, ...], count
 
 
 def _view_platform(path: Path) -> View:
-    from placekit.io.platform_toml import read_platform
-
     platform = read_platform(path)
     devices = [
         {"name": device.name, "kind": device.kind, "memory_bytes": device.memory_bytes, "openvino": device.openvino}
@@ -216,8 +205,6 @@ def _view_platform(path: Path) -> View:
 
 
 def _view_model(path: Path) -> View:
-    from placekit.io.model import read_model
-
     source = read_model(path)
     graph = source.graph
     types, counts = np.unique(np.array(graph.op_types), return_counts=True)

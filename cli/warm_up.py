@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
+from placekit.cli.console import print_json
 from placekit.cli.options import JsonOption
+from placekit.cli.progress import StepBar
+from placekit.kernels import compiling, groups, prepare
 
 __all__ = ["warm_up"]
 
 
 def warm_up(as_json: JsonOption = False) -> None:
     """Compile the kernels of all objectives, once per installation, so that no first solve waits for them."""
-    from time import perf_counter
-
-    from placekit.cli.console import print_json
-    from placekit.cli.progress import StepBar
-    from placekit.kernels import compiling, groups, prepare
-
     begin_s = perf_counter()
     with StepBar() as bar:
         prepare(*groups(), on_progress=lambda ready, count: bar(ready, count, "compiling kernels"))

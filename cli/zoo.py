@@ -9,24 +9,34 @@ from typing import Annotated, Any
 
 import typer
 
+from placekit.cli.console import check_writable, print_json, show_parts
+from placekit.cli.facts import model_facts
 from placekit.cli.options import JsonOption, SeedOption, parse_params
+from placekit.cli.parameters import OUTPUT
+from placekit.cli.render import fact_lines, plain_table
+from placekit.zoo import ZOO, build
+from placekit.zoo.registry import entry_of
 
 __all__ = ["zoo"]
 
 
 def zoo(
-    name: Annotated[str | None, typer.Argument(help="Model to build; without it the models are listed.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Model to build. Without a name all models are listed.")] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="File to write, .xml (IR) or .pt2 (default NAME.xml)."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="IR (.xml) or .pt2 file (default NAME.xml).", rich_help_panel=OUTPUT
+        ),
     ] = None,
     seed: SeedOption = 0,
-    dynamic: Annotated[
-        bool, typer.Option("--dynamic", help="Leave the number of samples, and of tokens, open.")
-    ] = False,
+    dynamic: Annotated[bool, typer.Option("--dynamic", help="Leave the numbers of samples and tokens open.")] = False,
     param: Annotated[
         list[str] | None,
-        typer.Option("--param", metavar="NAME=VALUE", help="Set a parameter of the model; `placekit zoo` lists them."),
+        typer.Option(
+            "--param",
+            metavar="NAME=VALUE",
+            help="Set a parameter of the model; repeatable.",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -38,10 +48,6 @@ def zoo(
 
 
 def _list(as_json: bool) -> None:
-    from placekit.cli.console import print_json, show_parts
-    from placekit.cli.render import plain_table
-    from placekit.zoo import ZOO
-
     if as_json:
         print_json({name: {"summary": entry.summary, "params": dict(entry.defaults)} for name, entry in ZOO.items()})
         return
@@ -58,12 +64,6 @@ def _spelt(values: Mapping[str, Any]) -> str:
 
 
 def _build(name: str, output: Path, seed: int, is_dynamic: bool, params: dict[str, Any], as_json: bool) -> None:
-    from placekit.cli.console import check_writable, print_json, show_parts
-    from placekit.cli.facts import model_facts
-    from placekit.cli.render import fact_lines
-    from placekit.zoo import build
-    from placekit.zoo.registry import entry_of
-
     values: dict[str, Any] = dict(entry_of(name).settle(params))
     check_writable(output)
     built = build(name, output, seed=seed, dynamic=is_dynamic, **values)

@@ -37,7 +37,8 @@ def command_line() -> str:
 
     group: Any = typer.main.get_command(app)
     lines = ["# Command line", "", str(group.help), "", str(group.epilog), ""]
-    for name, command in group.commands.items():
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
         context = typer.Context(command, info_name=f"placekit {name}")
         lines += [f"## {name}", "", command.help or "", "", "```", command.get_usage(context), "```", ""]
         lines += ["| option | meaning |", "|---|---|", *map(_row, _options(command, context)), ""]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -108,8 +109,8 @@ def test_commands_of_every_page_parse(page: str, command: str, tmp_path: Path, m
     for folder in ("MODELS", "FOLDER"):  # what the pages call a folder of the reader
         Path(folder).mkdir()
     _, name, *arguments = shlex.split(command)
-    group = typer.main.get_command(app)
-    group.commands[name].make_context(name, arguments)  # type: ignore[attr-defined]  # the app is a group
+    group: Any = typer.main.get_command(app)
+    group.get_command(None, name).make_context(name, arguments)
 
 
 def test_methods_of_the_registry_are_in_the_table() -> None:

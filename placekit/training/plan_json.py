@@ -71,7 +71,7 @@ class _ViolationModel(_Strict):
 
 
 class TrainingPlanModel(_Strict):
-    """A training plan file: what `placekit solve --objective training-plan` writes."""
+    """A training plan file: what `placekit train-plan` writes."""
 
     schema_: Annotated[Literal["placekit/training-plan/1"], Field(alias="schema")]
     model: _Name

@@ -158,7 +158,7 @@ def test_a_training_plan_is_a_row(tmp_path: Path) -> None:
     assert (row["error"], row["status"]) == (None, "optimal")
     assert row["bound_s"] == pytest.approx(row["objective_s"], rel=1e-6)
     assert row["num_stages"] == len(row["stages"]) >= 1
-    assert "--objective training-plan" in row["command"]
+    assert row["command"].startswith("placekit train-plan ")
 
 
 def test_an_error_is_a_row(jobs: tuple[Job, ...]) -> None:

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from placekit.cli.main import COMMANDS
+from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, SEARCH
+
 Call = Callable[..., Any]
 
 
@@ -138,11 +141,57 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert message in lines[0]
 
 
-def test_unknown_option_is_a_usage_error(placekit: Call) -> None:
-    """An option that does not exist gives exit code 2 and no traceback."""
-    done = placekit("solve", "--fast")
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("solve", "placekit solve: MODEL is missing"),
+        ("solve P --fast", "placekit solve: no option --fast"),
+        ("solve P --grups 2", "placekit solve: no option --grups; did you mean '--groups'?"),
+        ("solve P --time-limit soon", "placekit solve: --time-limit 'soon': it should be a valid number"),
+        ("solve P --seed -1", "placekit solve: --seed '-1': it should be greater than or equal to 0"),
+        ("solve P --gap", "placekit: option '--gap' requires an argument"),
+        ("solve P more", "placekit solve: got unexpected extra argument(s) (more)"),
+        ("llm", "placekit llm: --platform is missing"),
+        ("bench quick nowhere", "dir 'nowhere' does not exist"),
+        ("slove P", "no command 'slove'; commands are devices, "),
+        ("slove P", "did you mean 'solve'?"),
+        ("--fast", "placekit: no option --fast"),
+    ],
+)
+def test_usage_errors_are_one_line_that_names_object_and_value(
+    call: Call, diamond_file: Path, arguments: str, message: str
+) -> None:
+    """Errors of the parser look like all others: one line on stderr, exit code 2."""
+    done = call(*(diamond_file if word == "P" else word for word in arguments.split()))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert message in done.stderr
+
+
+def test_summaries_of_commands_fit_a_line(placekit: Call) -> None:
+    """At 80 columns no summary is broken or cut, and three commands to try stand below them."""
+    shown = placekit("--help").stdout.splitlines()
+    for name, summary in COMMANDS.items():
+        assert f"  {name:<12}{summary}" in shown
+    assert sum(line.startswith("  placekit ") for line in shown) == 3
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_fits_two_screens(call: Call, command: str) -> None:
+    """100 lines at 80 columns; panels are in their order."""
+    lines = call(command, "--help").stdout.splitlines()
+    assert len(lines) <= 100
+    assert all(len(line) <= 80 for line in lines)
+    panels = [line.rstrip(":") for line in lines if line.rstrip(":") in (COMMON, PLATFORM, OBJECTIVE, SEARCH, OUTPUT)]
+    assert panels == sorted(panels, key=[COMMON, PLATFORM, OBJECTIVE, SEARCH, OUTPUT].index)
+
+
+def test_help_of_solve_names_no_training_option(call: Call) -> None:
+    """Options of training plans belong to `placekit train-plan`."""
+    shown = call("solve", "--help").stdout
+    for option in ("train", "microbatch", "parallel", "recomputation", "accelerator NAME", "--devices", "--bandwidth"):
+        assert option not in shown
 
 
 def test_closed_pipe_is_no_traceback(placekit: Call, diamond_file: Path) -> None:

@@ -289,8 +289,8 @@ def test_reading_a_problem_file_is_part_of_the_limit_and_so_is_writing(
         limits_s.append(given["stop"].time_limit_s)
         return solve(problem, method, **given)
 
-    monkeypatch.setattr("placekit.io.problem_json.read_problem", read_slowly)
-    monkeypatch.setattr(sys.modules["placekit.solve.solve"], "solve", solve_within)  # the function has that name, too
+    monkeypatch.setattr("placekit.cli.task.read_problem", read_slowly)
+    monkeypatch.setattr("placekit.cli.solve.solve_problem", solve_within)
     monkeypatch.setattr("placekit.cli.solve.WRITE_S_PER_OP", 5.0)
     num_ops = read_problem(diamond_file).graph.num_ops
     for limit in ("100", "0.2"):

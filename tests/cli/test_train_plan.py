@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from placekit.cli.main import app
-from placekit.model.errors import InvalidProblemError, PlacekitError
+from placekit.model.errors import InvalidFileError, InvalidProblemError, PlacekitError, UnknownNameError
 from placekit.training.generate import chain_problem
 from placekit.training.piper_json import write_piper
 
@@ -33,7 +33,7 @@ def run(*arguments: str) -> tuple[int, str]:
 
 def test_solve_show_explain(source: Path, tmp_path: Path) -> None:
     """A plan is solved, shown, drawn, traced and explained."""
-    code, output = run("solve", "--objective", "training-plan", str(source), "--devices", "6", "--memory", "2GiB")
+    code, output = run("train-plan", str(source), "--devices", "6", "--memory", "2GiB")
     assert code == 0
     assert "optimal (stopped: proved)" in output
     plan = tmp_path / "chain.plan.json"
@@ -50,16 +50,16 @@ def test_solve_show_explain(source: Path, tmp_path: Path) -> None:
 
 def test_exit_codes(source: Path) -> None:
     """3 with the bytes that lack where nothing fits; 4 where the limit comes before a plan."""
-    code, output = run("solve", str(source), "--memory", "1MiB")
+    code, output = run("train-plan", str(source), "--memory", "1MiB")
     assert code == 3
     assert "no plan fits: 6 devices need more than" in output
-    code, _ = run("solve", str(source), "--time-limit", "0")
+    code, _ = run("train-plan", str(source), "--time-limit", "0")
     assert code == 4
 
 
 def test_schedule_and_json(source: Path) -> None:
     """`--schedule` puts the step into the result; stdout is one object."""
-    code, output = run("solve", str(source), "--schedule", "1f1b", "--microbatches", "24", "--json")
+    code, output = run("train-plan", str(source), "--schedule", "1f1b", "--microbatches", "24", "--json")
     assert code == 0
     step = json.loads(output)["info"]["step"]
     assert step["bound_s"] <= step["step_s"]
@@ -67,20 +67,22 @@ def test_schedule_and_json(source: Path) -> None:
 
 def test_named_transformer_tells_its_assumptions(source: Path) -> None:
     """A model without a file, in one command."""
-    code, output = run("solve", "7b", "--objective", "training-plan", "--devices", "32")
+    code, output = run("train-plan", "7b", "--devices", "32")
     assert code == 0
     assert "assumed:" in output
     assert "data sheet" in output
 
 
 def test_options_that_contradict_are_refused(source: Path) -> None:
-    """Two memories, another objective, an accelerator for a file."""
-    with pytest.raises(InvalidProblemError, match="--memory is given 2 times"):
-        run("solve", str(source), "--memory", "1GiB", "--memory", "2GiB")
-    with pytest.raises(InvalidProblemError, match="its objective is training-plan, not makespan"):
-        run("solve", str(source), "--objective", "makespan")
+    """An accelerator for a file, a size that is none; `solve` names the command."""
     with pytest.raises(InvalidProblemError, match="goes with a named transformer"):
-        run("solve", str(source), "--accelerator", "a100-80gb")
+        run("train-plan", str(source), "--accelerator", "a100-80gb")
+    with pytest.raises(PlacekitError, match="--memory"):
+        run("train-plan", str(source), "--memory", "much")
+    with pytest.raises(InvalidFileError, match=r"`placekit train-plan .*chain\.json` plans it"):
+        run("solve", str(source))
+    with pytest.raises(UnknownNameError, match="`placekit train-plan` plans"):
+        run("solve", "7b", "--objective", "training-plan")
 
 
 def test_bench_training_resumes(source: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Placements that come in more stages than devices: what to say of them, and how many stages there are."""
+"""Number of stages of a placement, and a note on placements with more stages than devices."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from placekit.model.problem import Problem
     from placekit.solve.result import Result
 
-__all__ = ["NUM_STAGES", "scattered_lines", "with_num_stages"]
+__all__ = ["NUM_STAGES", "many_stages_note", "with_num_stages"]
 
 NUM_STAGES = "num_stages"
 """Key in `Result.info` for the stages that the placement has where it runs stage by stage."""
 
 
-def scattered_lines(num_stages: int, num_devices: int, objective: str | None = None) -> Iterator[str]:
+def many_stages_note(num_stages: int, num_devices: int, objective: str | None = None) -> Iterator[str]:
     """Yield one line if a placement has more stages than devices, or teams, that run them.
 
     Parameters
