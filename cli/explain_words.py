@@ -136,7 +136,7 @@ def _searching_on(found: Explanation) -> list[str]:
             f"Without any change a search from this placement finds {format_time(now.objective_s)}, {better} better "
             f"({took}). What is better below is better than that."
         ]
-    return [f"Without any change a search from this placement finds nothing better ({took})."]
+    return [f"Without any change a search from this placement finds no better placement ({took})."]
 
 
 def _constraints(found: Explanation) -> list[str]:
@@ -176,6 +176,6 @@ def _answer(found: Explanation, what_if: WhatIf) -> str:
         return f"{change}: {format_time(what_if.objective_s)}, {format_time(gain_s)} ({share}) better ({took})."
     proven = relative_gap(found.objective_s, what_if.bound_s)
     if proven is not None and proven <= SOLVER_TOLERANCE:
-        return f"{change}: nothing better, and there is nothing better ({took}, proven)."
+        return f"{change}: no placement is better ({took}, proven)."
     at_best = "" if what_if.bound_s is None else f"; it could not go below {format_time(what_if.bound_s)}"
-    return f"{change}: nothing better was found ({took}){at_best}."
+    return f"{change}: no better placement was found ({took}){at_best}."

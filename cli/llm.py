@@ -10,7 +10,7 @@ import typer
 
 from placekit.cli.console import check_writable, print_json, show_parts
 from placekit.cli.files import OutputFiles
-from placekit.cli.objectives import GoalChoice, OverlapOption, TeamsOption
+from placekit.cli.objectives import GoalChoice, OverlapOption
 from placekit.cli.options import JsonOption, output_option
 from placekit.cli.options_file import OptionsFile
 from placekit.cli.parameters import OBJECTIVE, OUTPUT, PLATFORM, with_options
@@ -125,7 +125,10 @@ class ServingGoal(GoalChoice):
         typer.Option("--objective", metavar="NAME", help="throughput (default), serial-latency or makespan."),
     ] = None
     overlap: OverlapOption = None
-    teams: TeamsOption = None
+    teams: Annotated[
+        str | None,
+        typer.Option(metavar="off|equal|any", help="throughput: devices may share requests to the same blocks (off)."),
+    ] = None
 
 
 @dataclass(frozen=True)

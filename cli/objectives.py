@@ -13,18 +13,10 @@ from placekit.model.errors import UnknownNameError
 from placekit.model.platform import Platform
 from placekit.objectives import Objective, get_objective
 
-__all__ = ["GoalChoice", "ObjectiveChoice", "OverlapOption", "TeamsOption"]
+__all__ = ["GoalChoice", "ObjectiveChoice", "OverlapOption"]
 
 OverlapOption = Annotated[
     bool | None, typer.Option("--overlap/--no-overlap", help="Devices compute and transfer at the same time.")
-]
-TeamsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--teams",
-        metavar="off|equal|any",
-        help="throughput: devices may share the samples of the same ops. Default for a model: equal.",
-    ),
 ]
 
 
@@ -88,7 +80,13 @@ class ObjectiveChoice(GoalChoice):
     """Objective, contiguity and variant that the user chose; None where nothing was said."""
 
     overlap: OverlapOption = None
-    teams: TeamsOption = None
+    teams: Annotated[
+        str | None,
+        typer.Option(
+            metavar="off|equal|any",
+            help="throughput: devices may share the samples of the same ops (a model: equal).",
+        ),
+    ] = None
     schedule: Annotated[
         str | None,
         typer.Option(metavar="1f1b|gpipe", help="throughput: schedule of backward ops."),
