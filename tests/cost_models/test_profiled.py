@@ -15,11 +15,12 @@ import numpy as np
 import openvino as ov
 import pytest
 
+from placekit.cost_models import measuring
 from placekit.cost_models.anchors import anchors_of
 from placekit.cost_models.base import CostModel
 from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.kind_profile import KindProfile
-from placekit.cost_models.openvino import counters, machine, noise
+from placekit.cost_models.openvino import counters, machine
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.profiled import Profiled
 from placekit.io.model import ModelSource, read_model
@@ -63,13 +64,13 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def foreign(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Make the meter read these loads, one after the other, then 0."""
     loads: list[float] = []
-    real = noise.LoadMeter.__exit__
+    real = measuring.LoadMeter.__exit__
 
-    def leave(self: noise.LoadMeter, *args: Any) -> None:
+    def leave(self: measuring.LoadMeter, *args: Any) -> None:
         real(self, *args)
         self.reading = replace(self.reading, foreign_load=loads.pop(0) if loads else 0.0)
 
-    monkeypatch.setattr(noise.LoadMeter, "__exit__", leave)
+    monkeypatch.setattr(measuring.LoadMeter, "__exit__", leave)
     return loads
 
 

@@ -95,10 +95,10 @@ def test_lock_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
         pass
     holder.kill()
     holder.wait()
-    told = path.with_name("lock.json")
-    assert json.loads(told.read_text())["pid"] == holder.pid
+    beside = path.with_name("lock.json")
+    assert json.loads(beside.read_text())["pid"] == holder.pid
     with measuring("model 'mine'", wait_s=0, path=path):
-        assert json.loads(told.read_text())["pid"] == os.getpid()
+        assert json.loads(beside.read_text())["pid"] == os.getpid()
 
 
 def test_waiting_for_the_lock_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
