@@ -24,8 +24,10 @@ What PLACE sees of an op on a device, `FEATURES` columns; times are in units of 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placekit.kernels import njit
+from placekit.objectives.makespan.instance import MakespanInstance
 from placekit.solvers.makespan.lists.insertion import earliest_gap, fill_gap
 
 __all__ = ["FEATURES", "FOLLOWS", "GREEDY", "SAMPLES", "play"]
@@ -66,7 +68,9 @@ def _select(score, weight, urgency, rank, ready, num_ready, mode, drawn):  # typ
 
 
 @njit(inline=True)
-def _mark_allowed(instance, op, home, size, used, allowed):  # type: ignore[no-untyped-def]  # compiled
+def _mark_allowed(
+    instance: MakespanInstance, op: int, home: int, size: float, used: NDArray[np.float64], allowed: NDArray[np.bool_]
+) -> None:
     """Write where `op` may go: with its class at `home`, else where `size` bytes fit, or lack the least."""
     if home >= 0:
         allowed[home] = True
@@ -84,7 +88,9 @@ def _mark_allowed(instance, op, home, size, used, allowed):  # type: ignore[no-u
 
 
 @njit(inline=True)
-def _inputs_on(instance, op, d, device, finish):  # type: ignore[no-untyped-def]  # compiled
+def _inputs_on(
+    instance: MakespanInstance, op: int, d: int, device: NDArray[np.int64], finish: NDArray[np.float64]
+) -> tuple[float, float, int]:
     """Return when the last input of `op` arrives on `d`, seconds of all transfers, and how many inputs are there."""
     arrival, moved, near = 0.0, 0.0, 0
     for i in range(instance.in_offsets[op], instance.in_offsets[op + 1]):
