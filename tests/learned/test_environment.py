@@ -134,7 +134,7 @@ def test_placements_are_brought_into_line_as_the_repair_of_the_solvers_does(prob
     moved = rows.copy()
     line_up(*environment._class_graph, moved)
     for row in moved:
-        found = {violation.constraint for violation in pk.Placement.of(problem, row).violations(problem)}
+        found = {each.constraint for each in pk.evaluate(problem, pk.Placement.of(problem, row)).violations}
         assert "contiguity" not in found or (~environment.op_mask).any()
 
 
