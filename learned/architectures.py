@@ -15,7 +15,7 @@ import numpy as np
 
 from placekit.model.graph import OpGraph
 
-__all__ = ["ARCHITECTURES", "random_architecture"]
+__all__ = ["ARCHITECTURES"]
 
 _BYTES = 4  # f32
 _POINTWISE = ("Relu", "Sigmoid", "Multiply", "Add")
@@ -193,15 +193,3 @@ ARCHITECTURES: Mapping[str, Callable[[np.random.Generator, str], OpGraph]] = Map
     {"residual": _residual, "branching": _branching, "transformer": _transformer, "layered": _layered}
 )
 """Every sort by its name: from a source of randomness and a name to a graph."""
-
-
-def random_architecture(rng: np.random.Generator, name: str) -> OpGraph:
-    """Return a graph of a random sort and size, called after its sort and `name`.
-
-    Examples
-    --------
-    >>> random_architecture(np.random.default_rng(0), "0")
-    OpGraph('layered-0', 128 ops, 127 tensors, 179 edges)
-    """
-    sort = str(rng.choice(list(ARCHITECTURES)))
-    return ARCHITECTURES[sort](rng, f"{sort}-{name}")
