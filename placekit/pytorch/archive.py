@@ -55,6 +55,8 @@ def read_archive(path: str | Path) -> TorchProgram:
                 return _from_archive(archive, path)
         except zipfile.BadZipFile as error:
             raise InvalidFileError(f"{path}: not an archive of torch.export: {error}") from None
+        except RecursionError:
+            raise InvalidFileError(f"{path}: bodies of calls are nested too deeply") from None
         except (KeyError, TypeError, AttributeError, IndexError, ValueError, NotImplementedError) as error:
             raise InvalidFileError(f"{path}: not as torch.export writes it: {type(error).__name__}: {error}") from None
 

@@ -105,7 +105,8 @@ class _Inlining:
         if node.target == _AUTOCAST:
             kind, dtype, is_enabled = positional[:3]
             if kind in body.devices:  # autocast of one kind of device leaves tensors on others as they are
-                named = dtype.name if isinstance(dtype, Special) else _DEFAULT_TYPES.get(kind, "")
+                is_type = isinstance(dtype, Special) and dtype.kind == "dtype"
+                named = dtype.name if is_type else _DEFAULT_TYPES.get(kind, "")
                 autocast = named if is_enabled else ""
         inner: dict[str, Any] = dict(zip(body.inputs, given, strict=True))
         returned = [(outer, body.outputs[place]) for outer, place in zip(node.outputs, places, strict=True)]

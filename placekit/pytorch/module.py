@@ -1,14 +1,18 @@
 """Programs, or parts of them, as modules that torch can run.
 
 A part is built from the calls of a program as an ``fx.GraphModule``: nothing but registered operators is called, with
-the arguments that the program says, so that no code of a file runs. Numbers that a program computes of its sizes are
+the arguments that the program says, and no name of a file gets into the code that torch.fx writes, so that no code of a
+file runs. Numbers that a program computes of its sizes are
 constants, views of weights are made where they are read, and an operator that works in place works on a copy unless its
 change is seen by others.
 """
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Collection, Mapping, Sequence
+from keyword import iskeyword
 from operator import getitem
 from typing import TYPE_CHECKING, Any
 
@@ -27,36 +31,63 @@ __all__ = ["NODE", "Builder", "find_operator"]
 NODE = "placekit_node"
 """Key in the ``meta`` of a call: the index of the program's node that it comes from."""
 
-_REFUSED = frozenset({"from_file", "save", "load", "open_registration"})
-"""Operators that reach out of the program: to files."""
+_NAMESPACES = frozenset({"aten", "prims", "quantized", "quantized_decomposed"})
+"""Namespaces of torch's own operators that compute. Its others reach out of the program: to files, to processes."""
+
+_REFUSED = frozenset({"from_file", "save", "load", "open_registration", "_print"})
+"""Operators that do so in these."""
+
+_WORD = re.compile(r"\w+", re.ASCII)
 
 
 def find_operator(node: TorchNode) -> Any:
-    """Return the operator that a node calls.
+    """Return the operator that a node calls: one of torch that computes, of an imported package, or of this program.
+
+    Nothing but a registered operator is ever looked up, whatever the name says.
 
     Raises
     ------
     UnsupportedProblemError
-        It is none of torch's registered ones, or reaches for files.
+        No registered operator, or one that reaches for files or other processes.
     """
     torch = require_torch("running a program")
     where = f"module {node.module!r}" if node.module else "the program"
-    parts = node.target.split(".")
     if operator_name(node.target).partition(".")[0] in _REFUSED:
         raise UnsupportedProblemError(f"{where} calls {node.target}, which reads or writes files; it is not run")
-    if len(parts) == 2:
-        parts.append("default")
-    try:
-        namespace, name, overload = parts
-        found = getattr(getattr(getattr(torch.ops, namespace), name), overload)
-    except (ValueError, AttributeError, RuntimeError):
-        found = None
-    if not isinstance(found, torch._ops.OpOverload):  # torch.ops has methods, too
+    namespace, name, overload = (*node.target.split("."), "default", "", "")[:3]
+    qualified = f"{namespace}::{name}"
+    is_name = node.target.count(".") in (1, 2) and all(_WORD.fullmatch(each) for each in (namespace, name, overload))
+    if not is_name or not _is_registered(qualified, "" if overload == "default" else overload):
         raise UnsupportedProblemError(
-            f"{where} calls {node.target}, an operator that is not registered here; import the package that registers "
-            "it first, or export the module without it"
+            f"{where} calls {node.target!r}, an operator that is not registered here; import the package that "
+            "registers it first, or export the module without it"
         )
+    if namespace not in _NAMESPACES and namespace not in sys.modules and not _is_own(qualified):
+        raise UnsupportedProblemError(
+            f"{where} calls {node.target}, which is not run: {namespace} is no imported package, and the operator was "
+            "not made by torch.library.custom_op"
+        )
+    found = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    assert isinstance(found, torch._ops.OpOverload)
     return found
+
+
+def _is_registered(qualified: str, overload: str) -> bool:
+    import torch
+
+    try:
+        torch._C._dispatch_find_schema_or_throw(qualified, overload)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _is_own(qualified: str) -> bool:
+    """Return whether an operator was made by ``torch.library.custom_op`` outside of torch."""
+    from torch._library.custom_ops import OPDEFS
+
+    made = OPDEFS.get(qualified)
+    return made is not None and made._init_fn.__module__.partition(".")[0] != "torch"
 
 
 class Builder:
@@ -105,8 +136,8 @@ class Builder:
         """
         part = _Part(self, device)
         program = self.lowered.program
-        for name in inputs:
-            part.values[name] = part.graph.placeholder(name)
+        for at, name in enumerate(inputs):  # torch.fx writes names into code: none comes from a file
+            part.values[name] = part.graph.placeholder(f"input_{at}")
         assigned = self._assigned(ops)
         chosen = {self.lowered.node_of_op[op] for op in ops} - {NO_NODE}
         for index in sorted(chosen | self._shown(chosen, (*outputs, *assigned))):
@@ -148,6 +179,7 @@ class _Part:
         self._device = device
         self._root = self._torch.nn.Module()
         self._moved: dict[int, Any] = {}
+        self._names: dict[str, str] = {}  # of weights in the module, by path
         self.graph = self._torch.fx.Graph()
         self.values: dict[str, Any] = {}
 
@@ -217,20 +249,32 @@ class _Part:
 
     def _held(self, path: str) -> Any:
         """Return the node of a weight, which the module gets under its path; the same memory once."""
-        *parents, name = path.split(".")
-        owner = self._root
-        for each in parents:
-            if not hasattr(owner, each):
-                owner.add_module(each, self._torch.nn.Module())
-            owner = getattr(owner, each)
-        if not hasattr(owner, name):
+        if path not in self._names:
             tensor = self._builder.tensors[path]
             if path in self._builder.lowered.states:  # every part changes its own
                 tensor = tensor.clone()
             if id(tensor) not in self._moved:
                 self._moved[id(tensor)] = tensor.detach().to(self._device)
-            owner.register_buffer(name, self._moved[id(tensor)])
-        return self.graph.get_attr(path)
+            self._names[path] = self._hold(path, self._moved[id(tensor)])
+        return self.graph.create_node("get_attr", self._names[path], name="weight")
+
+    def _hold(self, path: str, tensor: Any) -> str:
+        """Register a weight under its path; under a made-up name where Python or the module could take it otherwise."""
+        *parents, name = path.split(".")
+        owner = self._root
+        if all(_WORD.fullmatch(each) and not iskeyword(each) for each in (*parents, name)):
+            for each in parents:
+                if not hasattr(owner, each):
+                    owner.add_module(each, self._torch.nn.Module())
+                owner = owner._modules.get(each)
+                if owner is None:
+                    break
+            if owner is not None and not hasattr(owner, name):
+                owner.register_buffer(name, tensor)
+                return path
+        name = f"weight#{len(self._names)}"
+        self._root.register_buffer(name, tensor)
+        return name
 
 
 class _Autocast:

@@ -30,6 +30,9 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 }
 
 
+_LARGEST = 2.0**64
+
+
 def known_numbers(program: TorchProgram) -> dict[str, Any]:
     """Return every number of a bound program that follows from its sizes, by the name of the node that makes it."""
     known: dict[str, Any] = {}
@@ -55,8 +58,11 @@ def _value(program: TorchProgram, node: TorchNode, known: Mapping[str, Any]) -> 
     function = _FUNCTIONS.get(node.target.lstrip("_"))
     if function is None or any(isinstance(each, Ref) and each.name not in known for each in values):
         return None
+    given = [known[each.name] if isinstance(each, Ref) else each for each in values]
+    if not all(isinstance(each, int | float) and abs(each) < _LARGEST for each in given):
+        return None  # what a file makes of texts and of ever longer numbers needs no answer
     try:
-        return function(*(known[each.name] if isinstance(each, Ref) else each for each in values))
+        return function(*given)
     except (TypeError, ValueError, ZeroDivisionError, OverflowError):
         return None
 

@@ -347,7 +347,18 @@ def evaluate_size(size: Size, values: Mapping[str, int], where: str) -> int:
     return number
 
 
+_LARGEST = 2**128
+"""Numbers on the way to a size; powers of powers would have more digits than fit into memory."""
+
+
 def _number(node: ast.expr, values: Mapping[str, int]) -> int:
+    number = _unbounded(node, values)
+    if abs(number) > _LARGEST:
+        raise ValueError(f"{ast.unparse(node)[:40]!r} is beyond {_LARGEST}")
+    return number
+
+
+def _unbounded(node: ast.expr, values: Mapping[str, int]) -> int:
     match node:
         case ast.Constant(value=int(number)) if not isinstance(number, bool):
             return number

@@ -1,0 +1,202 @@
+"""Archives made to run code or to hang whoever reads them: refused by name, or read without doing what they say."""
+
+from __future__ import annotations
+
+import json
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placekit.cost_models.pytorch.pipeline_export import write_torch_pipeline
+from placekit.cost_models.pytorch.stages import plan_torch_stages
+from placekit.errors import InvalidFileError, PlacekitError, UnsupportedProblemError
+from placekit.placement import Placement
+from placekit.platform import Device, Platform
+from placekit.pytorch.inputs import random_inputs
+from placekit.pytorch.module import find_operator
+from placekit.pytorch.numbers import known_numbers
+from placekit.pytorch.program import Ref, TorchNode, evaluate_size
+from placekit.pytorch.source import TorchSource, read_pt2
+
+torch = pytest.importorskip("torch")
+
+import torch_modules as modules  # noqa: E402  # torch is there
+
+CALL = "__import__('pathlib').Path('MARKER').touch()"
+NAMES = (
+    f"x={CALL}",
+    f"x):\n    {CALL}\n    pass\ndef other(x",
+    f"x; {CALL}",
+    f"x\n{CALL}",
+    f"x', {CALL}, '",
+    'x"' + f" + {CALL} #",
+    "import",
+    "self",
+    "torch",
+    "\u2028x",
+)
+
+
+def rewritten(module: Any, args: tuple[Any, ...], folder: Path, change: Callable[[str], str]) -> Path:
+    """Export a module, and change every JSON text of the archive."""
+    whole, path = folder / "whole.pt2", folder / "hostile.pt2"
+    torch.export.save(torch.export.export(module, args), whole)
+    with zipfile.ZipFile(whole) as archive, zipfile.ZipFile(path, "w") as copy:
+        for name in archive.namelist():
+            content = archive.read(name)
+            copy.writestr(name, change(content.decode()) if name.endswith(".json") else content)
+    return path
+
+
+def renamed(old: str, new: str) -> Callable[[str], str]:
+    """Return what replaces a name wherever it stands as a whole text."""
+    return lambda text: text.replace(json.dumps(old), json.dumps(new))
+
+
+class Two(torch.nn.Module):  # type: ignore[misc,name-defined]
+    """Two layers, for two stages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        """Return the output."""
+        return self.second(torch.relu(self.first(x)))
+
+
+def run_everything(path: Path, folder: Path) -> None:
+    """Read a file, run it whole, and write it as two stages; errors must be placekit's own."""
+    try:
+        source = read_pt2(path)
+        assert source.lowered is not None
+        source.builder().whole()(*random_inputs(source.lowered.program))
+        write_torch_pipeline(two_stages(source), folder / "pipeline")
+    except PlacekitError as error:
+        assert 0 < len(str(error)) < 20_000  # noqa: PT017  # every error is one of these
+
+
+def two_stages(source: TorchSource) -> Any:
+    """Return a plan with a cut in the middle."""
+    platform = Platform(tuple(Device(f"cpu{at}", "cpu", is_host=True, openvino="CPU") for at in range(2)))
+    device = (np.arange(source.graph.num_ops) >= source.graph.num_ops // 2).astype(np.int64)
+    return plan_torch_stages(source, Placement(source.graph.op_names, platform.device_names, device), platform)
+
+
+@pytest.mark.parametrize("old", ["x", "relu", "first.weight", "p_first_weight", "linear_1"])
+@pytest.mark.parametrize("new", NAMES)
+def test_names_are_no_code(old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of inputs, tensors between stages, weights and outputs; torch.fx writes names into the code that it runs."""
+    monkeypatch.chdir(tmp_path)
+    run_everything(rewritten(Two(), (torch.zeros(3, 4),), tmp_path, renamed(old, new)), tmp_path)
+    assert not (tmp_path / "MARKER").exists()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "first.bias", "__class__.weight", "forward.__globals__", "_parameters", "training", "class.def", "..", "", "a.",
+        'w"+__import__(chr(112)+"athlib")', "x\\", "first.weight.bias",
+    ],
+)  # fmt: skip
+def test_paths_of_weights_lead_nowhere_else(path: str, tmp_path: Path) -> None:
+    """Names of the module class's own attributes, of keywords, and of nothing."""
+    file = rewritten(Two(), (torch.zeros(3, 4),), tmp_path, renamed("second.weight", path))
+    run_everything(file, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "os.system", "posix.system", "builtins.eval", "torch.hub.load", "torch.ops.aten.__class__.mro",
+        "subprocess.run", "torch.ops.aten.linear.__call__", "torch.ops.load_library.default",
+        "_operator.attrgetter", "math.__loader__",
+        "torch.ops.debugprims.load_tensor.default", "torch.ops.profiler._record_function_enter.default",
+        "torch.ops._c10d_functional.wait_tensor.default", "torch.ops.aten.save.default", "os.system; import os",
+    ],
+)  # fmt: skip
+def test_targets_are_operators_or_refused(target: str, tmp_path: Path) -> None:
+    """Nothing but registered operators of torch and of packages that are imported is ever called."""
+    file = rewritten(Two(), (torch.zeros(3, 4),), tmp_path, renamed("torch.ops.aten.relu.default", target))
+    source = read_pt2(file)
+    with pytest.raises(UnsupportedProblemError, match=r"not run|not registered here"):
+        source.builder().whole()
+
+
+def test_the_type_of_an_autocast_is_a_type(tmp_path: Path) -> None:
+    """A device whose type says something else is none."""
+
+    def changed(text: str) -> str:
+        document = json.loads(text)
+        if "graph_module" in document:
+            for node in document["graph_module"]["graph"]["nodes"]:
+                for each in node["inputs"] if "autocast" in node["target"] else ():
+                    if "as_scalar_type" in each["arg"]:
+                        each["arg"] = {"as_device": {"type": "hub", "index": None}}
+        return json.dumps(document)
+
+    module, args = modules.examples()["regions"]
+    source = read_pt2(rewritten(module, args, tmp_path, changed))
+    assert source.lowered is not None
+    assert {each.autocast for each in source.lowered.program.nodes} <= {"", "bfloat16", "float16"}
+
+
+@pytest.mark.parametrize(
+    "size", ["9" + "**8" * 100, "(" * 50 + "9" + "**8)" * 50, "9" * 999 + "**8", "10*" * 300 + "1"]
+)
+def test_sizes_do_not_explode(size: str) -> None:
+    """Powers of powers have more digits than memory."""
+    start = time.process_time()
+    with pytest.raises(InvalidFileError, match="size"):
+        evaluate_size(size, {}, "x")
+    assert time.process_time() - start < 1
+
+
+def test_numbers_do_not_explode(tmp_path: Path) -> None:
+    """Neither a text times a number, nor a number that is squared again and again."""
+    source = read_pt2(rewritten(Two(), (torch.zeros(3, 4),), tmp_path, str))
+    assert source.lowered is not None
+    nodes = [TorchNode("n0", "_operator.mul", "", {"a": "x" * 99, "b": 10**14}, ("n0",))]
+    nodes += [TorchNode("n1", "_operator.mul", "", {"a": 10**9, "b": 10**9}, ("n1",))]
+    nodes += [
+        TorchNode(f"n{at}", "_operator.mul", "", dict.fromkeys("ab", Ref(f"n{at - 1}")), (f"n{at}",))
+        for at in range(2, 40)
+    ]
+    object.__setattr__(source.lowered.program, "nodes", tuple(nodes))
+    assert known_numbers(source.lowered.program).keys() == {"n1", "n2"}
+
+
+def test_bodies_inside_of_bodies_are_refused_by_name(tmp_path: Path) -> None:
+    """A nesting that JSON allows and the stack does not."""
+
+    def changed(text: str) -> str:
+        document = json.loads(text)
+        if "graph_module" not in document:
+            return text
+        call = '{"target": "t", "outputs": [], "inputs": [{"name": "", "arg": {"as_graph": {"name": "g", "graph": '
+        body = '{"inputs": [], "outputs": [], "tensor_values": {}, "nodes": ['
+        document["graph_module"]["graph"]["nodes"].append("HERE")
+        nested = (call + body) * 2000 + "]}}}]}" * 2000
+        return json.dumps(document).replace('"HERE"', nested)
+
+    file = rewritten(Two(), (torch.zeros(3, 4),), tmp_path, changed)
+    with pytest.raises(InvalidFileError, match=r"hostile\.pt2"):
+        read_pt2(file)
+
+
+def test_a_namespace_has_to_be_one_that_may_run() -> None:
+    """Those of torch that compute, of packages that are imported, and of operators that the program itself made."""
+
+    def twice(x: Any) -> Any:
+        return x * 2
+
+    torch.library.custom_op("placekit_hostile::twice", twice, mutates_args=(), schema="(Tensor x) -> Tensor")
+    assert find_operator(TorchNode("n", "placekit_hostile.twice.default", "", {}, ())) is not None
+    assert find_operator(TorchNode("n", "aten.__and__.Tensor", "", {}, ())) is not None
+    with pytest.raises(UnsupportedProblemError, match="symm_mem"):
+        find_operator(TorchNode("n", "symm_mem.one_shot_all_reduce.default", "", {}, ()))
