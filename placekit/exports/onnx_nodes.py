@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placekit.model.errors import SolverUnavailableError, UnsupportedProblemError
-from placekit.model.graph import OpGraph
-from placekit.model.placement import Placement
+from placekit.errors import UnsupportedProblemError
+from placekit.graph import OpGraph
+from placekit.io.onnx import require_onnx
+from placekit.placement import Placement
 
 if TYPE_CHECKING:
     import onnx
@@ -35,10 +36,7 @@ def load_nodes(source: Path, runtime: str, target: Path | None = None) -> onnx.M
     SolverUnavailableError
         The package onnx is not installed.
     """
-    try:
-        import onnx
-    except ImportError:
-        raise SolverUnavailableError(f"export --to {runtime} needs the package onnx: pip install onnx") from None
+    onnx = require_onnx(f"export --to {runtime}")
     model: Any = onnx.load(source, load_external_data=False)
     if (
         target is not None

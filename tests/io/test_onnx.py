@@ -1,5 +1,6 @@
 """The reader of ONNX files."""
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from placekit.errors import InvalidFileError, SolverUnavailableError
 from placekit.io.model import read_model
-from placekit.model.errors import InvalidFileError
 
 pytest.importorskip("openvino")
 onnx = pytest.importorskip("onnx")
@@ -197,12 +198,36 @@ def test_functions_of_a_model_are_inlined(tmp_path: Path) -> None:
     assert len(model.load().get_results()) == 1
 
 
-def test_functions_need_the_package_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_needs_the_package_onnx(mlp_onnx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the package, the error says how to get it."""
-    path = with_function(tmp_path)
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(InvalidFileError, match=r"for operations: local\.layer; .*functions of its own.*install onnx$"):
-        read_model(path)
+    with pytest.raises(SolverUnavailableError, match=r"mlp\.onnx needs the package onnx: .*placekit\[onnx\]'$"):
+        read_model(mlp_onnx)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_external", [False, True])
+def test_large_weights_are_read_in_bounds(tmp_path: Path, is_external: bool) -> None:
+    """Half a gigabyte: no more memory than OpenVINO takes afterwards, and next to none for weights in another file."""
+    size = 4096
+    nodes = [onnx.helper.make_node("MatMul", [f"x{at}", f"w{at}"], [f"x{at + 1}"]) for at in range(8)]
+    rng = np.random.default_rng(0)
+    weights = {f"w{at}": rng.random((size, size), dtype=np.float32) for at in range(8)}
+    path = saved(
+        tmp_path / "large.onnx", nodes, ({"x0": [1, size]}, {"x8": [1, size]}), weights, opset_imports=opsets()
+    )
+    if is_external:
+        onnx.save(onnx.load(path), path, save_as_external_data=True, location="large.bin", size_threshold=0)
+        assert path.stat().st_size < 10_000
+    code = (
+        "import resource, sys; from pathlib import Path; from placekit.io import onnx\n"
+        "assert len(onnx.model_files(Path(sys.argv[1]))) == int(sys.argv[2])\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    files = str(1 + is_external)
+    told = subprocess.run([sys.executable, "-c", code, path, files], check=True, capture_output=True, text=True).stdout
+    assert int(told) < (300 if is_external else 1500) * 1024  # KiB: the bytes and the message, freed before conversion
+    assert read_model(path).weight_bytes == 8 * size * size * 4
 
 
 def test_a_weight_of_several_ops_counts_once(tmp_path: Path) -> None:
