@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placekit.errors import UnsupportedProblemError
-from placekit.graph import OpGraph
 from placekit.io.onnx import require_onnx
-from placekit.placement import Placement
+from placekit.model.errors import UnsupportedProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
 
 if TYPE_CHECKING:
     import onnx

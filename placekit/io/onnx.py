@@ -17,9 +17,9 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from placekit.errors import InvalidFileError, SolverUnavailableError
 from placekit.io.openvino_graph import apply_shapes, settle_names, short_reason
 from placekit.io.reading import inside, open_input
+from placekit.model.errors import InvalidFileError, SolverUnavailableError
 
 if TYPE_CHECKING:
     import onnx

@@ -1,4 +1,4 @@
-"""Saved programs of torch.export (``.pt2``), read without torch.
+"""Saved programs of torch.export (``.pt2``), read without torch; modules in memory come by the same way.
 
 The file is a zip archive. What a placement needs is in its JSON: nodes, shapes, which parameters share memory. Pickled
 parts (example inputs, constants of unusual classes) and weights are not opened, so no code of the file can run, and a
@@ -19,7 +19,7 @@ from placekit.io.reading import MAX_TEXT_BYTES, open_input
 from placekit.model.errors import InvalidFileError
 from placekit.pytorch.program import Body, Ref, Size, Special, TorchNode, TorchProgram, TorchTensor, held_bytes
 
-__all__ = ["read_archive", "read_weights"]
+__all__ = ["read_archive", "read_program", "read_weights"]
 
 _MAX_ENTRIES = 200_000
 _SYMBOL = re.compile(r"Symbol\('(\w+)'(?:, \w+=\w+)*\)")
@@ -123,7 +123,7 @@ def _from_archive(archive: zipfile.ZipFile, path: Path) -> TorchProgram:
     weights = f"{root}/data/weights/{stem}_weights_config.json"
     config = _json(archive, weights, path)["config"] if weights in archive.namelist() else {}
     storage = {str(parameter): f"{entry['path_name']}:{_offset(entry)}" for parameter, entry in config.items()}
-    return _program(document, storage, path)
+    return read_program(document, storage, path.stem)
 
 
 def _program_of(archive: zipfile.ZipFile, path: Path) -> tuple[str, str]:
@@ -162,11 +162,22 @@ def _json(archive: zipfile.ZipFile, name: str, path: Path) -> Any:
         raise InvalidFileError(f"{path}: {name} is not JSON: {error}") from None
 
 
-def _program(document: Any, storage: Mapping[str, str], path: Path) -> TorchProgram:
+def read_program(document: Any, storage: Mapping[str, str], name: str) -> TorchProgram:
+    """Return the program that a document of torch.export says.
+
+    Parameters
+    ----------
+    document
+        What the JSON of an archive has; only ``graph_module`` is read.
+    storage
+        Key of the memory behind parameters, by path; others have memory of their own.
+    name
+        Name of the model.
+    """
     module = document["graph_module"]
     graph = module["graph"]
     hints: dict[str, int] = {}
-    tensors = {str(name): _tensor(meta, hints) for name, meta in graph["tensor_values"].items()}
+    tensors = {str(key): _tensor(meta, hints) for key, meta in graph["tensor_values"].items()}
     for value in graph.get("sym_int_values", {}).values():
         _size(value, hints)
     parameters: dict[str, str] = {}
@@ -175,29 +186,29 @@ def _program(document: Any, storage: Mapping[str, str], path: Path) -> TorchProg
         ((kind, told),) = spec.items()
         argument = told.get("arg")
         if kind == "user_input":
-            name = _tensor_name(argument)
-            inputs += [] if name is None else [name]
+            given = _tensor_name(argument)
+            inputs += [] if given is None else [given]
         elif kind in ("parameter", "buffer", "tensor_constant"):
             parameters[str(argument["name"])] = str(told[f"{kind}_name"])
     outputs: list[str] = []
     mutations: dict[str, str] = {}
     for spec in module["signature"]["output_specs"]:
         ((kind, told),) = spec.items()
-        name = _tensor_name(told["arg"])
-        if kind == "buffer_mutation" and name is not None:
-            mutations[name] = str(told["buffer_name"])
-        elif kind in ("user_output", "loss_output") and name is not None:
-            outputs.append(name)
+        made = _tensor_name(told["arg"])
+        if kind == "buffer_mutation" and made is not None:
+            mutations[made] = str(told["buffer_name"])
+        elif kind in ("user_output", "loss_output") and made is not None:
+            outputs.append(made)
     keys = {each: storage.get(each, each) for each in parameters.values()}
     sizes: dict[str, float] = {}
-    for name, parameter in parameters.items():
-        if name in tensors:
-            meta = graph["tensor_values"][name]
+    for tensor, parameter in parameters.items():
+        if tensor in tensors:
+            meta = graph["tensor_values"][tensor]
             strides = [int(stride["as_int"]) for stride in meta["strides"]]
-            held = held_bytes(tensors[name].item_bytes, tensors[name].shape, strides)
+            held = held_bytes(tensors[tensor].item_bytes, tensors[tensor].shape, strides)
             sizes[keys[parameter]] = max(held, sizes.get(keys[parameter], 0.0))
     return TorchProgram(
-        name=path.stem,
+        name=name,
         nodes=tuple(_node(each) for each in graph["nodes"]),
         tensors=tensors,
         inputs=tuple(inputs),

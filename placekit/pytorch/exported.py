@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from placekit.model.errors import InvalidProblemError, SolverUnavailableError, UnsupportedProblemError
-from placekit.pytorch.program import Body, Ref, Size, Special, TorchNode, TorchProgram, TorchTensor, held_bytes
+from placekit.pytorch.archive import read_program
+from placekit.pytorch.program import TorchProgram
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["export_module", "is_tensor", "program_of"]
-
-_MODULE_PATH = re.compile(r"L\['self'\]\.?|\bself\.")
 
 
 def export_module(
@@ -135,79 +134,25 @@ def _where(error: BaseException) -> str:
 
 
 def program_of(exported: torch.export.ExportedProgram, name: str) -> TorchProgram:
-    """Return what an exported program says, as plain values."""
-    signature = exported.graph_signature
-    lifted = {
-        **signature.inputs_to_parameters,
-        **signature.inputs_to_buffers,
-        **signature.inputs_to_lifted_tensor_constants,
-    }
-    hints: dict[str, int] = {}
-    graph = exported.graph_module.graph
-    nodes, tensors = _calls(exported.graph_module, hints)
-    inputs = [
-        node.name for node in graph.nodes if node.op == "placeholder" and node.name in tensors.keys() - lifted.keys()
-    ]
-    user_outputs = [each for each in signature.user_outputs if isinstance(each, str)]
-    pointers = _storage(exported)
-    storage = {path: pointers.get(path, path) for path in lifted.values()}
-    sizes: dict[str, float] = {}
-    for node in graph.nodes:
-        if node.op == "placeholder" and node.name in lifted and node.name in tensors:
-            key, value = storage[lifted[node.name]], node.meta["val"]
-            held = held_bytes(value.dtype.itemsize, tuple(value.shape), value.stride())
-            sizes[key] = max(held, sizes.get(key, 0.0))
-    return TorchProgram(
-        name=name,
-        nodes=tuple(nodes),
-        tensors=tensors,
-        inputs=tuple(inputs),
-        outputs=tuple(user_outputs),
-        parameters={key: path for key, path in lifted.items() if key in tensors},
-        storage=storage,
-        storage_bytes=sizes,
-        mutations=dict(signature.buffers_to_mutate),
-        hints=hints,
-    )
+    """Return what an exported program says, as plain values, by way of what torch.export would write to a file.
 
+    Raises
+    ------
+    UnsupportedProblemError
+        torch.export has no form for a call of the program.
+    """
+    from torch._export.serde import serialize
 
-def _calls(owner: Any, hints: dict[str, int]) -> tuple[list[TorchNode], dict[str, TorchTensor]]:
-    """Return the calls of a module of torch.fx, and the tensors in it."""
-    tensors: dict[str, TorchTensor] = {}
-    nodes: list[TorchNode] = []
-    elements: dict[str, dict[int, str]] = {}  # names that getitem gives to the outputs of a node
-    for node in owner.graph.nodes:
-        if node.op == "call_function" and _is_getitem(node) and _is_multiple(node.args[0]):
-            elements.setdefault(node.args[0].name, {})[int(node.args[1])] = node.name
-    for node in owner.graph.nodes:
-        value = node.meta.get("val")
-        if is_tensor(value):
-            tensors[node.name] = _tensor(value, hints)
-        if node.op == "call_function" and not (_is_getitem(node) and _is_multiple(node.args[0])):
-            outputs: tuple[str, ...] = (node.name,)
-            places: tuple[int, ...] = ()
-            if _is_multiple(node):
-                named = elements.get(node.name, {})
-                outputs = tuple(named.get(at, f"{node.name}#{at}") for at in range(len(value)))
-                for each, part in zip(outputs, value, strict=True):
-                    if is_tensor(part):
-                        tensors[each] = _tensor(part, hints)
-                places = tuple(at for at, each in enumerate(outputs) if each in tensors)
-                outputs = tuple(outputs[at] for at in places)
-            arguments = _arguments(node, owner)
-            nodes.append(TorchNode(node.name, _target(node.target), _module(node), arguments, outputs, places))
-    return nodes, tensors
-
-
-def _body(owner: Any) -> Body:
-    """Return a module of torch.fx that is the argument of a call."""
-    nodes, tensors = _calls(owner, {})
-    (returned,) = (node.args[0] for node in owner.graph.nodes if node.op == "output")
-    outputs = returned if isinstance(returned, list | tuple) else [returned]
-    inputs = tuple(node.name for node in owner.graph.nodes if node.op == "placeholder")
-    values = [node.meta.get("val") for node in owner.graph.nodes]
-    devices = frozenset(value.device.type for value in values if is_tensor(value))
-    return Body(inputs, tuple(_plain(each, owner) for each in outputs), tuple(nodes), tensors, devices)
+    serde: Any = serialize  # half of it is not annotated
+    try:
+        writer = serde.GraphModuleSerializer(exported.graph_signature, exported.module_call_graph)
+        module = serde._dataclass_to_dict(writer.serialize(exported.graph_module))
+    except Exception as error:  # torch.export raises everything there is
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise UnsupportedProblemError(
+            f"module {name!r} has a call that torch.export cannot write: {first}; write it with torch's operators"
+        ) from error
+    return read_program({"graph_module": module}, _storage(exported), name)
 
 
 def _storage(exported: torch.export.ExportedProgram) -> dict[str, str]:
@@ -224,64 +169,3 @@ def _storage(exported: torch.export.ExportedProgram) -> dict[str, str]:
 def is_tensor(value: Any) -> bool:
     """Return whether a value is a tensor, real or fake."""
     return hasattr(value, "dtype") and hasattr(value, "shape")
-
-
-def _is_getitem(node: Any) -> bool:
-    return getattr(node.target, "__name__", "") == "getitem"
-
-
-def _is_multiple(node: Any) -> bool:
-    return isinstance(getattr(node, "meta", {}).get("val"), tuple | list)
-
-
-def _target(target: Any) -> str:
-    """Return ``aten.linear.default`` of an operator, the qualified name of anything else."""
-    name = str(target)
-    if hasattr(target, "non_fallthrough_keys"):  # an operator with bodies
-        return f"higher_order.{name.removeprefix('torch.ops.higher_order.')}"
-    if name.startswith("<"):
-        return f"{getattr(target, '__module__', 'builtins')}.{getattr(target, '__name__', 'call')}".lstrip("_")
-    return name.removeprefix("torch.ops.")
-
-
-def _module(node: Any) -> str:
-    stack = node.meta.get("nn_module_stack")
-    if not stack:
-        return ""
-    path = next(reversed(stack.values()))[0]
-    return _MODULE_PATH.sub("", str(path))
-
-
-def _arguments(node: Any, owner: Any) -> dict[str, Any]:
-    schema = getattr(node.target, "_schema", None)
-    names = [each.name for each in schema.arguments] if schema is not None else []
-    positional = {names[at] if at < len(names) else f"arg{at}": each for at, each in enumerate(node.args)}
-    return {name: _plain(value, owner) for name, value in {**positional, **node.kwargs}.items()}
-
-
-def _plain(value: Any, owner: Any) -> Any:
-    """Return an argument of a call in the module `owner` as a plain value."""
-    if hasattr(value, "op") and hasattr(value, "target"):  # a node
-        held = getattr(owner, str(value.target), None) if value.op == "get_attr" else None
-        return _body(held) if hasattr(held, "graph") else Ref(value.name)
-    if isinstance(value, list | tuple):
-        return [_plain(each, owner) for each in value]
-    kind = type(value).__name__
-    if kind in ("dtype", "layout", "memory_format", "device"):
-        return Special(kind, str(value.type if kind == "device" else value).removeprefix("torch."))
-    return value if isinstance(value, bool | int | float | complex | str | None) else str(value)
-
-
-def _tensor(value: Any, hints: dict[str, int]) -> TorchTensor:
-    dtype = str(value.dtype).removeprefix("torch.")
-    return TorchTensor(dtype, int(value.dtype.itemsize), tuple(_size(each, hints) for each in value.shape))
-
-
-def _size(value: Any, hints: dict[str, int]) -> Size:
-    if isinstance(value, int):
-        return value
-    text = str(value.node.expr)
-    hint = value.node.hint
-    if text.isidentifier() and hint is not None:
-        hints.setdefault(text, int(hint))
-    return int(text) if text.isdigit() else text

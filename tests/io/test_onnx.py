@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placekit.errors import InvalidFileError, SolverUnavailableError
 from placekit.io.model import read_model
+from placekit.model.errors import InvalidFileError, SolverUnavailableError
 
 pytest.importorskip("openvino")
 onnx = pytest.importorskip("onnx")

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from placekit.cost_models.pytorch.pipeline_export import write_torch_pipeline
 from placekit.cost_models.pytorch.stages import plan_torch_stages
-from placekit.errors import InvalidFileError, PlacekitError, UnsupportedProblemError
-from placekit.placement import Placement
-from placekit.platform import Device, Platform
+
+from placekit.model.errors import InvalidFileError, PlacekitError, UnsupportedProblemError
+from placekit.model.placement import Placement
+from placekit.model.platform import Device, Platform
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.module import find_operator
 from placekit.pytorch.numbers import known_numbers
