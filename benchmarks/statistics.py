@@ -105,7 +105,7 @@ def interquartile_mean(values: ArrayLike, axis: int = -1) -> Any:
     >>> float(interquartile_mean([0, 1, 2, 3, 4, 5, 6, 700]))
     3.5
     """
-    return trim_mean(values, 0.25, axis=axis)
+    return trim_mean(np.asarray(values, dtype=np.float64), 0.25, axis=axis)
 
 
 def bootstrap_interval(runs: Runs, statistic: Callable[..., Any] = interquartile_mean) -> Interval:

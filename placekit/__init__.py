@@ -79,8 +79,8 @@ if TYPE_CHECKING:
     from placekit.runtime.compare import time_placement as time_placement
     from placekit.runtime.timing import Timing as Timing
     from placekit.runtime.timing import TimingSettings as TimingSettings
+    from placekit.solve.builder import Model as Model
     from placekit.solve.registry import register_method as register_method
-    from placekit.solve.solve.builder import Model as Model
     from placekit.verification.verify import verify as verify
 
 __all__ = [

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from placekit.cost_models.pytorch.pipeline_export import write_torch_pipeline
-from placekit.cost_models.pytorch.stages import plan_torch_stages
 
 from placekit.model.errors import InvalidFileError, PlacekitError, UnsupportedProblemError
 from placekit.model.placement import Placement
@@ -22,6 +20,8 @@ from placekit.pytorch.module import find_operator
 from placekit.pytorch.numbers import known_numbers
 from placekit.pytorch.program import Ref, TorchNode, evaluate_size
 from placekit.pytorch.source import TorchSource, read_pt2
+from placekit.runtime.bundle import write_bundle
+from placekit.runtime.torch_stages import plan_torch_stages
 
 torch = pytest.importorskip("torch")
 
@@ -76,7 +76,7 @@ def run_everything(path: Path, folder: Path) -> None:
         source = read_pt2(path)
         assert source.lowered is not None
         source.builder().whole()(*random_inputs(source.lowered.program))
-        write_torch_pipeline(two_stages(source), folder / "pipeline")
+        write_bundle(two_stages(source), folder / "bundle")
     except PlacekitError as error:
         assert 0 < len(str(error)) < 20_000  # noqa: PT017  # every error is one of these
 
