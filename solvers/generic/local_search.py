@@ -1,13 +1,12 @@
 """Method ``local-search`` for any objective: annealed moves of classes, each scored by the objective itself.
 
-1. Start from the best placement known; without one from the single devices, ``greedy``, and under a contiguity from
-   chains.
+1. Start from the best placement known; without one from the single devices, ``greedy``, or the placement to which
+   annealing of the excess leads (:mod:`placekit.solvers.generic.excess`).
 2. A proposal moves a class to another device that may hold it, half of the time to one of a neighbour in the graph, or
    exchanges the devices of two classes. Proposals are scored in batches of `BATCH` (`Scorer`): at once where the
    objective scores batches, one by one elsewhere.
 3. They are taken in turn by the rule of Metropolis, at a temperature that falls from round to round; once one is taken,
-   the rest of its batch are out of date and drawn again. Under a contiguity a proposal that closes a cycle between
-   devices is not taken: sound under `convex`, though not complete.
+   the rest of its batch are out of date and drawn again. A proposal that breaks the contiguity is not taken.
 4. A round ends after `steps` proposals per class; the next one starts at the best placement. The search ends after
    `patience` rounds without a better one.
 """
@@ -17,12 +16,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.contiguity import Contiguity, quotient_cycle
 from placekit.solve.method import Method, Run
 from placekit.solve.relaxed_memory import work
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.coarsen import Contraction, contract
+from placekit.solvers.generic.excess import FREE, excess, find_feasible, room_of
 from placekit.solvers.generic.greedy import Greedy
 from placekit.solvers.generic.scoring import Scorer
 from placekit.solvers.params import PATIENCE, LocalSearchParams
@@ -51,7 +50,7 @@ class LocalSearch(Method):
         offer_single_devices(run)
         if run.should_stop() is None:
             work(Greedy(), run)
-        if run.placement is None and run.warm_start is None:
+        if not find_feasible(run):
             return run.should_stop() or StopReason.FINISHED
         walk = _Walk(run)
         stale, number, patience = 0, 0, run.tries(self.params.patience, PATIENCE)
@@ -69,20 +68,12 @@ class _Walk:
     """A placement of classes on its way."""
 
     def __init__(self, run: Run) -> None:
-        problem = run.problem
-        if problem.contiguity is Contiguity.CONVEX:
-            problem = problem.replace(contiguity=Contiguity.ACYCLIC)  # cycles fused: chains need an order
         self._run = run
-        self._contraction: Contraction = contract(problem)
-        self._is_ordered = problem.contiguity is not Contiguity.NONE
+        self._contraction: Contraction = contract(run.problem)
+        self._room = room_of(self._contraction)
         self._score = Scorer(self._contraction)
         allowed = self._contraction.allowed
         self._movable = np.flatnonzero(allowed.sum(axis=1) > 1)
-        senders, receivers = self._contraction.senders, self._contraction.receivers
-        self._ends = np.concatenate([senders, receivers]), np.concatenate([receivers, senders])
-        by_end = np.argsort(self._ends[0], kind="stable")
-        self._others = self._ends[1][by_end]
-        self._first = np.searchsorted(self._ends[0][by_end], np.arange(len(allowed) + 1))
 
     @property
     def can_move(self) -> bool:
@@ -92,9 +83,8 @@ class _Walk:
     def anneal(self, steps: int) -> None:
         """Go once from hot to cold, `steps` proposals per class, from the best placement."""
         run, rng = self._run, self._run.rng
-        known = run.placement or run.warm_start
-        assert known is not None  # the method looks first
-        device = self._contraction.restrict(known.device_of_op)
+        assert run.placement is not None  # the method looks first
+        device = self._contraction.restrict(run.placement.device_of_op)
         value = float(self._score(device[None])[0])
         best, num = run.objective, max(steps * self._contraction.num_classes // BATCH, 1)
         scale = best if best is not None else value
@@ -107,7 +97,7 @@ class _Walk:
             limits = value - hot * np.log(rng.random(BATCH)) if np.isfinite(value) else np.full(BATCH, np.inf)
             run.count_evaluations(BATCH)
             for proposal, new, limit in zip(proposals, values.tolist(), limits.tolist(), strict=True):
-                if np.isfinite(new) and new <= limit and not self._closes_cycle(proposal):
+                if np.isfinite(new) and new <= limit and self._is_kept(proposal):
                     device, value = proposal, new
                     if run.objective is None or value < run.objective:
                         run.offer(self._score.placement(device))
@@ -119,7 +109,7 @@ class _Walk:
         allowed = self._contraction.allowed
         for row in proposals:
             c = int(rng.choice(self._movable))
-            near = self._others[self._first[c] : self._first[c + 1]]
+            near = self._room.near_classes[self._room.near_offsets[c] : self._room.near_offsets[c + 1]]
             other = int(rng.choice(near)) if near.size and rng.random() < 0.5 else int(rng.integers(len(device)))
             kind = rng.random()
             if kind < 0.5 and allowed[c, device[other]] and device[other] != device[c]:
@@ -130,9 +120,6 @@ class _Walk:
                 row[c] = rng.choice(np.flatnonzero(allowed[c]))
         return proposals
 
-    def _closes_cycle(self, device: NDArray[np.int64]) -> bool:
-        if not self._is_ordered:
-            return False
-        contraction = self._contraction
-        num_devices = contraction.problem.platform.num_devices
-        return bool(quotient_cycle(contraction.senders, contraction.receivers, device, num_devices))
+    def _is_kept(self, device: NDArray[np.int64]) -> bool:
+        """Return True if a placement that the scorer takes keeps the contiguity, too."""
+        return self._room.contiguity == FREE or excess(self._room, device) <= 0.0

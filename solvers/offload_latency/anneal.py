@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.kernels import njit
+from placekit.solvers.generic.excess import FREE, num_breaks
 
-__all__ = ["ACYCLIC", "CONVEX", "FREE", "Places", "anneal", "burden"]
+__all__ = ["Places", "anneal", "burden"]
 
-FREE, CONVEX, ACYCLIC = 0, 1, 2
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -57,7 +57,7 @@ class Places(NamedTuple):
     host_place
         ``[N]`` place of the fastest host of each node, -1 for none.
     contiguity
-        What the nodes of a device must form: `FREE`, `CONVEX` or `ACYCLIC`.
+        What the nodes of a device must form, a number of `placekit.solvers.generic.excess.CONTIGUITIES`.
     order_senders, order_receivers
         Edges between ops that the contiguity looks at, along a topological order of them.
     """
@@ -178,53 +178,6 @@ def latency(p: Places, place: Ints) -> tuple[float, int]:
 
 
 @njit
-def _returns(p: Places, place: Ints, num_devices: int) -> int:
-    """Return the number of ops, by device, to which a path comes back that has left the device. O(ops * devices)."""
-    num_ops, count = len(p.node_of_op), 0
-    left = np.zeros((num_ops, num_devices), np.bool_)
-    for e in range(len(p.order_senders)):
-        u, v = p.order_senders[e], p.order_receivers[e]
-        source, target = p.device[place[p.node_of_op[u]]], p.device[place[p.node_of_op[v]]]
-        for d in range(num_devices):
-            left[v, d] = left[v, d] or left[u, d]
-        if source != target:
-            left[v, source] = True
-    for v in range(num_ops):
-        if left[v, p.device[place[p.node_of_op[v]]]]:
-            count += 1
-    return count
-
-
-@njit
-def _cyclic_edges(p: Places, place: Ints, num_devices: int) -> int:
-    """Return the number of edges between devices that lie on cycles or between them. O(edges + devices^3)."""
-    edges = np.zeros((num_devices, num_devices), dtype=np.int64)
-    for e in range(len(p.order_senders)):
-        source = p.device[place[p.node_of_op[p.order_senders[e]]]]
-        target = p.device[place[p.node_of_op[p.order_receivers[e]]]]
-        if source != target:
-            edges[source, target] += 1
-    is_open = np.ones(num_devices, np.bool_)
-    removed = True
-    while removed:
-        removed = False
-        for d in range(num_devices):
-            into, out = 0, 0
-            for other in range(num_devices):
-                if is_open[other]:
-                    into += edges[other, d]
-                    out += edges[d, other]
-            if is_open[d] and (into == 0 or out == 0):
-                is_open[d], removed = False, True
-    count = 0
-    for d in range(num_devices):
-        for other in range(num_devices):
-            if is_open[d] and is_open[other]:
-                count += edges[d, other]
-    return count
-
-
-@njit
 def excess(p: Places, place: Ints) -> float:
     """Return the bytes above the limits of all devices, and as much as all bytes for each break of the contiguity.
 
@@ -242,10 +195,9 @@ def excess(p: Places, place: Ints) -> float:
     over = 0.0
     for d in range(len(used)):
         over += max(0.0, used[d] - limit[d])
-    if p.contiguity == CONVEX:
-        over += _returns(p, place, num_devices) * (1.0 + p.num_bytes.sum())
-    if p.contiguity == ACYCLIC:
-        over += _cyclic_edges(p, place, num_devices) * (1.0 + p.num_bytes.sum())
+    if p.contiguity != FREE:
+        args = p.node_of_op, p.device[place], p.order_senders, p.order_receivers, num_devices
+        over += num_breaks(p.contiguity, *args) * (1.0 + p.num_bytes.sum())
     return over
 
 

@@ -7,13 +7,14 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.model.contiguity import Contiguity, edges_along_order
+from placekit.model.contiguity import edges_along_order
 from placekit.model.graph import topological_order
 from placekit.model.placement import Placement
 from placekit.objectives import OffloadLatency
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
-from placekit.solvers.offload_latency.anneal import ACYCLIC, CONVEX, FREE, Places, anneal, burden
+from placekit.solvers.generic.excess import CONTIGUITIES
+from placekit.solvers.offload_latency.anneal import Places, anneal, burden
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
 from placekit.solvers.offload_latency.plans import host_of_node, node_places, placement_at
 from placekit.solvers.params import PATIENCE, LocalSearchParams
@@ -66,7 +67,7 @@ def places_of(flat: OffloadProblem) -> Places:
         **_lists("behind", senders, receivers, num_nodes, "nodes"),
         **_lists("before", receivers, senders, num_nodes, "nodes"),
         host_place=np.where(host >= 0, first_places[host], -1),
-        contiguity={Contiguity.NONE: FREE, Contiguity.CONVEX: CONVEX, Contiguity.ACYCLIC: ACYCLIC}[problem.contiguity],
+        contiguity=CONTIGUITIES[problem.contiguity],
         order_senders=order_senders,
         order_receivers=order_receivers,
     )

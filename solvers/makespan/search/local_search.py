@@ -9,6 +9,7 @@ import numpy as np
 from placekit.objectives import Makespan
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
+from placekit.solvers.generic.excess import find_feasible
 from placekit.solvers.makespan.lists.schedulers import Heft, MEtf
 from placekit.solvers.makespan.schedule.sequence import sequence_problem
 from placekit.solvers.makespan.search.incumbent import HOT, STRETCH_STEPS, STRETCHES, Best, cycle, sweep
@@ -35,7 +36,8 @@ WHOLE_UP_TO = 2_000
 def search_makespan(run: Run[Makespan], params: LocalSearchParams) -> StopReason:
     """Search from what `run` holds, and offer what is found; return why it ended.
 
-    1. Start from what is known: warm start, single devices, `heft`, `m-etf`.
+    1. Start from what is known: warm start, single devices, `heft`, `m-etf`; if none is feasible, from where annealing
+       of the excess leads (:mod:`placekit.solvers.generic.excess`).
     2. A cycle anneals (:mod:`placekit.solvers.makespan.search.anneal`) from the best schedule at a random temperature;
        if that is not mild, with probability `fresh` from a list schedule with noise. Cycles grow longer, up to `steps`
        proposals per op (mild ones up to `MILD_STEPS`), or to an eighth of the time. Every other one, and every one of
@@ -66,9 +68,10 @@ def search_makespan(run: Run[Makespan], params: LocalSearchParams) -> StopReason
         best.consider(device, sequence)
     if not np.isfinite(best.value_s):
         listed = list_schedule(flat, 0.0, run.rng)
-        if listed is None:
-            return StopReason.FINISHED
-        best.consider(*listed)
+        if listed is None and not find_feasible(run):
+            return run.should_stop() or StopReason.FINISHED
+        for device, sequence in known_starts(run, flat) if listed is None else [listed]:
+            best.consider(device, sequence)
     best.offer()
     longest_s = math.inf if run.remaining_s is None else run.remaining_s / NUM_CYCLES
     stale, number, num_ops, proposal_s = 0, 0, flat.instance.num_ops, 0.0

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from placekit.kernels import njit
 from placekit.solvers.assignment.flat import FlatProblem
-from placekit.solvers.throughput.local_search.draws import below
+from placekit.solvers.generic.draws import below
 from placekit.solvers.throughput.local_search.state import (
     State,
     is_acyclic_after,

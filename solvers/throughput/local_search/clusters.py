@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from placekit.kernels import njit
 from placekit.model.graph import sum_by
 from placekit.solvers.assignment.flat import FlatProblem, invert, with_order
-from placekit.solvers.throughput.local_search.draws import shuffled
+from placekit.solvers.generic.draws import shuffled
 from placekit.solvers.throughput.local_search.sorting import sort
 
 __all__ = ["coarsen", "find_clusters"]

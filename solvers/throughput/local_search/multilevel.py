@@ -15,7 +15,9 @@ from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.flat import FlatProblem, flatten, with_order
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.coarsen import Contraction, contract
+from placekit.solvers.generic.excess import find_feasible
 from placekit.solvers.generic.largest_op import largest_op
+from placekit.solvers.generic.local_search import LocalSearch
 from placekit.solvers.generic.teams.fixed import on_partitions
 from placekit.solvers.params import PATIENCE, LocalSearchParams
 from placekit.solvers.throughput.dp.linear import offer_team_chains
@@ -35,7 +37,8 @@ NUM_CHAINS = 6
 class ThroughputLocalSearch(Method):
     """Multilevel local search for `Throughput` under any contiguity.
 
-    1. Start from what is known (warm start, single devices) and from greedy chains along topological orders.
+    1. Start from what is known (warm start, single devices) and from greedy chains along topological orders; if none
+       is feasible, from where annealing of the excess leads (:mod:`placekit.solvers.generic.excess`).
     2. V-cycle: join classes into clusters along heavy nets (of the same device, if the start is to be kept), several
        levels deep; at the coarsest level, and then at every finer one, anneal single moves and swaps
        (:mod:`placekit.solvers.throughput.local_search.anneal`), cooler and cooler.
@@ -43,8 +46,8 @@ class ThroughputLocalSearch(Method):
        clusters, until `patience` cycles in a row brought nothing.
 
     Under `Contiguity.ACYCLIC` every move keeps the quotient acyclic. Under `Contiguity.CONVEX` too, which is sound but
-    not complete: some convex placements have a cyclic quotient, and this search does not see them. It proves nothing
-    beyond the largest op.
+    not complete: some convex placements have a cyclic quotient. If no others are found, moves of single classes
+    (:mod:`placekit.solvers.generic.local_search`) improve one of these. It proves nothing beyond the largest op.
     """
 
     name = "local-search"
@@ -89,20 +92,13 @@ def search(run: Run[Throughput], params: LocalSearchParams) -> StopReason:
     flat = flatten(contraction)
     if not flat.allowed.any(axis=1).all():
         return StopReason.FINISHED
-    best: Solution | None = None
-    state = empty_state(flat)
-    for device in _starts(run, contraction, flat):
-        if run.should_stop() is not None:
-            break
-        value, over = score(flat, state, device)
-        candidate = Solution(device, value if over == 0 else np.inf)
-        if best is None or candidate.objective_s < best.objective_s:
-            best = candidate
-            _offer(run, contraction, best)
+    best = _best_start(run, contraction, flat)
+    if best is None:
+        return LocalSearch(params).run(run) if run.placement else run.should_stop() or StopReason.FINISHED
     can_move = (flat.allowed.sum(axis=1) > 1).any()
     stale, number, patience = 0, 0, run.tries(params.patience, PATIENCE)
     while (reason := run.should_stop()) is None:
-        if best is None or not can_move or stale >= patience or number == params.max_cycles:
+        if not can_move or stale >= patience or number == params.max_cycles:
             return StopReason.FINISHED
         cycle = _draw_cycle(run.rng, flat, params, number)
         found = run_cycle(flat, best, None, best.objective_s, cycle, run.rng, lambda: run.should_stop() is not None)
@@ -112,6 +108,20 @@ def search(run: Run[Throughput], params: LocalSearchParams) -> StopReason:
             best, stale = found, 0
             _offer(run, contraction, best)
     return reason
+
+
+def _best_start(run: Run[Throughput], contraction: Contraction, flat: FlatProblem) -> Solution | None:
+    """Return the best start, offered; None if none is feasible, or the only one has a cyclic quotient."""
+    best: Solution | None = None
+    state = empty_state(flat)
+    for device in _starts(run, contraction, flat):
+        value, over = score(flat, state, device)
+        if over == 0 and (best is None or value < best.objective_s):
+            best = Solution(device, value)
+            _offer(run, contraction, best)
+        if run.should_stop() is not None:
+            break
+    return best
 
 
 def _draw_cycle(rng: np.random.Generator, flat: FlatProblem, params: LocalSearchParams, number: int) -> Cycle:
@@ -130,19 +140,12 @@ def _draw_cycle(rng: np.random.Generator, flat: FlatProblem, params: LocalSearch
 
 
 def _offer(run: Run, contraction: Contraction, solution: Solution) -> None:
-    if np.isfinite(solution.objective_s):
-        run.offer(contraction.expand(solution.device), at_most=solution.objective_s)
+    run.offer(contraction.expand(solution.device), at_most=solution.objective_s)
 
 
 def _starts(run: Run, contraction: Contraction, flat: FlatProblem) -> Iterator[NDArray[np.int64]]:
-    """Yield placements of classes that break at most memory limits: those known, then chains, then a scattered one."""
-    known = [placement for placement in (run.placement, run.warm_start) if placement is not None]
-    classes = np.arange(len(flat.memory_bytes))
-    for placement in known:
-        device = contraction.restrict(placement.device_of_op)
-        is_allowed = bool(flat.allowed[classes, device].all())
-        if is_allowed and (not flat.is_ordered or _is_acyclic(contraction, device)):
-            yield device
+    """Yield placements of classes that break at most memory limits: those known, then chains, then a last resort."""
+    yield from _known(run, contraction, flat)
     ordered = with_order(flat, contraction.senders, contraction.receivers)
     kinds = flat.time_s.sum(axis=2).max(axis=1).sum() + flat.net_time_s.sum(axis=2).max(axis=1, initial=0.0).sum()
     for number in range(NUM_CHAINS):
@@ -151,8 +154,20 @@ def _starts(run: Run, contraction: Contraction, flat: FlatProblem) -> Iterator[N
         device_or_none = greedy_chain(flat, order, chain, float(kinds))
         if device_or_none is not None:
             yield device_or_none
-    if not flat.is_ordered:
-        yield np.argmax(run.rng.random(flat.allowed.shape) * flat.allowed, axis=1)
+    if run.placement is None and find_feasible(run):
+        yield from _known(run, contraction, flat)
+
+
+def _known(run: Run, contraction: Contraction, flat: FlatProblem) -> Iterator[NDArray[np.int64]]:
+    """Yield the best placement and the warm start, where classes are whole and wait in no circle."""
+    classes = np.arange(len(flat.memory_bytes))
+    for placement in (run.placement, run.warm_start):
+        if placement is None:
+            continue
+        device = contraction.restrict(placement.device_of_op)
+        is_allowed = bool(flat.allowed[classes, device].all())
+        if is_allowed and (not flat.is_ordered or _is_acyclic(contraction, device)):
+            yield device
 
 
 def _is_acyclic(contraction: Contraction, device: NDArray[np.int64]) -> bool:

@@ -1,0 +1,332 @@
+"""Search for a feasible placement where greedy starts find none: annealing of the excess.
+
+The *excess* of a placement is how far it is from feasible: the bytes above the memory limits, in mean classes, and one
+for each break of the contiguity. `find_feasible` anneals the excess down to 0 by moves and exchanges of classes, and
+starts again from another random placement if a walk ends above 0.
+
+Shapes
+------
+``O`` ops, ``C`` classes, ``D`` devices, ``E`` edges between ops.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.kernels import njit
+from placekit.model.contiguity import Contiguity, edges_along_order
+from placekit.model.graph import topological_order
+from placekit.solve.method import Method, Run
+from placekit.solve.relaxed_links import work
+from placekit.solve.stop import StopReason
+from placekit.solvers.generic.coarsen import Contraction, contract
+from placekit.solvers.generic.draws import below
+from placekit.solvers.generic.lines import needs_chain
+from placekit.solvers.generic.repair import move_to_allowed
+
+__all__ = ["CONTIGUITIES", "FREE", "Room", "excess", "find_feasible", "num_breaks", "room_of"]
+
+FREE, CONVEX, ACYCLIC = 0, 1, 2
+CONTIGUITIES = {Contiguity.NONE: FREE, Contiguity.CONVEX: CONVEX, Contiguity.ACYCLIC: ACYCLIC}
+"""Contiguities as the kernels name them."""
+HOTTEST, COLDEST = 1.0, 0.01
+"""Temperatures of a walk, in units of the excess."""
+FIRST_STEPS, MOST_STEPS = 200, 20_000
+"""Proposals per class in the first walk, doubled from walk to walk, and in the longest ones."""
+BLOCK = 2_000_000
+"""Proposals times ops between two looks at whether to stop, about."""
+WALKS = 10
+"""Walks in vain after which the search ends, unless there is a time limit."""
+SWAP_SHARE, NEAR_SHARE = 0.4, 0.5
+"""Share of proposals that exchange two classes, and of moves that go to the device of a neighbour in the graph."""
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Room(NamedTuple):
+    """What limits the placements of a contracted problem, as flat arrays.
+
+    Parameters
+    ----------
+    num_bytes
+        ``[C]`` memory of each class, in mean classes.
+    limit_bytes
+        ``[D]`` memory limits in the same unit; infinity for none.
+    allowed
+        ``[C, D]`` where each class may go.
+    class_of_op
+        ``[O]``.
+    near_offsets, near_classes
+        CSR lists of the classes next to each class.
+    contiguity
+        `FREE`, `CONVEX` or `ACYCLIC`.
+    order_senders, order_receivers
+        ``[E]`` edges between ops that the contiguity looks at, along a topological order of the ops.
+    """
+
+    num_bytes: Floats
+    limit_bytes: Floats
+    allowed: NDArray[np.bool_]
+    class_of_op: Ints
+    near_offsets: Ints
+    near_classes: Ints
+    contiguity: int
+    order_senders: Ints
+    order_receivers: Ints
+
+
+def room_of(contraction: Contraction) -> Room:
+    """Return the arrays of a contracted problem."""
+    problem = contraction.problem
+    limit_bytes, num_bytes = problem.platform.memory_limits_bytes, contraction.memory_bytes
+    unit = float(num_bytes.mean()) or 1.0
+    ends = np.concatenate([contraction.senders, contraction.receivers])
+    others = np.concatenate([contraction.receivers, contraction.senders])
+    by_end = np.argsort(ends, kind="stable")
+    senders, receivers = edges_along_order(problem.graph.num_ops, *problem.order_edges)
+    return Room(
+        num_bytes=num_bytes / unit,
+        limit_bytes=limit_bytes / unit,
+        allowed=contraction.allowed & (num_bytes[:, None] <= limit_bytes),
+        class_of_op=contraction.class_of_op,
+        near_offsets=np.searchsorted(ends[by_end], np.arange(contraction.num_classes + 1)).astype(np.int64),
+        near_classes=others[by_end],
+        contiguity=CONTIGUITIES[problem.contiguity],
+        order_senders=senders,
+        order_receivers=receivers,
+    )
+
+
+@njit
+def _returns(node_of_op: Ints, device: Ints, senders: Ints, receivers: Ints, num_devices: int) -> int:
+    """Return the number of ops to which a path comes back that has left their device. O((ops + edges) * devices)."""
+    count = 0
+    left = np.zeros((len(node_of_op), num_devices), np.bool_)
+    for e in range(len(senders)):
+        u, v = senders[e], receivers[e]
+        source, target = device[node_of_op[u]], device[node_of_op[v]]
+        for d in range(num_devices):
+            left[v, d] = left[v, d] or left[u, d]
+        if source != target:
+            left[v, source] = True
+    for v in range(len(node_of_op)):
+        if left[v, device[node_of_op[v]]]:
+            count += 1
+    return count
+
+
+@njit
+def _cyclic_edges(node_of_op: Ints, device: Ints, senders: Ints, receivers: Ints, num_devices: int) -> int:
+    """Return the number of edges between devices that lie on cycles or between them. O(edges + devices^3)."""
+    edges = np.zeros((num_devices, num_devices), dtype=np.int64)
+    for e in range(len(senders)):
+        source, target = device[node_of_op[senders[e]]], device[node_of_op[receivers[e]]]
+        if source != target:
+            edges[source, target] += 1
+    is_open = np.ones(num_devices, np.bool_)
+    removed = True
+    while removed:
+        removed = False
+        for d in range(num_devices):
+            into, out = 0, 0
+            for other in range(num_devices):
+                if is_open[other]:
+                    into += edges[other, d]
+                    out += edges[d, other]
+            if is_open[d] and (into == 0 or out == 0):
+                is_open[d], removed = False, True
+    count = 0
+    for d in range(num_devices):
+        for other in range(num_devices):
+            if is_open[d] and is_open[other]:
+                count += edges[d, other]
+    return count
+
+
+@njit
+def num_breaks(
+    contiguity: int, node_of_op: Ints, device: Ints, senders: Ints, receivers: Ints, num_devices: int
+) -> int:
+    """Return how often a placement breaks the contiguity; 0 if it keeps it.
+
+    Parameters
+    ----------
+    contiguity
+        `FREE`, `CONVEX` or `ACYCLIC`.
+    node_of_op
+        ``[O]`` node of each op; the ops of a node share a device.
+    device
+        Device of each node.
+    senders, receivers
+        ``[E]`` edges between ops, along a topological order of the ops.
+    num_devices
+        Number of devices.
+    """
+    if contiguity == CONVEX:
+        returns: int = _returns(node_of_op, device, senders, receivers, num_devices)
+        return returns
+    if contiguity == ACYCLIC:
+        edges: int = _cyclic_edges(node_of_op, device, senders, receivers, num_devices)
+        return edges
+    return 0
+
+
+@njit
+def _over(r: Room, used: Floats) -> float:
+    over = 0.0
+    for d in range(len(used)):
+        over += max(0.0, used[d] - r.limit_bytes[d])
+    return over
+
+
+@njit
+def reduce_excess(r: Room, device: Ints, steps: int, hot: float, cold: float, seed: int) -> float:
+    """Anneal the excess of a placement; return what is left of it: 0 as soon as it is feasible.
+
+    Parameters
+    ----------
+    r
+        The problem.
+    device
+        ``[C]`` start; where the walk ended, afterwards.
+    steps
+        Number of proposals.
+    hot, cold
+        First and last temperature.
+    seed
+        Seed of the walk.
+
+    Notes
+    -----
+    O(devices) per proposal, and as `num_breaks` under a contiguity for those that save enough memory.
+    """
+    np.random.seed(seed)  # noqa: NPY002  # numba's own generator
+    num_classes, num_devices = r.allowed.shape
+    used = np.zeros(num_devices)
+    for c in range(num_classes):
+        used[device[c]] += r.num_bytes[c]
+    breaks = num_breaks(r.contiguity, r.class_of_op, device, r.order_senders, r.order_receivers, num_devices)
+    over = _over(r, used)
+    temperature = hot
+    cooling = (cold / hot) ** (1.0 / max(1, steps))
+    for _ in range(steps):
+        if over <= 0.0 and breaks == 0:
+            return 0.0
+        temperature *= cooling
+        c = below(num_classes)
+        other = below(num_classes)
+        is_swap = np.random.random() < SWAP_SHARE  # noqa: NPY002
+        if not is_swap:
+            near = r.near_offsets[c + 1] - r.near_offsets[c]
+            if near and np.random.random() < NEAR_SHARE:  # noqa: NPY002
+                other = r.near_classes[r.near_offsets[c] + below(near)]
+        a, b = device[c], device[other]
+        if not is_swap and a == b:
+            b = below(num_devices)
+        if a == b or not r.allowed[c, b] or (is_swap and not r.allowed[other, a]):
+            continue
+        moved = r.num_bytes[c] - (r.num_bytes[other] if is_swap else 0.0)
+        change = max(0.0, used[a] - moved - r.limit_bytes[a]) - max(0.0, used[a] - r.limit_bytes[a])
+        change += max(0.0, used[b] + moved - r.limit_bytes[b]) - max(0.0, used[b] - r.limit_bytes[b])
+        most = -temperature * math.log(max(np.random.random(), 1e-300))  # noqa: NPY002
+        if change - breaks > most:
+            continue
+        device[c] = b
+        if is_swap:
+            device[other] = a
+        after = num_breaks(r.contiguity, r.class_of_op, device, r.order_senders, r.order_receivers, num_devices)
+        if change + after - breaks > most:
+            device[c] = a
+            if is_swap:
+                device[other] = b
+            continue
+        used[a] -= moved
+        used[b] += moved
+        breaks = after
+        over = _over(r, used)
+    total: float = over + breaks
+    return total
+
+
+def excess(room: Room, device: Ints) -> float:
+    """Return the excess of ``[C]`` devices that are allowed; 0 if the placement is feasible."""
+    over: float = reduce_excess(room, device, 0, HOTTEST, COLDEST, 0)
+    return over
+
+
+def find_feasible(run: Run) -> bool:
+    """Search for a feasible placement and offer it; return whether `run` holds one.
+
+    Memory that ops share and direct links are relaxed first, as for every method that does not know them.
+    """
+    if run.placement is None and run.should_stop() is None:
+        work(_Feasible(), run)
+    return run.placement is not None
+
+
+class _Feasible(Method):
+    """Walks of the excess until one ends in a feasible placement; see the module docstring."""
+
+    name = "feasible"
+    knows_links = True  # they forbid nothing
+
+    def run(self, run: Run) -> StopReason:
+        contraction = contract(run.problem)
+        room = room_of(contraction)
+        if not room.allowed.any(axis=1).all() or room.num_bytes.sum() > room.limit_bytes.sum():
+            return StopReason.FINISHED
+        number, most = 0, run.tries(None, WALKS)
+        while (reason := run.should_stop()) is None:
+            if run.placement is not None or number >= most:
+                return StopReason.FINISHED
+            device = _random_start(contraction, room, run.rng)
+            # acyclic placements are convex, and more methods can go on from them: they have every other walk
+            narrow = room._replace(contiguity=ACYCLIC) if room.contiguity == CONVEX and number % 2 == 0 else room
+            if _walk(run, narrow, device, min(FIRST_STEPS * 2 ** min(number, 20), MOST_STEPS)):
+                run.offer(contraction.expand(device))
+            number += 1
+        return reason
+
+
+def _walk(run: Run, room: Room, device: Ints, steps_per_class: int) -> bool:
+    """Anneal `device`, in blocks so that it can be stopped; return whether it is feasible."""
+    size = max(1000, BLOCK // (len(room.class_of_op) + 1))
+    num_blocks = -(-steps_per_class * len(device) // size)
+    for at in range(num_blocks):
+        hot, cold = (HOTTEST * (COLDEST / HOTTEST) ** (x / num_blocks) for x in (at, at + 1))
+        steps = size if num_blocks > 1 else steps_per_class * len(device)
+        if reduce_excess(room, device, steps, hot, cold, int(run.rng.integers(2**31))) <= 0.0:
+            return True
+        run.count_evaluations(steps)
+        if run.should_stop() is not None:
+            break
+    return False
+
+
+def _random_start(contraction: Contraction, room: Room, rng: np.random.Generator) -> Ints:
+    """``[C]`` random devices; where chains are asked for, blocks of a random topological order, as large as the limits.
+
+    Classes that may not be where that puts them are moved.
+    """
+    num_classes, num_devices = contraction.allowed.shape
+    if not needs_chain(contraction.problem):
+        device: NDArray[np.int64] = np.argmax(rng.random(room.allowed.shape) * room.allowed, axis=1)
+        return device
+    relabel = rng.permutation(num_classes)  # random ties make a random topological order
+    order, stuck = topological_order(
+        num_classes, relabel[contraction.senders], relabel[contraction.receivers], depth_first=bool(rng.random() < 0.5)
+    )
+    along = np.argsort(relabel)[np.concatenate([order, stuck])]
+    chain = rng.permutation(num_devices)
+    total = float(room.num_bytes.sum())
+    ends = np.cumsum(np.minimum(room.limit_bytes[chain], total))
+    ends *= total / ends[-1]
+    middle = np.cumsum(room.num_bytes[along]) - room.num_bytes[along] / 2
+    device = np.empty(num_classes, dtype=np.int64)
+    device[along] = chain[np.minimum(np.searchsorted(ends, middle), num_devices - 1)]
+    return move_to_allowed(contraction, device)
