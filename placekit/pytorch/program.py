@@ -1,7 +1,7 @@
 """A program of torch.export, without torch: nodes, tensors and parameters as plain values.
 
 One reader makes it of a saved ``.pt2`` file (:mod:`placekit.pytorch.archive`, which needs no torch and runs nothing) or
-of a module, as torch.export would save it (:mod:`placekit.pytorch.exported`); one lowering turns it into an op graph
+of a module, as torch.export would save it (:mod:`placekit.pytorch.exported`). One lowering turns it into an op graph
 (:mod:`placekit.pytorch.source`). Sizes that torch.export left open are texts such as ``"2*s0"``; `bind` gives them
 numbers.
 """
