@@ -136,7 +136,8 @@ def imitation_loss(
     surprise = sum_rows(-scores.log_probs[targets.state], graph, num_graphs) / per_graph
     factor = torch.tensor(_IMITATION, device=surprise.device)[batch.objective]
     weight = factor / (1 + _DOUBT * targets.gap.clamp(0, 10))
-    promised = torch.log(relaxed_objective(batch, scores.log_probs) / targets.objective.clamp_min(_LEAST))
+    # not the logarithm of the ratio: its gradient would be rounded by what the label is, and Adam enlarges that
+    promised = relaxed_objective(batch, scores.log_probs).log() - targets.objective.clamp_min(_LEAST).log()
     has_start = ~targets.start.isnan()
     error = torch.where(has_start, scores.start - targets.start.nan_to_num(), torch.zeros_like(scores.start)) ** 2
     start = sum_rows(error, graph, num_graphs) / per_graph

@@ -285,8 +285,10 @@ class _Feasible(Method):
             if run.placement is not None or number >= most:
                 return StopReason.FINISHED
             device = _random_start(contraction, room, run.rng)
-            # acyclic placements are convex, and more methods can go on from them: they have every other walk
-            narrow = room._replace(contiguity=ACYCLIC) if room.contiguity == CONVEX and number % 2 == 0 else room
+            # acyclic placements are convex, calls in no circle do not wait for ever, and more methods can go on from
+            # either: they have every other walk
+            is_narrow = needs_chain(run.problem) and number % 2 == 0
+            narrow = room._replace(contiguity=ACYCLIC) if is_narrow else room
             if _walk(run, narrow, device, min(FIRST_STEPS * 2 ** min(number, 20), MOST_STEPS)):
                 run.offer(contraction.expand(device))
             number += 1

@@ -13,7 +13,7 @@ from placekit.model.placement import Placement
 from placekit.objectives import OffloadLatency
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
-from placekit.solvers.generic.excess import CONTIGUITIES
+from placekit.solvers.generic.excess import CONTIGUITIES, find_feasible
 from placekit.solvers.offload_latency.anneal import Places, anneal, burden
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
 from placekit.solvers.offload_latency.plans import host_of_node, node_places, placement_at
@@ -85,6 +85,8 @@ def _lists(
 def search_offload(run: Run[OffloadLatency], params: LocalSearchParams) -> StopReason:
     """Anneal from the best placement that `run` holds, again and again, at temperatures drawn at random.
 
+    Where nothing feasible is known, annealing of the excess (:mod:`placekit.solvers.generic.excess`) comes first.
+
     A proposal moves a node, or nodes that hang together, to the place of a neighbour or to a random one, empties a
     call, or exchanges two. What breaks a constraint can only shrink. Every round is `WORKERS` walks side by side, of
     which the best counts, so the answer depends on the seed alone, unless time runs out.
@@ -99,6 +101,9 @@ def search_offload(run: Run[OffloadLatency], params: LocalSearchParams) -> StopR
         return StopReason.FINISHED
     start = _start(run, flat, places)
     best = burden(places, start, np.inf)
+    if best[0] > 0 and find_feasible(run):
+        start = _start(run, flat, places)
+        best = burden(places, start, np.inf)
     run.offer(placement_at(flat, start), at_most=None if best[0] else best[1])
     can_move = (places.allowed.sum(axis=1) > 1).any()
     stale, number, patience = 0, 0, run.tries(params.patience, PATIENCE)

@@ -11,7 +11,9 @@ from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run, no_teams
 from placekit.solve.relaxed_links import relaxed_run
+from placekit.solve.relaxed_memory import left_s
 from placekit.solve.stop import StopReason
+from placekit.solvers.assignment.teams import no_program
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.enumeration.method import Enumerate, is_first
 from placekit.solvers.generic.work_and_path import raise_bounds_at_once
@@ -47,12 +49,10 @@ FAST_STEPS, SLOW_STEPS = 20_000, 200_000
 """Proposals per op of an annealing with many starts, and of one with few. Which ends lower depends on the problem."""
 
 
-STARTS = (
-    Stage("single", "nothing to search"),
-    Stage("random", "chains and mixtures that fit where memory is tight", 0.1),
-    Stage("greedy", "a start in linear time"),
-)
-"""What an answer is never worse than."""
+STARTS_SHARE = 0.1
+"""Share of the time that what an answer is never worse than may take."""
+AT_ONCE = (Stage("single", "nothing to search"), Stage("greedy", "a start in linear time"))
+DRAWN = Stage("random", "chains and mixtures that fit where memory is tight", params={"samples": 1000})
 
 
 class Auto(Method):
@@ -79,28 +79,31 @@ class Auto(Method):
         has_limit = run.remaining_s is not None
         with run.limited_to(None if has_limit else DEFAULT_TIME_LIMIT_S):
             stages = to_the_end(plan(run.problem)) if has_limit else plan(run.problem)
-            if not is_first(run.problem):
-                stages = with_starts(stages)
+            starts, stages = with_starts(run.problem, stages)
+            with run.limited_to(STARTS_SHARE * left_s(run)):
+                run_stages(run, starts)
+            if DRAWN in starts:
                 raise_quick_bounds(relaxed_run(run))
-            reason = run_stages(run, with_enumeration(run.problem, stages))
+            reason = run_stages(run, stages)
         if run.infeasible_because is None and reason is not StopReason.PROVED:
             offer_single_devices(run)  # too short a limit for the stages: never worse than what needs no search
         return reason
 
 
-def with_starts(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Return the stages with what they are to be never worse than; list scheduling comes first where they begin so."""
+def with_starts(problem: Problem, stages: tuple[Stage, ...]) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
+    """Return what an answer is never worse than, and the stages after it, with the enumeration of all placements.
+
+    All placements are looked at only if they are few: then nothing stays open. Very few of them take less time than
+    random ones do. List scheduling comes first where the stages begin with it.
+    """
     num_first = int(bool(stages) and stages[0].method == "heft")
-    return (*stages[:num_first], *STARTS, *stages[num_first:])
-
-
-def with_enumeration(problem: Problem, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Return the stages with the enumeration of all placements among them, if they are few: then nothing stays open."""
+    starts, stages = (*stages[:num_first], *AT_ONCE), stages[num_first:]
     if Enumerate().supports(problem) is not None:
-        return stages
+        return (*starts, DRAWN), stages
     everything = Stage("enumerate", "few enough placements to look at all that may be better", 0.8)
-    num_first = 0 if is_first(problem) else 1
-    return (*stages[:num_first], everything, *stages[num_first:])
+    if is_first(problem):
+        return starts, (everything, replace(DRAWN, share=STARTS_SHARE), *stages)
+    return (*starts, DRAWN), (everything, *stages)
 
 
 def plan(problem: Problem) -> tuple[Stage, ...]:
@@ -135,12 +138,15 @@ def _with_links(problem: Problem, stages: tuple[Stage, ...]) -> tuple[Stage, ...
 
 
 def _serial(problem: Problem, size: int) -> tuple[Stage, ...]:  # noqa: ARG001  # the signature of all plans
-    return (Stage("mincut", "a minimum cut is the optimum for two kinds, and a start for more"),)
+    return (
+        Stage("local-search", "limits, which cuts do not keep", 0.2, only_if=_is_limited),
+        Stage("mincut", "a minimum cut is the optimum for two kinds, and a start for more", 0.8),
+    )
 
 
 def _throughput(problem: Problem, size: int) -> tuple[Stage, ...]:
     if no_teams(problem) is not None:
-        return _teamed(problem.contiguity)
+        return _teamed(problem, size)
     of_contiguity = {Contiguity.ACYCLIC: _acyclic, Contiguity.CONVEX: _convex, Contiguity.NONE: _free}
     return of_contiguity[problem.contiguity](size)
 
@@ -185,22 +191,30 @@ def _makespan(problem: Problem, size: int) -> tuple[Stage, ...]:
     )
 
 
+def _is_limited(run: Run) -> bool:
+    has_memory = any(device.memory_bytes is not None for device in run.problem.platform.devices)
+    return has_memory or run.problem.contiguity is not Contiguity.NONE
+
+
 def _is_open(more_than: float, run: Run) -> bool:
     return run.gap is None or run.gap > more_than
 
 
-def _teamed(contiguity: Contiguity) -> tuple[Stage, ...]:
-    if contiguity is Contiguity.ACYCLIC:
+def _teamed(problem: Problem, size: int) -> tuple[Stage, ...]:
+    bounds: tuple[Stage, ...] = (Stage("bound", "relaxations bound all of them", 0.5),)
+    if size <= PROGRAM_AT_ALL and no_program(problem) is None:
+        bounds = (*bounds, Stage("cpsat", "the program that models every choice of equal teams", 0.8))
+    if problem.contiguity is Contiguity.ACYCLIC:
         return (
             Stage("dpl", "the best chain along a few orders, over all teams"),
             Stage("dp", "ideals inside the balance windows of that chain: usually the proof", 0.6),
             Stage("local-search", "too many ideals for a proof: improve the chain, and other partitions", 0.5),
-            Stage("bound", "relaxations bound all of them"),
+            *bounds,
         )
     return (
         Stage("dp", "the best acyclic placement is a start", 0.4, Contiguity.ACYCLIC),
         Stage("local-search", "improve it with its teams, and with others", 0.5),
-        Stage("bound", "relaxations bound all of them"),
+        *bounds,
     )
 
 

@@ -62,8 +62,7 @@ def run_stages(run: Run, stages: Iterable[Stage]) -> StopReason:
     passed over, which the account says. One whose program was too large for its share of the time has its turn again
     when the others have left time. The last one may take all that is left.
     """
-    account: list[dict[str, Any]] = []
-    run.info["stages"] = account
+    account: list[dict[str, Any]] = run.info.setdefault("stages", [])
     todo = list(stages)
     while todo:
         reason = run.should_stop()

@@ -36,7 +36,7 @@ def supported_devices(data: st.DataObject, problem: Problem) -> tuple[int, ...]:
     return tuple(data.draw(st.sampled_from(choice)) for choice in choices)
 
 
-@examples(1000)
+@examples(300)
 @given(data=st.data(), problem=ANY_ORDER)
 def test_all_judges_agree_and_the_relaxation_ends_no_later(data: st.DataObject, problem: Problem) -> None:
     """Judge, exact twin, batch and definition say the same; in the relaxation the same orders end no later."""
@@ -62,7 +62,7 @@ def test_all_judges_agree_and_the_relaxation_ends_no_later(data: st.DataObject, 
     assert float(least) == near(relaxed.objective_s)
 
 
-@examples(1000)
+@examples(300)
 @given(data=st.data(), problem=linked(problems(max_ops=5, objective=st.just(pk.Makespan()), contiguity=FREE)))
 def test_the_best_order_is_the_best_of_all_orders(data: st.DataObject, problem: Problem) -> None:
     """With and without one transfer at a time, against every permutation; that of the relaxation ends no later."""
@@ -78,7 +78,7 @@ def test_the_best_order_is_the_best_of_all_orders(data: st.DataObject, problem: 
         assert best_order(relaxed, device, contention, np.inf)[0] <= least * (1 + 1e-12)
 
 
-@examples(1000)
+@examples(300)
 @given(problem=SMALL)
 def test_enumeration_finds_the_optimum_and_the_relaxation_has_none_above(problem: Problem) -> None:
     """Against all placements in all orders."""
@@ -95,7 +95,7 @@ def test_enumeration_finds_the_optimum_and_the_relaxation_has_none_above(problem
 def test_no_method_promises_what_is_not_there(method: str) -> None:
     """No objective is below the optimum, no bound above it; what claims to be proven is."""
 
-    @examples({"bound": 1000, "cpsat": 300}.get(method, 60))
+    @examples({"bound": 300, "cpsat": 100}.get(method, 60))
     @given(problem=SMALL)
     def check(problem: Problem) -> None:
         check_promises(problem, method, best_makespan(problem))

@@ -23,6 +23,7 @@ from placekit.objectives import Throughput
 from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
 from placekit.solve.within import Within
+from placekit.solvers.generic.teams.partitions import partitions
 
 __all__ = ["lifted", "on_partitions", "promising", "team_problem"]
 
@@ -96,7 +97,8 @@ def promising(run: Run[Throughput]) -> Iterator[NDArray[np.int64]]:
 def on_partitions(work: Callable[[Worker, Run], StopReason]) -> Callable[[Worker, Run], StopReason]:
     """Let the `run` of a method that knows single devices work on promising partitions into teams, if there are teams.
 
-    What it proves of them does not count. Each partition has its share of the time left.
+    What it proves of them does not count. Each partition has its share of the time left; what they leave under a time
+    limit, where nothing better is possible with their teams, goes to the other partitions into teams of equals.
     """
 
     @wraps(work)
@@ -110,9 +112,21 @@ def on_partitions(work: Callable[[Worker, Run], StopReason]) -> Callable[[Worker
                 return reason
             seconds = np.inf if run.remaining_s is None else run.remaining_s / (len(todo) - at)
             work(method, _inner(run, teams, seconds))
+        for teams in _others(run.problem, todo) if run.remaining_s is not None else ():
+            if (reason := run.should_stop()) is not None:
+                return reason
+            work(method, _inner(run, teams, run.remaining_s or 0.0))
         return run.should_stop() or StopReason.FINISHED
 
     return run_on_partitions
+
+
+def _others(problem: Problem[Throughput], known: list[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
+    """Yield the other partitions into teams of equals, up to a renaming of equal devices."""
+    kinds, seen = problem.platform.kind_of_device, {teams.tobytes() for teams in known}
+    for teams in partitions(problem):
+        if teams.tobytes() not in seen and (kinds[teams] == kinds).all():
+            yield teams
 
 
 def _inner(run: Run, teams: NDArray[np.int64], seconds: float) -> Run:

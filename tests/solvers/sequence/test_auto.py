@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from oracle import brute_force
-from strategies import examples, problems
+from planted import planted
+from strategies import EXAMPLES, examples, problems
 
 import placekit as pk
 from placekit.benchmarks.generators.families import generate
@@ -18,6 +20,7 @@ from placekit.model.errors import ProgramTooLargeError, SolverUnavailableError
 from placekit.objectives import OBJECTIVES
 from placekit.solve.method import Run
 from placekit.solve.registry import METHODS, get_method
+from placekit.solvers.generic.enumeration.method import Enumerate
 from placekit.solvers.sequence import auto as auto_module
 from placekit.solvers.sequence import stages as stages_module
 from placekit.solvers.sequence.auto import plan
@@ -58,7 +61,7 @@ def test_auto_is_never_worse_than_what_needs_no_search(
 ) -> None:
     """Where the stages find little or nothing, the best of single devices, greedy and random is the answer."""
     monkeypatch.setattr(auto_module, "is_first", lambda _: False)
-    monkeypatch.setattr(auto_module, "with_enumeration", lambda _, stages: stages)
+    monkeypatch.setattr(Enumerate, "supports", lambda *_: "left out here")
     problem = diamond.replace(objective=OBJECTIVES[objective](), contiguity="none")
     tight = problem.platform.replace(devices=tuple(d.replace(memory_bytes=2.0) for d in problem.platform.devices))
     costly = problem.costs.replace(transfer_time_s=problem.costs.transfer_time_s * 100)
@@ -69,6 +72,26 @@ def test_auto_is_never_worse_than_what_needs_no_search(
             found = pk.solve(each, "auto").objective
             assert found is not None
             assert found == min(value for value in simple if value is not None)
+
+
+TIGHT = [
+    (objective, contiguity)
+    for objective in (pk.Throughput(), pk.Throughput(teams="equal"), pk.SerialLatency(), pk.OffloadLatency())
+    for contiguity in ("none", "acyclic", "convex")
+] + [(pk.Makespan(), "none")]
+
+
+@pytest.mark.parametrize("seed", range(52 if os.environ.get(EXAMPLES) == "all" else len(TIGHT)))
+def test_auto_places_what_is_tight_and_is_no_worse_than_simple_methods(seed: int) -> None:
+    """8 to 40 ops and memory for one random placement, or a hair more: auto has an answer, and the best one."""
+    objective, contiguity = TIGHT[seed % len(TIGHT)]
+    num_ops = int(np.random.default_rng(seed).integers(8, 41))
+    problem = planted(seed, objective, contiguity, num_ops=num_ops, num_devices=2 + seed % 3, spare=0.01 * (seed % 2))
+    found = pk.solve(problem, "auto", stop=pk.MaxRuntime(4), seed=seed)
+    assert found.objective is not None
+    for method in ("single", "greedy", "random:1000"):
+        simple = pk.solve(problem, method, seed=seed).objective
+        assert simple is None or found.objective <= simple * (1 + 1e-9), method
 
 
 def test_the_program_of_all_orders_is_left_out_where_little_is_open() -> None:
@@ -96,7 +119,7 @@ def test_the_account_tells_what_each_stage_brought(workloads: Path) -> None:
     problem = pk.read_workload(workloads / "throughput" / "operator_bert_l-3_inference.json")
     result = pk.solve(problem.replace(contiguity="none"), "auto", stop=pk.MaxRuntime(60))
     assert result.status is pk.Status.OPTIMAL
-    assert [stage["method"] for stage in result.info["stages"]] == ["single", "random", "greedy", "dp", "ilp"]
+    assert [stage["method"] for stage in result.info["stages"]] == ["single", "greedy", "random", "dp", "ilp"]
     *_, start, program = result.info["stages"]
     assert start["objective_s"] == pytest.approx(27.9185676799e-3)
     assert start["bound_s"] is None or start["bound_s"] <= 21.91e-3  # the acyclic proof does not count
@@ -240,7 +263,7 @@ def test_no_limit_is_too_short_for_an_answer(name: str) -> None:
 def test_a_search_takes_the_time_that_the_stages_leave(diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under a time limit only: without one the answer depends on the seed alone."""
     monkeypatch.setattr(auto_module, "plan", lambda _: (Stage("greedy", "a start that ends at once"),))
-    monkeypatch.setattr(auto_module, "with_enumeration", lambda _, stages: stages)
+    monkeypatch.setattr(auto_module, "with_starts", lambda _, stages: ((), stages))
     problem = diamond.replace(objective=pk.SerialLatency(subgraph_cost_s=1.0), contiguity="none")
     limited = pk.solve(problem, "auto", stop=pk.MaxRuntime(60) | pk.MaxIterations(500))
     assert limited.stop_reason is pk.StopReason.ITERATIONS
