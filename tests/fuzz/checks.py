@@ -28,7 +28,7 @@ JUDGE_ROUNDING = 1e-12
 """Relative; two placements of one value may differ by as much when the judge adds up."""
 ALWAYS_PROVES = frozenset({"auto", "enumerate"})
 """Methods that prove every small problem."""
-NEED_NO_SEARCH: dict[str, dict[str, object]] = {"single": {}, "greedy": {}, "random": {"samples": 1_000}}
+NEED_NO_SEARCH: dict[str, dict[str, object]] = {"single": {}, "greedy": {}, "random": {"samples": 200}}
 """Methods that `auto` has to match wherever they have an answer, with their parameters."""
 SLOW_CPU_S = 2.0
 """CPU seconds of a solve that are too many for fewer than `SMALL_OPS` ops on at most `SMALL_DEVICES` devices, and over

@@ -25,7 +25,7 @@ from .twists import twisted
 
 __all__ = ["OBJECTIVE_NAMES", "random_problem"]
 
-MAX_PLACEMENTS = {"throughput": 800, "serial-latency": 800, "offload-latency": 300, "makespan": 100}
+MAX_PLACEMENTS = {"throughput": 400, "serial-latency": 400, "offload-latency": 200, "makespan": 64}
 """Placements to enumerate, at most: the judge takes some thousands a second, and more with orders and calls."""
 MAX_OPS = 8
 MAX_OPS_ORDERED = 5

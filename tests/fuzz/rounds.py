@@ -31,7 +31,7 @@ EXACT = ("auto", "enumerate", "bound", "dp", "ilp", "cpsat", "mincut")
 SEARCHES: dict[str, dict[str, object]] = {
     "single": {},
     "round-robin": {},
-    "random": {"samples": 1_000},
+    "random": {"samples": 200},
     "greedy": {},
     "pipedream": {},
     "metis": {},
