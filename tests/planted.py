@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import placekit as pk
+from placekit.model.contiguity import Contiguity
+from placekit.model.platform import Device
 from placekit.objectives import Objective
 
 __all__ = ["planted"]
@@ -16,7 +18,7 @@ MOVES = 300
 
 
 def planted(
-    seed: int, objective: Objective, contiguity: str, *, num_ops: int, num_devices: int, spare: float = 0.0
+    seed: int, objective: Objective, contiguity: Contiguity, *, num_ops: int, num_devices: int, spare: float = 0.0
 ) -> pk.Problem:
     """Return a random problem whose devices have the memory that a random feasible placement needs.
 
@@ -42,10 +44,11 @@ def planted(
     op_time_s, transfer_time_s = rng.random((num_ops, 1)), rng.random((graph.num_tensors, 1)) * 0.3
     ones = np.ones((1, num_devices))
     costs = pk.CostTable(kinds, op_time_s * ones, transfer_time_s * ones, num_bytes)
-    platform = pk.Platform(tuple(pk.Device(kind, kind) for kind in kinds))
-    problem = pk.Problem(graph, platform, costs, objective, contiguity=pk.Contiguity(contiguity))
+    problem = pk.Problem(
+        graph, pk.Platform(tuple(Device(kind, kind) for kind in kinds)), costs, objective, contiguity=contiguity
+    )
     device = rng.integers(0, num_devices, num_ops)
-    if contiguity != "none":
+    if contiguity is not Contiguity.NONE:
         cuts = np.sort(rng.choice(np.arange(1, num_ops), num_devices - 1, replace=False))
         device = rng.permutation(num_devices)[np.searchsorted(cuts, np.arange(num_ops), side="right")]
         for _ in range(MOVES):

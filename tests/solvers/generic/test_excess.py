@@ -11,6 +11,7 @@ from planted import planted
 from strategies import examples, problems
 
 import placekit as pk
+from placekit.model.contiguity import Contiguity
 from placekit.objectives import Objective
 from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.generic.excess import excess, room_of
@@ -35,12 +36,12 @@ def test_a_placement_without_breaks_keeps_the_contiguity(problem: pk.Problem, se
 CASES = [
     (objective, contiguity)
     for objective in (pk.Throughput(), pk.Throughput(teams="any"), pk.SerialLatency())
-    for contiguity in ("none", "acyclic", "convex")
+    for contiguity in Contiguity
 ]
 
 
-@pytest.mark.parametrize(("objective", "contiguity"), [*CASES, (pk.Makespan(), "none")], ids=str)
-def test_local_search_finds_what_was_planted(objective: Objective, contiguity: str) -> None:
+@pytest.mark.parametrize(("objective", "contiguity"), [*CASES, (pk.Makespan(), Contiguity.NONE)], ids=str)
+def test_local_search_finds_what_was_planted(objective: Objective, contiguity: Contiguity) -> None:
     """With memory for the planted placement and no byte more, or a hair more for ops of many sizes on many devices."""
     for seed in range(4):
         num_devices = 3 + seed // 2
@@ -52,7 +53,7 @@ def test_local_search_finds_what_was_planted(objective: Objective, contiguity: s
 
 def test_teams_of_equal_devices_are_found_too() -> None:
     """39 ops of 89 bytes on three devices with room for 13 each: no team of two has the memory of two."""
-    problem = planted(1, pk.Throughput(teams="equal"), "convex", num_ops=39, num_devices=3)
+    problem = planted(1, pk.Throughput(teams="equal"), Contiguity.CONVEX, num_ops=39, num_devices=3)
     costs = pk.CostTable(
         ("acc",), problem.costs.op_time_s[:, :1], problem.costs.transfer_time_s[:, :1], problem.costs.op_memory_bytes
     )
@@ -69,5 +70,5 @@ def test_a_search_without_a_time_limit_ends_where_nothing_fits() -> None:
     platform = pk.Platform.of(acc=2)
     platform = platform.replace(devices=tuple(each.replace(memory_bytes=3.0) for each in platform.devices))
     for objective in (pk.Throughput(), pk.SerialLatency(), pk.Makespan()):
-        problem = pk.Problem(graph, platform, costs, objective, contiguity=pk.Contiguity.NONE)
+        problem = pk.Problem(graph, platform, costs, objective, contiguity=Contiguity.NONE)
         assert pk.solve(problem, "local-search").objective is None

@@ -77,8 +77,8 @@ def test_auto_is_never_worse_than_what_needs_no_search(
 TIGHT = [
     (objective, contiguity)
     for objective in (pk.Throughput(), pk.Throughput(teams="equal"), pk.SerialLatency(), pk.OffloadLatency())
-    for contiguity in ("none", "acyclic", "convex")
-] + [(pk.Makespan(), "none")]
+    for contiguity in pk.Contiguity
+] + [(pk.Makespan(), pk.Contiguity.NONE)]
 
 
 @pytest.mark.parametrize("seed", range(52 if os.environ.get(EXAMPLES) == "all" else len(TIGHT)))
@@ -239,7 +239,12 @@ def test_a_stage_that_is_not_wanted_is_left_out(diamond: pk.Problem) -> None:
 
 @pytest.mark.parametrize(
     ("objective", "contiguity"),
-    [(pk.Throughput(), "acyclic"), (pk.Throughput(), "none"), (pk.Makespan(), "none"), (pk.OffloadLatency(), "none")],
+    [
+        (pk.Throughput(), "acyclic"),
+        (pk.Throughput(), "none"),
+        (pk.Makespan(), pk.Contiguity.NONE),
+        (pk.OffloadLatency(), "none"),
+    ],
     ids=lambda each: getattr(each, "name", each),
 )
 def test_an_early_end_reports_a_bound_that_says_something(objective: pk.objectives.Objective, contiguity: str) -> None:
