@@ -69,6 +69,8 @@ def measuring(
     told = path.with_name(f"{path.name}.json")
     if path.is_symlink():  # somebody put it there, so that its target is written to
         raise ProfileError(f"the lock file {path} of measurements cannot be opened: it is a link")
+    if not path.parent.is_dir():  # filelock would make it
+        raise ProfileError(f"the lock file {path} of measurements cannot be opened: there is no folder {path.parent}")
     lock, start, is_told = FileLock(path), time.perf_counter(), False
     while True:
         try:
