@@ -134,9 +134,9 @@ def checked_row(job: Job, placement: Placement) -> Row:
     placement
         What to run.
     """
-    from placekit.io.model import read_model
+    from placekit.io.read_model import read_model
     from placekit.runtime.output_check import check_placement, in_f32
-    from placekit.runtime.stages import compile_plan, plan_stages
+    from placekit.runtime.plans import compile_plan, plan_stages
 
     assert job.model_file is not None  # `measurable` looks at that
     assert not isinstance(job.problem, TrainingProblem)
@@ -180,7 +180,7 @@ def measured_row(job: Job, placement: Placement, timing: Timing | None = None, *
     with_baselines
         True for the ratios over OpenVINO's own ways of using all devices, ``speedup_over``.
     """
-    from placekit.io.model import read_model
+    from placekit.io.read_model import read_model
     from placekit.runtime.compare import time_placement
 
     assert job.model_file is not None  # `measurable` looks at that

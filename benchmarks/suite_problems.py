@@ -338,7 +338,7 @@ class _Sources:
         return source.problem(devices, costs, contiguity=contiguity, **chosen)
 
     def _read(self, path: Path, zoo: str | None) -> ModelSource:
-        from placekit.io.model import read_model
+        from placekit.io.read_model import read_model
 
         if zoo is not None and not path.is_file():
             from placekit.zoo import build

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AT_ONCE_UP_TO", "answered_problem", "keep_problem", "kept_problem", "problem_file_of", "result_file"]
 
+_STEMS = (".problem", ".workload", ".placement", ".result", ".costs")
+
 MOST_KEPT = 64
 """Problems in the cache; the oldest go first."""
 MOST_BYTES = 256 * 2**20
@@ -95,7 +97,6 @@ def result_file(path: Path) -> Path:
     InvalidFileError
         A placement without its result beside it.
     """
-    from placekit.cli.files import result_beside
     from placekit.io.detect import kind_of_file
     from placekit.io.placement_json import read_placement
     from placekit.io.result_json import read_result
@@ -175,3 +176,16 @@ def _is_problem(path: Path) -> bool:
     from placekit.io.detect import kind_of_file
 
     return kind_of_file(path) in ("model", "problem", "workload")
+
+
+def result_beside(placement: Path) -> Path:
+    """Return the file of the result that goes with a placement's."""
+    return placement.with_name(f"{stem_of(placement)}.result.json")
+
+
+def stem_of(path: Path) -> str:
+    """Return the name of a file without the suffixes that placekit gives."""
+    stem = path.stem
+    for suffix in _STEMS:
+        stem = stem.removesuffix(suffix)
+    return stem

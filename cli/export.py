@@ -26,8 +26,9 @@ from placekit.cli.units import format_bytes, format_count
 from placekit.exports.arguments import ARGUMENT_RUNTIMES
 from placekit.io.atomic import write_json
 from placekit.io.detect import kind_of_file
-from placekit.io.model import ModelSource, read_model
+from placekit.io.model import ModelSource
 from placekit.io.problem_json import read_problem
+from placekit.io.read_model import read_model
 from placekit.io.reading import read_json
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
@@ -132,7 +133,7 @@ def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
     from placekit.runtime.bundle import write_bundle
     from placekit.runtime.bundle_check import check_bundle
     from placekit.runtime.hetero import check_sidecar, write_sidecar
-    from placekit.runtime.stages import plan_stages
+    from placekit.runtime.plans import plan_stages
 
     kind = "pipeline" if asked.to == _TORCH else "bundle"
     target = asked.target(model, placement, f"{model.stem}.{'hetero.json' if asked.hetero else kind}")

@@ -20,7 +20,7 @@ __all__ = ["age", "cost_facts", "describe_platform", "median_spread", "model_fac
 
 def model_facts(source: ModelSource) -> dict[str, str]:
     """Return name, size and inputs of a model that was read."""
-    from placekit.io.model import format_shape
+    from placekit.io.model_inputs import format_shape
 
     graph = source.graph
     per = " where every ? is 1 (sizes: solve --shape)" if source.dynamic_inputs else ""

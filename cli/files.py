@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placekit.cli.answers import keep_problem
+from placekit.cli.answers import keep_problem, result_beside, stem_of
 from placekit.cli.console import check_writable
 from placekit.io.atomic import STDOUT, encode_json, is_special, write_together
 from placekit.model.errors import InvalidProblemError, PlacekitError
@@ -21,7 +21,6 @@ __all__ = ["OutputFiles", "file_facts", "result_beside"]
 
 EARLIER = "earlier_placement"
 """Kind of a placement file of an earlier solve that was renamed, among the files of a solve without an answer."""
-_STEMS = (".problem", ".workload", ".placement", ".result", ".costs")
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class OutputFiles:
         PlacekitError
             A file that would overwrite the input, or that cannot be written.
         """
-        placement = Path(f"{_stem(source)}.placement.json") if out is None else out
+        placement = Path(f"{stem_of(source)}.placement.json") if out is None else out
         check_writable(placement)
         result = None if is_special(placement) else result_beside(placement)
         files = cls(placement, result)
@@ -67,7 +66,7 @@ class OutputFiles:
     def policy_for(self, source: Path) -> Path:
         """Return where a policy goes: ``STEM.policy.pt`` beside the result, or in the current directory."""
         if self.result is None:
-            return Path(f"{_stem(source)}.policy.pt")
+            return Path(f"{stem_of(source)}.policy.pt")
         return self.result.with_name(self.result.name.removesuffix(".result.json") + ".policy.pt")
 
     def write(self, result: Result, problem: Problem, *, certificate: bool = False) -> dict[str, str]:
@@ -129,19 +128,7 @@ def _set_aside(path: Path) -> Path:
         raise PlacekitError(f"cannot rename {path} to {target}: {error.strerror}") from error
 
 
-def result_beside(placement: Path) -> Path:
-    """Return the file of the result that goes with a placement's."""
-    return placement.with_name(f"{_stem(placement)}.result.json")
-
-
 def _holds(result: Result, problem: Problem) -> bool:
     from placekit.verification.verify import certifies
 
     return result.certificate is not None and certifies(result.certificate, result.lower_bound, problem)
-
-
-def _stem(path: Path) -> str:
-    stem = path.stem
-    for suffix in _STEMS:
-        stem = stem.removesuffix(suffix)
-    return stem

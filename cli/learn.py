@@ -88,8 +88,10 @@ def _learn(model: Path, run: TrainingRun, asked: LearnTask, output: Path | None,
     """Train on one problem, write and tell; ends with the exit code of `solve`."""
     _check_reward(run, model)
     learner = _method(run.method or _method_of(run.policy), run)
-    from placekit.learned.method import Session  # there is torch, or the line before has said what to install
-    from placekit.learned.policy import policy_path
+    from placekit.learned.method import (
+        Session,  # there is torch, or the line before has said what to install
+        policy_path,
+    )
 
     files = OutputFiles.of(model, output)
     kept = run.policy_out or run.resume or files.policy_for(model)
@@ -150,7 +152,7 @@ def _method_of(policy: Path | None) -> str:
         return "hsdag"
     get_method("gdp")  # without torch the error says what to install
     from placekit.learned.checkpoint import read_checkpoint
-    from placekit.learned.policy import policy_path
+    from placekit.learned.method import policy_path
 
     return read_checkpoint(policy_path(policy)).method
 

@@ -72,7 +72,7 @@ def train(dataset: Path, run: TrainingRun, device: str, output: Path | None, *, 
     from placekit.learned.imitation.train import ImitationParams, steps_done
     from placekit.learned.imitation.train import train as train_policy
     from placekit.learned.journal import Journal
-    from placekit.learned.policy import policy_path
+    from placekit.learned.method import policy_path
 
     target = run.policy_out or output or Path("policy.pt")
     check_writable(target)

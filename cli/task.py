@@ -18,10 +18,12 @@ from placekit.cli.progress import StepBar
 from placekit.cli.units import format_count
 from placekit.io.costs_json import read_costs
 from placekit.io.detect import kind_of_file
-from placekit.io.model import ModelSource, parse_shape, read_model
+from placekit.io.model import ModelSource
+from placekit.io.model_inputs import parse_shape
 from placekit.io.openvino_graph import STATEFUL
 from placekit.io.placement_json import read_placement
 from placekit.io.problem_json import read_problem
+from placekit.io.read_model import read_model
 from placekit.io.reading import blaming
 from placekit.io.result_json import read_result
 from placekit.io.workload_json import read_workload

@@ -115,7 +115,7 @@ def _checked(
         They compute something else.
     """
     from placekit.runtime.output_check import require_equal_outputs
-    from placekit.runtime.stages import compile_plan, plan_stages
+    from placekit.runtime.plans import compile_plan, plan_stages
 
     return require_equal_outputs(compile_plan(plan_stages(source, placement, platform)), executor, seed=seed)
 

@@ -18,11 +18,11 @@ from placekit.cli.render import fact_lines, plain_table, platform_table, result_
 from placekit.cli.units import format_bytes, format_count, format_ms, format_share
 from placekit.io.costs_json import costs_from_model, costs_to_dict
 from placekit.io.detect import kind_of_file
-from placekit.io.model import read_model
 from placekit.io.npz_arrays import unpack_arrays
 from placekit.io.placement_json import read_placement
 from placekit.io.platform_toml import read_platform
 from placekit.io.problem_json import problem_to_dict, read_problem
+from placekit.io.read_model import read_model
 from placekit.io.reading import read_json, validated
 from placekit.io.result_json import read_result
 from placekit.io.schemas import CostsModel

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LearnedMethod", "Session", "apply_weights", "offer_decoded", "seeded_learner"]
 
+PRETRAINED = Path(__file__).parent / "pretrained" / "imitation.pt"
+"""The policy that comes with placekit."""
+
 _REWARD = "reward"  # key of the name of the reward in the state of a training
 
 
@@ -112,8 +115,6 @@ class LearnedMethod(Method):
 
         The parameter ``policy`` is a path, too: suites name files by parameters.
         """
-        from placekit.learned.policy import policy_path  # which imports this module
-
         named = params.get("policy")
         if named is not None and (argument is not None or not isinstance(named, str)):
             raise InvalidProblemError(f"method {cls.name!r}: policy is {named!r}; it must be one path, given once")
@@ -363,3 +364,8 @@ def offer_decoded(run: Run, environment: Environment, learner: Learner) -> None:
             raise
     if environment.best is not None:
         run.offer(environment.answer(environment.best))
+
+
+def policy_path(name: str | Path) -> Path:
+    """Return the file of a policy; ``pretrained`` is the one that comes with placekit."""
+    return PRETRAINED if str(name) == "pretrained" else Path(name)

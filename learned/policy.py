@@ -17,7 +17,7 @@ import torch
 from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, read_checkpoint
 from placekit.learned.environment import Environment
 from placekit.learned.learner import Learner
-from placekit.learned.method import LearnedMethod, apply_weights, offer_decoded, seeded_learner
+from placekit.learned.method import LearnedMethod, apply_weights, offer_decoded, policy_path, seeded_learner
 from placekit.learned.pace import out_of_time
 from placekit.learned.rewards import RewardStopped
 from placekit.learned.threads import one_thread
@@ -30,19 +30,11 @@ from placekit.solve.registry import METHODS, get_method
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.baselines import offer_single_devices
 
-__all__ = ["PRETRAINED", "PolicyParams", "TrainedPolicy", "policy_path"]
+__all__ = ["PolicyParams", "TrainedPolicy"]
 
 MAX_PARAM = 1_000_000
 """Parameters of a policy file beyond this are no parameters of a training that ever ran."""
 _MOST_LAYERS = 64
-
-PRETRAINED = Path(__file__).parent / "pretrained" / "imitation.pt"
-"""The policy that comes with placekit."""
-
-
-def policy_path(name: str | Path) -> Path:
-    """Return the file of a policy; ``pretrained`` is the one that comes with placekit."""
-    return PRETRAINED if str(name) == "pretrained" else Path(name)
 
 
 @dataclass(frozen=True, slots=True)

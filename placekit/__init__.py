@@ -60,12 +60,12 @@ if TYPE_CHECKING:
     from placekit.io.costs_json import read_costs as read_costs
     from placekit.io.costs_json import write_costs as write_costs
     from placekit.io.model import ModelSource as ModelSource
-    from placekit.io.model import read_model as read_model
     from placekit.io.placement_json import read_placement as read_placement
     from placekit.io.placement_json import write_placement as write_placement
     from placekit.io.platform_toml import read_platform as read_platform
     from placekit.io.problem_json import read_problem as read_problem
     from placekit.io.problem_json import write_problem as write_problem
+    from placekit.io.read_model import read_model as read_model
     from placekit.io.result_json import read_result as read_result
     from placekit.io.result_json import write_result as write_result
     from placekit.io.workload_json import read_workload as read_workload
@@ -159,7 +159,8 @@ _HOMES = {
     "cost_models.profiled": ("Profiled",),
     "cost_models.registry": ("register_cost_model",),
     "io.costs_json": ("read_costs", "write_costs"),
-    "io.model": ("ModelSource", "read_model"),
+    "io.model": ("ModelSource",),
+    "io.read_model": ("read_model",),
     "io.placement_json": ("read_placement", "write_placement"),
     "io.platform_toml": ("read_platform",),
     "io.problem_json": ("read_problem", "write_problem"),

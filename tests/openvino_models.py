@@ -11,7 +11,8 @@ import openvino as ov
 import pytest
 from openvino import opset13 as opset
 
-from placekit.io.model import ModelSource, read_model
+from placekit.io.model import ModelSource
+from placekit.io.read_model import read_model
 
 
 def constant(values: Any, dtype: Any = np.float32) -> Any:

@@ -18,7 +18,8 @@ from placekit.io.model import ModelSource
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.runtime.pipeline import Pipeline
-from placekit.runtime.stages import StagePlan, compile_plan, plan_stages
+from placekit.runtime.plans import compile_plan, plan_stages
+from placekit.runtime.stages import StagePlan
 
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}
 

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from openvino import opset13 as opset
 from pipelines import F32
 
-from placekit.io.model import ModelSource, read_model
+from placekit.io.model import ModelSource
+from placekit.io.read_model import read_model
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.runtime.stages import StagePlan, plan_stages
+from placekit.runtime.plans import plan_stages
+from placekit.runtime.stages import StagePlan
 
 EVERY_OP = "every-op"
 KINDS: tuple[int | str, ...] = (1, 3, 10, 30, EVERY_OP)

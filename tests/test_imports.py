@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -128,6 +129,20 @@ def test_the_core_knows_nobody() -> None:
                 if other is None or other > own:
                     wrong.append(f"{name} imports {module}")
     assert not wrong
+
+
+def test_no_circle_of_imports() -> None:
+    """Also none inside functions, and none that only type checkers see."""
+    files = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in source_files()}
+    modules = {
+        (name if name.startswith("placekit") else f"placekit.{name}").removesuffix(".__init__"): path
+        for name, path in files.items()
+    }
+    graph = nx.DiGraph()
+    for name, path in modules.items():
+        graph.add_edges_from((name, other) for other in imported_modules(path) & set(modules) if other != name)
+    graph.remove_node("placekit")  # its lazy names look at everything
+    assert [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1] == []
 
 
 MAKESPAN_ROOMS = ("schedule", "lists", "bounds", "decomposition", "search", "exact")

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.io.file_hash import feed
+from placekit.io.model_inputs import ModelInput, format_shape
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidFileError, InvalidGraphError, InvalidProblemError
 from placekit.model.graph import DYNAMIC, OpGraph, frozen_array
@@ -28,41 +28,14 @@ from placekit.model.problem import Problem
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["MODEL_SUFFIXES", "ModelInput", "ModelSource", "format_shape", "parse_shape", "read_model"]
+__all__ = ["MODEL_SUFFIXES", "TORCH_SUFFIX", "ModelSource", "hash_of_files", "reader_of"]
 
 _READERS: Mapping[str, str] = {".xml": "placekit.io.openvino_ir", ".onnx": "placekit.io.onnx"}
 """Module by file suffix; each has ``model_files(path)`` and ``load_model(path, shapes)``."""
 
-_TORCH_SUFFIX = ".pt2"
-MODEL_SUFFIXES: tuple[str, ...] = (*_READERS, _TORCH_SUFFIX)
+TORCH_SUFFIX = ".pt2"
+MODEL_SUFFIXES: tuple[str, ...] = (*_READERS, TORCH_SUFFIX)
 """Suffixes of the files that `read_model` reads."""
-
-_SHAPE = re.compile(r"\s*([^\[\]]*?)\s*\[([^\[\]]*)\]\s*")
-
-
-@dataclass(frozen=True)
-class ModelInput:
-    """One input of a model.
-
-    Parameters
-    ----------
-    name
-        Friendly name of the input's Parameter op.
-    shape
-        Dimensions, `DYNAMIC` for one that is only known when the model runs. A model that does not even fix the
-        number of dimensions has ``(DYNAMIC,)`` here.
-    dtype
-        OpenVINO element type, for example ``"f32"``.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def is_dynamic(self) -> bool:
-        """Whether a dimension is unknown."""
-        return DYNAMIC in self.shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +160,7 @@ class ModelSource:
         """
         from placekit.io.openvino_graph import placed_names
 
-        model = _reader(self.path).load_model(self.path, self.shapes)
+        model = reader_of(self.path).load_model(self.path, self.shapes)
         if placed_names(model) != self.graph.op_names:
             raise InvalidFileError(f"{self.path}: the file has changed since it was read; read the model again")
         loaded: openvino.Model = model
@@ -209,56 +182,8 @@ class ModelSource:
         return f"ModelSource({self.name!r}: {self.graph.num_ops} ops of {self.num_nodes} nodes, {self.path.name})"
 
 
-def read_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) -> ModelSource:
-    """Read a model file: OpenVINO IR (``.xml`` with its ``.bin``), ONNX (``.onnx``) or torch.export's (``.pt2``).
-
-    Parameters
-    ----------
-    path
-        The file.
-    shapes
-        Shapes to give to inputs, by the name of the input or of its tensor; the empty name means the only input.
-
-    Raises
-    ------
-    InvalidFileError
-        A file that does not exist, has another suffix or is broken; or a shape that the model does not accept.
-    UnknownNameError
-        A shape for an input that the model does not have.
-    """
-    from placekit.io.openvino_graph import lower
-
-    path = Path(path)
-    if path.suffix.lower() == _TORCH_SUFFIX:
-        from placekit.pytorch.source import read_pt2
-
-        return read_pt2(path, shapes)
-    reader = _reader(path)
-    given = {str(name): tuple(int(dim) for dim in shape) for name, shape in (shapes or {}).items()}
-    for name, shape in given.items():
-        if any(dim < DYNAMIC for dim in shape):
-            raise InvalidProblemError(f"shape {list(shape)} of input {name!r}: dimensions must be >= 0, or {DYNAMIC}")
-    model = reader.load_model(path, given)
-    try:
-        lowered = lower(model, path.stem)
-    except InvalidGraphError as error:
-        raise InvalidFileError(f"{path}: {error}") from None
-    return ModelSource(
-        graph=lowered.graph,
-        colocation=lowered.colocation,
-        path=path,
-        content_hash=_content_hash(reader.model_files(path), given),
-        num_nodes=lowered.num_nodes,
-        num_edges=lowered.num_edges,
-        inputs=lowered.inputs,
-        shapes=given,
-        shared_weights=lowered.shared_weights,
-        attention=lowered.attention,
-        unbounded=lowered.unbounded,
-    )
-
-
-def _reader(path: Path) -> Any:  # a module with the two functions named at _READERS
+def reader_of(path: Path) -> Any:
+    """Return the module that reads a file; it has the two functions named at `_READERS`."""
     try:
         module = _READERS[path.suffix.lower()]
     except KeyError:
@@ -270,65 +195,11 @@ def _reader(path: Path) -> Any:  # a module with the two functions named at _REA
     return importlib.import_module(module)
 
 
-def _content_hash(files: Iterable[Path], shapes: Mapping[str, tuple[int, ...]]) -> str:
+def hash_of_files(files: Iterable[Path], shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Return the hexadecimal digest of files and of the shapes given to inputs."""
     digest = hashlib.blake2b(digest_size=16)
     for file in files:
         digest.update(f"{file.suffix}:{file.stat().st_size}:".encode())
         feed(digest, file)
     digest.update(repr(sorted(shapes.items())).encode())
     return digest.hexdigest()
-
-
-def format_shape(shape: Sequence[int]) -> str:
-    """Return a shape the way the command line takes it, ``?`` for an unknown dimension.
-
-    Examples
-    --------
-    >>> format_shape((1, DYNAMIC))
-    '[1,?]'
-    """
-    return f"[{','.join('?' if dim == DYNAMIC else str(dim) for dim in shape)}]"
-
-
-def parse_shape(text: str) -> dict[str, tuple[int, ...]]:
-    """Parse shapes as OpenVINO's ``benchmark_app`` takes them: ``name[1,128],other[1,?]``.
-
-    A shape without a name stands for the only input and is returned under the empty name; ``?`` and ``-1`` leave a
-    dimension unknown.
-
-    Raises
-    ------
-    InvalidProblemError
-        Text of another form, a dimension that is no such number, or a name given twice.
-
-    Examples
-    --------
-    >>> parse_shape("ids[1,128],mask[1,?]")
-    {'ids': (1, 128), 'mask': (1, -1)}
-    >>> parse_shape("[1,3,224,224]")
-    {'': (1, 3, 224, 224)}
-    """
-    shapes: dict[str, tuple[int, ...]] = {}
-    at = 0
-    while True:
-        match = _SHAPE.match(text, at)
-        if match is None:
-            raise InvalidProblemError(f"shape {text!r}: expected name[1,128] at {text[at:]!r}")
-        name, dims = match.groups()
-        if name in shapes:
-            raise InvalidProblemError(f"shape {text!r}: input {name!r} is given twice")
-        shapes[name] = tuple(_parse_dimension(dim.strip(), text) for dim in dims.split(",")) if dims.strip() else ()
-        at = match.end()
-        if at == len(text):
-            return shapes
-        if text[at] != ",":
-            raise InvalidProblemError(f"shape {text!r}: expected a comma at {text[at:]!r}")
-        at += 1
-
-
-def _parse_dimension(dim: str, text: str) -> int:
-    if dim in {"?", "-1"}:
-        return DYNAMIC
-    if not (dim.isascii() and dim.isdigit()):
-        raise InvalidProblemError(f"shape {text!r}: dimension {dim!r} is neither a number >= 0 nor '?'")
-    return int(dim)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.io.flops import DATA_MOVEMENT, USES_ATTRIBUTES, count_flops
-from placekit.io.model import ModelInput, format_shape
+from placekit.io.model_inputs import ModelInput, format_shape
 from placekit.io.tied import tied_constants
 from placekit.model.errors import InvalidFileError, UnknownNameError
 from placekit.model.graph import DYNAMIC, OpGraph

@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.io.model import ModelInput, ModelSource, read_model
+from placekit.io.model import ModelSource
+from placekit.io.model_inputs import ModelInput
 from placekit.io.openvino_graph import ATTENTION
+from placekit.io.read_model import read_model
 from placekit.language.decoder import bits_of
 from placekit.language.serving import Phase, Serving
 from placekit.language.task import Costs, LanguageTask, language_task

@@ -42,7 +42,7 @@ def export_module(
     if not isinstance(module, torch.nn.Module):
         raise InvalidProblemError(
             f"a {type(module).__name__} is no module; give a torch.nn.Module or what torch.export made of one (files "
-            "are read by placekit.io.model.read_model)"
+            "are read by placekit.io.read_model.read_model)"
         )
     if isinstance(args, torch.Tensor):
         raise InvalidProblemError(

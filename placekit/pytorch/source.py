@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placekit.io.model import ModelInput, ModelSource
+from placekit.io.model import ModelSource
+from placekit.io.model_inputs import ModelInput
 from placekit.model.errors import InvalidFileError, InvalidGraphError, UnsupportedProblemError
 from placekit.pytorch.archive import read_archive
 from placekit.pytorch.bodies import inline_bodies

@@ -57,7 +57,7 @@ def load(
     # here, so that the module can be looked at without OpenVINO
     from placekit.runtime.bundle import read_bundle
     from placekit.runtime.pipeline import Pipeline
-    from placekit.runtime.stages import compile_plan
+    from placekit.runtime.plans import compile_plan
 
     plan, own_queue_size = read_bundle(folder, cache_dir=cache_dir)
     size = own_queue_size if queue_size is None else queue_size

@@ -39,7 +39,8 @@ from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 from placekit.runtime.one_sample import run_once
 from placekit.runtime.openvino_inputs import InputReader
-from placekit.runtime.stages import Inputs, Outputs, PlacedStage, StagePlan, plan_stages
+from placekit.runtime.plans import plan_stages
+from placekit.runtime.stages import Inputs, Outputs, PlacedStage, StagePlan
 from placekit.runtime.tensor_checks import MOST_ERROR, relative_errors
 
 if TYPE_CHECKING:

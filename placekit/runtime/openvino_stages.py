@@ -51,7 +51,7 @@ _NUM_THREADS = "INFERENCE_NUM_THREADS"
 
 
 def plan_openvino_stages(source: ModelSource, placement: Placement, platform: Platform) -> StagePlan:
-    """Cut a model into stages; see :func:`placekit.runtime.stages.plan_stages`. No weight is copied."""
+    """Cut a model into stages; see :func:`placekit.runtime.plans.plan_stages`. No weight is copied."""
     graph = source.graph
     teams = teams_of_model(source.name, graph, placement, platform)
     model = source.load()

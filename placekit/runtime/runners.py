@@ -23,8 +23,8 @@ from placekit.runtime.flow import samples_ahead
 from placekit.runtime.hetero import HeteroExecutor
 from placekit.runtime.openvino_stages import require_devices
 from placekit.runtime.pipeline import Pipeline
+from placekit.runtime.plans import compile_plan, plan_stages
 from placekit.runtime.serial import SerialExecutor, StageTime
-from placekit.runtime.stages import compile_plan, plan_stages
 from placekit.runtime.trace import StageTimes
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 Every way of running a placement starts from the same `StagePlan`, whatever framework runs it. Tensors are known by
 their key, (friendly name of the producing op, output port): put the model's inputs under `StagePlan.input_keys` into
 a dictionary, let every stage read `PlacedStage.inputs` from it and write `PlacedStage.outputs` to it, and read the
-outputs under `StagePlan.output_keys`. `compile_plan` makes a `ReadyPlan` of it, whose parts are a `Stage` each:
-OpenVINO (:mod:`placekit.runtime.openvino_stages`) and PyTorch (:mod:`placekit.runtime.torch_stages`) are the two
-implementations.
+outputs under `StagePlan.output_keys`. :mod:`placekit.runtime.plans` makes a `ReadyPlan` of it, whose parts are a
+`Stage` each: OpenVINO (:mod:`placekit.runtime.openvino_stages`) and PyTorch (:mod:`placekit.runtime.torch_stages`) are
+the two implementations.
 """
 
 from __future__ import annotations
@@ -14,18 +14,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
 from placekit.cost_models.openvino.split import TensorKey
-from placekit.io.model import ModelSource
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.pytorch.source import TorchSource
 
 __all__ = [
     "CutTensor",
@@ -35,10 +32,8 @@ __all__ = [
     "ReadyPlan",
     "Stage",
     "StagePlan",
-    "compile_plan",
     "cut_tensors",
     "name_of_stage",
-    "plan_stages",
     "teams_of_model",
 ]
 
@@ -239,68 +234,6 @@ class ReadyPlan(Protocol):
 
     def reason(self, error: Exception) -> str:
         """Return why a stage failed, in one line."""
-
-
-def plan_stages(source: ModelSource, placement: Placement, platform: Platform) -> StagePlan:
-    """Cut the model of `source` into stages, as `placement` says.
-
-    Any placement can be cut; a device that others interrupt gets several stages. An op that is placed on a device which
-    cannot run it is found when the stage is compiled.
-
-    Parameters
-    ----------
-    source
-        The model, for OpenVINO or PyTorch.
-    placement
-        Team of every op of ``source.graph``.
-    platform
-        The devices.
-
-    Raises
-    ------
-    InvalidProblemError
-        A placement of another model.
-    UnknownNameError
-        A device that the platform does not have.
-    UnsupportedProblemError
-        State on a team or between devices, ops that need the same memory in different stages, or an output that no op
-        computes.
-    PlacekitError
-        The model cannot be loaded.
-    """
-    if isinstance(source, TorchSource):
-        from placekit.runtime.torch_stages import plan_torch_stages
-
-        return plan_torch_stages(source, placement, platform)
-    from placekit.runtime.openvino_stages import plan_openvino_stages
-
-    return plan_openvino_stages(source, placement, platform)
-
-
-def compile_plan(plan: StagePlan, *, cache_dir: str | Path | None = None) -> ReadyPlan:
-    """Make every stage ready to run on each member of its team.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    cache_dir
-        Where OpenVINO keeps compiled models, about twice the size of the weights; None for nowhere.
-
-    Raises
-    ------
-    DeviceUnavailableError
-        A device that this machine does not have.
-    ExecutionError
-        A stage that its device cannot compile.
-    """
-    from placekit.runtime.torch_stages import ReadyTorchPlan, TorchModel
-
-    if isinstance(plan.model, TorchModel):
-        return ReadyTorchPlan(plan)
-    from placekit.runtime.openvino_stages import compile_openvino_plan
-
-    return compile_openvino_plan(plan, cache_dir=cache_dir)
 
 
 def name_of_stage(index: int, members: Sequence[Device]) -> str:

@@ -96,7 +96,7 @@ class TorchPart:
 
 
 def plan_torch_stages(source: TorchSource, placement: Placement, platform: Platform) -> StagePlan:
-    """Cut a program into stages; see :func:`placekit.runtime.stages.plan_stages`."""
+    """Cut a program into stages; see :func:`placekit.runtime.plans.plan_stages`."""
     graph, lowered = source.graph, source.lowered
     assert lowered is not None
     program = lowered.program

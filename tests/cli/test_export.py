@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from placekit import runtime
-from placekit.io.model import read_model
+from placekit.io.read_model import read_model
 from placekit.runtime import bundle_check
 
 Call = Callable[..., Any]

@@ -20,8 +20,8 @@ import pytest
 from placekit import runtime
 from placekit.benchmarks.rows import read_lines
 from placekit.io.costs_json import read_costs
-from placekit.io.model import read_model
 from placekit.io.placement_json import read_placement
+from placekit.io.read_model import read_model
 from placekit.io.result_json import read_result
 
 KILLS = 30

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placekit.io.model import read_model
 from placekit.io.problem_json import read_problem, write_problem
+from placekit.io.read_model import read_model
 
 Call = Callable[..., Any]
 

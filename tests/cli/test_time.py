@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from placekit.io.costs_json import read_costs
-from placekit.io.model import read_model
+from placekit.io.read_model import read_model
 
 Call = Callable[..., Any]
 

@@ -23,7 +23,8 @@ from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.openvino import counters, machine
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.profiled import Profiled
-from placekit.io.model import ModelSource, read_model
+from placekit.io.model import ModelSource
+from placekit.io.read_model import read_model
 from placekit.model.errors import (
     DeviceUnavailableError,
     InvalidFileError,

@@ -12,8 +12,8 @@ from fuzz.mutations import damaged
 from openvino import opset13 as opset
 
 from placekit.cost_models.cache import ProfileCache
-from placekit.io.model import read_model
 from placekit.io.platform_toml import read_platform
+from placekit.io.read_model import read_model
 from placekit.model.errors import PlacekitError
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placekit.io.model import read_model
+from placekit.io.read_model import read_model
 from placekit.model.errors import InvalidFileError, SolverUnavailableError
 
 pytest.importorskip("openvino")

@@ -12,7 +12,8 @@ import pytest
 from limits import SOON_S
 from numpy.typing import NDArray
 
-from placekit.io.model import ModelSource, read_model
+from placekit.io.model import ModelSource
+from placekit.io.read_model import read_model
 from placekit.model.errors import InvalidFileError, PlacekitError
 from placekit.model.graph import OpGraph
 

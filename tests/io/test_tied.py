@@ -11,7 +11,8 @@ import pytest
 import placekit as pk
 from placekit.cli.facts import model_facts
 from placekit.cost_models.analytic import Analytic
-from placekit.io.model import ModelSource, read_model
+from placekit.io.model import ModelSource
+from placekit.io.read_model import read_model
 
 ov = pytest.importorskip("openvino")
 onnx = pytest.importorskip("onnx")

@@ -20,7 +20,8 @@ import placekit as pk
 from placekit.cost_models.cache import ProfileCache
 from placekit.cost_models.measuring import measuring
 from placekit.cost_models.openvino.devices import core_groups
-from placekit.io.model import ModelSource, read_model
+from placekit.io.model import ModelSource
+from placekit.io.read_model import read_model
 from placekit.learned.environment import INFEASIBLE_COST, Environment
 from placekit.learned.hsdag.method import Hsdag
 from placekit.learned.hsdag.params import HsdagParams

@@ -29,7 +29,8 @@ from placekit.model.errors import (
 from placekit.model.platform import Device, Platform
 from placekit.runtime.bundle import MANIFEST, read_bundle, write_bundle
 from placekit.runtime.contenders import on_one_device
-from placekit.runtime.stages import StagePlan, plan_stages
+from placekit.runtime.plans import plan_stages
+from placekit.runtime.stages import StagePlan
 
 
 @pytest.fixture

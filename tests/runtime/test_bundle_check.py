@@ -19,7 +19,8 @@ from placekit.model.platform import Device, Platform
 from placekit.runtime.bundle import MANIFEST, write_bundle
 from placekit.runtime.bundle_check import check_bundle
 from placekit.runtime.hetero import check_sidecar, write_sidecar
-from placekit.runtime.stages import StagePlan, plan_stages
+from placekit.runtime.plans import plan_stages
+from placekit.runtime.stages import StagePlan
 
 Saved = Callable[[ov.Model], ModelSource]
 

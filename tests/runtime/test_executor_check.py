@@ -16,7 +16,7 @@ from placekit.model.errors import OutputMismatchError
 from placekit.runtime import output_check
 from placekit.runtime.contenders import Executor
 from placekit.runtime.output_check import require_equal_outputs
-from placekit.runtime.stages import compile_plan
+from placekit.runtime.plans import compile_plan
 
 Saved = Callable[[ov.Model], ModelSource]
 

@@ -23,7 +23,8 @@ from pipelines import chain, chain_value
 from placekit.cost_models.openvino.devices import core_groups
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.cost_models.openvino.machine import usable_cores
-from placekit.io.model import ModelSource, read_model
+from placekit.io.model import ModelSource
+from placekit.io.read_model import read_model
 from placekit.model.errors import (
     DeviceUnavailableError,
     ExecutionError,
@@ -35,7 +36,8 @@ from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.runtime.hetero import HeteroExecutor, explain_turns, write_sidecar
 from placekit.runtime.output_check import check_outputs
-from placekit.runtime.stages import StagePlan, plan_stages
+from placekit.runtime.plans import plan_stages
+from placekit.runtime.stages import StagePlan
 
 Saved = Callable[[ov.Model], ModelSource]
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}

@@ -18,7 +18,7 @@ from placekit.model.platform import Device
 from placekit.runtime import output_check
 from placekit.runtime.output_check import check_outputs, check_placement, in_f32
 from placekit.runtime.pipeline import Pipeline
-from placekit.runtime.stages import compile_plan
+from placekit.runtime.plans import compile_plan
 from placekit.runtime.tensor_checks import TOLERANCES, OutputCheck, TensorCheck, relative_errors
 
 Saved = Callable[[ov.Model], ModelSource]

@@ -13,7 +13,8 @@ from random_plans import KINDS, LIGHT_MODELS, SMALL, light_model, random_plan
 
 from placekit.io.model import ModelSource
 from placekit.runtime.output_check import check_placement
-from placekit.runtime.stages import StagePlan, compile_plan
+from placekit.runtime.plans import compile_plan
+from placekit.runtime.stages import StagePlan
 from placekit.zoo import ZOO, build
 
 TINY: dict[str, dict[str, Any]] = {

@@ -16,8 +16,9 @@ from pipelines import alternating_plan, chain, chain_value, random_plan, whole
 from placekit.cost_models.openvino.inputs import random_inputs
 from placekit.io.model import ModelSource
 from placekit.model.errors import DeviceUnavailableError, ExecutionError, InvalidProblemError
+from placekit.runtime.plans import compile_plan
 from placekit.runtime.serial import SerialExecutor
-from placekit.runtime.stages import StagePlan, compile_plan
+from placekit.runtime.stages import StagePlan
 
 Saved = Callable[[ov.Model], ModelSource]
 

@@ -17,7 +17,8 @@ from placekit.io.model import ModelSource
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError, UnsupportedProblemError
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
-from placekit.runtime.stages import StagePlan, plan_stages
+from placekit.runtime.plans import plan_stages
+from placekit.runtime.stages import StagePlan
 
 Saved = Callable[[ov.Model], ModelSource]
 PLATFORM = Platform(tuple(Device(name, "cpu", is_host=True, openvino="CPU") for name in "ABCD"))

@@ -36,8 +36,9 @@ from placekit.runtime.hetero import hetero_devices
 from placekit.runtime.openvino_stages import compile_openvino_plan
 from placekit.runtime.output_check import check_placement, require_equal_outputs
 from placekit.runtime.pipeline import UNKNOWN_MEMBER, Pipeline
+from placekit.runtime.plans import compile_plan
 from placekit.runtime.serial import SerialExecutor
-from placekit.runtime.stages import StagePlan, compile_plan
+from placekit.runtime.stages import StagePlan
 
 
 @pytest.fixture

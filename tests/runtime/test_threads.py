@@ -20,7 +20,7 @@ from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.runtime.openvino_stages import compile_openvino_plan
 from placekit.runtime.pipeline import Pipeline
-from placekit.runtime.stages import compile_plan, plan_stages
+from placekit.runtime.plans import compile_plan, plan_stages
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

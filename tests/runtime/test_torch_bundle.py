@@ -26,7 +26,8 @@ from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.source import TorchSource, read_torch
 from placekit.runtime.bundle import read_bundle, write_bundle
 from placekit.runtime.bundle_check import check_bundle
-from placekit.runtime.stages import StagePlan, plan_stages
+from placekit.runtime.plans import plan_stages
+from placekit.runtime.stages import StagePlan
 from placekit.runtime.torch_bundle import chain_of
 
 torch = pytest.importorskip("torch")

@@ -26,7 +26,8 @@ from placekit.runtime.baselines import equal_bytes, equal_layers, layers_of, ran
 from placekit.runtime.contenders import Placed, on_one_device
 from placekit.runtime.output_check import require_equal_outputs
 from placekit.runtime.pipeline import Pipeline
-from placekit.runtime.stages import StagePlan, compile_plan, plan_stages
+from placekit.runtime.plans import compile_plan, plan_stages
+from placekit.runtime.stages import StagePlan
 from placekit.runtime.timing import Timing, TimingSettings
 
 torch = pytest.importorskip("torch")

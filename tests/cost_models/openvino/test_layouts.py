@@ -16,8 +16,9 @@ from placekit.io.model import ModelSource
 from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.runtime.output_check import check_placement
+from placekit.runtime.plans import compile_plan, plan_stages
 from placekit.runtime.serial import SerialExecutor
-from placekit.runtime.stages import StagePlan, compile_plan, plan_stages
+from placekit.runtime.stages import StagePlan
 
 Saved = Callable[[ov.Model], ModelSource]
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}

@@ -24,8 +24,8 @@ from placekit.learned.imitation.refinement import Refinement
 from placekit.learned.imitation.regions import RegionSearch
 from placekit.learned.imitation.targets import canonical, collate_targets, example_of
 from placekit.learned.imitation.train import ImitationParams, steps_done, train
+from placekit.learned.method import PRETRAINED
 from placekit.learned.planned_order import ExpectedOrder
-from placekit.learned.policy import PRETRAINED
 from placekit.model.errors import InvalidProblemError
 from placekit.model.platform import Platform
 from placekit.objectives.makespan.instance import instance_of

@@ -20,7 +20,7 @@ from placekit.learned.imitation.losses import policy_gradient_loss, relaxed_obje
 from placekit.learned.imitation.network import StateNetwork
 from placekit.learned.imitation.targets import example_of
 from placekit.learned.imitation.train import ImitationParams, steps_done, train
-from placekit.learned.policy import PRETRAINED
+from placekit.learned.method import PRETRAINED
 from placekit.model.errors import InvalidProblemError
 
 SMALL = ImitationParams(hidden=8, steps=4, states=600, least_rounds=2, most_rounds=3)

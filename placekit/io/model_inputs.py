@@ -1,0 +1,94 @@
+"""Inputs of a model and their shapes, as numbers and as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placekit.model.errors import InvalidProblemError
+from placekit.model.graph import DYNAMIC
+
+__all__ = ["ModelInput", "format_shape", "parse_shape"]
+
+_SHAPE = re.compile(r"\s*([^\[\]]*?)\s*\[([^\[\]]*)\]\s*")
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """One input of a model.
+
+    Parameters
+    ----------
+    name
+        Friendly name of the input's Parameter op.
+    shape
+        Dimensions, `DYNAMIC` for one that is only known when the model runs. A model that does not even fix the
+        number of dimensions has ``(DYNAMIC,)`` here.
+    dtype
+        OpenVINO element type, for example ``"f32"``.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether a dimension is unknown."""
+        return DYNAMIC in self.shape
+
+
+def format_shape(shape: Sequence[int]) -> str:
+    """Return a shape the way the command line takes it, ``?`` for an unknown dimension.
+
+    Examples
+    --------
+    >>> format_shape((1, DYNAMIC))
+    '[1,?]'
+    """
+    return f"[{','.join('?' if dim == DYNAMIC else str(dim) for dim in shape)}]"
+
+
+def parse_shape(text: str) -> dict[str, tuple[int, ...]]:
+    """Parse shapes as OpenVINO's ``benchmark_app`` takes them: ``name[1,128],other[1,?]``.
+
+    A shape without a name stands for the only input and is returned under the empty name; ``?`` and ``-1`` leave a
+    dimension unknown.
+
+    Raises
+    ------
+    InvalidProblemError
+        Text of another form, a dimension that is no such number, or a name given twice.
+
+    Examples
+    --------
+    >>> parse_shape("ids[1,128],mask[1,?]")
+    {'ids': (1, 128), 'mask': (1, -1)}
+    >>> parse_shape("[1,3,224,224]")
+    {'': (1, 3, 224, 224)}
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    at = 0
+    while True:
+        match = _SHAPE.match(text, at)
+        if match is None:
+            raise InvalidProblemError(f"shape {text!r}: expected name[1,128] at {text[at:]!r}")
+        name, dims = match.groups()
+        if name in shapes:
+            raise InvalidProblemError(f"shape {text!r}: input {name!r} is given twice")
+        shapes[name] = tuple(_parse_dimension(dim.strip(), text) for dim in dims.split(",")) if dims.strip() else ()
+        at = match.end()
+        if at == len(text):
+            return shapes
+        if text[at] != ",":
+            raise InvalidProblemError(f"shape {text!r}: expected a comma at {text[at:]!r}")
+        at += 1
+
+
+def _parse_dimension(dim: str, text: str) -> int:
+    if dim in {"?", "-1"}:
+        return DYNAMIC
+    if not (dim.isascii() and dim.isdigit()):
+        raise InvalidProblemError(f"shape {text!r}: dimension {dim!r} is neither a number >= 0 nor '?'")
+    return int(dim)
