@@ -138,7 +138,7 @@ def test_no_circle_of_imports() -> None:
         (name if name.startswith("placekit") else f"placekit.{name}").removesuffix(".__init__"): path
         for name, path in files.items()
     }
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[str] = nx.DiGraph()
     for name, path in modules.items():
         graph.add_edges_from((name, other) for other in imported_modules(path) & set(modules) if other != name)
     graph.remove_node("placekit")  # its lazy names look at everything

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
@@ -76,15 +77,16 @@ class Auto(Method):
     def run(self, run: Run) -> StopReason:
         """Go through the plan."""
         raise_bounds_at_once(run)
+        account: list[dict[str, Any]] = []
         has_limit = run.remaining_s is not None
         with run.limited_to(None if has_limit else DEFAULT_TIME_LIMIT_S):
             stages = to_the_end(plan(run.problem)) if has_limit else plan(run.problem)
             starts, stages = with_starts(run.problem, stages)
             with run.limited_to(STARTS_SHARE * left_s(run)):
-                run_stages(run, starts)
+                run_stages(run, starts, account)
             if DRAWN in starts:
                 raise_quick_bounds(relaxed_run(run))
-            reason = run_stages(run, stages)
+            reason = run_stages(run, stages, account)
         if run.infeasible_because is None and reason is not StopReason.PROVED:
             offer_single_devices(run)  # too short a limit for the stages: never worse than what needs no search
         return reason

@@ -55,14 +55,15 @@ class Stage:
     beside: Stage | None = None
 
 
-def run_stages(run: Run, stages: Iterable[Stage]) -> StopReason:
+def run_stages(run: Run, stages: Iterable[Stage], account: list[dict[str, Any]] | None = None) -> StopReason:
     """Let each stage work on `run` until the solve is to stop; ``run.info["stages"]`` tells what each one brought.
 
     A stage whose packages are not installed, or whose program is too large for the time or the memory that is left, is
     passed over, which the account says. One whose program was too large for its share of the time has its turn again
-    when the others have left time. The last one may take all that is left.
+    when the others have left time. The last one may take all that is left. An `account` of earlier stages is continued.
     """
-    account: list[dict[str, Any]] = run.info.setdefault("stages", [])
+    account = [] if account is None else account
+    run.info["stages"] = account
     todo = list(stages)
     while todo:
         reason = run.should_stop()
