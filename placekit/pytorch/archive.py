@@ -342,5 +342,6 @@ def _body(graph: Any) -> Body:
 
 def _number(value: Any) -> Any:
     """Return a number that may be symbolic."""
-    ((kind, told),) = value.items()
+    ((tag, told),) = value.items()
+    kind = str(tag)  # the tags of torch's serializer refuse to be compared with others
     return Ref(str(told)) if kind == "as_name" else float(told) if kind == "as_float" else told

@@ -221,6 +221,10 @@ class Model:
         """Place the model; see `problem` for `objective` and `contiguity`, `placekit.solve` for all other options."""
         return solve(self.problem(objective, contiguity), method, **options)
 
+    def __repr__(self) -> str:
+        counts = f"{len(self._ops)} ops, {len(self._tensors)} tensors, {len(self._devices)} devices"
+        return f"Model({self.name!r}: {counts})"
+
     def _index(self, name: str) -> int:
         if name not in self._ops:
             raise InvalidProblemError(f"model {self.name!r} has no op {name!r}{did_you_mean(name, self._ops)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def test_steps_and_schedule_come_back_exactly(
     assert again.schedule is not None
     assert again.schedule.to_dict() == schedule.to_dict()
     assert len(again.schedule) == 3
-    monkeypatch.setattr("placekit.solve.result.MOST_EVENTS", 2)
+    monkeypatch.setattr(sys.modules["placekit.solve.result"], "MOST_EVENTS", 2)
     write_result(result, path)
     assert read_result(path).schedule is None
     assert read_result(path).placement == placement
