@@ -17,9 +17,10 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from placekit.io.needs import require
 from placekit.io.openvino_graph import apply_shapes, settle_names, short_reason
 from placekit.io.reading import inside, open_input
-from placekit.model.errors import InvalidFileError, SolverUnavailableError
+from placekit.model.errors import InvalidFileError
 
 if TYPE_CHECKING:
     import onnx
@@ -44,11 +45,7 @@ def require_onnx(what: str) -> ModuleType:
     SolverUnavailableError
         It is not installed; the message says how to get it.
     """
-    try:
-        import onnx
-    except ImportError:
-        raise SolverUnavailableError(f"{what} needs the package onnx: pip install onnx") from None
-    return onnx
+    return require("onnx", what, called="the package onnx", install="onnx")
 
 
 def model_files(path: Path) -> list[Path]:

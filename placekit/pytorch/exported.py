@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from placekit.model.errors import InvalidProblemError, SolverUnavailableError, UnsupportedProblemError
+from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.pytorch.archive import read_program
+from placekit.pytorch.needs import require_torch
 from placekit.pytorch.program import TorchProgram
 
 if TYPE_CHECKING:
@@ -34,10 +35,8 @@ def export_module(
     SolverUnavailableError
         torch is not installed.
     """
-    try:
-        import torch
-    except ModuleNotFoundError:
-        raise SolverUnavailableError("reading a module needs torch: pip install 'placekit[torch]'") from None
+    require_torch("reading a module")
+    import torch
 
     if not isinstance(module, torch.nn.Module):
         raise InvalidProblemError(

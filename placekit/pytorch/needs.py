@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from placekit.model.errors import SolverUnavailableError
+from placekit.io.needs import require
 
 __all__ = ["require_torch"]
 
@@ -22,8 +22,4 @@ def require_torch(what: str) -> ModuleType:
     SolverUnavailableError
         It is not installed; the message says how to get it.
     """
-    try:
-        import torch
-    except ModuleNotFoundError:
-        raise SolverUnavailableError(f"{what} needs torch: pip install 'placekit[torch]'") from None
-    return torch
+    return require("torch", what, called="torch", install="'placekit[torch]'")

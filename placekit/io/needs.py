@@ -1,0 +1,35 @@
+"""Packages that are imported where they are needed, so that everything else does without."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from placekit.model.errors import SolverUnavailableError
+
+__all__ = ["require"]
+
+
+def require(package: str, what: str, *, called: str, install: str) -> ModuleType:
+    """Return a package.
+
+    Parameters
+    ----------
+    package
+        Name of its module.
+    what
+        What needs it, as the start of a sentence.
+    called
+        Name of the package in that sentence.
+    install
+        What to give to ``pip install``.
+
+    Raises
+    ------
+    SolverUnavailableError
+        It is not installed; the message says how to get it.
+    """
+    try:
+        return import_module(package)
+    except ModuleNotFoundError:
+        raise SolverUnavailableError(f"{what} needs {called}: pip install {install}") from None
