@@ -31,8 +31,8 @@ class _Op:
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    producer: int
-    consumers: tuple[int, ...]
+    producer: str
+    consumers: tuple[str, ...]
     num_bytes: float
 
 
@@ -63,7 +63,6 @@ class Model:
         self._devices: list[Device] = []
         self._links: dict[str, Link] = {}
         self._ops: dict[str, _Op] = {}
-        self._position: dict[str, int] = {}
         self._tensors: list[_Tensor] = []
         self._groups: list[list[str]] = []
 
@@ -130,7 +129,6 @@ class Model:
         """
         if name in self._ops:
             raise InvalidProblemError(f"model {self.name!r} has an op {name!r} already")
-        self._position[name] = len(self._ops)
         self._ops[name] = _Op(name, time_s, memory_bytes, device)
         return name
 
@@ -151,14 +149,14 @@ class Model:
         InvalidProblemError
             An operator that was not added.
         """
-        readers = tuple(dict.fromkeys(self._index(name) for name in consumers))
-        self._tensors.append(_Tensor(self._index(producer), readers, bytes))
+        readers = tuple(dict.fromkeys(consumers))
+        self._require(producer, *readers)
+        self._tensors.append(_Tensor(producer, readers, bytes))
 
     def colocate(self, ops: Iterable[str]) -> None:
         """Bind operators to one device, whichever it is."""
         group = list(ops)
-        for name in group:
-            self._index(name)
+        self._require(*group)
         self._groups.append(group)
 
     def problem(self, objective: Objective | None = None, contiguity: Contiguity | str | None = None) -> Problem:
@@ -225,19 +223,20 @@ class Model:
         counts = f"{len(self._ops)} ops, {len(self._tensors)} tensors, {len(self._devices)} devices"
         return f"Model({self.name!r}: {counts})"
 
-    def _index(self, name: str) -> int:
-        if name not in self._ops:
-            raise InvalidProblemError(f"model {self.name!r} has no op {name!r}{did_you_mean(name, self._ops)}")
-        return self._position[name]
+    def _require(self, *names: str) -> None:
+        for name in names:
+            if name not in self._ops:
+                raise InvalidProblemError(f"model {self.name!r} has no op {name!r}{did_you_mean(name, self._ops)}")
 
     def _graph(self) -> OpGraph:
         names = tuple(self._ops)
-        consumers = [op for tensor in self._tensors for op in tensor.consumers]
+        index = {name: op for op, name in enumerate(names)}
+        consumers = [index[name] for tensor in self._tensors for name in tensor.consumers]
         return OpGraph(
             self.name,
             names,
             names,
-            np.array([tensor.producer for tensor in self._tensors], dtype=np.int64),
+            np.array([index[tensor.producer] for tensor in self._tensors], dtype=np.int64),
             np.cumsum([0, *(len(tensor.consumers) for tensor in self._tensors)]),
             np.array(consumers, dtype=np.int64),
             np.array([tensor.num_bytes for tensor in self._tensors], dtype=np.float64),
