@@ -75,7 +75,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Running:
-    """How the chosen cases run."""
+    """Options for running the chosen cases."""
 
     panel: ClassVar[str] = COMMON
 

@@ -15,7 +15,7 @@ from placekit.model.errors import UnknownNameError, did_you_mean
 __all__ = ["PanelCommand", "TableOfCommands", "UsageError", "usage_error_line"]
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""What the parser raises; typer brings a click of its own, and names only this subclass."""
+"""Error of the parser. typer brings a click of its own, and names only this subclass."""
 
 
 class PanelCommand(TyperCommand):

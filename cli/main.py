@@ -58,8 +58,8 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 """Ctrl-C where there is no answer to return: the shell's convention, 128 + SIGINT."""
 
-DEAF = ("highs", "cp-sat", "quick bounds", "load ", "compile-queue")
-"""Beginnings of the names of threads that nobody waits for: of a native solver, a long kernel, an import, compilers."""
+DEAF = ("highs", "cp-sat", "quick bounds")
+"""Beginnings of the names of threads that nobody waits for: of a native solver, and of a long kernel."""
 
 app = typer.Typer(
     name="placekit",

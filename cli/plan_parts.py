@@ -1,4 +1,4 @@
-"""What to tell of a training plan, and figures of the plan."""
+"""Tables and figures of a training plan."""
 
 from __future__ import annotations
 

@@ -79,9 +79,8 @@ def report(
     if len(results) > 1:
         raise InvalidFileError(f"{len(results)} folders of results; a page is made of one, a --table of several")
     if output is not None:
-        if not output.name:
-            raise InvalidProblemError("--output is empty; give the name of a file")
-        check_writable(output, output.with_suffix(".md"))
+        check_writable(output)  # first: the empty path has no suffix to replace
+        check_writable(output.with_suffix(".md"))
     page, text = write_report(results[0], output)
     if as_json:
         print_json({"files": {"html": str(page), "markdown": str(text)}})

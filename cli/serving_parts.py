@@ -1,4 +1,4 @@
-"""What to tell of a placed language model: the model, what is asked of it, and what serving it is like."""
+"""Tables of a placed language model: the model, the load that is asked of it, and the speed of serving."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ WRITE_S_PER_OP = 2e-5
 
 @dataclass(frozen=True)
 class SolveOptions:
-    """What only `solve` asks for."""
+    """Options that `solve` alone has."""
 
     panel: ClassVar[str] = SEARCH
 

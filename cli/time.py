@@ -40,7 +40,7 @@ _WORTH_CALIBRATING = 0.1
 
 @dataclass(frozen=True)
 class ComparisonOptions:
-    """What a placement is compared with."""
+    """Ways of running a model that a placement is compared with."""
 
     panel: ClassVar[str] = "Measuring"
 
