@@ -16,7 +16,7 @@ from placekit.solve.relaxed_memory import left_s
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.teams import no_program
 from placekit.solvers.generic.baselines import offer_single_devices
-from placekit.solvers.generic.enumeration.method import Enumerate, is_first
+from placekit.solvers.generic.enumeration.method import Enumerate
 from placekit.solvers.generic.work_and_path import raise_bounds_at_once
 from placekit.solvers.sequence.quick_bounds import raise_quick_bounds
 from placekit.solvers.sequence.stages import Stage, run_stages
@@ -95,17 +95,16 @@ class Auto(Method):
 def with_starts(problem: Problem, stages: tuple[Stage, ...]) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
     """Return what an answer is never worse than, and the stages after it, with the enumeration of all placements.
 
-    All placements are looked at only if they are few: then nothing stays open. Very few of them take less time than
-    random ones do. List scheduling comes first where the stages begin with it.
+    All placements are looked at only if they are few: then nothing stays open, and nothing comes before, since a quick
+    answer and a quick bound may be close enough to end the solve short of the optimum. List scheduling comes first
+    where the stages begin with it.
     """
     num_first = int(bool(stages) and stages[0].method == "heft")
     starts, stages = (*stages[:num_first], *AT_ONCE), stages[num_first:]
     if Enumerate().supports(problem) is not None:
         return (*starts, DRAWN), stages
     everything = Stage("enumerate", "few enough placements to look at all that may be better", 0.8)
-    if is_first(problem):
-        return starts, (everything, replace(DRAWN, share=STARTS_SHARE), *stages)
-    return (*starts, DRAWN), (everything, *stages)
+    return (), (everything, *starts, replace(DRAWN, share=STARTS_SHARE), *stages)
 
 
 def plan(problem: Problem) -> tuple[Stage, ...]:

@@ -60,7 +60,6 @@ def test_auto_is_never_worse_than_what_needs_no_search(
     objective: str, diamond: pk.Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the stages find little or nothing, the best of single devices, greedy and random is the answer."""
-    monkeypatch.setattr(auto_module, "is_first", lambda _: False)
     monkeypatch.setattr(Enumerate, "supports", lambda *_: "left out here")
     problem = diamond.replace(objective=OBJECTIVES[objective](), contiguity="none")
     tight = problem.platform.replace(devices=tuple(d.replace(memory_bytes=2.0) for d in problem.platform.devices))
