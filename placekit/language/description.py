@@ -1,0 +1,253 @@
+"""Description of a language model: parts, blocks of several kinds, and what each holds, reads and keeps.
+
+A *part* is a module with weights, or an operation that keeps something of a sequence; it becomes one op of the graph of
+a step. A *block* is the list of parts that a runtime moves as a whole. What a block keeps of a sequence has two sizes:
+numbers per token (keys and values, or a latent vector), of at most `Part.window` tokens, and a state of fixed size.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Self
+
+from placekit.model.errors import InvalidProblemError
+
+__all__ = ["Block", "ModelDescription", "Part"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A module of a model.
+
+    Parameters
+    ----------
+    path
+        Module path, for example ``model.layers.3.self_attn.q_proj``.
+    op_type
+        Type of the op, for example ``"MatMul"``.
+    inputs
+        Paths of the parts whose outputs it reads; empty for inputs of the model.
+    width
+        Numbers that it writes of one token.
+    parameters, weight_bytes
+        Its weights, all experts included; weights that it shares with another part too.
+    experts, experts_per_token
+        Experts among which its weights are divided, and the active ones; 1 for a dense part.
+    flops
+        Floating-point operations of one token, active experts only.
+    pair_flops
+        Floating-point operations of one token and one token that it sees: in a prompt, and in a step of decoding.
+    cache_values
+        Numbers that it keeps of every token of a sequence.
+    window
+        Number of last tokens that it keeps and sees; None for all.
+    state_bytes
+        Bytes that it keeps of a sequence of any length.
+    is_lookup
+        True if a token reads one row of the weights.
+    is_last
+        True if only the last token of a sequence passes it.
+    is_tower
+        True for a tower of another modality: its weights are held, and read once per prompt.
+    tensors
+        Names of its tensors in the file, or of its parameters.
+    """
+
+    path: str
+    op_type: str
+    inputs: tuple[str, ...] = ()
+    width: float = 0.0
+    parameters: int = 0
+    weight_bytes: float = 0.0
+    experts: int = 1
+    experts_per_token: float = 1
+    flops: float = 0.0
+    pair_flops: tuple[float, float] = (0.0, 0.0)
+    cache_values: int = 0
+    window: int | None = None
+    state_bytes: float = 0.0
+    is_lookup: bool = False
+    is_last: bool = False
+    is_tower: bool = False
+    tensors: tuple[str, ...] = ()
+
+    @property
+    def active_share(self) -> float:
+        """Share of its weights that one token uses."""
+        return self.experts_per_token / self.experts
+
+    def experts_met(self, tokens: float) -> float:
+        """Return the share of its experts that `tokens` tokens are expected to use, each choosing evenly."""
+        missed: float = (1 - self.active_share) ** tokens
+        return 1 - missed
+
+    def kept_tokens(self, context: float) -> float:
+        """Return the tokens of a sequence of length `context` that its cache holds."""
+        return context if self.window is None else min(context, float(self.window))
+
+
+@dataclass(frozen=True)
+class Block:
+    """Parts that stay together.
+
+    Parameters
+    ----------
+    path
+        Module path, for example ``model.layers.3``.
+    kind
+        Words for what it is, for example ``"latent attention + 256 experts, 8 active, 1 shared"``.
+    parts
+        Its parts in the order in which they run.
+    """
+
+    path: str
+    kind: str
+    parts: tuple[Part, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of the block."""
+        return sum(part.parameters for part in self.parts)
+
+    @property
+    def active_parameters(self) -> float:
+        """Parameters that one token uses."""
+        return sum(part.parameters * part.active_share for part in self.parts)
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of weights."""
+        return sum(part.weight_bytes for part in self.parts)
+
+    @property
+    def active_weight_bytes(self) -> float:
+        """Bytes of weights that one token reads."""
+        return sum(part.weight_bytes * part.active_share for part in self.parts)
+
+    @property
+    def cache_values(self) -> int:
+        """Numbers that the block keeps of one token."""
+        return sum(part.cache_values for part in self.parts)
+
+    @property
+    def window(self) -> int | None:
+        """Number of last tokens that it keeps; None for all, or for a block without a cache."""
+        kept = [part.window for part in self.parts if part.cache_values]
+        return None if None in kept or not kept else max(window for window in kept if window is not None)
+
+    @property
+    def state_bytes(self) -> float:
+        """Bytes that it keeps of a sequence of any length."""
+        return sum(part.state_bytes for part in self.parts)
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of one token, attention to other tokens aside."""
+        return sum(part.flops for part in self.parts)
+
+    def cache_bytes(self, context: int, value_bytes: float = 2.0) -> float:
+        """Return the bytes that the block keeps of a sequence of `context` tokens: its cache and its state."""
+        cached = sum(part.cache_values * part.kept_tokens(context) for part in self.parts)
+        return cached * value_bytes + self.state_bytes
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """A language model as blocks.
+
+    Parameters
+    ----------
+    name
+        Name of the model or of its file.
+    family
+        Family, as transformers or the file calls it.
+    hidden, vocab
+        Size of the hidden state, vocabulary size.
+    precision
+        Words for how weights are stored.
+    front, blocks, back
+        Parts before the blocks (embeddings, towers), blocks in order, and parts behind them (norm, head).
+    speculative
+        Blocks that predict further tokens (multi-token prediction). A runtime loads them only for speculation: they
+        are neither counted nor placed.
+    shared
+        Bytes and parameters of weights that several parts use, and the paths of these parts: tied weights.
+    notes
+        Sentences about what is counted in a special way.
+
+    Raises
+    ------
+    InvalidProblemError
+        No blocks.
+    """
+
+    name: str
+    family: str
+    hidden: int
+    vocab: int
+    precision: str
+    front: tuple[Part, ...]
+    blocks: tuple[Block, ...]
+    back: tuple[Part, ...]
+    speculative: tuple[Block, ...] = ()
+    shared: tuple[tuple[float, int, tuple[str, ...]], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.blocks:
+            raise InvalidProblemError(f"{self.name}: the model has no blocks")
+
+    @property
+    def parts(self) -> Iterator[Part]:
+        """All parts in the order in which they run."""
+        yield from self.front
+        for block in self.blocks:
+            yield from block.parts
+        yield from self.back
+
+    @property
+    def parameters(self) -> int:
+        """Parameters, tied ones once."""
+        again = sum(count * (len(paths) - 1) for _, count, paths in self.shared)
+        return sum(part.parameters for part in self.parts) - again
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that one token uses: all but those of experts that are not chosen."""
+        return round(self.parameters - sum(part.parameters * (1 - part.active_share) for part in self.parts))
+
+    @property
+    def lookup_parameters(self) -> int:
+        """Parameters of embedding tables that are used for nothing but lookups."""
+        tied = {path for _, _, paths in self.shared for path in paths}
+        return sum(part.parameters for part in self.parts if part.is_lookup and part.path not in tied)
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of weights, tied ones once."""
+        again = sum(num_bytes * (len(paths) - 1) for num_bytes, _, paths in self.shared)
+        return sum(part.weight_bytes for part in self.parts) - again
+
+    @property
+    def cache_values(self) -> int:
+        """Numbers that all blocks keep of one token, while it is inside every window."""
+        return sum(block.cache_values for block in self.blocks)
+
+    @property
+    def state_bytes(self) -> float:
+        """Bytes that all blocks keep of a sequence of any length."""
+        return sum(block.state_bytes for block in self.blocks)
+
+    def cache_bytes(self, context: int, value_bytes: float = 2.0) -> float:
+        """Return the bytes that all blocks keep of a sequence of `context` tokens."""
+        return sum(block.cache_bytes(context, value_bytes) for block in self.blocks)
+
+    def kinds(self) -> dict[str, int]:
+        """Return the number of blocks of every kind, in the order of their first block."""
+        return dict(Counter(block.kind for block in self.blocks))
+
+    def replace(self, **changes: object) -> Self:
+        """Return a copy with some fields changed."""
+        return replace(self, **changes)  # type: ignore[arg-type]  # each is of its field's type
