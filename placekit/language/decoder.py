@@ -86,6 +86,12 @@ class Decoder:
         Experts of every feed-forward part, and how many a token meets; one of each for a dense model.
     gated
         True for three feed-forward matrices (SwiGLU), False for two.
+    tied
+        True if the head uses the weights of the embedding.
+    positions
+        Rows of a table of learned positions; 0 for none.
+    family
+        How transformers calls the modules: ``"llama"`` or ``"gpt2"``.
 
     Raises
     ------
@@ -109,6 +115,9 @@ class Decoder:
     experts: int = 1
     experts_per_token: int = 1
     gated: bool = True
+    tied: bool = False
+    positions: int = 0
+    family: str = "llama"
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "ffn", "vocab"):
@@ -170,13 +179,9 @@ class Decoder:
 
     @property
     def num_parameters(self) -> int:
-        """Parameters of blocks, embedding, last norm and head."""
-        return self.layers * self.block_parameters + self.hidden * (2 * self.vocab + 1)
-
-    def experts_met(self, tokens: float) -> float:
-        """Return how many experts of a block `tokens` tokens are expected to meet, each choosing evenly."""
-        missed: float = (1 - self.experts_per_token / self.experts) ** tokens
-        return self.experts * (1 - missed)
+        """Parameters of blocks, embedding, last norm and head; a tied head has none of its own."""
+        tables = (1 if self.tied else 2) * self.vocab + self.positions
+        return self.layers * self.block_parameters + self.hidden * (tables + 1)
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed; heads are derived anew where the change leaves them open."""
@@ -192,7 +197,7 @@ DECODERS: Mapping[str, Decoder] = {
     "llama3-70b": Decoder(80, 8192, 28672, 128256, heads=64, kv_heads=8),
     "mistral-7b": Decoder(32, 4096, 14336, 32000, heads=32, kv_heads=8),
     "mixtral-8x7b": Decoder(32, 4096, 14336, 32000, heads=32, kv_heads=8, experts=8, experts_per_token=2),
-    "gpt2": Decoder(12, 768, 3072, 50257, heads=12, gated=False),
+    "gpt2": Decoder(12, 768, 3072, 50257, heads=12, gated=False, tied=True, positions=1024, family="gpt2"),
 }
 """Shapes of public models, from the configurations that are published with them."""
 

@@ -78,7 +78,7 @@ class Part:
         """Share of its weights that one token uses."""
         return self.experts_per_token / self.experts
 
-    def experts_met(self, tokens: float) -> float:
+    def share_met(self, tokens: float) -> float:
         """Return the share of its experts that `tokens` tokens are expected to use, each choosing evenly."""
         missed: float = (1 - self.active_share) ** tokens
         return 1 - missed

@@ -204,7 +204,7 @@ def model_task(
     return language_task(
         graphs, serving, platform, costs, weight_bytes=source.graph.op_weight_bytes,
         cache_bytes=caches.values * serving.context * bits / 8, granularity=granularity,
-        colocation=number_by_first(labels), **choices,
+        colocation=number_by_first(labels), shared_weights=source.shared_weights, **choices,
     )  # fmt: skip
 
 

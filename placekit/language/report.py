@@ -150,7 +150,7 @@ def _memory(task: LanguageTask, placement: Placement) -> list[DeviceMemory]:
     found = []
     for members in placement.teams:
         held = placement.device_of_op == members[0]
-        weights, of_one = float(task.weight_bytes[held].sum()), float(task.cache_bytes[held].sum())
+        weights, of_one = task.held_bytes(held), float(task.cache_bytes[held].sum())
         for device in members if held.any() else ():
             left = task.problem.platform.devices[device].memory_bytes
             most = None if left is None or of_one == 0 else max(0, int((left - weights) / of_one * (1 + 1e-12)))

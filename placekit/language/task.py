@@ -6,13 +6,14 @@ an op, or a tensor between devices, takes :math:`\sum_p n_p t_p` seconds for the
 
 Memory of an op is its weights, and its keys and values for all sequences in flight. Activations are not added up over
 ops, because buffers are used again: the most that is alive at a time in any phase is set aside on every device. With
-teams, every member is counted with the cache of all sequences, as any of them may be any member's.
+teams, every member is counted with the cache of all sequences, as any of them may be any member's. A weight that
+several ops use, such as a tied head, counts once on every device that uses it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,11 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placekit.language.decoder import Decoder, bits_of
-from placekit.language.graph import decoder_step
+from placekit.language.description import ModelDescription
+from placekit.language.from_numbers import describe_decoder
+from placekit.language.graph import model_step
 from placekit.language.serving import Phase, Serving
 from placekit.model.costs import CostTable
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import OpGraph, number_by_first
+from placekit.model.memory import MemoryBlocks
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
 from placekit.model.reprs import short_repr
@@ -57,6 +61,10 @@ class LanguageTask:
         ``[num_ops]`` bytes of weights, and of keys and values of one sequence.
     activation_bytes
         Set aside on every device.
+    shared_weights
+        Bytes, and the ops that use them, of weights that several ops use; `weight_bytes` has them for each.
+    description
+        The model as blocks, if it was given as such.
     """
 
     problem: Problem[Any]
@@ -65,8 +73,15 @@ class LanguageTask:
     weight_bytes: NDArray[np.float64]
     cache_bytes: NDArray[np.float64]
     activation_bytes: float
+    shared_weights: tuple[tuple[float, tuple[int, ...]], ...] = ()
+    description: ModelDescription | None = None
 
     __repr__ = short_repr
+
+    def held_bytes(self, is_held: NDArray[np.bool_]) -> float:
+        """Return the bytes of the weights of some ops on one device, shared ones once."""
+        again = sum(num_bytes * max(int(is_held[list(ops)].sum()) - 1, 0) for num_bytes, ops in self.shared_weights)
+        return float(self.weight_bytes[is_held].sum()) - again
 
     @property
     def platform(self) -> Platform:
@@ -74,16 +89,27 @@ class LanguageTask:
         return _less_memory(self.problem.platform, -self.activation_bytes)
 
 
-def layer_labels(op_names: tuple[str, ...]) -> NDArray[np.int64]:
+def layer_labels(op_names: tuple[str, ...], together: int = 1) -> NDArray[np.int64]:
     """``[num_ops]`` label of the block of every op: the beginning of its path up to the first number; else itself.
+
+    Blocks ``0 .. together - 1`` of a stack share a label, and so on.
 
     Examples
     --------
     >>> layer_labels(("embed", "h.0.attn", "h.0.mlp", "h.1.attn", "head")).tolist()
     [0, 1, 1, 2, 3]
+    >>> layer_labels(("embed", "h.0.attn", "h.0.mlp", "h.1.attn", "head"), 2).tolist()
+    [0, 1, 1, 1, 2]
     """
-    blocks = [(found[1] if (found := _LAYER.match(name)) else name) for name in op_names]
-    return number_by_first(np.unique(blocks, return_inverse=True)[1])
+
+    def block(name: str) -> str:
+        found = _LAYER.match(name)
+        if found is None:
+            return name
+        stack, number = re.fullmatch(r"(.*?)(\d+)", found[1]).groups()  # type: ignore[union-attr]  # it ends in one
+        return f"{stack}{int(number) // together}"
+
+    return number_by_first(np.unique([block(name) for name in op_names], return_inverse=True)[1])
 
 
 def alive_bytes(graph: OpGraph) -> float:
@@ -100,7 +126,7 @@ def alive_bytes(graph: OpGraph) -> float:
 
 
 def decoder_task(
-    model: Decoder,
+    model: Decoder | ModelDescription,
     serving: Serving,
     platform: Platform,
     costs: Costs,
@@ -111,24 +137,25 @@ def decoder_task(
     name: str = "decoder",
     **choices: Any,
 ) -> LanguageTask:
-    """Return the problem of serving a decoder that is given by its numbers.
+    """Return the problem of serving a decoder that is given by its numbers, or a model that is described.
 
     Parameters
     ----------
     model, serving
-        Shape, and what is asked of it.
+        Numbers or description, and what is asked of it.
     platform
         The devices.
     costs
         From an op graph to its costs on `platform`: ``lambda graph: Analytic().cost_table(graph, platform)``.
     precision, cache_precision
-        Of weights, and of keys and values: names of `placekit.language.decoder.BITS`.
+        Of weights, and of keys and values: names of `placekit.language.decoder.BITS`. A description has its own
+        precision of weights.
     granularity
         ``"layer"`` to keep the ops of a block together, ``"op"`` not to.
     name
-        Name of the model.
+        Name of a model that is given by numbers.
     **choices
-        Fields of the `Problem`: objective, contiguity.
+        `together` and `pins` of `language_task`, and fields of the `Problem`: objective, contiguity.
 
     Raises
     ------
@@ -145,18 +172,17 @@ def decoder_task(
     >>> solve(task.problem).status
     <Status.OPTIMAL: 'optimal'>
     """
+    described = describe_decoder(model, precision, name) if isinstance(model, Decoder) else model
     steps = {
-        phase.name: decoder_step(
-            model, phase, batch=serving.batch, precision=precision, cache_precision=cache_precision, name=name
-        )
+        phase.name: model_step(described, phase, batch=serving.batch, cache_precision=cache_precision)
         for phase in serving.phases
     }
     first = next(iter(steps.values()))
-    cache = first.cache_values * bits_of(cache_precision) / 8 * serving.context
     graphs = {phase: step.graph for phase, step in steps.items()}
     return language_task(
-        graphs, serving, platform, costs, weight_bytes=first.weight_bytes, cache_bytes=cache, granularity=granularity,
-        **choices,
+        graphs, serving, platform, costs, weight_bytes=first.weight_bytes,
+        cache_bytes=first.cache_bytes(serving.context, bits_of(cache_precision) / 8),
+        shared_weights=first.shared_weights, description=described, granularity=granularity, **choices,
     )  # fmt: skip
 
 
@@ -170,6 +196,10 @@ def language_task(
     cache_bytes: NDArray[np.float64],
     granularity: str = "layer",
     colocation: NDArray[np.int64] | None = None,
+    shared_weights: tuple[tuple[float, tuple[int, ...]], ...] = (),
+    together: int = 1,
+    pins: Mapping[str, str] | None = None,
+    description: ModelDescription | None = None,
     **choices: Any,
 ) -> LanguageTask:
     """Return the problem of serving a model whose phases are graphs of the same ops.
@@ -178,26 +208,69 @@ def language_task(
     ----------
     graphs
         Graph by name of a phase of `serving`.
-    weight_bytes, cache_bytes
-        ``[num_ops]`` as of `LanguageTask`.
+    weight_bytes, cache_bytes, shared_weights, description
+        As of `LanguageTask`.
     colocation
         ``[num_ops]`` labels of what must stay together in any case.
+    together
+        Number of consecutive blocks that stay together.
+    pins
+        Device by pattern of ops, as of `Problem.pin`. Ops with different pins are not fused.
 
     See `decoder_task` for the others, and for what is raised.
     """
     if granularity not in GRANULARITIES:
         raise InvalidProblemError(f"granularity is {granularity!r}; it must be one of {', '.join(GRANULARITIES)}")
+    if together < 1 or (together > 1 and granularity != "layer"):
+        raise InvalidProblemError(f"together is {together}; it must be at least 1, and 1 with granularity 'op'")
     phases = {phase.name: phase for phase in serving.phases}
     tables = {name: costs(graphs[name]) for name in phases}
     alive = max(alive_bytes(graphs[name]) for name in phases)
     graph = graphs[next(iter(phases))]
-    mixed = _mix([(phases[name], table) for name, table in tables.items()])
-    mixed = mixed.replace(op_memory_bytes=weight_bytes + serving.sequences * cache_bytes, blocks=None)
     labels = np.arange(graph.num_ops) if colocation is None else colocation
+    whole = layer_labels(graph.op_names, together)
     if granularity == "layer":
-        labels = _joined(labels, layer_labels(graph.op_names))
-    problem = Problem(graph, _less_memory(platform, alive), mixed, colocation=labels, **choices)
-    return LanguageTask(problem, serving, tables, weight_bytes, cache_bytes, alive)
+        tables = {name: _apart(table, layer_labels(graph.op_names)) for name, table in tables.items()}
+        labels = _joined(labels, whole)
+    mixed = _mix([(phases[name], table) for name, table in tables.items()])
+    mixed = mixed.replace(
+        op_memory_bytes=weight_bytes + serving.sequences * cache_bytes - _counted_apart(shared_weights, graph.num_ops),
+        blocks=_weight_blocks(shared_weights),
+    )
+    problem = Problem(graph, _less_memory(platform, alive), mixed, colocation=labels, **choices).pin(pins or {})
+    if pins:
+        tables = {name: _apart(table, problem.pinned) for name, table in tables.items()}
+        problem = problem.replace(costs=_apart(problem.costs, problem.pinned))
+    return LanguageTask(problem, serving, tables, weight_bytes, cache_bytes, alive, tuple(shared_weights), description)
+
+
+def _apart(costs: CostTable, labels: NDArray[np.int64]) -> CostTable:
+    """Return the costs with every fused group divided by label; the time of a group stays with the op that leads it.
+
+    A group across two blocks would join the blocks, and all blocks in the end, into one class.
+    """
+    pairs = np.stack([costs.op_group, labels], axis=1)
+    return costs.replace(op_group=number_by_first(np.unique(pairs, axis=0, return_inverse=True)[1].ravel()))
+
+
+def _counted_apart(shared: Sequence[tuple[float, tuple[int, ...]]], num_ops: int) -> NDArray[np.float64]:
+    """``[num_ops]`` bytes of weights that `_weight_blocks` counts."""
+    found = np.zeros(num_ops)
+    for num_bytes, ops in shared:
+        found[list(ops)] += num_bytes
+    return found
+
+
+def _weight_blocks(shared: Sequence[tuple[float, tuple[int, ...]]]) -> MemoryBlocks | None:
+    """Return weights that several ops use as memory that a device holds once."""
+    if not shared:
+        return None
+    return MemoryBlocks(
+        np.array([num_bytes for num_bytes, _ in shared]),
+        np.ones(len(shared), dtype=np.bool_),
+        np.cumsum([0, *(len(ops) for _, ops in shared)], dtype=np.int64),
+        np.array([op for _, ops in shared for op in ops], dtype=np.int64),
+    )
 
 
 def _mix(parts: list[tuple[Phase, CostTable]]) -> CostTable:

@@ -11,13 +11,14 @@ import pytest
 import placekit as pk
 from placekit.exports.arguments import GGUF_TENSORS, RuntimeArguments, runtime_arguments
 from placekit.language.decoder import Decoder
-from placekit.language.graph import decoder_step
+from placekit.language.from_numbers import describe_decoder
+from placekit.language.graph import model_step
 from placekit.language.serving import Phase
 from placekit.model.errors import UnsupportedProblemError
 from placekit.model.graph import OpGraph
 
 MODEL = Decoder(9, 64, 128, 500, heads=4, experts=4, experts_per_token=2)
-GRAPH = decoder_step(MODEL, Phase("decode", 1, 1, 10.0)).graph
+GRAPH = model_step(describe_decoder(MODEL), Phase("decode", 1, 1, 10.0)).graph
 PLATFORM = pk.Platform.of(cpu=1, gpu=3, host="cpu")
 
 

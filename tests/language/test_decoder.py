@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from placekit.language.decoder import DECODERS, bits_of, get_decoder
+from placekit.language.from_numbers import describe_decoder
 from placekit.model.errors import InvalidProblemError, UnknownNameError
 from placekit.training.transformer import TRANSFORMERS
 
-KNOWN = {  # as published; GPT-2 ties embedding and head, and has positions and biases
+KNOWN = {  # as published
     "llama3-8b": 8.03e9, "llama3-70b": 70.55e9, "mistral-7b": 7.24e9, "mixtral-8x7b": 46.70e9,
-    "gpt2": 124.4e6 + 768 * 50257 - 768 * 1024,
+    "gpt2": 124.44e6,
 }  # fmt: skip
 
 
@@ -30,11 +31,12 @@ def test_training_plans_count_as_ever() -> None:
 
 def test_experts_that_tokens_meet() -> None:
     """One token meets its two experts, many meet all eight; a dense model always meets its one."""
-    model = DECODERS["mixtral-8x7b"]
-    assert model.experts_met(1) == 2
-    assert model.experts_met(2) == pytest.approx(8 * (1 - (6 / 8) ** 2))
-    assert model.experts_met(1000) == pytest.approx(8)
-    assert DECODERS["llama3-8b"].experts_met(1) == 1
+    mixture = describe_decoder(DECODERS["mixtral-8x7b"])
+    experts = next(part for part in mixture.parts if part.experts > 1)
+    assert experts.share_met(1) == 2 / 8
+    assert experts.share_met(2) == pytest.approx(1 - (6 / 8) ** 2)
+    assert experts.share_met(1000) == pytest.approx(1)
+    assert next(describe_decoder(DECODERS["llama3-8b"]).parts).share_met(1) == 1
 
 
 def test_names_and_numbers() -> None:

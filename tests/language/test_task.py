@@ -11,7 +11,8 @@ import pytest
 import placekit as pk
 from placekit.cost_models.device_table import get_spec
 from placekit.language.decoder import DECODERS, Decoder
-from placekit.language.graph import decoder_step
+from placekit.language.from_numbers import describe_decoder
+from placekit.language.graph import ModelStep, model_step
 from placekit.language.report import serving_report
 from placekit.language.serving import Phase, Serving, parse_phases
 from placekit.language.task import LanguageTask, alive_bytes, decoder_task
@@ -30,17 +31,23 @@ def task_of(model: Decoder = SMALL, serving: Serving | None = None, **choices: A
     return decoder_task(model, serving, PLATFORM, lambda graph: pk.Analytic().cost_table(graph, PLATFORM), **choices)
 
 
+def step_of(model: Decoder, phase: Phase, batch: int = 1) -> ModelStep:
+    """Return a step of a decoder in 16 bits."""
+    return model_step(describe_decoder(model), phase, batch=batch)
+
+
 @pytest.mark.parametrize("model", [SMALL, MIXTURE, DECODERS["gpt2"]])
 def test_weights_of_ops_sum_up_to_the_parameters(model: Decoder) -> None:
     """Every parameter is held by one op, at 16 bits."""
-    step = decoder_step(model, Phase("decode", 1, 1, 10.0), precision="f16")
-    assert step.weight_bytes.sum() == 2 * model.num_parameters
+    step = step_of(model, Phase("decode", 1, 1, 10.0))
+    again = sum(num_bytes * (len(ops) - 1) for num_bytes, ops in step.shared_weights)
+    assert step.weight_bytes.sum() - again == 2 * model.num_parameters
 
 
 def test_flops_of_a_prompt() -> None:
     """Two per parameter and token in blocks, four per query channel and visible token, the head for the last one."""
     tokens = 100
-    graph = decoder_step(SMALL, Phase("prefill", 1, tokens, 0.0)).graph
+    graph = step_of(SMALL, Phase("prefill", 1, tokens, 0.0)).graph
     products = np.isin(graph.op_types, ("MatMul", "ScaledDotProductAttention"))
     in_blocks = SMALL.layers * (SMALL.block_parameters - 2 * SMALL.hidden)
     attention = SMALL.layers * 4 * tokens * (tokens + 1) / 2 * SMALL.query_width
@@ -54,7 +61,7 @@ def test_a_step_of_decoding_reads_weights_and_cache_once() -> None:
     spec = get_spec("l4")
     platform = pk.Platform.of(l4=1)
     for batch in (1, 8):
-        step = decoder_step(model, Phase("decode", 1, 1, 2000.0), batch=batch, precision="f16")
+        step = step_of(model, Phase("decode", 1, 1, 2000.0), batch=batch)
         time_s = pk.Analytic().cost_table(step.graph, platform).op_time_s.sum()
         cache = 2 * model.layers * model.cache_values_per_token * 2000 * batch
         table = 2 * model.hidden * model.vocab  # of the embedding one row is read
@@ -64,7 +71,7 @@ def test_a_step_of_decoding_reads_weights_and_cache_once() -> None:
 
 def test_experts_that_are_not_met_are_not_read() -> None:
     """One token reads two of eight experts; all eight are held."""
-    step = decoder_step(MIXTURE, Phase("decode", 1, 1, 10.0))
+    step = step_of(MIXTURE, Phase("decode", 1, 1, 10.0))
     is_expert = np.array(["_exps" in name for name in step.graph.op_names])
     assert step.graph.op_weight_bytes[is_expert].sum() == pytest.approx(step.weight_bytes[is_expert].sum() / 4)
 
