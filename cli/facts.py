@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from placekit.cli.units import format_bytes, format_count, format_share, format_time
 from placekit.model.op_patterns import overridden
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from placekit.model.platform import Platform
     from placekit.model.problem import Problem
 
-__all__ = ["age", "cost_facts", "describe_platform", "median_spread", "model_facts", "problem_facts"]
+__all__ = ["age", "anchor_words", "cost_facts", "describe_platform", "median_spread", "model_facts", "problem_facts"]
 
 
 def model_facts(source: ModelSource) -> dict[str, str]:
@@ -95,10 +95,31 @@ def cost_facts(costs: CostTable) -> dict[str, str]:
         parts.append("NOISY: other load disturbed the measurement")
     facts = {"costs": ", ".join(parts)}
     sums = np.where(costs.supported, costs.op_time_s, 0.0).sum(axis=0)
+    origin = {kind: _origin(kinds, kind) for kind in costs.kinds}
+    is_mixed = len(set(origin.values())) > 1
     facts["all ops"] = ", ".join(
-        f"{kind} {format_time(float(total))}" for kind, total in zip(costs.kinds, sums.tolist(), strict=True)
+        f"{kind} {format_time(float(total))}{f' {origin[kind]}' if is_mixed else ''}"
+        for kind, total in zip(costs.kinds, sums.tolist(), strict=True)
     )
+    if modelled := [kind for kind in costs.kinds if origin[kind] == "modelled"]:
+        facts["modelled"] = f"{', '.join(modelled)}: not on this machine, {anchor_words(told, modelled[0])}"
     return facts
+
+
+def _origin(kinds: object, kind: str) -> str:
+    told = kinds.get(kind) if isinstance(kinds, Mapping) else None
+    return "modelled" if isinstance(told, Mapping) and told.get("source") == "described" else "measured"
+
+
+def anchor_words(provenance: Mapping[str, Any], kind: str) -> str:
+    """Return how the analytic costs of a kind that is not on the machine were anchored at measured ones."""
+    anchor = provenance["kinds"][kind]["anchor"]
+    if anchor["spread"] is None:
+        return "analytic costs as they are, since no measured device has a spec"
+    return (
+        f"analytic costs x {anchor['ratio']:.3g}, the ratio measured / analytic of {', '.join(anchor['kinds'])} "
+        f"(single ops: x/ {anchor['spread']:.2g})"
+    )
 
 
 def median_spread(costs: CostTable, kind: int) -> float | None:

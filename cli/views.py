@@ -158,6 +158,9 @@ def kind_lines(costs: CostTable) -> Iterator[RenderableType]:
         told = kinds.get(kind)
         if not isinstance(told, Mapping):
             continue
+        if told.get("source") == "described":
+            table.add_row(kind, format_ms(float(costs.op_time_s[:, at].sum())), "-", "-", "-", "-", "modelled")
+            continue
         table.add_row(
             kind,
             format_ms(_number(told, "sum_of_op_times_s")),

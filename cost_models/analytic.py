@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.cost_models.anchors import anchors_of
 from placekit.cost_models.base import Progress, graph_of
 from placekit.cost_models.device_spec import DeviceSpec
 from placekit.cost_models.device_table import get_spec, guess_spec, spec_from_values
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from placekit.io.model import ModelSource
     from placekit.model.platform import Platform
 
-__all__ = ["Analytic", "fused_groups"]
+__all__ = ["Analytic", "fused_groups", "roofline"]
 
 
 @dataclass(frozen=True)
@@ -257,6 +258,27 @@ def _group_work(graph: OpGraph, group: NDArray[np.int64]) -> _GroupWork:
         num_bytes=at_lead(weights) + read + written + looked_up,
         is_launched=is_launched,
     )
+
+
+def roofline(
+    graph: OpGraph, op_group: NDArray[np.int64], spec: DeviceSpec
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return seconds and support ``[num_ops]`` of groups that were found elsewhere.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    op_group
+        ``[num_ops]`` group of every op, ``0 .. num_groups - 1``; the time of a group stands on its op of
+        :func:`~placekit.cost_models.anchors.anchors_of`.
+    spec
+        Sustained rates of the device.
+    """
+    num_groups = int(op_group.max(initial=-1)) + 1
+    time_s = _group_work(graph, anchors_of(graph, op_group, num_groups)[op_group]).time_s(spec)
+    lost = np.bincount(op_group, weights=~_supported(graph, spec), minlength=num_groups) > 0
+    return time_s, ~lost[op_group]
 
 
 def fused_groups(graph: OpGraph, supported: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:

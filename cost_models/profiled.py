@@ -19,9 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.cost_models.analytic import roofline
 from placekit.cost_models.anchors import on_anchors
 from placekit.cost_models.base import Progress
 from placekit.cost_models.cache import ProfileCache
+from placekit.cost_models.described import anchor_of, described_specs
+from placekit.cost_models.device_spec import DeviceSpec
 from placekit.cost_models.kind_profile import KindProfile
 from placekit.cost_models.memory_model import MemoryModel, op_memory
 from placekit.cost_models.stage_costs import STAGE_OVERHEAD
@@ -70,6 +73,9 @@ class Profiled:
     given by the platform, else measured; a host has none, but converts some tensors where they enter or leave, which is
     measured, too (:mod:`placekit.cost_models.openvino.hand_over`). What a call of a stage takes stands in the
     provenance, where :func:`~placekit.cost_models.stage_costs.predict` reads it.
+
+    A device that is not on this machine is modelled if the platform file gives it a `spec`, beside at least one that is
+    measured (:mod:`placekit.cost_models.described`); the provenance says of every kind which of the two it is.
 
     Parameters
     ----------
@@ -145,7 +151,8 @@ class Profiled:
         source
             A model with static shapes that was read from a file.
         platform
-            Devices that this machine has, each with its OpenVINO device string, or torch's as the property ``torch``.
+            Devices that this machine has, each with its OpenVINO device string, or torch's as the property ``torch``;
+            others need a `spec`.
         progress
             Called with (done, total, label) as work goes on.
 
@@ -156,7 +163,7 @@ class Profiled:
         InvalidFileError
             A model with inputs of unknown shape.
         DeviceUnavailableError
-            A device that this machine does not have.
+            A device that this machine does not have and that has no spec.
         ProfileError
             A device that cannot run the model, or noise with ``on_noise="refuse"``.
         """
@@ -169,36 +176,43 @@ class Profiled:
             )
         source.require_static()
         backend = self._backend(source)
-        devices = [platform.devices[platform.devices_of_kind(kind)[0]] for kind in range(len(platform.kinds))]
-        for device in devices:
-            backend.require(device)
+        first = [platform.devices[platform.devices_of_kind(kind)[0]] for kind in range(len(platform.kinds))]
+        specs = described_specs(platform, first, backend)
+        devices = [device for device in first if device.kind not in specs]
         keys = [ProfileCache.key(self._key_parts(source, device)) for device in devices]
         measured: dict[str, KindProfile] = {}
         for device, key in zip(devices, keys, strict=True):
             if key not in measured:
                 span = _part_of(progress, len(measured), len(set(keys)), device.kind)
                 measured[key] = self._profile(source, device, key, span)
-        profiles = [measured[key] for key in keys]
+        profiles = {device.kind: measured[key] for device, key in zip(devices, keys, strict=True)}
         graph = source.graph
-        op_group = join_groups(graph, [profile.op_group for profile in profiles])
-        columns = [on_anchors(graph, profile, op_group) for profile in profiles]
-        links = [self._link(device, platform, backend) for device in devices]
+        op_group = join_groups(graph, [profile.op_group for profile in profiles.values()])
+        columns = {kind: on_anchors(graph, profile, op_group) for kind, profile in profiles.items()}
+        links = {device.kind: self._link(device, platform, backend, specs.get(device.kind)) for device in first}
+        told: dict[str, Any] = {kind: {"source": "measured", **profile.meta} for kind, profile in profiles.items()}
+        if specs:
+            anchor = anchor_of(graph, op_group, platform, {kind: column[0] for kind, column in columns.items()})
+            for kind, spec in specs.items():
+                time_s, supported = roofline(graph, op_group, spec)
+                columns[kind] = (anchor.ratio * time_s, np.full(graph.num_ops, np.nan), supported)
+                told[kind] = {"source": "described", "spec": spec.to_dict(), "anchor": anchor.to_dict()}
         transfers = [
-            _tensor_time_s(graph, profile) if link is None else link.time_s(graph.tensor_bytes)
-            for profile, (link, _) in zip(profiles, links, strict=True)
+            _tensor_time_s(graph, profiles.get(kind)) if link is None else link.time_s(graph.tensor_bytes)
+            for kind, (link, _) in links.items()
         ]
         op_memory_bytes, blocks = op_memory(source, op_group, self.memory_model)
         return CostTable(
             kinds=platform.kinds,
-            op_time_s=np.stack([column[0] for column in columns], axis=1),
+            op_time_s=np.stack([columns[kind][0] for kind in platform.kinds], axis=1),
             transfer_time_s=np.stack(transfers, axis=1),
             direct_links=platform.direct_link_names,
             direct_time_s=platform.direct_times_s(graph.tensor_bytes),
             op_memory_bytes=op_memory_bytes,
             blocks=blocks,
-            supported=np.stack([column[2] for column in columns], axis=1),
+            supported=np.stack([columns[kind][2] for kind in platform.kinds], axis=1),
             op_group=op_group,
-            op_time_spread=np.stack([column[1] for column in columns], axis=1),
+            op_time_spread=np.stack([columns[kind][1] for kind in platform.kinds], axis=1),
             provenance={
                 "source": "profiled",
                 "model": graph.name,
@@ -206,12 +220,10 @@ class Profiled:
                 backend.name: backend.version,
                 "cpu": _cpu_name(),
                 "num_groups": int(op_group.max()) + 1,
-                "noisy": any(profile.meta["noisy"] for profile in profiles),
-                "kinds": {kind: dict(profile.meta) for kind, profile in zip(platform.kinds, profiles, strict=True)},
-                "links": {
-                    kind: _describe(link, origin) for kind, (link, origin) in zip(platform.kinds, links, strict=True)
-                },
-                STAGE_OVERHEAD: max(profile.meta.get("call_s", 0.0) for profile in profiles),
+                "noisy": any(profile.meta["noisy"] for profile in profiles.values()),
+                "kinds": {kind: told[kind] for kind in platform.kinds},
+                "links": {kind: _describe(link, origin) for kind, (link, origin) in links.items()},
+                STAGE_OVERHEAD: max(profile.meta.get("call_s", 0.0) for profile in profiles.values()),
             },
         )
 
@@ -334,9 +346,13 @@ class Profiled:
             "cached": False,
         }
 
-    def _link(self, device: Device, platform: Platform, backend: Backend) -> tuple[Link | None, str]:
-        """Return the link of the kind of `device`, and where it comes from."""
+    def _link(
+        self, device: Device, platform: Platform, backend: Backend, spec: DeviceSpec | None
+    ) -> tuple[Link | None, str]:
+        """Return the link of the kind of `device`, and where it comes from; `spec` is of a device that is not here."""
         given = platform.links.get(device.kind)
+        if spec is not None:
+            return (given, "given") if given else (None if device.is_host else spec.link, "described")
         if given is not None and not self.measure_links:
             return given, "given"
         if device.is_host and not self.measure_links:
@@ -353,9 +369,9 @@ def _is_old(profile: KindProfile) -> bool:
     return age.total_seconds() > _RETRY_AFTER_S
 
 
-def _tensor_time_s(graph: OpGraph, profile: KindProfile) -> NDArray[np.float64]:
+def _tensor_time_s(graph: OpGraph, profile: KindProfile | None) -> NDArray[np.float64]:
     """``[num_tensors]`` what a device without a link takes for tensors at its border."""
-    measured = profile.tensor_time_s
+    measured = np.zeros(0) if profile is None else profile.tensor_time_s
     return measured if len(measured) == graph.num_tensors else np.zeros(graph.num_tensors)
 
 

@@ -2,7 +2,7 @@
 
 >>> from placekit.zoo import ZOO
 >>> list(ZOO)
-['resnet50', 'inception_v3', 'mobilenet_v2', 'bert_base', 'gpt2', 'decoder']
+['resnet50', 'inception_v3', 'mobilenet_v2', 'unet', 'bert_base', 'gpt2', 'decoder']
 """
 
 from placekit.zoo.builder import ZooModel as ZooModel

@@ -15,7 +15,7 @@ _SAMPLES = 4
 _LEAST_DEVIATION = 1e-6
 
 
-def calibrate_classifier(module: nn.Module, classifier: nn.Linear, image_size: int) -> None:
+def calibrate_classifier(module: nn.Module, classifier: nn.Linear | nn.Conv2d, image_size: int) -> None:
     """Draw and settle the weights of an image classifier. In place.
 
     1. Convolutions and linear layers: normal with variance 2 / fan-in and 1 / fan-in (He et al. 2015,
@@ -29,7 +29,8 @@ def calibrate_classifier(module: nn.Module, classifier: nn.Linear, image_size: i
     Parameters
     ----------
     module
-        Maps images ``[samples, 3, image_size, image_size]`` to logits ``[samples, classes]``.
+        Maps images ``[samples, 3, image_size, image_size]`` to logits ``[samples, classes]``, or of every pixel
+        ``[samples, classes, height, width]``.
     classifier
         Its last layer.
     image_size
@@ -38,12 +39,14 @@ def calibrate_classifier(module: nn.Module, classifier: nn.Linear, image_size: i
     norms = [layer for layer in module.modules() if isinstance(layer, nn.BatchNorm2d)]
     with torch.no_grad():
         for layer in module.modules():
-            if isinstance(layer, nn.Conv2d):
+            if isinstance(layer, nn.ConvTranspose2d):  # every pixel of its output has one pixel of its input
+                layer.weight.normal_(0, layer.in_channels**-0.5)
+            elif isinstance(layer, nn.Conv2d):
                 fan_in = layer.weight[0].numel()
                 layer.weight.normal_(0, (2 / fan_in) ** 0.5)
             elif isinstance(layer, nn.Linear):
                 layer.weight.normal_(0, layer.in_features**-0.5)
-            if isinstance(layer, (nn.Conv2d, nn.Linear)) and layer.bias is not None:
+            if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)) and layer.bias is not None:
                 layer.bias.zero_()
         images = torch.randn(_SAMPLES, 3, image_size, image_size).double()
         momenta = [norm.momentum for norm in norms]
@@ -60,5 +63,7 @@ def calibrate_classifier(module: nn.Module, classifier: nn.Linear, image_size: i
         # one factor for all classes: the deviation of one class over few images is itself too uncertain
         deviation = logits.std(dim=0).square().mean().sqrt().clamp_min(_LEAST_DEVIATION)
         classifier.weight.div_(deviation)
-        classifier.bias.sub_(logits.mean(dim=0) / deviation)  # it was 0
+        assert classifier.bias is not None
+        of_class = logits.transpose(0, 1).flatten(1).mean(dim=1)
+        classifier.bias.sub_(of_class / deviation)  # it was 0
         module.float()

@@ -62,6 +62,11 @@ def _mobilenet(values: Mapping[str, Any]) -> tuple[float, float]:
     return 2.2e6 * factor**2 + 1280 * max(1.0, factor) * values["classes"], _pixels(values) * 96 * factor
 
 
+def _unet(values: Mapping[str, Any]) -> tuple[float, float]:
+    width = float(values["width"])
+    return 7600 * width**2, 4 * _pixels(values) * (6 * width + values["classes"])
+
+
 def _pixels(values: Mapping[str, Any]) -> float:
     """Return the pixels of the first layers, which are half as high and wide, in all samples."""
     return float(values["batch"] * values["image_size"] ** 2) / 4
@@ -72,6 +77,7 @@ _NUMBERS: Mapping[str, Callable[[Mapping[str, Any]], tuple[float, float]]] = Map
         "resnet50": _resnet,
         "inception_v3": _inception,
         "mobilenet_v2": _mobilenet,
+        "unet": _unet,
         "bert_base": _language,
         "gpt2": _language,
         "decoder": _language,

@@ -208,6 +208,18 @@ _ENTRIES = (
         _IMAGE_INPUT,
     ),
     ZooEntry(
+        "unet",
+        "U-Net (Ronneberger et al. 2015), segmentation of images with four skip connections",
+        "placekit.zoo.unet:unet",
+        {
+            "batch": _BATCH,
+            "image_size": ZooParameter(256, "height and width in pixels, a multiple of 16", 16, 8192),
+            "classes": ZooParameter(2, "classes of a pixel", most=1000),
+            "width": ZooParameter(32, "channels of the first level; every level below has twice as many", most=1024),
+        },
+        _IMAGE_INPUT,
+    ),
+    ZooEntry(
         "bert_base",
         "BERT-base (Devlin et al. 2018), text encoder",
         _LANGUAGE("bert"),

@@ -109,3 +109,17 @@ def test_costs_of_other_devices_are_named(call: Call, model_file: Path) -> None:
     done = call("calibrate", model_file, "--costs", "c.json", "-d", "CPU")
     assert done.returncode == 2
     assert "there is one, CPU; give several by -d, or --groups 2" in done.stderr
+
+
+def test_devices_that_are_not_here_are_modelled_in_sight(call: Call, model_file: Path) -> None:
+    """Profile and solve say which kinds are measured and which are modelled, and what anchors them."""
+    laptop = Path(__file__).parents[2] / "examples" / "laptop.toml"
+    done = call("profile", model_file, "--platform", str(laptop), "-o", "laptop.costs.json")
+    assert done.returncode == 0, done.stderr
+    for command in (["profile"], ["solve", "--costs", "laptop.costs.json"], ["show"]):
+        target = "laptop.costs.json" if command == ["show"] else str(model_file)
+        done = call(*command, target, *([] if command == ["show"] else ["--platform", str(laptop)]))
+        told = " ".join(done.stdout.split())
+        assert done.returncode == 0, done.stderr
+        assert "ms measured, igpu" in told or "us measured, igpu" in told
+        assert "igpu, npu: not on this machine" in told

@@ -14,6 +14,7 @@ TINY: dict[str, dict[str, Any]] = {
     "resnet50": {"width": 4, "image_size": 32, "depths": (1, 1, 1, 1), "classes": 10},
     "inception_v3": {"width_multiplier": 0.0625, "image_size": 75, "classes": 10},
     "mobilenet_v2": {"width_multiplier": 0.25, "image_size": 32, "classes": 10},
+    "unet": {"width": 2, "image_size": 32},
     "bert_base": {"layers": 1, "width": 16, "heads": 2, "sequence": 8, "vocabulary": 50},
     "gpt2": {"layers": 1, "width": 16, "heads": 2, "sequence": 8, "vocabulary": 50},
     "decoder": {"layers": 1, "width": 16, "heads": 4, "kv_heads": 2, "sequence": 8, "vocabulary": 50},
