@@ -45,7 +45,11 @@ class Figures:
         Path | None, typer.Option(metavar="FILE", help="Draw loads and progress of a result: .png, .svg or .pdf.")
     ] = None
     gantt: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw what runs where at which time: .png, .svg or .pdf.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw what runs where at which time, of a throughput a few samples: .png, .svg or .pdf.",
+        ),
     ] = None
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the schedule as a Chrome trace (JSON), for Perfetto.")
@@ -56,7 +60,7 @@ class Figures:
     ] = None
     of: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Model, problem or workload for --graph. Default: that of the same name."),
+        typer.Option(metavar="FILE", help="Model, problem or workload to draw. Default: that of the same name."),
     ] = None
     schedule: Annotated[
         str, typer.Option(metavar="NAME", help="Schedule of a training plan: gpipe, 1f1b or interleaved.")
@@ -78,6 +82,8 @@ class Figures:
             check_writable(path)
             if view.plan is not None:
                 draw_plan(name, view.plan, path, self.schedule)
+            elif view.result is not None and name == "gantt" and view.result.objective_name == "throughput":
+                _draw_pipeline(view.result, _graph_of(file, self.of)[0], path)
             elif view.result is not None:
                 _WRITERS[name](view.result, path)
         if self.graph is not None:
@@ -161,6 +167,14 @@ def _graph_of(file: Path, of: Path | None) -> tuple[OpGraph, NDArray[np.float64]
         raise InvalidFileError(f"--of {path}: a {kind} file has no graph; give a model, a problem or a workload")
     problem = read_problem(path) if kind == "problem" else read_workload(path)
     return problem.graph, problem.costs.op_time_s.min(axis=1)
+
+
+def _draw_pipeline(result: Result, graph: OpGraph, path: Path) -> None:
+    from placekit.plotting.canvas import figure_of
+    from placekit.plotting.plot_pipeline import plot_pipeline
+    from placekit.plotting.save import save_figure
+
+    save_figure(figure_of(plot_pipeline(result, graph)), path)
 
 
 def _draw_schedule(result: Result, path: Path) -> None:

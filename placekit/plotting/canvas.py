@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from placekit.io.visible import visible
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLORS", "axes_or_new", "figure_of", "new_figure", "plain_label"]
+__all__ = [
+    "COLORS",
+    "axes_or_new",
+    "figure_of",
+    "legend_above",
+    "new_figure",
+    "plain_label",
+    "time_scale",
+    "time_text",
+]
 
 COLORS = {"compute": "#3b6ea8", "transfer": "#e08e45", "bound": "#4c9f70", "objective": "#3b6ea8", "text": "#444444"}
 """One colour per meaning, the same in every figure; told apart also in grey and by the colour-blind."""
@@ -25,6 +36,32 @@ def plain_label(text: str) -> str:
     cost in \$ or in \$
     """
     return visible(text).replace("$", r"\$")
+
+
+def time_scale(longest_s: float) -> tuple[float, str]:
+    """Return the factor and the name of the unit that reads best for times up to `longest_s`.
+
+    Examples
+    --------
+    >>> time_scale(61.9), time_scale(0.0032), time_scale(4e-5)
+    ((1.0, 's'), (1000.0, 'ms'), (1000000.0, 'us'))
+    """
+    if longest_s >= 1.0:
+        return 1.0, "s"
+    return (1e3, "ms") if longest_s >= 1e-3 or longest_s == 0 else (1e6, "us")
+
+
+def time_text(time_s: float) -> str:
+    """Return a time as people read it: four digits at most, but no digits of whole units lost.
+
+    Examples
+    --------
+    >>> time_text(61.92), time_text(0.0032), time_text(5.12827e-4), time_text(123456.7)
+    ('61.92 s', '3.2 ms', '512.8 us', '123457 s')
+    """
+    factor, unit = time_scale(time_s)
+    value = time_s * factor
+    return f"{value:.0f} {unit}" if value >= 1e4 else f"{value:.4g} {unit}"
 
 
 def new_figure(width_in: float, height_in: float) -> Figure:
@@ -52,3 +89,16 @@ def figure_of(ax: Axes) -> Figure:
     figure = ax.get_figure(root=True)
     assert isinstance(figure, Figure)  # root=True never gives a subfigure
     return figure
+
+
+def legend_above(ax: Axes, handles: Sequence[Artist] | None = None, title: str = "") -> None:
+    """Put legend and title above the axes, in lines of their own, where they cover neither data nor labels."""
+    found: Sequence[Artist] = ax.get_legend_handles_labels()[0] if handles is None else handles
+    columns = min(max(len(found), 1), 6)
+    rows = -(-len(found) // columns)
+    if title:
+        ax.set_title(plain_label(title), fontsize=10, loc="left", pad=6 + 13 * rows)
+    ax.legend(
+        handles=found, ncols=columns, frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0.0, 1.0),
+        borderaxespad=0.2,
+    )  # fmt: skip

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from placekit.io.visible import visible
-from placekit.plotting.canvas import COLORS
-from placekit.plotting.plot_graph import DEVICE_COLORS, layered_positions
+from placekit.plotting.layout import Layout, dot_radius, lay_out
+from placekit.plotting.plot_graph import DEVICE_COLORS, EDGE_COLORS, ends_of
 
 if TYPE_CHECKING:
     from placekit.model.graph import OpGraph
@@ -21,6 +21,9 @@ __all__ = ["MAX_ELEMENTS", "graph_page"]
 
 MAX_ELEMENTS = 60_000
 """Ops and edges that a browser still moves smoothly; of larger graphs only the edges that cross devices are drawn."""
+MAX_NAMED = 3000
+"""Ops whose names are written when the page is zoomed in; of larger graphs they appear when pointed at."""
+_NAMED, _NAME_LENGTH = 8, 16
 _STEP = 30.0
 """Units between two layers, and between two ops of a layer."""
 _ASPECT = 1.6
@@ -44,25 +47,39 @@ def graph_page(graph: OpGraph, placement: Placement, weight: ArrayLike, title: s
     Notes
     -----
     Ops stand as in :func:`~placekit.plotting.plot_graph.plot_graph`; a graph much longer than wide is folded into
-    rows, every other one from right to left. O(ops log ops + edges).
+    rows, every other one from right to left. Skip connections are arcs. O(ops log ops + edges).
     """
-    x, y = _in_rows(*(_STEP * each for each in layered_positions(graph)))
+    weight = np.asarray(weight, dtype=np.float64)
+    radius = dot_radius(weight)
+    layout = lay_out(graph, radius, _ASPECT)
     device = placement.device_of_op
-    radius = 3.0 + 9.0 * np.sqrt(np.asarray(weight) / max(float(np.max(weight, initial=0.0)), 1e-300))
     crossing = device[graph.senders] != device[graph.receivers]
     drawn = crossing if graph.num_ops + graph.num_edges > MAX_ELEMENTS else np.ones(graph.num_edges, dtype=bool)
     parts = []
-    for kind, chosen in (("e", drawn & ~crossing), ("c", drawn & crossing)):
-        ends = zip(graph.senders[chosen].tolist(), graph.receivers[chosen].tolist(), strict=True)
-        lines = "".join(f"M{x[u]:.0f} {y[u]:.0f}L{x[v]:.0f} {y[v]:.0f}" for u, v in ends)
-        parts.append(f'<path class="{kind}" d="{lines}"/>')
+    for kind, chosen in (
+        ("e", drawn & ~crossing & ~layout.is_long),
+        ("s", drawn & ~crossing & layout.is_long),
+        ("c", drawn & crossing),
+    ):
+        parts += [
+            f'<path class="{kind}" d="{_curves(layout, chosen)}"/>',
+            f'<path class="{kind}h" d="{_heads(layout, chosen)}"/>',
+        ]
+    x, y, radius = _STEP * layout.x, _STEP * layout.y, _STEP * radius
+    inputs, outputs = (set(ops.tolist()) for ops in ends_of(graph))
+    named = graph.num_ops <= MAX_NAMED
     for op in range(graph.num_ops):
         d = int(device[op])
         told = f"{graph.op_names[op]}\n{graph.op_types[op]} on {placement.team_name(d)}"
+        end = "i" if op in inputs else "o" if op in outputs else ""
         parts.append(
-            f'<circle class="d{d}" cx="{x[op]:.0f}" cy="{y[op]:.0f}" r="{radius[op]:.1f}">'
+            f'<circle class="d{d}{f" {end}" if end else ""}" cx="{x[op]:.0f}" cy="{y[op]:.0f}" r="{radius[op]:.1f}">'
             f"<title>{_text(told)}</title></circle>"
         )
+        if named:
+            below = y[op] + radius[op] + 3.5
+            parts.append(f'<text class="n" x="{x[op]:.0f}" y="{below:.1f}">{_text(_short(graph.op_names[op]))}</text>')
+    parts += _end_labels(graph, x, y)
     used = np.unique(device).tolist()
     style = "".join(f".d{d}{{fill:{DEVICE_COLORS[d % len(DEVICE_COLORS)]}}}" for d in used)
     legend = "".join(
@@ -71,27 +88,51 @@ def graph_page(graph: OpGraph, placement: Placement, weight: ArrayLike, title: s
         f"{_text(placement.team_name(d))}: {int((device == d).sum())} ops</label>"
         for d in used
     )
-    left, top = float(x.min(initial=0.0)) - _STEP, float(y.min(initial=0.0)) - _STEP
-    box = f"{left:.0f} {top:.0f} {np.ptp(x) + 2 * _STEP:.0f} {np.ptp(y) + 2 * _STEP:.0f}"
+    left, top, right, bottom = (_STEP * each for each in layout.box)
+    margin = 1.5 * _STEP
+    box = f"{left - margin:.0f} {top - margin:.0f} {right - left + 2 * margin:.0f} {bottom - top + 2 * margin:.0f}"
     values = {
         "title": _text(title), "heading": _text(title), "style": style, "legend": legend, "box": box,
-        "crossing": COLORS["transfer"], "parts": "\n".join(parts),
+        "crossing": EDGE_COLORS["crossing"], "skip": EDGE_COLORS["skip"], "near": EDGE_COLORS["near"],
+        "parts": "\n".join(parts),
     }  # fmt: skip
     page = resources.files("placekit.plotting").joinpath("graph_page.html").read_text(encoding="utf-8")
     for name, value in values.items():
-        page = page.replace(f"[[{name}]]", value, 1)
+        page = page.replace(f"[[{name}]]", value)
     return page
 
 
-def _in_rows(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Fold what is long into rows, to and fro, so that edges between rows stay short."""
-    if not len(x):
-        return x, y
-    width, height = float(np.ptp(x)) + _STEP, float(np.ptp(y)) + 2 * _STEP
-    rows = max(int(np.sqrt(width / (_ASPECT * height))), 1)
-    length = np.ceil(width / rows / _STEP) * _STEP
-    row, along = np.divmod(x - x.min(), length)
-    return np.where(row % 2 == 1, length - _STEP - along, along), y + row * height
+def _curves(layout: Layout, chosen: NDArray[np.bool_]) -> str:
+    """Return the lines of the `chosen` edges as the data of one path."""
+    ends = (_STEP * np.concatenate([layout.start, layout.control, layout.end], axis=1))[chosen]
+    return "".join(
+        f"M{a:.0f} {b:.0f}Q{c:.0f} {d:.0f} {e:.1f} {f:.1f}" if bent else f"M{a:.0f} {b:.0f}L{e:.1f} {f:.1f}"
+        for (a, b, c, d, e, f), bent in zip(ends.tolist(), layout.is_long[chosen].tolist(), strict=True)
+    )
+
+
+def _heads(layout: Layout, chosen: NDArray[np.bool_]) -> str:
+    corners = (_STEP * layout.heads[chosen]).reshape(-1, 6).tolist()
+    return "".join(f"M{a:.1f} {b:.1f}L{c:.1f} {d:.1f}L{e:.1f} {f:.1f}Z" for a, b, c, d, e, f in corners)
+
+
+def _end_labels(graph: OpGraph, x: NDArray[np.float64], y: NDArray[np.float64]) -> list[str]:
+    """Return names of inputs and outputs, which are always visible, if they are few."""
+    labels = []
+    for word, ops in zip(("in", "out"), ends_of(graph), strict=True):
+        for op in ops.tolist() if len(ops) <= _NAMED else ():
+            # the text leads away from the border of the page
+            anchor = "end" if x[op] > (x.min() + x.max()) / 2 else "start"
+            labels.append(
+                f'<text class="end" text-anchor="{anchor}" x="{x[op]:.0f}" y="{y[op] + 0.8 * _STEP:.0f}">'
+                f"{word}: {_text(graph.op_names[op])}</text>"
+            )
+    return labels
+
+
+def _short(name: str) -> str:
+    """Return `name` as short as its place between two layers; its end says most."""
+    return name if len(name) <= _NAME_LENGTH else "…" + name[1 - _NAME_LENGTH :]
 
 
 def _text(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Figure: the computation graph from left to right, every op in the colour of its device."""
+"""Figure: the computation graph from inputs to outputs, every op in the colour of its device."""
 
 from __future__ import annotations
 
@@ -7,36 +7,39 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.plotting.canvas import COLORS, axes_or_new, plain_label
+from placekit.plotting.canvas import COLORS, axes_or_new, legend_above, plain_label
+from placekit.plotting.layout import Layout, dot_radius, lay_out
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
     from placekit.model.graph import OpGraph
     from placekit.model.placement import Placement
     from placekit.model.problem import Problem
 
-__all__ = ["DEVICE_COLORS", "draw_graph", "layered_positions", "plot_graph"]
+__all__ = ["DEVICE_COLORS", "EDGE_COLORS", "draw_graph", "ends_of", "plot_graph"]
 
 DEVICE_COLORS = (
     "#3b6ea8", "#4c9f70", "#c44e52", "#8172b3", "#ccb974", "#64b5cd", "#8c6d46", "#d98cb3", "#5f7f3f", "#7f7f7f",
 )  # fmt: skip
 """One colour per device, repeated if there are more devices."""
+EDGE_COLORS = {"near": "#b8b8b8", "skip": "#777777", "crossing": COLORS["transfer"]}
+"""Edges to the next layer, over several layers, and between devices."""
 
-_SWEEPS = 6
-_LEVELS = 6
-"""Sizes of dots."""
+_WIDTH_IN, _ASPECT = 11.0, 3.0
 _RASTER_OVER = 2000
 """Graphs of more ops and edges than this are drawn as pixels: as vectors they would fill megabytes."""
-
-_LEGEND_ROWS = 12
-"""Lines of the legend; more devices stand in another column."""
+_NAMED = 8
+"""Names are written beside inputs, and beside outputs, if there are no more of them than this."""
+_NAME_LENGTH = 24
 
 
 def plot_graph(problem: Problem, placement: Placement, ax: Axes | None = None) -> Axes:
     """Draw ops as dots in layers from inputs to outputs; tensors that cross devices or teams stand out.
 
-    The area of a dot grows with the time of its op on its device.
+    The area of a dot grows with the time of its op on its device. A long graph is folded into rows, every other one
+    from right to left; skip connections are arcs.
 
     Parameters
     ----------
@@ -61,85 +64,108 @@ def draw_graph(graph: OpGraph, placement: Placement, weight: NDArray[np.float64]
     weight
         ``[num_ops]`` what the areas of the dots grow with: seconds, or operations.
     """
-    from matplotlib.lines import Line2D
+    from matplotlib.collections import EllipseCollection
 
-    x, y = layered_positions(graph)
-    width = float(np.ptp(y)) + 1.0
-    device = placement.device_of_op
-    used = np.unique(device).tolist()
-    legend_rows = min(len(used) + 1, _LEGEND_ROWS)
-    height_in = max(float(np.clip(0.6 + 0.16 * width, 1.8, 5.0)), 0.5 + 0.2 * legend_rows)
-    ax = axes_or_new(ax, width_in=11.0, height_in=height_in)
-    crossing = device[graph.senders] != device[graph.receivers]
+    radius = dot_radius(weight)
+    layout = lay_out(graph, radius, _ASPECT)
+    left, top, right, bottom = layout.box
+    width, height = right - left + 2.0, bottom - top + 2.0
+    legend_in = 0.4 + 0.2 * (len(np.unique(placement.device_of_op)) // 6)
+    drawing_in = float(np.clip(_WIDTH_IN * height / width, 1.2, 7.0))
+    ax = axes_or_new(ax, width_in=_WIDTH_IN, height_in=drawing_in + legend_in)
     if graph.num_ops + graph.num_edges > _RASTER_OVER:
         ax.set_rasterization_zorder(3)  # edges and dots together are one image
-    for chosen, color, line_width in ((~crossing, "#b8b8b8", 0.5), (crossing, COLORS["transfer"], 1.0)):
-        # one path with gaps for all edges of a kind: as vectors a path of its own for each would be five times as large
-        gap = np.full(int(chosen.sum()), np.nan)
-        along = np.stack([x[graph.senders[chosen]], x[graph.receivers[chosen]], gap], axis=1).ravel()
-        across = np.stack([y[graph.senders[chosen]], y[graph.receivers[chosen]], gap], axis=1).ravel()
-        ax.plot(along, across, color=color, linewidth=line_width, zorder=1)
-    level = np.ceil(_LEVELS * np.sqrt(weight / max(float(weight.max(initial=0.0)), 1e-300))).astype(np.int64)
-    shrink = min(1.0, 60.0 / (float(np.ptp(x)) + 1.0)) * 0.7 + 0.3
-    colors = np.array([DEVICE_COLORS[d % len(DEVICE_COLORS)] for d in range(len(placement.device_names))])
-    for size in np.unique(level).tolist():  # the same shape for all dots of a size, for the same reason
-        at = level == size
-        area = (8.0 + 60.0 * size / _LEVELS) * shrink
-        ax.scatter(x[at], y[at], s=area, c=colors[device[at]].tolist(), linewidths=0, clip_on=False, zorder=2)
-    ax.set_xlim(x.min() - 0.8, x.max() + 0.8)
-    ax.set_ylim(y.max() + 0.8, y.min() - 0.8)
+    ax.set_xlim(left - 1.0, right + 1.0)
+    ax.set_ylim(bottom + 1.2, top - 0.8)
+    ax.set_aspect("equal")
     ax.axis("off")
-    handles = [
-        Line2D(
-            [],
-            [],
-            marker="o",
-            linestyle="",
-            color=DEVICE_COLORS[d % len(DEVICE_COLORS)],
-            label=plain_label(placement.team_name(d)),
-        )
-        for d in used
-    ]
-    if crossing.any():
-        handles.append(Line2D([], [], color=COLORS["transfer"], label="crosses devices"))
-    columns = -(-len(handles) // _LEGEND_ROWS)
-    ax.legend(handles=handles, ncols=columns, frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    points_per_unit = 72 * _WIDTH_IN / width
+    handles = _draw_edges(ax, graph, placement, layout, points_per_unit)
+    device = placement.device_of_op
+    colors = np.array([DEVICE_COLORS[d % len(DEVICE_COLORS)] for d in range(len(placement.device_names))])
+    dots = EllipseCollection(
+        2 * radius, 2 * radius, np.zeros(graph.num_ops), units="xy", offsets=np.stack([layout.x, layout.y], axis=1),
+        offset_transform=ax.transData, facecolors=colors[device].tolist(), linewidths=0, zorder=2,
+    )  # fmt: skip
+    ax.add_collection(dots, autolim=False)
+    for word, ops in zip(("in", "out"), ends_of(graph), strict=True):
+        _name_ends(ax, graph, layout, ops, word)
+    _draw_legend(ax, placement, handles)
     return ax
 
 
-def layered_positions(graph: OpGraph) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return ``[num_ops]`` coordinates of every op: its layer, and its place across the layer.
-
-    The layer is the longest path from an input; ops without inputs stand just before their first consumer. Within a
-    layer ops are ordered by the mean place of their neighbours, a few sweeps in both directions (Sugiyama, Tagawa and
-    Toda, 1981), and set one unit apart around the middle. O(sweeps * (ops log ops + edges)).
-    """
-    senders, receivers = graph.senders, graph.receivers
-    layer = np.zeros(graph.num_ops, dtype=np.int64)
-    rank = np.empty(graph.num_ops, dtype=np.int64)
-    rank[graph.order] = np.arange(graph.num_ops)
-    along = np.argsort(rank[senders], kind="stable")
-    for u, v in zip(senders[along].tolist(), receivers[along].tolist(), strict=True):
-        layer[v] = max(layer[v], layer[u] + 1)
-    first_use = np.full(graph.num_ops, np.iinfo(np.int64).max)
-    np.minimum.at(first_use, senders, layer[receivers])
-    is_source = np.bincount(receivers, minlength=graph.num_ops) == 0
-    layer = np.where(is_source & (first_use < np.iinfo(np.int64).max), np.maximum(first_use - 1, 0), layer)
-    place = _centred(layer, rank.astype(np.float64))
-    for sweep in range(_SWEEPS):
-        here, there = (receivers, senders) if sweep % 2 == 0 else (senders, receivers)
-        total = np.bincount(here, weights=place[there], minlength=graph.num_ops)
-        degree = np.bincount(here, minlength=graph.num_ops)
-        wanted = np.where(degree > 0, total / np.maximum(degree, 1), place)
-        place = _centred(layer, wanted + 1e-9 * rank)
-    return layer.astype(np.float64), place
+def ends_of(graph: OpGraph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the ops without predecessors, which are the inputs, and the ops without successors, the outputs."""
+    degrees = (np.bincount(ops, minlength=graph.num_ops) for ops in (graph.receivers, graph.senders))
+    first, last = (np.flatnonzero(degree == 0) for degree in degrees)
+    return first, last
 
 
-def _centred(layer: NDArray[np.int64], key: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``[num_ops]`` places in every layer in the order of `key`, one unit apart around 0."""
-    order = np.lexsort((key, layer))
-    sizes = np.bincount(layer)
-    begins = np.cumsum(sizes) - sizes
-    place = np.empty(len(layer))
-    place[order] = np.arange(len(layer)) - begins[layer[order]]
-    return place - (sizes[layer] - 1) / 2
+def _draw_edges(ax: Axes, graph: OpGraph, placement: Placement, layout: Layout, points_per_unit: float) -> list[Line2D]:
+    """Draw edges with their arrowheads; return entries of the legend for those that stand out."""
+    from matplotlib.collections import PolyCollection
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    device = placement.device_of_op
+    crossing = device[graph.senders] != device[graph.receivers]
+    thin = float(np.clip(points_per_unit / 20, 0.4, 1.0))
+    handles = []
+    for kind, chosen, label in (
+        ("near", ~crossing & ~layout.is_long, ""),
+        ("skip", ~crossing & layout.is_long, "skips layers"),
+        ("crossing", crossing, "crosses devices"),
+    ):
+        if not chosen.any():
+            continue
+        line_width = thin * (1.0 if kind == "near" else 1.6)
+        # one path for all edges of a kind: as vectors a path of its own for each would be five times as large
+        points = np.stack([layout.start[chosen], layout.control[chosen], layout.end[chosen]], axis=1).reshape(-1, 2)
+        codes = np.tile([Path.MOVETO, Path.CURVE3, Path.CURVE3], int(chosen.sum()))
+        style = {"facecolor": "none", "edgecolor": EDGE_COLORS[kind], "linewidth": line_width, "zorder": 1}
+        ax.add_patch(PathPatch(Path(points, codes), **style))
+        ax.add_collection(PolyCollection(layout.heads[chosen], facecolors=EDGE_COLORS[kind], zorder=1), autolim=False)
+        if label:
+            handles.append(Line2D([], [], color=EDGE_COLORS[kind], linewidth=1.4, label=label))
+    return handles
+
+
+def _name_ends(ax: Axes, graph: OpGraph, layout: Layout, ops: NDArray[np.int64], word: str) -> None:
+    """Mark inputs or outputs, and write their names below them if they are few."""
+    ax.scatter(
+        layout.x[ops],
+        layout.y[ops],
+        s=16,
+        marker=">" if word == "in" else "s",
+        color=COLORS["text"],
+        linewidths=0,
+        zorder=3,
+    )
+    if len(ops) > _NAMED:
+        return
+    for op in ops.tolist():
+        name = graph.op_names[op]
+        name = name if len(name) <= _NAME_LENGTH else "…" + name[1 - _NAME_LENGTH :]
+        at = (float(layout.x[op]), float(layout.y[op] + 0.5))
+        # the text leads away from the border of the figure
+        rightmost = layout.x[op] > (layout.x.min() + layout.x.max()) / 2
+        ax.text(
+            *at, plain_label(f"{word}: {name}"), fontsize=7, color=COLORS["text"], va="top",
+            ha="right" if rightmost else "left",
+        )  # fmt: skip
+
+
+def _draw_legend(ax: Axes, placement: Placement, lines: list[Line2D]) -> None:
+    """Put the legend above the drawing, where it covers nothing."""
+    from matplotlib.lines import Line2D
+
+    device = placement.device_of_op
+    handles = [
+        Line2D(
+            [], [], marker="o", linestyle="", color=DEVICE_COLORS[d % len(DEVICE_COLORS)],
+            label=plain_label(f"{placement.team_name(d)}: {count} op{'s' * (count != 1)}"),
+        )
+        for d, count in zip(*(each.tolist() for each in np.unique(device, return_counts=True)), strict=True)
+    ]  # fmt: skip
+    legend_above(ax, [*handles, *lines])

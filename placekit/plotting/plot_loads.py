@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from placekit.model.errors import InvalidProblemError
-from placekit.plotting.canvas import COLORS, axes_or_new, plain_label
+from placekit.plotting.canvas import COLORS, axes_or_new, legend_above, plain_label, time_scale, time_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,32 +45,32 @@ def plot_loads(result: Result, ax: Axes | None = None) -> Axes:
     ax = axes_or_new(ax, height_in=min(1.2 + 0.35 * len(loads), 40.0))
     names = [load.device for load in loads]
     rows = range(len(loads))
-    compute_ms = [load.compute_s * 1e3 for load in loads]
-    transfer_ms = [load.transfer_s * 1e3 for load in loads]
-    sums_ms = [a + b for a, b in zip(compute_ms, transfer_ms, strict=True)]
-    if all(math.isclose(load.load_s * 1e3, end, rel_tol=1e-9) for load, end in zip(loads, sums_ms, strict=True)):
-        ax.barh(rows, compute_ms, color=COLORS["compute"], label="compute", height=0.65)
-        ax.barh(rows, transfer_ms, left=compute_ms, color=COLORS["transfer"], label="transfer", height=0.65)
-        ends = sums_ms
+    factor, unit = time_scale(max(*(load.load_s for load in loads), result.objective))
+    compute = [load.compute_s * factor for load in loads]
+    transfer = [load.transfer_s * factor for load in loads]
+    sums = [a + b for a, b in zip(compute, transfer, strict=True)]
+    if all(math.isclose(load.load_s * factor, end, rel_tol=1e-9) for load, end in zip(loads, sums, strict=True)):
+        ax.barh(rows, compute, color=COLORS["compute"], label="compute", height=0.65)
+        ax.barh(rows, transfer, left=compute, color=COLORS["transfer"], label="transfer", height=0.65)
+        ends = sums
     else:
         above, below = [row - 0.17 for row in rows], [row + 0.17 for row in rows]
-        ax.barh(above, compute_ms, color=COLORS["compute"], label="compute", height=0.33)
-        ax.barh(below, transfer_ms, color=COLORS["transfer"], label="transfer", height=0.33)
-        ends = [*compute_ms, *transfer_ms]
+        ax.barh(above, compute, color=COLORS["compute"], label="compute", height=0.33)
+        ax.barh(below, transfer, color=COLORS["transfer"], label="transfer", height=0.33)
+        ends = [*compute, *transfer]
     if result.objective_name == "throughput":
-        ax.axvline(result.objective * 1e3, color=COLORS["text"], linewidth=0.8, linestyle="--", label="objective")
+        ax.axvline(result.objective * factor, color=COLORS["text"], linewidth=0.8, linestyle="--", label="objective")
         if result.lower_bound is not None and result.lower_bound > 0:
-            ax.axvline(result.lower_bound * 1e3, color=COLORS["bound"], linewidth=1.2, linestyle=":", label="bound")
+            ax.axvline(result.lower_bound * factor, color=COLORS["bound"], linewidth=1.2, linestyle=":", label="bound")
     ax.set_yticks(rows, [plain_label(name) for name in names])
     ax.invert_yaxis()
-    lines = [result.objective * 1e3] if result.objective_name == "throughput" else []
+    lines = [result.objective * factor] if result.objective_name == "throughput" else []
     longest = max(*ends, *lines, 1e-9)
     for row, load in enumerate(loads):  # one column, to the right of every bar and line
         of_team = f", team {plain_label(load.team)}" if load.team else ""
-        text = f"{load.load_s * 1e3:.4g} ms, {load.num_ops} ops{of_team}"
+        text = f"{time_text(load.load_s)}, {load.num_ops} ops{of_team}"
         ax.text(longest * 1.03, row, text, va="center", fontsize=8, color=COLORS["text"])
     ax.set_xlim(0, longest * 1.3)
-    ax.set_xlabel("time per sample (ms)")
-    ax.set_title(plain_label(f"{result.problem_name}: {result.objective_name} by {result.method}"), fontsize=10)
-    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    ax.set_xlabel(f"time per sample ({unit})")
+    legend_above(ax, title=f"{result.problem_name}: {result.objective_name} by {result.method}")
     return ax

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from placekit.plotting.canvas import COLORS, axes_or_new
+from placekit.plotting.canvas import COLORS, axes_or_new, legend_above, time_scale, time_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,8 +27,12 @@ def plot_trace(result: Result, ax: Axes | None = None) -> Axes:
     ax = axes_or_new(ax)
     ends = max(result.runtime_s, max((line.time_s for line in result.trace), default=0.0))
     drawn = False
+    known = [value for line in result.trace for value in (line.objective, line.bound) if value is not None]
+    factor, unit = time_scale(max(known, default=0.0))
     for name, label in (("objective", "best objective"), ("bound", "bound")):
-        points = [(line.time_s, getattr(line, name) * 1e3) for line in result.trace if getattr(line, name) is not None]
+        points = [
+            (line.time_s, getattr(line, name) * factor) for line in result.trace if getattr(line, name) is not None
+        ]
         if points:
             times, values = zip(*points, strict=True)
             ax.step(
@@ -36,7 +40,7 @@ def plot_trace(result: Result, ax: Axes | None = None) -> Axes:
                 [*values, values[-1]],
                 where="post",
                 color=COLORS[name],
-                label=f"{label} {values[-1]:.4g} ms",
+                label=f"{label} {time_text(values[-1] / factor)}",
                 linestyle="-" if name == "objective" else ":",
                 marker=".",
                 markersize=4,
@@ -45,7 +49,7 @@ def plot_trace(result: Result, ax: Axes | None = None) -> Axes:
     if not drawn:
         ax.text(0.5, 0.5, "no placement and no bound was found", ha="center", va="center", transform=ax.transAxes)
     ax.set_xlabel("time of the solve (s)")
-    ax.set_ylabel("ms")
+    ax.set_ylabel(f"objective ({unit})")
     if drawn:
-        ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        legend_above(ax)
     return ax

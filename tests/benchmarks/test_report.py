@@ -39,7 +39,8 @@ from placekit.io.problem_json import read_problem
 from placekit.model.errors import InvalidFileError
 from placekit.model.problem import Problem
 from placekit.plotting.canvas import figure_of, new_figure
-from placekit.plotting.plot_graph import layered_positions, plot_graph
+from placekit.plotting.layout import layered_positions
+from placekit.plotting.plot_graph import plot_graph
 
 pytestmark = pytest.mark.xdist_group("report")  # one process makes the results, once
 
@@ -426,17 +427,25 @@ def test_layers_follow_the_longest_path(diamond: Problem) -> None:
 
 def test_graph_figure_colours_ops_and_marks_cuts(diamond: Problem) -> None:
     """Ops on two devices: two colours; both cut edges stand out; the devices are in the legend."""
+    from matplotlib.collections import EllipseCollection
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
     from placekit.model.placement import Placement
 
     axes = plot_graph(diamond, Placement.of(diamond, [1, 1, 2, 1]))
-    colors = np.concatenate([np.asarray(dots.get_facecolor()) for dots in axes.collections])
+    (dots,) = (each for each in axes.collections if isinstance(each, EllipseCollection))
+    colors = np.asarray(dots.get_facecolor())
     assert len(colors) == 4
     assert len(np.unique(colors, axis=0)) == 2
-    ends = [np.asarray(line.get_xdata(), dtype=float) for line in axes.lines]
-    assert [int(np.isnan(each).sum()) for each in ends] == [2, 2]  # a gap behind every edge: two inside, two across
+    paths = [patch.get_path() for patch in axes.patches if isinstance(patch, PathPatch)]
+    assert [np.count_nonzero(np.asarray(path.codes) == Path.MOVETO) for path in paths] == [
+        2,
+        2,
+    ]  # two edges inside, two across
     legend = axes.get_legend()
     assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["acc.0", "acc.1", "crosses devices"]
+    assert [text.get_text() for text in legend.get_texts()] == ["acc.0: 3 ops", "acc.1: 1 op", "crosses devices"]
     assert figure_of(axes).get_figwidth() > 5
 
 
