@@ -302,7 +302,7 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
         """Return why to stop now, or None to go on. Methods ask between two steps."""
         if self.interrupted.is_set():
             return StopReason.USER
-        if self.is_proven:
+        if self.is_proven or self.infeasible_because is not None:
             return StopReason.PROVED
         if self.elapsed_s >= self._until_s:
             return StopReason.TIME

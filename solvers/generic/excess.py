@@ -2,7 +2,8 @@
 
 The *excess* of a placement is how far it is from feasible: the bytes above the memory limits, in mean classes, and one
 for each break of the contiguity. `find_feasible` anneals the excess down to 0 by moves and exchanges of classes, and
-starts again from another random placement if a walk ends above 0.
+starts again from another random placement if a walk ends above 0. Few placements are enumerated after some walks in
+vain, which may prove that none is feasible.
 
 Shapes
 ------
@@ -25,6 +26,7 @@ from placekit.solve.relaxed_links import work
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.draws import below
+from placekit.solvers.generic.enumeration.method import enumerate_first, is_first
 from placekit.solvers.generic.lines import needs_chain
 from placekit.solvers.generic.repair import move_to_allowed
 
@@ -265,7 +267,10 @@ def find_feasible(run: Run) -> bool:
     Memory that ops share and direct links are relaxed first, as for every method that does not know them.
     """
     if run.placement is None and run.should_stop() is None:
-        work(_Feasible(), run)
+        has_few = is_first(run.problem)
+        work(_Feasible(WALKS if has_few else None), run)
+        if has_few and run.placement is None:
+            enumerate_first(run)
     return run.placement is not None
 
 
@@ -275,12 +280,16 @@ class _Feasible(Method):
     name = "feasible"
     knows_links = True  # they forbid nothing
 
+    def __init__(self, num_walks: int | None) -> None:
+        super().__init__()
+        self._num_walks = num_walks
+
     def run(self, run: Run) -> StopReason:
         contraction = contract(run.problem)
         room = room_of(contraction)
         if not room.allowed.any(axis=1).all() or room.num_bytes.sum() > room.limit_bytes.sum():
             return StopReason.FINISHED
-        number, most = 0, run.tries(None, WALKS)
+        number, most = 0, run.tries(self._num_walks, WALKS)
         while (reason := run.should_stop()) is None:
             if run.placement is not None or number >= most:
                 return StopReason.FINISHED
@@ -327,7 +336,7 @@ def _random_start(contraction: Contraction, room: Room, rng: np.random.Generator
     chain = rng.permutation(num_devices)
     total = float(room.num_bytes.sum())
     ends = np.cumsum(np.minimum(room.limit_bytes[chain], total))
-    ends *= total / ends[-1]
+    ends *= total / (float(ends[-1]) or 1.0)  # nothing takes memory, or no device has any
     middle = np.cumsum(room.num_bytes[along]) - room.num_bytes[along] / 2
     device = np.empty(num_classes, dtype=np.int64)
     device[along] = chain[np.minimum(np.searchsorted(ends, middle), num_devices - 1)]

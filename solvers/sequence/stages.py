@@ -67,8 +67,8 @@ def run_stages(run: Run, stages: Iterable[Stage], account: list[dict[str, Any]] 
     todo = list(stages)
     while todo:
         reason = run.should_stop()
-        if reason is not None or run.infeasible_because is not None:
-            return reason or StopReason.PROVED
+        if reason is not None:
+            return reason
         stage = todo.pop(0)
         if stage.only_if is not None and not stage.only_if(run):
             continue
@@ -86,7 +86,7 @@ def run_stages(run: Run, stages: Iterable[Stage], account: list[dict[str, Any]] 
             if share < 1.0 and not error.lacks_memory:
                 todo.append(replace(stage, share=1.0))
         line |= {"time_s": run.elapsed_s - start_s, "objective_s": run.objective, "bound_s": run.bound}
-    return run.should_stop() or (StopReason.PROVED if run.infeasible_because is not None else StopReason.FINISHED)
+    return run.should_stop() or StopReason.FINISHED
 
 
 def _run_stage(run: Run, stage: Stage, line: dict[str, Any]) -> StopReason:

@@ -72,3 +72,21 @@ def test_a_search_without_a_time_limit_ends_where_nothing_fits() -> None:
     for objective in (pk.Throughput(), pk.SerialLatency(), pk.Makespan()):
         problem = pk.Problem(graph, platform, costs, objective, contiguity=Contiguity.NONE)
         assert pk.solve(problem, "local-search").objective is None
+
+
+OBJECTIVES = (pk.Throughput(), pk.SerialLatency(), pk.OffloadLatency(), pk.OffloadLatency(calls_per_device=2))
+SEARCHES = [(objective, method) for objective in OBJECTIVES for method in ("local-search", "cpsat", "ilp")]
+
+
+@pytest.mark.parametrize(
+    ("objective", "method"), [*SEARCHES, (pk.Makespan(), "local-search"), (pk.Makespan(), "cpsat")], ids=str
+)
+def test_small_problems_without_a_feasible_placement_end_with_the_proof(objective: Objective, method: str) -> None:
+    """Three ops of two bytes on two devices with room for one each: no search goes on until its time is up."""
+    graph = pk.OpGraph.from_edges(list("abc"), [("a", "b"), ("b", "c")])
+    costs = pk.CostTable(("x",), np.ones((3, 1)), np.ones((2, 1)), np.full(3, 2.0))
+    platform = pk.Platform.of(x=2, memory_bytes={"x": 3.0})
+    problem = pk.Problem(graph, platform, costs, objective, Contiguity.NONE)
+    result = pk.solve(problem, method, stop=pk.MaxRuntime(60))
+    assert result.status is pk.Status.INFEASIBLE
+    assert result.stop_reason is pk.StopReason.PROVED
