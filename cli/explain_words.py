@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from placekit.cli.units import format_bytes, format_count, format_share, format_time
+from placekit.cli.verdicts import verdict_lines
+from placekit.model.sizes import format_seconds
 from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solve.stop import relative_gap
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from placekit.objectives.evaluate import DeviceLoad
     from placekit.solve.explain import Explanation, Move, WhatIf
+    from placekit.solve.worth import Worth
 
 __all__ = ["explanation_parts", "sentences"]
 
@@ -31,6 +34,7 @@ def explanation_parts(found: Explanation) -> Iterator[RenderableType]:
         yield Text(heading, style="bold")
         for line in lines:
             yield Padding(Text(line), (0, 0, 0, 2))
+    yield from verdict_lines(found.verdict)
 
 
 def sentences(found: Explanation) -> dict[str, list[str]]:
@@ -41,6 +45,7 @@ def sentences(found: Explanation) -> dict[str, list[str]]:
         "single moves": _moves(found),
         "searching on": _searching_on(found),
         "constraints": _constraints(found),
+        "what each device brings": _worths(found),
         "what more would bring": _more(found),
     }
 
@@ -154,6 +159,30 @@ def _constraints(found: Explanation) -> list[str]:
     if dropped and not found.binding:
         lines.append("None of them was found to bind.")
     return lines or ["There are none, or they were not asked about."]
+
+
+def _worths(found: Explanation) -> list[str]:
+    return [_worth(each) for each in found.worths] or ["Not asked about (--time-limit 0)."]
+
+
+def _worth(each: Worth) -> str:
+    """Say what one device brings."""
+    if each.why_not is not None:
+        return f"{each.device}: not known, {each.why_not}."
+    if not each.is_used:
+        return f"{each.device}: nothing, the placement does not use it."
+    if each.is_needed:
+        return f"{each.device}: needed, no placement is feasible without it (proven)."
+    if each.objective_s is None or each.factor is None:
+        return f"{each.device}: without it no placement was found in the time."
+    without = f"without it {format_seconds(each.objective_s)}"
+    if each.factor <= 1 + SOLVER_TOLERANCE:
+        return f"{each.device}: nothing, {without}."
+    times = f"{each.factor:.3g}x"
+    if each.is_proven:
+        return f"{each.device}: {times}, {without} (proven)."
+    below = "" if each.bound_s is None else f", at best {format_seconds(each.bound_s)} (bound)"
+    return f"{each.device}: {times}, {without} was the best found{below}."
 
 
 def _more(found: Explanation) -> list[str]:

@@ -25,6 +25,7 @@ from placekit.cli.solve import report
 from placekit.cli.task import TaskOptions, read_placed, read_source, read_task
 from placekit.cli.training_run import TrainingRun
 from placekit.cli.units import format_count, format_time
+from placekit.cli.verdicts import all_cores_problem, with_verdict
 from placekit.io.detect import kind_of_file
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.problem import Problem
@@ -97,6 +98,7 @@ def _learn(model: Path, run: TrainingRun, asked: LearnTask, output: Path | None,
     kept = run.policy_out or run.resume or files.policy_for(model)
     check_writable(kept)
     task = read_task(model, asked.options())
+    whole = all_cores_problem(model, asked.options(), task.problem)
     start = read_placed(run.warm_start, task.problem.graph, task.problem.platform) if run.warm_start else None
     before = _file_state(kept)
     with LearnLine(run.time_limit) as line:
@@ -111,13 +113,14 @@ def _learn(model: Path, run: TrainingRun, asked: LearnTask, output: Path | None,
             measured=_measured(model, asked.shape, task.problem, run.evaluations, line) if run.is_measured else None,
         )
         result = solve_problem(task.problem, learner, stop=run.stop, seed=run.seed, warm_start=start, on_progress=line)
+    result = with_verdict(result, task.problem, whole)
     written = files.write(result, task.problem)
     if _file_state(kept) != before:  # where nothing is feasible, nothing was trained
         written["policy"] = str(kept)
     if as_json:
         print_json(result.to_dict() | {"files": written})
     else:
-        show_parts([*report(task, result, written), *_measured_lines(result)])
+        show_parts([*_measured_lines(result), *report(task, result, written)])
     raise typer.Exit(exit_code(result.placement, result.status))
 
 
@@ -200,8 +203,8 @@ def _measured_lines(result: Result) -> Iterator[RenderableType]:
             f"{told['speedup']:.2f}x (IQR {told['speedup_iqr']:.2g}) over {told['best_single_device']} alone, "
             f"{format_time(told['best_single_s'])}{noisy}"
         )
-    yield ""
     yield fact_lines(facts)
+    yield ""
 
 
 def _method(name: str, run: TrainingRun) -> LearnedMethod:

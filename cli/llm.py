@@ -19,6 +19,7 @@ from placekit.cli.progress import SolveLine
 from placekit.cli.search import SearchOptions, exit_code
 from placekit.cli.serving_parts import model_told, serving_parts
 from placekit.cli.task import PinOption, parse_pins
+from placekit.cli.verdicts import with_verdict
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.device_table import DEVICE_TABLE
 from placekit.io.model import MODEL_SUFFIXES
@@ -187,6 +188,7 @@ def llm(
         result = solve_problem(
             task.problem, search.method, stop=search.stop(), seed=search.seed, params=search.params, on_progress=line
         )
+    result = with_verdict(result, task.problem)
     written = files.write(result, task.problem)
     if asked.problem is not None:
         write_problem(task.problem, asked.problem)

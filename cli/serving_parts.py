@@ -10,6 +10,7 @@ from placekit.cli.facts import problem_facts
 from placekit.cli.files import file_facts
 from placekit.cli.render import fact_lines, plain_table, result_lines
 from placekit.cli.units import format_bytes, format_count, format_time
+from placekit.cli.verdicts import verdict_lines
 from placekit.language.decoder import Decoder
 from placekit.language.report import ServingReport
 from placekit.language.task import LanguageTask
@@ -48,6 +49,7 @@ def serving_parts(
         yield from serving_lines(task, report)
     yield ""
     yield fact_lines(file_facts(written))
+    yield from verdict_lines(result.verdict, task.problem)
 
 
 def _asked(task: LanguageTask) -> dict[str, str]:

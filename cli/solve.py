@@ -21,8 +21,10 @@ from placekit.cli.progress import SolveLine
 from placekit.cli.render import fact_lines, result_lines
 from placekit.cli.search import SearchOptions, exit_code
 from placekit.cli.task import Task, TaskOptions, read_placed, read_task, read_tasks
+from placekit.cli.verdicts import all_cores_problem, verdict_lines, with_verdict
 from placekit.io.model import MODEL_SUFFIXES
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
+from placekit.model.problem import Problem
 from placekit.solve.registry import get_method, why_not_served
 from placekit.solve.result import Result
 from placekit.solve.solve import finishing
@@ -72,9 +74,9 @@ def solve(
     search.stop()  # neither should a bad limit
     files = OutputFiles.of(model, more.output)
     run = _solve_best_cut if asked.platform.is_open else _solve_one
-    task, result = run(model, asked, search, params, more.warm_start)
+    task, whole, result = run(model, asked, search, params, more.warm_start)
     with finishing():
-        result = with_num_stages(result, task.problem)
+        result = with_verdict(with_num_stages(result, task.problem), task.problem, whole)
         written = files.write(result, task.problem, certificate=more.certificate)
     if as_json:
         print_json(result.to_dict() | {"files": written})
@@ -92,8 +94,8 @@ def _refuse_unserved(method: str, objective: str, path: Path) -> None:
 
 def _solve_one(
     model: Path, asked: TaskOptions, search: SearchOptions, params: Mapping[str, object], warm_start: Path | None
-) -> tuple[Task, Result]:
-    """Return the problem of a file, and its result."""
+) -> tuple[Task, Problem | None, Result]:
+    """Return the problem of a file, the same on all cores as one device, and its result."""
     begin_s, spent_s = perf_counter(), 0.0
     task = read_task(model, asked)
     if model.suffix.lower() not in MODEL_SUFFIXES:  # reading the file and writing the answer are part of the limit
@@ -101,17 +103,19 @@ def _solve_one(
     start = read_placed(warm_start, task.problem.graph, task.problem.platform) if warm_start else None
     if start is not None:
         start.require_teams(task.problem)
+    whole = all_cores_problem(model, asked, task.problem)
     with SolveLine(search.time_limit) as line:
-        return task, solve_problem(
+        result = solve_problem(
             task.problem, search.method, stop=search.stop(spent_s), seed=search.seed, params=params, warm_start=start,
             on_progress=line,
         )  # fmt: skip
+    return task, whole, result
 
 
 def _solve_best_cut(
     model: Path, asked: TaskOptions, search: SearchOptions, params: Mapping[str, object], warm_start: Path | None
-) -> tuple[Task, Result]:
-    """Return the best way of cutting the cores into groups, and its result."""
+) -> tuple[Task, Problem | None, Result]:
+    """Return the best way of cutting the cores into groups, the cores as one device, and the result."""
     from placekit.solvers.sequence.choice import solve_best
 
     if warm_start is not None:
@@ -122,11 +126,13 @@ def _solve_best_cut(
         chosen, result = solve_best(
             problems, search.method, stop=search.stop(), seed=search.seed, params=params, on_progress=line
         )
-    return tasks[chosen], result
+    whole = next((each.problem for each in tasks.values() if each.problem.platform.num_devices == 1), None)
+    is_whole = whole is tasks[chosen].problem
+    return tasks[chosen], None if is_whole else whole, result
 
 
 def report(task: Task, result: Result, written: Mapping[str, str]) -> Iterator[RenderableType]:
-    """Return what to tell of a result: the task, loads, bound and gap, single devices, and the files by kind."""
+    """Return what to tell of a result: task, loads, bound, gap, single devices, files by kind, and verdict."""
     yield fact_lines(task.facts)
     yield ""
     yield from result_lines(result)
@@ -138,3 +144,4 @@ def report(task: Task, result: Result, written: Mapping[str, str]) -> Iterator[R
         yield single_device_table(task.problem, result)
     yield ""
     yield fact_lines(file_facts(written))
+    yield from verdict_lines(result.verdict, task.problem)

@@ -138,13 +138,17 @@ def cost_table(source: ModelSource, platform: Platform, costs: str | None) -> Co
         return model.cost_table(source, platform, progress=bar)
 
 
-def read_task(path: Path, options: TaskOptions, kept: Problem | None = None) -> Task:
+def read_task(
+    path: Path, options: TaskOptions, kept: Problem | None = None, *, platform: Platform | None = None
+) -> Task:
     """Read the problem in `path`: a model, a workload or a problem file.
 
     Parameters
     ----------
     kept
         A problem whose costs are used in the place of measured ones, if it is of the model.
+    platform
+        Devices for a model, in the place of those that the options choose.
 
     Raises
     ------
@@ -154,7 +158,7 @@ def read_task(path: Path, options: TaskOptions, kept: Problem | None = None) -> 
     kind = kind_of_file(path)
     pins = parse_pins(options.pins)
     if kind == "model":
-        problem, facts = _from_model(path, options, pins, kept)
+        problem, facts = _from_model(path, options, pins, kept, platform)
     elif kind in ("workload", "problem"):
         _refuse_model_options(path, kind, options)
         problem, facts = _from_problem_file(path, kind, options.objective)
@@ -188,13 +192,17 @@ def read_tasks(path: Path, options: TaskOptions) -> dict[str, Task]:
 
 
 def _from_model(
-    path: Path, options: TaskOptions, pins: Mapping[str, str], kept: Problem | None
+    path: Path,
+    options: TaskOptions,
+    pins: Mapping[str, str],
+    kept: Problem | None,
+    platform: Platform | None = None,
 ) -> tuple[Problem, dict[str, str]]:
     from placekit.cost_models.memory_model import check_memory_model, op_memory
 
     source = read_source(path, options.shape)
     # members of a team would each remember something else
-    platform = options.platform.resolve(source)
+    platform = platform or options.platform.resolve(source)
     is_stateful = bool(STATEFUL.intersection(source.graph.op_types))
     choice = options.objective if is_stateful else options.objective.for_model(platform)
     objective, contiguity = choice.objective(), choice.contiguity_or_none()

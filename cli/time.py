@@ -20,6 +20,7 @@ from placekit.cli.render import fact_lines, plain_table
 from placekit.cli.task import cost_table, read_placed
 from placekit.cli.timed import CacheOption, MachineOptions, TimingOptions, flag_lines
 from placekit.cli.units import format_count, format_ms, format_time
+from placekit.cli.verdicts import verdict_lines
 from placekit.cost_models.cache import ProfileCache
 from placekit.io.atomic import write_json
 from placekit.io.model import ModelSource
@@ -150,6 +151,7 @@ def _report(timed: PlacementTiming, checked: OutputCheck | None, files: Mapping[
     error = told["prediction_error"]
     if error is not None and abs(error) > _WORTH_CALIBRATING and not timed.timings.is_noisy:
         yield f"note: the prediction is {_percent(error)} off; `placekit calibrate` fits the costs to measured splits"
+    yield from verdict_lines(timed.verdict)
 
 
 def _stages(rows: list[dict[str, Any]]) -> RenderableType:
@@ -170,11 +172,11 @@ def _stages(rows: list[dict[str, Any]]) -> RenderableType:
 
 def _facts(timed: PlacementTiming, told: Mapping[str, Any], checked: OutputCheck | None) -> Iterator[tuple[str, str]]:
     kept = ", from the cache" if timed.timings.is_cached else ""
-    if told["verdict"] is not None:
+    if told["outcome"] is not None:
         ran = sum(each["name"] in timed.runtime and each["error"] is None for each in told["contenders"])
         yield (
             "plan",
-            f"{told['verdict']}: {_times(told['over_runtime'])} (IQR {_number(told['over_runtime_iqr'], 2)}) of "
+            f"{told['outcome']}: {_times(told['over_runtime'])} (IQR {_number(told['over_runtime_iqr'], 2)}) of "
             f"{told['best_of_runtime']}, the best of {format_count(ran, 'way')} {timed.whose}",
         )
     yield "executor", f"{timed.executor}, {format_count(told['rounds'], 'round')}{kept}"

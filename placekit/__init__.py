@@ -51,6 +51,8 @@ from placekit.solve.stop import MaxRuntime as MaxRuntime
 from placekit.solve.stop import NoImprovement as NoImprovement
 from placekit.solve.stop import StopReason as StopReason
 from placekit.solve.stop import TargetGap as TargetGap
+from placekit.solve.verdict import Verdict as Verdict
+from placekit.solve.verdict import verdict as verdict
 
 if TYPE_CHECKING:
     from placekit.cost_models.analytic import Analytic as Analytic
@@ -122,6 +124,7 @@ __all__ = [
     "Throughput",
     "Timing",
     "TimingSettings",
+    "Verdict",
     "Violation",
     "__version__",
     "core_groups",
@@ -143,6 +146,7 @@ __all__ = [
     "serving_report",
     "solve",
     "time_placement",
+    "verdict",
     "verify",
     "write_costs",
     "write_placement",

@@ -81,6 +81,33 @@ def _check_teams(placement: Mapping[str, str], device_names: Sequence[str]) -> N
     teams_from_names(placement.values(), device_names)
 
 
+class AlternativeModel(_Strict):
+    """A way of running the model without a split, in a result file."""
+
+    name: str
+    form: Literal["device", "all cores", "runtime", "copies", "split"]
+    objective: NonNegative | None
+    why_not: str | None
+
+
+class VerdictModel(_Strict):
+    """Whether a split is worth it, in a result file."""
+
+    split: bool
+    choice: Literal["device", "all cores", "runtime", "copies", "split"] | None
+    use: str | None
+    best_single: str | None
+    best_single_objective: NonNegative | None
+    objective: NonNegative | None
+    gain: NonNegative | None
+    within_error: bool
+    error: NonNegative | None
+    latency: NonNegative | None
+    per_sample: NonNegative | None
+    sentence: str
+    alternatives: list[AlternativeModel]
+
+
 class ResultModel(_Strict):
     """A result file."""
 
@@ -112,6 +139,7 @@ class ResultModel(_Strict):
     problem_hash: str | None = None
     problem_terms: dict[str, str] | None = None
     certificate: CertificateModel | None = None
+    verdict: VerdictModel | None = None
 
     @model_validator(mode="after")
     def _names_agree(self) -> Self:

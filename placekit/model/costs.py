@@ -125,6 +125,37 @@ class CostTable:
         """Number of tensors."""
         return len(self.transfer_time_s)
 
+    @property
+    def error(self) -> float | None:
+        """Relative error of the op times, as far as it is known; None if nothing tells it.
+
+        It is what the provenance states as ``"error"``; else what a calibration found; else, of measured times, half of
+        their spread (of the kind with the largest), or the share of the cores that other load took where that is more.
+        """
+        told = self.provenance
+        if isinstance(stated := told.get("error"), (int, float)):
+            return float(stated)
+        calibration = told.get("calibration")
+        if isinstance(calibration, Mapping):
+            found = calibration.get("error_after" if calibration.get("applied") else "error_before")
+            if isinstance(found, (int, float)):
+                return float(found)
+        errors = [self._half_spread(kind) for kind in range(len(self.kinds))]
+        of_kinds = told.get("kinds")
+        if isinstance(of_kinds, Mapping):
+            noisy = [each for each in of_kinds.values() if isinstance(each, Mapping) and each.get("noisy")]
+            errors += [float(each.get("foreign_load", 0.0)) for each in noisy]
+        return max((each for each in errors if each is not None), default=None)
+
+    def _half_spread(self, kind: int) -> float | None:
+        """Return half of the relative spread of all measured times of a kind together; None if none was measured."""
+        if self.op_time_spread is None:
+            return None
+        spread, time_s = self.op_time_spread[:, kind], self.op_time_s[:, kind]
+        measured = np.isfinite(spread) & self.supported[:, kind]
+        total_s = float(time_s[measured].sum())
+        return float((spread[measured] * time_s[measured]).sum()) / total_s / 2 if total_s > 0 else None
+
     def pair_transfer_time_s(self, source: int, target: int) -> NDArray[np.float64]:
         """``[num_tensors]`` seconds from a device of kind `source` to another of kind `target`.
 

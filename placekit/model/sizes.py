@@ -1,8 +1,8 @@
-"""Sizes for people: binary units in messages; inside everything is bytes."""
+"""Sizes and times for people: the unit that reads best; inside everything is bytes and seconds."""
 
 from __future__ import annotations
 
-__all__ = ["format_bytes", "format_bytes_exactly"]
+__all__ = ["format_bytes", "format_bytes_exactly", "format_seconds"]
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -34,3 +34,22 @@ def format_bytes_exactly(num_bytes: float) -> str:
     if num_bytes < 1024:
         return f"{num_bytes:.0f} bytes"
     return f"{format_bytes(num_bytes)} ({num_bytes:.0f} bytes)"
+
+
+def format_seconds(*times_s: float) -> str:
+    """Return times with three digits in the one unit that reads best, as a change from each to the next.
+
+    Examples
+    --------
+    >>> format_seconds(2.72e-3, 1.512e-3), format_seconds(61.9), format_seconds(0.0)
+    ('2.72 -> 1.51 ms', '61.9 s', '0 s')
+    """
+    scale, unit = next(
+        ((scale, unit) for limit, scale, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")) if 0 < max(times_s) < limit),
+        (1.0, "s"),
+    )
+    return " -> ".join(_three_digits(each * scale) for each in times_s) + f" {unit}"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"

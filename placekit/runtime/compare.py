@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 from placekit.cost_models.base import Progress
 from placekit.cost_models.stage_costs import Prediction, StageCosts, predict, stage_costs
 from placekit.io.model import ModelSource
@@ -17,10 +19,12 @@ from placekit.runtime.contenders import Contender, Executor, Placed, baselines, 
 from placekit.runtime.series import Estimate, Quantity, Series, Timings
 from placekit.runtime.timing import Timing
 from placekit.runtime.trace import predicted_stage_times, timing_trace
+from placekit.solve.alternatives import Alternative, Form, form_of
+from placekit.solve.verdict import Evidence, Verdict, decide
 
-__all__ = ["PLACEMENT", "PlacementTiming", "Verdict", "time_placement"]
+__all__ = ["PLACEMENT", "Outcome", "PlacementTiming", "time_placement"]
 
-Verdict: TypeAlias = Literal["wins", "draws", "loses"]
+Outcome: TypeAlias = Literal["wins", "draws", "loses"]
 
 PLACEMENT = "placement"
 """Name of the placement among the contenders."""
@@ -45,6 +49,8 @@ class PlacementTiming:
         Costs of its stages, and what follows for them.
     team_names
         ``[num_stages]`` names of the members of each stage's team.
+    placement
+        What was timed.
     """
 
     timings: Timings
@@ -54,6 +60,7 @@ class PlacementTiming:
     stages: StageCosts
     prediction: Prediction
     team_names: tuple[tuple[str, ...], ...]
+    placement: Placement
 
     __repr__ = short_repr
 
@@ -79,7 +86,7 @@ class PlacementTiming:
         return self.timings.over_best(PLACEMENT, self.runtime)
 
     @property
-    def verdict(self) -> Verdict | None:
+    def outcome(self) -> Outcome | None:
         """Whether the placement is faster than the best of OpenVINO's own ways, beyond the spread of their ratio."""
         over = self.over_runtime
         if over is None:
@@ -120,7 +127,7 @@ class PlacementTiming:
             "speedup_iqr": speedup and speedup.iqr,
             "latency_speedup": faster and faster.median,
             "latency_speedup_iqr": faster and faster.iqr,
-            "verdict": self.verdict,
+            "outcome": self.outcome,
             "best_of_runtime": self.best_of_runtime,
             "over_runtime": over and over.median,
             "over_runtime_iqr": over and over.iqr,
@@ -134,7 +141,40 @@ class PlacementTiming:
             "is_noisy": self.timings.is_noisy,
             "is_cached": self.timings.is_cached,
             "measured_for_s": self.timings.wall_s,
+            "verdict": self.verdict.to_dict(),
         }
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether a split is worth it, by the measured seconds per sample of everything that ran.
+
+        Half of the interquartile range of the ratio to the best other way is the error of the measurement. Other ways
+        of splitting the model, such as equal shares of its layers, are not part of the question.
+        """
+        forms: dict[str, Form] = {"all cores": "all cores", "MULTI of groups": "copies"}
+        own = [each for each in self.runtime if each in forms or each.startswith(("AUTO", "MULTI", "all cores"))]
+        named: list[tuple[str, str, Form]] = [(device, name, "device") for device, name in self.singles.items()]
+        named += [(name, name, forms.get(name, "runtime")) for name in own]
+        others = [self._measured(name, form, contender) for name, contender, form in named]
+        placed = self.placement
+        used = ", ".join(placed.team_name(d) for d in np.unique(placed.device_of_op).tolist())
+        mine = self._measured(used, form_of(placed), PLACEMENT)
+        over = self.timings.over_best(PLACEMENT, (*self.singles.values(), *own))
+        latency = self.placed.to_dict()["latency_s"]
+        evidence = Evidence(
+            None if over is None else over.iqr / 2 / over.median,
+            "the error of this measurement",
+            latency_s=latency,
+            why_none=None if mine.objective_s is not None else "The placement did not run",
+        )
+        return decide(mine if mine.objective_s is not None else None, others, evidence)
+
+    def _measured(self, name: str, form: Form, contender: str) -> Alternative:
+        """Return a contender as an alternative, with its measured seconds per sample."""
+        told = next((each.to_dict() for each in self.timings.used if each.name == contender), None)
+        rate = None if told is None else told["throughput_per_s"]
+        error = None if told is None else told["error"]
+        return Alternative(name, form, 1 / rate if rate else None, None if rate else str(error or "it did not run"))
 
     def _contender(self, series: Series) -> dict[str, Any]:
         ratio = None if series.name == PLACEMENT else self.timings.ratio(PLACEMENT, series.name)
@@ -238,6 +278,7 @@ def time_placement(
         runtime=tuple(each.name for each in runtime),
         stages=stages,
         prediction=predict(problem, placement, is_serial=is_serial(executor)),
+        placement=placement,
         team_names=tuple(
             tuple(platform.device_names[each] for each in stages.device[stages.rows_of(stage)].tolist())
             for stage in range(stages.num_stages)

@@ -8,7 +8,9 @@
    would hurt least, or even help;
 4. *what if*: the problem without each of its constraints, with more memory, with one more device of each kind, solved
    anew for a few seconds each from the same placement. What comes out is achieved, not estimated; what a few seconds
-   did not find may still exist, so the unchanged problem gets the same time for comparison.
+   did not find may still exist, so the unchanged problem gets the same time for comparison;
+5. *worth*: the problem without one device of each kind, solved anew for as long, and what the device brings;
+6. the *verdict*: whether a split is worth it (:mod:`placekit.solve.verdict`).
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ from placekit.model.platform import Platform
 from placekit.model.problem import UNPINNED, Problem
 from placekit.model.reprs import short_repr
 from placekit.objectives.evaluate import DeviceLoad, Evaluation, evaluate
-from placekit.solve.result import SOLVER_TOLERANCE, Result
+from placekit.solve.result import SOLVER_TOLERANCE, Result, Status
 from placekit.solve.solve import solve
 from placekit.solve.stop import MaxRuntime
+from placekit.solve.verdict import Verdict, verdict
+from placekit.solve.worth import Worth, without_device, worth_candidates
 
 __all__ = ["Cut", "Explanation", "Move", "WhatIf", "explain"]
 
@@ -143,6 +147,10 @@ class Explanation:
         The same problem solved anew for the same time: what searching on alone brings.
     what_ifs
         The changed problems.
+    worths
+        What a device of each kind brings.
+    verdict
+        Whether a split is worth it.
     """
 
     problem_name: str
@@ -159,6 +167,8 @@ class Explanation:
     num_moves_tried: int
     unchanged: WhatIf | None
     what_ifs: tuple[WhatIf, ...]
+    worths: tuple[Worth, ...]
+    verdict: Verdict
 
     __repr__ = short_repr
 
@@ -179,7 +189,8 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON values; times in seconds."""
-        return asdict(self) | {"binding": [each.constraint for each in self.binding]}
+        told = asdict(replace(self, verdict=None))  # type: ignore[arg-type]  # it has a form of its own
+        return told | {"binding": [each.constraint for each in self.binding], "verdict": self.verdict.to_dict()}
 
 
 def explain(
@@ -222,7 +233,8 @@ def explain(
     if isinstance(answer, Result) and answer.objective is not None:
         _check_same(problem, objective, answer.objective)
     changes = list(_changes(problem)) if time_limit_s > 0 else []
-    num_steps = 2 + len(changes)
+    candidates = list(worth_candidates(problem, placement)) if time_limit_s > 0 else []
+    num_steps = 2 + len(changes) + len(candidates)
 
     def tell(done: int, label: str) -> None:
         if on_step is not None:
@@ -238,6 +250,10 @@ def explain(
     for step, (what, constraint, changed) in enumerate(changes, 2):
         tell(step, what)
         what_ifs.append(_solve(changed, _carried(placement, changed), what, constraint, time_limit_s))
+    worths = []
+    for step, (device, is_used) in enumerate(candidates, 2 + len(changes)):
+        tell(step, f"without {problem.platform.device_names[device]}")
+        worths.append(_worth(problem, device, is_used, _least(objective, unchanged), time_limit_s))
     share = None if judged.score is None else judged.score.share
     bottleneck = max(judged.device_loads, key=lambda load: load.load_s)
     bounds = [each for each in (bound, unchanged.bound_s if unchanged else None) if each is not None]
@@ -256,7 +272,35 @@ def explain(
         num_moves_tried=num_tried,
         unchanged=unchanged,
         what_ifs=tuple(what_ifs),
+        worths=tuple(worths),
+        verdict=verdict(problem, replace(answer, placement=placement) if isinstance(answer, Result) else placement),
     )
+
+
+def _least(objective_s: float, unchanged: WhatIf | None) -> float:
+    """Return the best objective known of the problem as it is."""
+    found = None if unchanged is None else unchanged.objective_s
+    return objective_s if found is None else min(objective_s, found)
+
+
+def _worth(problem: Problem, device: int, is_used: bool, now_s: float, time_limit_s: float) -> Worth:
+    """Return what a device brings; one that the placement does not use needs no solve."""
+    name = problem.platform.device_names[device]
+    if not is_used:
+        return Worth(name, now_s, None, 1.0, is_proven=True, is_used=False)
+    changed = without_device(problem, device)
+    if isinstance(changed, str):
+        return Worth(name, None, None, None, is_proven=False, why_not=changed)
+    for method in METHODS:
+        try:
+            result = solve(changed, method, stop=MaxRuntime(time_limit_s))
+        except UnsupportedProblemError:
+            continue
+        found, is_proven = result.objective, result.status in (Status.OPTIMAL, Status.INFEASIBLE)
+        factor = found / now_s if found is not None and now_s > 0 else None
+        is_needed = result.status is Status.INFEASIBLE
+        return Worth(name, found, result.lower_bound, factor, is_proven=is_proven, is_needed=is_needed)
+    return Worth(name, None, None, None, is_proven=False, why_not="no method supports the problem without it")
 
 
 def _placement_of(problem: Problem, answer: Placement | Result) -> tuple[Placement, float | None]:

@@ -16,6 +16,7 @@ from placekit.objectives.base import Schedule
 from placekit.objectives.evaluate import DeviceLoad
 from placekit.solve.certificates import Certificate, certificate_from_dict
 from placekit.solve.stop import StopReason, relative_gap
+from placekit.solve.verdict import Verdict
 
 if TYPE_CHECKING:
     from placekit.model.problem import Problem
@@ -185,6 +186,8 @@ class Result(BaseResult):
         `Problem.terms` of what was solved, to name what differs in another problem; None in files of older versions.
     certificate
         What the bound, or that nothing is feasible, was proven with, for :func:`placekit.verify`; None without one.
+    verdict
+        Whether a split is worth it (:func:`placekit.verdict`); None if nobody asked.
 
     Raises
     ------
@@ -199,6 +202,7 @@ class Result(BaseResult):
     problem_hash: str | None = None
     problem_terms: Mapping[str, str] | None = None
     certificate: Certificate | None = field(default=None, compare=False)  # written on demand only
+    verdict: Verdict | None = field(default=None, compare=False)  # follows from the placement
 
     def __post_init__(self) -> None:
         self._check(self.placement, "placement")
@@ -221,6 +225,8 @@ class Result(BaseResult):
             "problem_hash": self.problem_hash,
             "problem_terms": None if self.problem_terms is None else dict(self.problem_terms),
         }
+        if self.verdict is not None:
+            document["verdict"] = self.verdict.to_dict()
         if with_certificate and self.certificate is not None:
             document["certificate"] = {"schema": "placekit/certificate/1", **self.certificate.to_dict()}
         return document
@@ -251,6 +257,7 @@ class Result(BaseResult):
             problem_hash=data.get("problem_hash"),
             problem_terms=data.get("problem_terms"),
             certificate=certificate_from_dict(data.get("certificate")),
+            verdict=None if data.get("verdict") is None else Verdict.from_dict(data["verdict"]),
         )
 
     def mismatch(self, problem: Problem) -> str | None:

@@ -78,7 +78,9 @@ def test_time_as_json_has_the_promised_keys(
     names = [each["name"] for each in printed["contenders"]]
     assert names[:5] == ["placement", "single left", "single right", "AUTO:CPU", "MULTI:CPU"]
     assert printed["executor"] == "serial"
-    assert printed["verdict"] in ("wins", "draws", "loses")
+    assert printed["outcome"] in ("wins", "draws", "loses")
+    assert printed["verdict"]["sentence"].endswith(".")
+    assert {each["form"] for each in printed["verdict"]["alternatives"]} >= {"device", "runtime"}
     assert printed["best_of_runtime"] in names[3:]
     assert printed["over_runtime"] > 0
     assert 0 <= printed["max_relative_error"] < 1e-5

@@ -1,0 +1,91 @@
+"""The verdict that ends a command: whether a split is worth it, and the command that gives what it advises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from placekit.cli.task import TaskOptions, read_task
+from placekit.io.detect import kind_of_file
+from placekit.model.errors import PlacekitError
+from placekit.model.teams import members_of
+from placekit.solve.verdict import Verdict, verdict
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from placekit.model.problem import Problem
+    from placekit.solve.result import Result
+
+__all__ = ["all_cores_problem", "verdict_lines", "with_verdict"]
+
+
+def all_cores_problem(path: Path, options: TaskOptions, problem: Problem) -> Problem | None:
+    """Return the model in `path` on one device of all cores that the devices of `problem` have.
+
+    None unless these are several groups of cores whose costs are measured here. Measuring the one device more is what a
+    first solve of a model takes longer; later ones find it in the cache. Limits and pins are for the devices that there
+    are, so nothing is compared where any are given.
+    """
+    platform = problem.platform
+    is_measured = options.costs in (None, "profiled") and not (options.memory or options.pins)
+    if len(platform.devices) < 2 or not all(each.cores for each in platform.devices) or not is_measured:
+        return None
+    if kind_of_file(path) != "model":
+        return None
+    from placekit.cost_models.openvino.devices import core_groups
+
+    cores = sorted({core for device in platform.devices for core in device.cores})
+    precisions = [device.properties.get("INFERENCE_PRECISION_HINT", "f32") for device in platform.devices]
+    with suppress(PlacekitError):
+        whole = core_groups(1, precision="f32" if "f32" in precisions else precisions[0], cores=cores)
+        return read_task(path, options, platform=whole).problem
+    return None
+
+
+def with_verdict(result: Result, problem: Problem, whole: Problem | None = None) -> Result:
+    """Return `result` with its verdict."""
+    return replace(result, verdict=verdict(problem, result, whole))
+
+
+def verdict_lines(told: Verdict | None, problem: Problem | None = None) -> Iterator[RenderableType]:
+    """Yield the sentence of a verdict, and the option that gives what it advises where that is another placement.
+
+    Parameters
+    ----------
+    told
+        The verdict.
+    problem
+        The problem, which says what its objective allows; None where nothing can be solved again.
+    """
+    if told is None:
+        return
+    yield ""
+    line = Text("verdict  ", style="bold")
+    line.append(told.sentence, style="default not bold")
+    yield line
+    how = None if problem is None else _option_for(told, problem)
+    if how is not None:
+        yield Text(f"         Solve with `{how}` for that.", style="dim")
+
+
+def _option_for(told: Verdict, problem: Problem) -> str | None:
+    """Return the option of `solve` that gives what a verdict advises; None if the placement is that already."""
+    chosen = next((each for each in told.alternatives if (each.form, each.name) == (told.choice, told.use)), None)
+    if chosen is None or chosen.objective_s == told.objective:
+        return None
+    if told.choice == "device":
+        return f"--method single:{told.use}"
+    if told.choice == "all cores":
+        return "--groups 1"
+    if told.choice == "copies":
+        members = members_of(chosen.name, problem.platform.device_names)
+        is_equal = len({problem.platform.devices[each].kind for each in members}) == 1
+        rule = "equal" if is_equal else "any"
+        return None if problem.objective.team_rule in (rule, "any") else f"--teams {rule}"
+    return None

@@ -1,0 +1,163 @@
+"""Ways of running a model that need no split, scored by the judge: what a placement has to beat.
+
+1. *device*: everything on one device. Devices of one kind are equal, so one of each kind is scored.
+2. *all cores*: everything on one device made of all cores of the machine, where its costs are known.
+3. *copies*: the whole model on several devices that take samples in turn (throughput only): all devices of one kind,
+   and all devices that can hold the model.
+
+`time` adds what the runtime does by itself (*runtime*), with measured seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from placekit.model.errors import InvalidProblemError
+from placekit.model.placement import Placement, Violation
+from placekit.model.sizes import format_bytes
+from placekit.model.teams import team_name
+from placekit.objectives.evaluate import Evaluation, evaluate
+from placekit.objectives.throughput import Throughput
+
+if TYPE_CHECKING:
+    from placekit.model.problem import Problem
+
+__all__ = ["ALL_CORES", "Alternative", "Form", "alternatives_of", "form_of"]
+
+Form: TypeAlias = Literal["device", "all cores", "runtime", "copies", "split"]
+"""Ways of running a model, the simplest first."""
+
+ALL_CORES = "all cores"
+"""Name of the device that is made of all cores of a machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One way of running the whole model.
+
+    Parameters
+    ----------
+    name
+        Devices that it uses: ``"GPU"``, ``"all cores"``, ``"CPU.0+CPU.1"``.
+    form
+        How it uses them.
+    objective_s
+        Seconds, as the problem's objective counts them; None if it breaks a constraint.
+    why_not
+        The first broken constraint; None if it is feasible.
+    placement
+        The placement of the problem; None if it is of another platform, or measured.
+    violations
+        All broken constraints.
+    """
+
+    name: str
+    form: Form
+    objective_s: float | None
+    why_not: str | None = None
+    placement: Placement | None = field(default=None, compare=False)
+    violations: tuple[Violation, ...] = field(default=(), compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the alternative as JSON values, without the placement."""
+        return {"name": self.name, "form": self.form, "objective": self.objective_s, "why_not": self.why_not}
+
+    @property
+    def lack(self) -> str | None:
+        """What is missing, in a few words: memory, or the first broken constraint; None if it is feasible."""
+        if self.objective_s is not None:
+            return None
+        lacking = [each for each in self.violations if each.constraint == "memory"]
+        if lacking and all(each.constraint == "memory" for each in self.violations):
+            most = max(lacking, key=lambda each: each.amount)
+            return f"{most.device} lacks {format_bytes(most.amount)}"
+        return self.why_not
+
+
+def form_of(placement: Placement) -> Form:
+    """Return how a placement uses devices: one, several with a copy each, or parts of the model on several."""
+    used = set(placement.device_of_op.tolist())
+    if len(used) > 1:
+        return "split"
+    members = next(team for team in placement.teams if team[0] in used)
+    return "device" if len(members) == 1 else "copies"
+
+
+def alternatives_of(problem: Problem, whole: Problem | None = None) -> tuple[Alternative, ...]:
+    """Return every way of running a model without a split, scored by `evaluate`.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    whole
+        The same model on one device of all cores of the machine; None where its costs are not known.
+
+    Notes
+    -----
+    O(kinds) evaluations.
+    """
+    found = [*_singles(problem)]
+    if whole is not None:
+        everything = Placement.of(whole, np.zeros(whole.graph.num_ops, dtype=np.int64))
+        found.append(_judged(ALL_CORES, "all cores", evaluate(whole, everything), None))
+    return (*found, *_copies(problem))
+
+
+def _singles(problem: Problem) -> Iterator[Alternative]:
+    """Yield everything on one device of each kind; on the one that ops are pinned to, if any are."""
+    platform = problem.platform
+    pinned = set(problem.pinned.tolist())
+    for kind in range(len(platform.kinds)):
+        equal = platform.devices_of_kind(kind)
+        device = next((d for d in equal if d in pinned), equal[0])
+        placement = Placement.of(problem, np.full(problem.graph.num_ops, device, dtype=np.int64))
+        yield _judged(platform.device_names[device], "device", evaluate(problem, placement), placement)
+
+
+def _judged(name: str, form: Form, judged: Evaluation, placement: Placement | None) -> Alternative:
+    if judged.is_feasible:
+        return Alternative(name, form, judged.objective, None, placement)
+    return Alternative(name, form, None, str(judged.violations[0]), placement, judged.violations)
+
+
+def _copies(problem: Problem) -> Iterator[Alternative]:
+    """Yield the copies on all devices of one kind, and on all devices that hold the model.
+
+    A training graph that allows no teams has no copies: nothing here tells what exchanging gradients takes.
+    """
+    objective, platform = problem.objective, problem.platform
+    if not isinstance(objective, Throughput):
+        return
+    if objective.team_rule == "off" and problem.graph.is_backward.any():
+        return
+    of_kind = [tuple(platform.devices_of_kind(kind)) for kind in range(len(platform.kinds))]
+    holding = [equal for equal in of_kind if _holds(problem, equal[0])]
+    teams = [equal for equal in of_kind if len(equal) > 1]
+    if len(holding) > 1:
+        teams.append(tuple(sorted(device for equal in holding for device in equal)))
+    for members in teams:
+        rule = "equal" if len({platform.devices[d].kind for d in members}) == 1 else "any"
+        if objective.team_rule not in (rule, "any"):
+            try:
+                scored = problem.replace(
+                    objective=replace(objective, teams=rule), platform=platform.replace(direct_links=())
+                )
+            except InvalidProblemError:  # names or nodes of devices, or a schedule, that know no teams
+                continue
+        else:
+            scored = problem
+        team = np.arange(platform.num_devices)
+        team[list(members)] = members[0]
+        placement = Placement.of(scored, np.full(problem.graph.num_ops, members[0]), None, team)
+        yield _judged(team_name(platform.device_names, members), "copies", evaluate(scored, placement), placement)
+
+
+def _holds(problem: Problem, device: int) -> bool:
+    """Return whether a device can run the whole model; pins and colocation are not looked at."""
+    placement = Placement.of(problem, np.full(problem.graph.num_ops, device, dtype=np.int64))
+    return not any(each.constraint in ("support", "memory") for each in evaluate(problem, placement).violations)

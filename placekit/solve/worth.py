@@ -1,0 +1,85 @@
+"""What each device is worth: the problem without it, solved anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from placekit.model.errors import PlacekitError
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
+from placekit.model.problem import UNPINNED, Problem
+
+__all__ = ["Worth", "without_device", "worth_candidates"]
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What one device brings.
+
+    Parameters
+    ----------
+    device
+        Name of the device.
+    objective_s
+        Best objective found without the device, in seconds; None if none was found.
+    bound_s
+        Proven bound without the device; None without one.
+    factor
+        Objective without the device over the objective with it: how many times it makes the placement as fast.
+    is_proven
+        True if no placement without the device is better than `objective_s`, or if there is none at all.
+    is_needed
+        True if it is proven that nothing is feasible without the device.
+    is_used
+        True if an op of the placement is on the device.
+    why_not
+        Why nothing was solved; None if something was.
+    """
+
+    device: str
+    objective_s: float | None
+    bound_s: float | None
+    factor: float | None
+    is_proven: bool
+    is_needed: bool = False
+    is_used: bool = True
+    why_not: str | None = None
+
+
+def worth_candidates(problem: Problem, placement: Placement) -> Iterator[tuple[int, bool]]:
+    """Yield one device of every kind, and whether the placement uses it; one that is not used where there is one.
+
+    Devices of one kind are equal, so that each of them brings the same.
+    """
+    used_teams = set(placement.device_of_op.tolist())
+    used = {device for team in placement.teams if team[0] in used_teams for device in team}
+    for kind in range(len(problem.platform.kinds)):
+        equal = problem.platform.devices_of_kind(kind)
+        idle = [device for device in equal if device not in used]
+        yield (idle[-1], False) if idle else (equal[-1], True)
+
+
+def without_device(problem: Problem, device: int) -> Problem | str:
+    """Return the problem without a device, or why there is none."""
+    platform = problem.platform
+    if platform.num_devices == 1:
+        return "it is the only device"
+    if (problem.pinned == device).any():
+        return "ops are pinned to it"
+    rest = tuple(each for d, each in enumerate(platform.devices) if d != device)
+    kinds = {each.kind for each in rest}
+    pinned = np.where(problem.pinned > device, problem.pinned - 1, problem.pinned)
+    try:
+        smaller = Platform(
+            rest,
+            {kind: link for kind, link in platform.links.items() if kind in kinds},
+            tuple(link for link in platform.direct_links if link.kinds is None or kinds.issuperset(link.kinds)),
+            platform.spec_of_kind,
+            platform.specs,
+        )
+        return problem.replace(platform=smaller, pinned=pinned if (pinned != UNPINNED).any() else None)
+    except PlacekitError as error:
+        return str(error)

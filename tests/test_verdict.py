@@ -1,0 +1,244 @@
+"""Verdicts: every number is the judge's, the simplest way within the error wins, and one test for each sentence."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import brute_force, team_brute_force
+from strategies import examples, problems, teamed_problems
+
+import placekit as pk
+from placekit.model.placement import Placement
+from placekit.model.problem import Problem
+from placekit.objectives import Makespan, SerialLatency, Throughput
+from placekit.objectives.evaluate import evaluate
+from placekit.solve.alternatives import Alternative, alternatives_of, form_of
+from placekit.solve.verdict import LEAST_GAIN, Evidence, decide, serial_latency_s, verdict
+
+MS = 1e-3
+
+
+def chain(
+    op_time_s: list[list[float]], counts: dict[str, int], memory: dict[str, float] | None = None, **fields: object
+) -> Problem:
+    """Return a chain of ops with times by kind, a byte each, whose tensors take no time."""
+    names = [f"op{i}" for i in range(len(op_time_s))]
+    graph = pk.OpGraph.from_edges(names, list(pairwise(names)), name="chain")
+    platform = pk.Platform.of(**counts, memory_bytes=memory or {})
+    costs = pk.CostTable(
+        tuple(counts), np.array(op_time_s), np.zeros((graph.num_tensors, len(counts))), np.ones(len(names))
+    )
+    return Problem(graph, platform, costs, **fields)  # type: ignore[arg-type]  # fields by name
+
+
+TWO = chain([[4 * MS, 20 * MS], [10 * MS, 2 * MS]], {"cpu": 1, "gpu": 1})
+"""Two ops: 14 ms on the CPU, 22 ms on the GPU, 8.56 ms per sample as copies; split as CPU, GPU: 4 and 2 ms."""
+EQUAL = chain([[3 * MS], [3 * MS]], {"cpu": 2}, objective=Throughput(teams="equal"))
+"""Two equal ops on two equal devices: a split and copies both take 3 ms per sample."""
+
+
+def all_cores(problem: Problem, seconds: float) -> Problem:
+    """Return the problem on one device that takes `seconds` for everything."""
+    num_ops, num_tensors = problem.graph.num_ops, problem.graph.num_tensors
+    costs = pk.CostTable(
+        ("whole",), np.full((num_ops, 1), seconds / num_ops), np.zeros((num_tensors, 1)), [1] * num_ops
+    )
+    return Problem(problem.graph, pk.Platform.of(whole=1), costs)
+
+
+def with_error(problem: Problem, error: float) -> Problem:
+    """Return the problem with costs whose error is known."""
+    return problem.replace(costs=problem.costs.replace(provenance={"error": error}))
+
+
+def test_split_says_gain_and_latency() -> None:
+    """4 ms against 14 ms of the CPU, and against 8.56 ms of copies; a sample takes 4 + 2 ms."""
+    told = verdict(TWO, Placement.of(TWO, [0, 1]))
+    assert (told.choice, told.use, told.split) == ("split", "cpu.0, gpu.0", True)
+    assert (told.best_single, told.best_single_objective, told.gain) == ("cpu.0", 14 * MS, 3.5)
+    assert not told.within_error
+    assert told.latency == pytest.approx(6 * MS)
+    assert told.sentence == (
+        "Split: 3.5x over cpu.0 alone (14 -> 4 ms per sample), 2.1x over a copy on each of cpu.0, gpu.0; latency of "
+        "one sample 6 ms."
+    )
+
+
+def test_a_known_error_is_told_with_a_split() -> None:
+    """A gain above the error is a gain, and the reader sees both."""
+    told = verdict(with_error(TWO, 0.08), Placement.of(TWO, [0, 1]))
+    assert told.split
+    assert told.sentence.endswith("; the error of these costs is 8 %.")
+
+
+def test_split_because_nothing_else_fits() -> None:
+    """The message names what each device lacks."""
+    problem = chain([[4 * MS, 4 * MS]] * 3, {"cpu": 1, "gpu": 1}, {"cpu": 2, "gpu": 1})
+    told = verdict(problem, Placement.of(problem, [0, 0, 1]))
+    assert (told.split, told.best_single, told.gain) == (True, None, None)
+    assert told.sentence == (
+        "Split: no device alone can run the model (cpu.0 lacks 1 B; gpu.0 lacks 2 B); 8 ms per sample; latency of one "
+        "sample 12 ms."
+    )
+
+
+def test_no_split_for_a_gain_below_the_error_of_the_costs() -> None:
+    """105 against 100 ms: a gain, but less than the error of 8 %."""
+    problem = chain([[98 * MS, 200 * MS], [7 * MS, 2 * MS]], {"cpu": 1, "gpu": 1}, objective=SerialLatency())
+    split = Placement.of(problem, [0, 1])
+    assert verdict(problem, split).split
+    told = verdict(with_error(problem, 0.08), split)
+    assert (told.choice, told.use, told.within_error, told.error) == ("device", "cpu.0", True, 0.08)
+    assert told.sentence == (
+        "Do not split: cpu.0 alone is within 5 %, 105 ms for one sample against 100 ms of the split; that is less than "
+        "the error of these costs (8 %)."
+    )
+
+
+def test_no_split_for_a_gain_that_is_too_small() -> None:
+    """Without a known error nothing is said of one."""
+    problem = chain([[98 * MS, 200 * MS], [2.5 * MS, 2 * MS]], {"cpu": 1, "gpu": 1}, objective=SerialLatency())
+    told = verdict(problem, Placement.of(problem, [0, 1]))
+    assert told.gain is not None
+    assert 1 < told.gain < 1 + LEAST_GAIN
+    assert told.sentence == (
+        "Do not split: cpu.0 alone is within 0.5 %, 100 ms for one sample against 100 ms of the split; the gain is too "
+        "small to be worth it."
+    )
+
+
+def test_no_split_that_is_slower() -> None:
+    """A bad placement is told so."""
+    told = verdict(TWO.replace(objective=SerialLatency()), Placement.of(TWO, [1, 0]))
+    assert told.sentence == (
+        "Do not split: cpu.0 alone is 2.1x faster, 14 ms for one sample against 30 ms of the split."
+    )
+
+
+def test_no_split_where_the_best_placement_is_one_device() -> None:
+    """A proof says that no split helps; without one, how much it could."""
+    problem = chain([[4 * MS, 2 * MS], [4 * MS, 2 * MS]], {"cpu": 1, "gpu": 1}, objective=SerialLatency())
+    result = pk.solve(problem, "enumerate")
+    told = verdict(problem, result)
+    assert told.sentence == "Do not split: gpu.0 alone takes 4 ms for one sample; no placement is faster (proven)."
+    bounded = replace(result, lower_bound=2 * MS, status=pk.Status.FEASIBLE)
+    assert verdict(problem, bounded).sentence == (
+        "Do not split: gpu.0 alone takes 4 ms for one sample; no faster placement was found, and none is more than 2x "
+        "as fast (proven)."
+    )
+
+
+def test_copies() -> None:
+    """Copies are simpler than a split that is as fast."""
+    copies = Placement.of(EQUAL, [0, 0], None, [0, 0])
+    told = verdict(EQUAL, copies)
+    assert told.sentence == (
+        "Use copies: a copy on each of cpu.0, cpu.1 is 2x over cpu.0 alone (6 -> 3 ms per sample); latency of one "
+        "sample 6 ms."
+    )
+    assert verdict(EQUAL, Placement.of(EQUAL, [0, 1])).sentence == (
+        "Use copies: a copy on each of cpu.0, cpu.1 is as fast, 3 ms per sample against 3 ms of the split."
+    )
+
+
+def test_all_cores_as_one_device() -> None:
+    """39.3 ms on all cores against 38.1 of copies is within an error of 8 %."""
+    problem = with_error(chain([[38.1 * MS], [38.1 * MS]], {"cpu": 2}, objective=Throughput(teams="equal")), 0.08)
+    told = verdict(problem, Placement.of(problem, [0, 0], None, [0, 0]), all_cores(problem, 39.3 * MS))
+    assert (told.choice, told.best_single, told.within_error) == ("all cores", "all cores", True)
+    assert told.sentence == (
+        "Use all cores as one device: it is within 3.1 %, 39.3 ms per sample against 38.1 ms of a "
+        "copy on each of cpu.0, cpu.1; that is less than the error of these costs (8 %)."
+    )
+
+
+def test_no_placement() -> None:
+    """A proof that nothing is feasible names the constraint."""
+    problem = chain([[4 * MS]] * 3, {"cpu": 2}, {"cpu": 1})
+    told = verdict(problem, pk.solve(problem, "enumerate"))
+    assert (told.choice, told.gain, told.split) == (None, None, False)
+    assert told.sentence.startswith("No placement satisfies the constraints: ")
+
+
+def test_the_runtime_by_itself() -> None:
+    """What the runtime does without a plan is simpler than copies and splits."""
+    others = [Alternative("CPU", "device", 9 * MS), Alternative("MULTI:CPU", "runtime", 3 * MS)]
+    mine = Alternative("A, B", "split", 3 * MS)
+    told = decide(mine, others, Evidence(0.05, "the error of this measurement"))
+    assert (told.choice, told.use) == ("runtime", "MULTI:CPU")
+    assert told.sentence.startswith("Let the runtime do it (MULTI:CPU): it is as fast, 3 ms per sample")
+
+
+@pytest.mark.parametrize("form", ["device", "copies"])
+def test_forms(form: str) -> None:
+    """A placement on one team is copies, on one device none."""
+    teams = {"device": None, "copies": [0, 0]}[form]
+    assert form_of(Placement.of(EQUAL, [0, 0], None, teams)) == form
+
+
+def test_verdicts_stand_in_result_files() -> None:
+    """What is read is what was written, but for the placements of the alternatives."""
+    result = pk.solve(TWO, "enumerate")
+    result = replace(result, verdict=verdict(TWO, result, all_cores(TWO, 5 * MS)))
+    told = json.loads(json.dumps(result.to_dict()))["verdict"]
+    again = pk.Result.from_dict(json.loads(json.dumps(result.to_dict())))
+    assert again.verdict == result.verdict
+    assert {"split", "best_single", "gain", "within_error", "sentence"} <= told.keys()
+    assert any(each.form == "all cores" for each in verdict(TWO, again).alternatives), "it is not forgotten"
+
+
+def test_throughput_of_a_latency_placement() -> None:
+    """The most loaded device of a stream."""
+    problem = TWO.replace(objective=Makespan())
+    told = verdict(problem, Placement.of(problem, [0, 1]))
+    assert told.per_sample == pytest.approx(4 * MS)
+    assert told.sentence.endswith("; in a stream 4 ms per sample.")
+
+
+def test_latency_of_a_team_is_that_of_its_slowest_member() -> None:
+    """The copy on the GPU takes 22 ms."""
+    problem = TWO.replace(objective=Throughput(teams="any"))
+    assert serial_latency_s(problem, Placement.of(problem, [0, 0], None, [0, 0])) == pytest.approx(22 * MS)
+
+
+@examples(60)
+@given(st.data())
+def test_alternatives_are_judged_and_never_beat_the_optimum(data: st.DataObject) -> None:
+    """Brute force over all placements: a device alone is one of them, and so are copies where teams are allowed."""
+    with_teams = data.draw(st.booleans())
+    problem = data.draw(teamed_problems() if with_teams else problems())
+    best = team_brute_force(problem) if with_teams else brute_force(problem)
+    told = alternatives_of(problem)
+    for each in told:
+        assert (each.objective_s is None) == (each.why_not is not None)
+        if each.form == "device":
+            assert each.placement is not None
+            judged = evaluate(problem, each.placement)
+            assert each.objective_s == (judged.objective if judged.is_feasible else None)
+            assert each.objective_s is None or (best is not None and best <= each.objective_s * (1 + 1e-9))
+
+
+@examples(60)
+@given(problems())
+def test_the_choice_is_the_simplest_within_the_error(problem: Problem) -> None:
+    """No alternative is better than the choice by more than the error, and none that is as good is simpler."""
+    rng = np.random.default_rng(0)
+    placement = Placement.of(problem, rng.integers(problem.platform.num_devices, size=problem.graph.num_ops))
+    told = verdict(problem, placement)
+    known = {each.name: each.objective_s for each in told.alternatives if each.objective_s is not None}
+    if told.objective is not None:
+        known.setdefault(str(told.use), told.objective)
+    if not known:
+        assert told.choice is None
+        return
+    chosen = known[str(told.use)]
+    assert chosen <= min(known.values()) * (1 + LEAST_GAIN) * (1 + 1e-12)
+    singles = [each.objective_s for each in told.alternatives if each.form == "device" and each.objective_s is not None]
+    if told.choice in ("copies", "split"):
+        assert all(each > min(known.values()) * (1 + LEAST_GAIN) for each in singles)
