@@ -21,6 +21,7 @@ from placekit.cli.parameters import COMMON, OUTPUT, with_options
 from placekit.cli.platforms import PlatformChoice
 from placekit.cli.progress import StepBar
 from placekit.cli.render import fact_lines, plain_table
+from placekit.cli.right_executor import require_serial
 from placekit.cli.task import read_placed, read_source
 from placekit.cli.units import format_bytes, format_count
 from placekit.exports.arguments import ARGUMENT_RUNTIMES
@@ -75,6 +76,10 @@ class ExportOptions:
         bool,
         typer.Option(help="Read the export back and run one sample first.", rich_help_panel=OUTPUT),
     ] = True
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Export a placement that the runtime runs in another way than it was solved for."),
+    ] = False
     output: Annotated[
         Path | None,
         typer.Option(
@@ -137,6 +142,8 @@ def _export_stages(model: Path, placement: Path, asked: ExportOptions) -> None:
 
     kind = "pipeline" if asked.to == _TORCH else "bundle"
     target = asked.target(model, placement, f"{model.stem}.{'hetero.json' if asked.hetero else kind}")
+    if asked.hetero and not asked.force:
+        require_serial(placement, model, "HETERO")
     source, devices, placed = asked.placed(model, placement)
     if isinstance(source, TorchSource) and asked.to != _TORCH:
         source.load()  # raises, and says what to export to
@@ -277,6 +284,8 @@ _WRITERS: Mapping[str, Callable[[_Placed], _Written]] = {
     "model-explorer": _to_model_explorer,
 }
 """What writes for a runtime that takes the names of ops."""
+_SERIAL = {"onnxruntime": "onnxruntime", "device-map": "accelerate"}
+"""Runtimes that run one part of the model after another."""
 
 
 def _export_elsewhere(model: Path, placement: Path, asked: ExportOptions) -> None:
@@ -287,6 +296,8 @@ def _export_elsewhere(model: Path, placement: Path, asked: ExportOptions) -> Non
     suffix = {"onnxruntime": ".onnx", "netron": model.suffix}.get(to, ".json")
     target = asked.target(model, placement, f"{model.stem.removesuffix('.problem')}.{to}{suffix}")
     check_writable(target)
+    if to in _SERIAL and not asked.force:
+        require_serial(placement, model, _SERIAL[to])
     written = _WRITERS[to](_placed(model, placement, target, asked))
     checked = (written.checked or _read_back(to, written.files)) if asked.check else _NOT_CHECKED
     if asked.as_json:

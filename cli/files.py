@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -12,6 +13,7 @@ from placekit.cli.answers import keep_problem, result_beside, stem_of
 from placekit.cli.console import check_writable
 from placekit.io.atomic import STDOUT, encode_json, is_special, write_together
 from placekit.model.errors import InvalidProblemError, PlacekitError
+from placekit.solve.result import SOLVER_TOLERANCE
 
 if TYPE_CHECKING:
     from placekit.model.problem import Problem
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["OutputFiles", "file_facts", "result_beside"]
 
 EARLIER = "earlier_placement"
-"""Kind of a placement file of an earlier solve that was renamed, among the files of a solve without an answer."""
+"""Kind of a placement file of an earlier solve that was renamed, among the files of a solve."""
+BETTER = "better_placement"
+"""Kind of a placement file of an earlier solve that is better than the answer, and stays."""
+_NO_NAME = re.compile(r"[^A-Za-z0-9_.+-]+")
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,9 @@ class OutputFiles:
     The placement goes to ``-o``, by default to ``STEM.placement.json`` in the current directory, STEM being the input
     file's name without its suffixes. The result goes beside it, with ``.result.json`` in the place of
     ``.placement.json`` (or of ``.json``). Beside stdout (``-o -``), a device or a pipe goes nothing.
+
+    A better answer of an earlier solve of the same problem is not lost. Under the default name it stays, and the new
+    one goes to ``STEM.METHOD.placement.json``; under a name that was asked for it is renamed.
 
     Examples
     --------
@@ -42,6 +50,7 @@ class OutputFiles:
 
     placement: Path
     result: Path | None
+    is_asked: bool = False
 
     @classmethod
     def of(cls, source: Path, out: Path | None) -> OutputFiles:
@@ -55,7 +64,7 @@ class OutputFiles:
         placement = Path(f"{stem_of(source)}.placement.json") if out is None else out
         check_writable(placement)
         result = None if is_special(placement) else result_beside(placement)
-        files = cls(placement, result)
+        files = cls(placement, result, out is not None)
         for path in (files.placement, files.result):
             if path is not None and path.exists() and source.exists() and path.samefile(source):
                 raise InvalidProblemError(f"-o {out}: {path} is the input; it would be overwritten")
@@ -74,7 +83,8 @@ class OutputFiles:
 
         Both are on disk before either appears, and both say by a hash (`Placement.content_hash`) which placement it is.
 
-        Without a placement, one that an earlier solve left there is renamed, because it is not of this result.
+        Without a placement, one that an earlier solve left there is renamed, because it is not of this result. A better
+        placement of the same problem stays, or is renamed (see the class).
 
         The problem is kept, for what is asked of the result later.
 
@@ -85,6 +95,39 @@ class OutputFiles:
         PlacekitError
             A file that cannot be written.
         """
+        if self._has_better(result):
+            if not self.is_asked:
+                aside = self._beside(result.method)
+                return aside._write(result, problem, certificate=certificate) | {BETTER: str(self.placement)}
+            earlier = str(_set_aside(self.placement))
+            return self._write(result, problem, certificate=certificate) | {EARLIER: earlier}
+        return self._write(result, problem, certificate=certificate)
+
+    def _has_better(self, result: Result) -> bool:
+        """Return whether there is a better placement of the same problem where `result` would go."""
+        from placekit.io.placement_json import read_placement
+        from placekit.io.result_json import read_result
+
+        if self.result is None or not (self.result.is_file() and self.placement.is_file()):
+            return False
+        try:
+            before = read_result(self.result)
+            placed = read_placement(self.placement).ops
+        except PlacekitError:  # not placekit's, or of a version that nobody can read
+            return False
+        if before.objective is None or before.problem_hash is None or before.problem_hash != result.problem_hash:
+            return False
+        if before.placement is None or before.placement.as_dict() != placed:
+            return False
+        return result.objective is None or before.objective < result.objective * (1 - SOLVER_TOLERANCE)
+
+    def _beside(self, method: str) -> OutputFiles:
+        """Return the files with the method in their names."""
+        stem = f"{stem_of(self.placement)}.{_NO_NAME.sub('-', method)}"
+        placement = self.placement.with_name(f"{stem}.placement.json")
+        return OutputFiles(placement, self.placement.with_name(f"{stem}.result.json"), self.is_asked)
+
+    def _write(self, result: Result, problem: Problem, *, certificate: bool) -> dict[str, str]:
         from placekit.io.placement_json import placement_to_dict
 
         written, files = {}, []
@@ -107,8 +150,10 @@ class OutputFiles:
 def file_facts(written: Mapping[str, str]) -> dict[str, str]:
     """Return the lines that tell people which files were written, and which one was renamed."""
     told = {kind: "standard output" if name == str(STDOUT) else name for kind, name in written.items()}
-    earlier = told.pop(EARLIER, None)
+    earlier, better = told.pop(EARLIER, None), told.pop(BETTER, None)
     lines = {f"wrote {kind}": name for kind, name in told.items()}
+    if better is not None:
+        lines["kept"] = f"the better placement of an earlier solve in {better}"
     return lines if earlier is None else lines | {"renamed": f"the placement of an earlier solve to {earlier}"}
 
 

@@ -141,7 +141,7 @@ def _copies(problem: Problem) -> Iterator[Alternative]:
     if len(holding) > 1:
         teams.append(tuple(sorted(device for equal in holding for device in equal)))
     for members in teams:
-        rule = "equal" if len({platform.devices[d].kind for d in members}) == 1 else "any"
+        rule: Literal["equal", "any"] = "any" if len({platform.devices[d].kind for d in members}) > 1 else "equal"
         if objective.team_rule not in (rule, "any"):
             try:
                 scored = problem.replace(

@@ -124,3 +124,27 @@ def test_bad_input_is_one_line(
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+PIPELINE = """
+import placekit as pk
+names = ["layers.0", "layers.1"]
+graph = pk.OpGraph.from_edges(names, [names], name="chain").replace(op_weight_bytes=[1.0, 1.0])
+costs = pk.CostTable(("gpu", "tpu"), [[4e-3, 9e-3], [9e-3, 4e-3]], [[1e-3, 1e-3]], [1, 1])
+pk.write_problem(pk.Problem(graph, pk.Platform.of(gpu=1, tpu=1), costs), "chain.problem.json")
+"""
+
+
+def test_a_pipeline_is_not_exported_to_what_runs_one_part_after_another(call: Call) -> None:
+    """The message has the time there, that of one device, and the command that solves for it; --force exports."""
+    subprocess.run([sys.executable, "-c", PIPELINE], check=True)
+    export = ("export", "chain.problem.json", "chain.placement.json", "--to", "device-map")
+    assert call("solve", "chain.problem.json", "-m", "enumerate").returncode == 0
+    refused = call(*export)
+    assert refused.returncode == 2
+    for text in ("accelerate runs the parts", "10 ms per sample, not the 5 ms of throughput", "13 ms on gpu.0 alone",
+                 "placekit solve chain.problem.json --objective serial-latency", "--force"):  # fmt: skip
+        assert text in refused.stderr
+    assert call(*export, "--force").returncode == 0
+    assert call("solve", "chain.problem.json", "--objective", "serial-latency").returncode == 0
+    assert call(*export).returncode == 0

@@ -31,7 +31,7 @@ LINES = {
     "llm": ["llm gpt2 --platform T -m greedy --problem g.problem.json -o g.json"],
     "export": [
         "export M m.json --groups 2 -o bundle",
-        "export g.problem.json g.json --to device-map -o map.json",
+        "export g.problem.json g.json --to device-map --force -o map.json",
     ],
     "explain": ["explain p.result.json --time-limit 0", "explain 7b.plan.json 7b --time-limit 0"],
     "verify": ["verify p.result.json"],

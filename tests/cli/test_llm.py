@@ -182,7 +182,7 @@ def test_placements_go_to_other_runtimes(call: Callable[..., Any], cluster: Path
     """From the problem file, without a model."""
     done = call("llm", *NUMBERS, "--platform", cluster, "--problem", "llm.problem.json")
     assert done.returncode == 0, done.stderr
-    done = call("export", "llm.problem.json", "llm.placement.json", "--to", runtime)
+    done = call("export", "llm.problem.json", "llm.placement.json", "--to", runtime, "--force")
     assert done.returncode == 0, done.stderr
     assert told in done.stdout
     assert max(map(len, done.stdout.splitlines()[:-1])) <= 80  # a command that is copied stays on one line, the last

@@ -158,7 +158,7 @@ def test_transformers_loads_what_llm_placed(
     serving = "--phase prefill:16 --phase decode:8 --sequences 2"
     for command in (
         f"llm {shape} {serving} --platform cards.toml --memory-headroom 20% --problem llm.problem.json",
-        "export llm.problem.json llm.placement.json --to device-map -o map.json",
+        "export llm.problem.json llm.placement.json --to device-map --force -o map.json",
     ):
         monkeypatch.setattr("sys.argv", ["placekit", *command.split()])
         with pytest.raises(SystemExit) as ended:
