@@ -85,14 +85,12 @@ def cost_facts(costs: CostTable) -> dict[str, str]:
     if dates and (old := age(dates[0])):
         kept = ", from the cache" if any(each.get("cached") for each in measured) else ""
         parts.append(f"{old} ago{kept}")
-    spreads = [spread for k in range(len(costs.kinds)) if (spread := median_spread(costs, k)) is not None]
-    if spreads:
-        parts.append(f"median spread {format_share(max(spreads))}")
+    if (error := costs.error) is not None:
+        cause = " (other load disturbed the measurement)" if told.get("noisy") else ""
+        parts.append(f"+-{format_share(error)}{cause}")
     calibration = told.get("calibration")
     if isinstance(calibration, Mapping) and calibration.get("applied"):
         parts.append(f"calibrated for {calibration.get('executor', 'one executor')}")
-    if told.get("noisy"):
-        parts.append("NOISY: other load disturbed the measurement")
     facts = {"costs": ", ".join(parts)}
     sums = np.where(costs.supported, costs.op_time_s, 0.0).sum(axis=0)
     origin = {kind: _origin(kinds, kind) for kind in costs.kinds}

@@ -76,7 +76,7 @@ def solve(
     run = _solve_best_cut if asked.platform.is_open else _solve_one
     task, whole, result = run(model, asked, search, params, more.warm_start)
     with finishing():
-        result = with_verdict(with_num_stages(result, task.problem), task.problem, whole)
+        result = with_num_stages(with_verdict(result, task.problem, whole), task.problem)
         written = files.write(result, task.problem, certificate=more.certificate)
     if as_json:
         print_json(result.to_dict() | {"files": written})

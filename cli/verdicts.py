@@ -14,11 +14,14 @@ from placekit.cli.task import TaskOptions, read_task
 from placekit.io.detect import kind_of_file
 from placekit.model.errors import PlacekitError
 from placekit.model.teams import members_of
+from placekit.objectives.evaluate import evaluate
+from placekit.solve.alternatives import form_of
 from placekit.solve.verdict import Verdict, verdict
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from placekit.model.placement import Placement
     from placekit.model.problem import Problem
     from placekit.solve.result import Result
 
@@ -49,8 +52,33 @@ def all_cores_problem(path: Path, options: TaskOptions, problem: Problem) -> Pro
 
 
 def with_verdict(result: Result, problem: Problem, whole: Problem | None = None) -> Result:
-    """Return `result` with its verdict."""
+    """Return `result` with its verdict; with a simpler placement where one is exactly as good.
+
+    A solver stops at the first optimal placement that it meets, which may split a model for nothing.
+    """
+    told = verdict(problem, result, whole)
+    simpler = _as_good(result, problem, told)
+    if simpler is None:
+        return replace(result, verdict=told)
+    judged = evaluate(problem, simpler)
+    schedule = None if judged.score is None else judged.score.schedule
+    found = {"objective": judged.objective, "device_loads": judged.device_loads, "schedule": schedule}
+    result = replace(result, placement=simpler, **found)  # type: ignore[arg-type]  # fields by name
     return replace(result, verdict=verdict(problem, result, whole))
+
+
+def _as_good(result: Result, problem: Problem, told: Verdict) -> Placement | None:
+    """Return the placement that a verdict advises, if that is simpler than the result's and no worse."""
+    mine, objective = result.placement, result.objective
+    chosen = next((each for each in told.alternatives if (each.form, each.name) == (told.choice, told.use)), None)
+    if mine is None or objective is None or chosen is None or chosen.form == form_of(mine):
+        return None
+    if chosen.placement is None or chosen.placement.device_names != mine.device_names:
+        return None
+    judged = evaluate(problem, chosen.placement)
+    if not judged.is_feasible or judged.objective is None:
+        return None
+    return chosen.placement if (result.lower_bound or 0.0) <= judged.objective <= objective else None
 
 
 def verdict_lines(told: Verdict | None, problem: Problem | None = None) -> Iterator[RenderableType]:

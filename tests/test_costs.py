@@ -57,3 +57,28 @@ def test_tables_are_equal_by_content_and_survive_pickling() -> None:
     costs = CostTable(("a",), [[1]], [[0]], [0], provenance={"source": "given"})  # type: ignore[arg-type]
     assert pickle.loads(pickle.dumps(costs)) == costs
     assert costs != costs.replace(op_time_s=[[2]])
+
+
+@pytest.mark.parametrize(
+    ("provenance", "error"),
+    [
+        ({}, 0.075),
+        ({"error": 0.02}, 0.02),
+        ({"calibration": {"applied": True, "error_before": 0.3, "error_after": 0.04}}, 0.04),
+        ({"calibration": {"applied": False, "error_before": 0.3, "error_after": 0.4}}, 0.3),
+        ({"kinds": {"cpu": {"noisy": True, "foreign_load": 0.5}}}, 0.5),
+        ({"kinds": {"cpu": {"noisy": False, "foreign_load": 0.5}}}, 0.075),
+    ],
+)
+def test_error_is_what_is_known_best(provenance: dict[str, object], error: float) -> None:
+    """Half of the spread of all times, 0.1 of 3 s and 0.3 of 1 s, unless something tells more."""
+    costs = CostTable(
+        ("cpu",),
+        [[3.0], [1.0]],
+        [[0.0]],
+        [0, 0],
+        op_time_spread=[[0.1], [0.3]],
+        provenance=provenance,  # type: ignore[arg-type]
+    )
+    assert costs.error == pytest.approx(error)
+    assert CostTable(("cpu",), [[3.0], [1.0]], [[0.0]], [0, 0]).error is None  # type: ignore[arg-type]  # lists are arrays

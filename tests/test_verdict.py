@@ -242,3 +242,16 @@ def test_the_choice_is_the_simplest_within_the_error(problem: Problem) -> None:
     singles = [each.objective_s for each in told.alternatives if each.form == "device" and each.objective_s is not None]
     if told.choice in ("copies", "split"):
         assert all(each > min(known.values()) * (1 + LEAST_GAIN) for each in singles)
+
+
+def test_a_simpler_placement_that_is_as_good_is_the_answer() -> None:
+    """A split that gains nothing over one device gives way to the device."""
+    from placekit.cli.verdicts import with_verdict
+
+    problem = chain([[2 * MS], [3 * MS]], {"cpu": 2}, objective=SerialLatency())
+    split = replace(pk.solve(problem, "enumerate"), placement=Placement.of(problem, [0, 1]))
+    found = with_verdict(split, problem)
+    assert found.placement == Placement.of(problem, [0, 0])
+    assert found.objective == split.objective
+    assert found.verdict is not None
+    assert found.verdict.choice == "device"
