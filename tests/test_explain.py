@@ -146,10 +146,11 @@ def test_steps_are_reported_in_order() -> None:
     problem = chain(1)
     explain(problem, place(problem, 0, 0, 0), time_limit_s=0.2, on_step=lambda *step: told.append(step))
     assert told == [
-        (0, 4, "single moves"),
-        (1, 4, "the problem as it is"),
-        (2, 4, "without contiguity (acyclic)"),
-        (3, 4, "one acc more"),
+        (0, 5, "single moves"),
+        (1, 5, "the problem as it is"),
+        (2, 5, "without contiguity (acyclic)"),
+        (3, 5, "one acc more"),
+        (4, 5, "without acc.0"),
     ]
 
 
@@ -195,3 +196,19 @@ def test_moves_and_cuts_agree_with_the_judge(problem: Problem, is_makespan: bool
     assert changes == sorted(changes)
     transfer = sum(load.transfer_s for load in found.loads)
     assert np.isclose(sum(cut.cost_s for cut in found.cuts), transfer, rtol=1e-9, atol=1e-12)
+
+
+def test_what_a_device_brings() -> None:
+    """Of two equal devices with room for 4 GiB each, one brings 6 / 3.5; a third, unused, nothing; one alone, all."""
+    two = chain(2)
+    (worth,) = explain(two, pk.solve(two, "enumerate"), time_limit_s=1.0).worths
+    assert (worth.device, worth.objective_s, worth.is_proven) == ("acc.1", 6.0, True)
+    assert worth.factor == pytest.approx(6 / 3.5)
+    three = chain(3)
+    (worth,) = explain(three, place(three, 0, 1, 1), time_limit_s=1.0).worths
+    assert (worth.device, worth.is_used, worth.factor) == ("acc.2", False, 1.0)
+    tight = chain(2, memory_bytes=2 * GIB)
+    (worth,) = explain(tight, place(tight, 0, 1, 1), time_limit_s=1.0).worths
+    assert worth.is_needed
+    (worth,) = explain(chain(1), place(chain(1), 0, 0, 0), time_limit_s=1.0).worths
+    assert worth.why_not == "it is the only device"
