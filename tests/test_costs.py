@@ -72,13 +72,7 @@ def test_tables_are_equal_by_content_and_survive_pickling() -> None:
 )
 def test_error_is_what_is_known_best(provenance: dict[str, object], error: float) -> None:
     """Half of the spread of all times, 0.1 of 3 s and 0.3 of 1 s, unless something tells more."""
-    costs = CostTable(
-        ("cpu",),
-        [[3.0], [1.0]],
-        [[0.0]],
-        [0, 0],
-        op_time_spread=[[0.1], [0.3]],
-        provenance=provenance,  # type: ignore[arg-type]
-    )
+    measured = (np.array([[3.0], [1.0]]), np.zeros((1, 1)), np.zeros(2))
+    costs = CostTable(("cpu",), *measured, op_time_spread=np.array([[0.1], [0.3]]), provenance=provenance)
     assert costs.error == pytest.approx(error)
-    assert CostTable(("cpu",), [[3.0], [1.0]], [[0.0]], [0, 0]).error is None  # type: ignore[arg-type]  # lists are arrays
+    assert CostTable(("cpu",), *measured).error is None

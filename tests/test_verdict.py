@@ -30,7 +30,7 @@ def chain(
     """Return a chain of ops with times by kind, a byte each, whose tensors take no time."""
     names = [f"op{i}" for i in range(len(op_time_s))]
     graph = pk.OpGraph.from_edges(names, list(pairwise(names)), name="chain")
-    platform = pk.Platform.of(**counts, memory_bytes=memory or {})
+    platform = pk.Platform.of(memory_bytes=memory or {}, **counts)  # type: ignore[arg-type]  # counts by kind
     costs = pk.CostTable(
         tuple(counts), np.array(op_time_s), np.zeros((graph.num_tensors, len(counts))), np.ones(len(names))
     )
@@ -47,7 +47,7 @@ def all_cores(problem: Problem, seconds: float) -> Problem:
     """Return the problem on one device that takes `seconds` for everything."""
     num_ops, num_tensors = problem.graph.num_ops, problem.graph.num_tensors
     costs = pk.CostTable(
-        ("whole",), np.full((num_ops, 1), seconds / num_ops), np.zeros((num_tensors, 1)), [1] * num_ops
+        ("whole",), np.full((num_ops, 1), seconds / num_ops), np.zeros((num_tensors, 1)), np.ones(num_ops)
     )
     return Problem(problem.graph, pk.Platform.of(whole=1), costs)
 
