@@ -26,7 +26,6 @@ from placekit.learned.pace import Pace, out_of_time
 from placekit.learned.rewards import RewardStopped
 from placekit.learned.threads import one_thread
 from placekit.learned.training import Metrics, Training, train
-from placekit.learned.uncertainty import op_uncertainty
 from placekit.model.errors import InvalidProblemError
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run
@@ -222,7 +221,6 @@ class LearnedMethod(Method):
         environment.should_stop = None
         told = _why_no_better(run, training, reason) if session.measured is None else None
         run.info |= {} if told is None else {"no_better": told}
-        run.uncertainty = partial(op_uncertainty, learner, run.seed)
         return reason
 
     def _reporter(

@@ -7,7 +7,7 @@ generated problems (:mod:`placekit.learned.imitation`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +21,6 @@ from placekit.learned.method import LearnedMethod, apply_weights, offer_decoded,
 from placekit.learned.pace import out_of_time
 from placekit.learned.rewards import RewardStopped
 from placekit.learned.threads import one_thread
-from placekit.learned.uncertainty import op_uncertainty
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run
@@ -109,7 +108,6 @@ class TrainedPolicy(Method):
         if run.placement is None:
             offer_single_devices(run)
         environment.should_stop = None
-        run.uncertainty = partial(op_uncertainty, learner, run.seed)
         return reason
 
     def _sample(self, run: Run, environment: Environment, learner: Learner) -> StopReason:
@@ -139,7 +137,9 @@ def _method_of(checkpoint: Checkpoint, path: Path) -> LearnedMethod:
         raise InvalidFileError(f"{path}: a policy of {checkpoint.method!r}, which is no learned method")
     _check_size(checkpoint, path)
     try:
-        method = get_method(checkpoint.method, {**checkpoint.params, "clone": 0})  # it learns no more
+        known = {field.name for field in fields(get_method(checkpoint.method).params)}  # others are of earlier versions
+        params = {name: value for name, value in checkpoint.params.items() if name in known}
+        method = get_method(checkpoint.method, {**params, "clone": 0})  # it learns no more
     except (InvalidProblemError, UnknownNameError) as error:
         raise InvalidFileError(f"{path}: {error}") from None
     assert isinstance(method, LearnedMethod)  # the family says so

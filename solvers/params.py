@@ -122,15 +122,11 @@ class LnsParams:
     workers
         Neighbourhoods that are searched at the same time, each by one worker of CP-SAT; 2 if None. The best of them is
         taken, so the answer depends on this number and the seed, but not on the machine, unless time runs out.
-    uncertainty
-        True to draw neighbourhoods of one more kind: ops whose device a learned policy is undecided about. It is the
-        policy of the method before, as in ``hsdag+lns`` or ``policy:pretrained+lns``. For throughput and makespan.
     """
 
     patience: int | None = None
     effort: float = 1.0
     workers: int | None = None
-    uncertainty: bool = False
 
     def __post_init__(self) -> None:
         if self.patience is not None and self.patience < 1:

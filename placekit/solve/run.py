@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from placekit import machine
 from placekit.kernels import compiling, preparing
@@ -340,8 +340,6 @@ class Run(BaseRun[Problem[O_co], Placement, Evaluation], Generic[O_co]):
 
     Attributes
     ----------
-    uncertainty : Callable[[], NDArray[np.float64]] or None
-        ``[num_ops]`` how undecided the last learned method is about the device of each op, in nats; None without one.
     parts : dict
         Runs of parts of the problem, by a key of the method's, for methods that come to the same parts again.
     done : set of str
@@ -358,7 +356,6 @@ class Run(BaseRun[Problem[O_co], Placement, Evaluation], Generic[O_co]):
     ) -> None:
         super().__init__(problem, stop, seed, on_progress)
         self.warm_start = warm_start
-        self.uncertainty: Callable[[], NDArray[np.float64]] | None = None
         self.parts: dict[Any, Run[Any]] = {}
         self.done: set[str] = set()
         self._step_s = time_step_s(problem)

@@ -12,7 +12,6 @@ from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
 from placekit.solvers.lns.driver import Drawn, NeighbourhoodSearch, offer_answers
 from placekit.solvers.lns.operators import Operator, adjacency, region
-from placekit.solvers.lns.uncertain import UNCERTAIN, draw_weighted, uncertain_ops
 from placekit.solvers.makespan.bounds.windows import narrow
 from placekit.solvers.makespan.decomposition.neighbourhood import critical_ops, cut_out, put_back
 from placekit.solvers.makespan.exact.cp_model import MakespanModel
@@ -39,7 +38,7 @@ def search_neighbourhoods(run: Run, params: LnsParams) -> StopReason:
 
     1. Annealing (:mod:`placekit.solvers.makespan.search.local_search`) gives the first schedule.
     2. Draw an op of the critical path, a window of the schedule around it (all of it if it is small), and in the window
-       the ops that may move (`OPERATORS`, or those that a policy is undecided about). The rest keeps devices and orders
+       the ops that may move (`OPERATORS`). The rest keeps devices and orders
        (:mod:`placekit.solvers.makespan.decomposition.neighbourhood`).
     3. CP-SAT minimises the makespan; the judge scores the schedule put together. Equal makespans are taken, too.
     4. When nothing moves any more, annealing has another go.
@@ -73,11 +72,8 @@ class _Search(NeighbourhoodSearch[Placement]):
         placement: Placement,
         evaluation: Evaluation,
     ) -> None:
-        weights = uncertain_ops(run) if params.uncertainty else None
-        names = OPERATORS if weights is None else (*OPERATORS, UNCERTAIN)
-        super().__init__(run, params, [Operator(name) for name in names], tasks.num_ops)
+        super().__init__(run, params, [Operator(name) for name in OPERATORS], tasks.num_ops)
         self.tasks = tasks
-        self.weights = None if weights is None else weights[tasks.op]
         self.neighbours = adjacency(tasks.senders, tasks.receivers, tasks.num_ops)
         self.flat = sequence_problem(run.problem, has_contention=False)
         self._stand_on(placement, evaluation)
@@ -129,8 +125,6 @@ class _Search(NeighbourhoodSearch[Placement]):
             around = np.concatenate([self.neighbours[v] for v in path.tolist()])
             free[path] = True
             free[rng.permutation(around)[: size - len(path)]] = True
-        elif operator.name == UNCERTAIN and self.weights is not None:
-            free[draw_weighted(rng, inside, self.weights, size)] = True
         else:
             free[rng.permutation(inside)[:size]] = True
         part = cut_out(self.flat, self.tasks, plan, low, low + width, free)

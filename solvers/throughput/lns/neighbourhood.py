@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from placekit.solvers.assignment.flat import FlatProblem
 from placekit.solvers.lns.operators import Operator
-from placekit.solvers.lns.uncertain import UNCERTAIN, draw_weighted
 from placekit.solvers.throughput.local_search.anneal import score
 from placekit.solvers.throughput.local_search.clusters import coarsen
 from placekit.solvers.throughput.local_search.state import State
@@ -62,8 +61,6 @@ class Position:
         ``[C]`` the placement.
     rng
         Where chance comes from.
-    weights
-        ``[C]`` how readily each class is freed by neighbourhoods of the kind `UNCERTAIN`; None if there are none.
     """
 
     flat: FlatProblem
@@ -71,7 +68,6 @@ class Position:
     rank: NDArray[np.int64]
     device: NDArray[np.int64]
     rng: np.random.Generator
-    weights: NDArray[np.float64] | None
 
 
 def _fullest(it: Position) -> int:
@@ -101,12 +97,6 @@ def draw(it: Position, operator: Operator) -> Neighbourhood:
     if operator.name == "window":
         first = int(np.clip(it.rank[seed] - rng.integers(size), 0, num_classes - size))
         free = (it.rank >= first) & (it.rank < first + size)
-    elif operator.name == UNCERTAIN and it.weights is not None:
-        # half of them on the fullest device: without any of those, nothing can be gained
-        there = draw_weighted(rng, members, it.weights, (size + 1) // 2)
-        elsewhere = draw_weighted(rng, np.flatnonzero(it.device != fullest), it.weights, size - len(there))
-        free = np.zeros(num_classes, dtype=np.bool_)
-        free[np.concatenate([there, elsewhere])] = True
     elif operator.name == "border":
         free = _border(it, fullest, size)
     else:

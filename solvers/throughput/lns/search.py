@@ -22,7 +22,6 @@ from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.generic.teams.fixed import on_partitions
 from placekit.solvers.lns.driver import Drawn, NeighbourhoodSearch
 from placekit.solvers.lns.operators import Operator
-from placekit.solvers.lns.uncertain import UNCERTAIN, uncertain_ops
 from placekit.solvers.params import LnsParams, LocalSearchParams
 from placekit.solvers.throughput.dp.linear import offer_team_chains
 from placekit.solvers.throughput.lns.neighbourhood import (
@@ -84,7 +83,6 @@ class ThroughputLns(Method):
     def _search(self, run: Run[Throughput]) -> StopReason:
         offer_single_devices(run)
         run.raise_bound(*largest_op(run.problem), tolerance=OPTIMALITY_TOLERANCE)
-        weights = uncertain_ops(run) if self.params.uncertainty else None
         with run.limited_to(None if run.remaining_s is None else START_SHARE * run.remaining_s):
             search(run, LocalSearchParams(patience=START_PATIENCE))
         reason = run.should_stop()
@@ -96,8 +94,7 @@ class ThroughputLns(Method):
         rank = np.empty(contraction.num_classes, dtype=np.int64)
         rank[np.concatenate([order, stuck])] = np.arange(contraction.num_classes)
         device = contraction.restrict(run.placement.device_of_op)
-        weights = None if weights is None else weights[contraction.leader]
-        position = Position(flat, empty_state(flat), rank, device, run.rng, weights)
+        position = Position(flat, empty_state(flat), rank, device, run.rng)
         return _Search(run, self.params, contraction, position).search()
 
 
@@ -109,8 +106,7 @@ class _Search(NeighbourhoodSearch[NDArray[np.int64]]):
     def __init__(
         self, run: Run[Throughput], params: LnsParams, contraction: Contraction[Throughput], at: Position
     ) -> None:
-        names = OPERATORS if at.weights is None else (*OPERATORS, UNCERTAIN)
-        super().__init__(run, params, [Operator(name, FIRST_SIZE, SMALLEST_SIZE) for name in names], len(at.device))
+        super().__init__(run, params, [Operator(name, FIRST_SIZE, SMALLEST_SIZE) for name in OPERATORS], len(at.device))
         self.contraction, self.at = contraction, at
 
     def draw(self, operator: Operator) -> Drawn[NDArray[np.int64]]:
