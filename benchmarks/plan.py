@@ -50,8 +50,6 @@ class Case:
         The method whose answer it starts from; None for a cold start.
     seed, time_limit_s, gap, max_evaluations
         The seed, and when to stop.
-    cold
-        Whether it is a command of its own that begins without kernels.
     """
 
     problem: str
@@ -63,18 +61,16 @@ class Case:
     time_limit_s: float
     gap: float | None = None
     max_evaluations: int | None = None
-    cold: bool = False
 
     @cached_property
     def address(self) -> str:
         """The content address: cases with the same address are the same solve."""
-        values = asdict(self) | {"time_limit_s": float(self.time_limit_s)}
-        return address_of({name: value for name, value in values.items() if name != "cold" or value})
+        return address_of(asdict(self) | {"time_limit_s": float(self.time_limit_s)})
 
     @property
     def at_most_s(self) -> float:
-        """Seconds after which it is over: what makes the warm start has the same limit, what is cold runs twice."""
-        return self.time_limit_s * (1 if self.warm_start is None else 2) * (2 if self.cold else 1)
+        """Longest time of the case in seconds: the method of a warm start has the same limit."""
+        return self.time_limit_s * (1 if self.warm_start is None else 2)
 
 
 @dataclass(frozen=True)
@@ -255,7 +251,6 @@ def _jobs(
             time_limit_s=content.time_limit_s if entry.time_limit_s is None else entry.time_limit_s,
             gap=content.gap if entry.gap is None else entry.gap,
             max_evaluations=content.max_evaluations if entry.max_evaluations is None else entry.max_evaluations,
-            cold=content.cold,
         )
         paths = {name: str(path) for name, path in files.items()}
         yield Job(case, problem, paths, {**facts, "label": _label(entry)}, spec.model_file, content.warm_up_s)

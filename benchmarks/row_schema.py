@@ -75,8 +75,6 @@ class RowModel(_Open):
     compile_s: Seconds | None = None
     time_to_best_s: Seconds | None = None
     warm_start_s: Seconds | None = None
-    wall_s: Seconds | None = None
-    again_s: Seconds | None = None
     memory_bytes: Annotated[int, Field(lt=2**63)] | None = None
     info: dict[str, bool | int | float | str] = {}
     evaluations: Count | None = None

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from placekit.benchmarks.circumstances import circumstances, peak_bytes, reset_peak, resident_bytes
-from placekit.benchmarks.cold_case import solve_cold
 from placekit.benchmarks.plan import Case, Job
 from placekit.benchmarks.suite_problems import AnyProblem
 from placekit.benchmarks.suite_schema import TRAINING_PLAN
@@ -91,8 +90,6 @@ def time_to_best_s(trace: Sequence[Incumbent]) -> float | None:
 
 def _solve(job: Job) -> dict[str, Any]:
     case = job.case
-    if case.cold:
-        return _cold_row(job)
     start = None
     if case.warm_start is not None:
         assert not isinstance(job.problem, TrainingProblem)  # the plan leaves them out
@@ -161,32 +158,6 @@ def _teams(placement: Placement | None) -> dict[str, Any]:
     return {"team_of_device": placement.team_of_device.tolist()}
 
 
-def _cold_row(job: Job) -> dict[str, Any]:
-    """Return the row of a command; what it printed is what a user sees."""
-    told, times = solve_cold(job)
-    trace = [Incumbent(*line) for line in told["trace"]]
-    return (
-        _described(job)
-        | _single_device(job)
-        | {
-            "error": None,
-            "status": told["status"],
-            "stop_reason": told["stop_reason"],
-            "objective_s": told["objective"],
-            "bound_s": told["lower_bound"],
-            "bound_name": told["bound_name"],
-            "runtime_s": told["runtime_s"],
-            "compile_s": told["compile_s"],
-            "time_to_best_s": time_to_best_s(trace),
-            "warm_start_s": None,
-            "evaluations": told["evaluations"],
-            "trace": _thinned(trace),
-            "info": _scalars(told["info"]),
-            **times,
-        }
-    )
-
-
 def _single_device(job: Job) -> dict[str, Any]:
     """Return what a row says of the best single device; the worker knows how to score, planning needs not load that."""
     single = None if isinstance(job.problem, TrainingProblem) else best_single_device(job.problem)
@@ -232,9 +203,7 @@ def command_of(job: Job, result: Result | PlanResult | None = None, start: Resul
         What it gave, and what the method of the warm start gave, where they are known.
     """
     case, problem = job.case, str(job.facts["problem_file"])
-    if (
-        case.max_evaluations is not None or job.files or case.cold
-    ):  # `solve` has no such option; where files lie is the user's matter
+    if case.max_evaluations is not None or job.files:  # `solve` has no such option, and no folder of files
         models = ["MODELS"] if job.files else []
         again = ["-o", ".", "--again", "--case", case.address, "--time-limit", _exactly(case.time_limit_s)]
         return shlex.join(["placekit", "bench", str(job.facts["suite_source"]), *models, *again])

@@ -220,9 +220,6 @@ class SuiteModel(_Strict):
     isolate
         True to solve every case alone in a new process, after the smallest problem of the suite has been solved there:
         ``memory_bytes`` is that of the solve then.
-    cold
-        True to run every case as a command of its own, with an empty folder for kernels, then once more with the
-        kernels that this left: ``wall_s`` and ``again_s``.
     warm_up_s
         Seconds that a method works for nothing before its first case in a worker, but no longer than the case may:
         kernels are loaded, or compiled.
@@ -235,7 +232,6 @@ class SuiteModel(_Strict):
     measure: bool | Literal["every", "outputs"] = False
     baselines: bool = False
     isolate: bool = False
-    cold: bool = False
     warm_up_s: Seconds = 0.5
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)] = (0,)
     time_limit_s: Seconds = 60.0

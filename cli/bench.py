@@ -213,9 +213,7 @@ def _tell_plan(jobs: list[Job], wanted: list[Job], plan: Plan, workers: int, *, 
 def _run(wanted: list[Job], store: Store, content: SuiteModel, running: Running, *, is_quiet: bool) -> None:
     from placekit.benchmarks.workers import make_executor
 
-    workers = (
-        1 if content.isolate or content.cold else running.workers
-    )  # beside others neither memory nor time is its own
+    workers = 1 if content.isolate else running.workers  # beside others neither memory nor time is its own
 
     with StepBar() as bar:
 

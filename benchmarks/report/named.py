@@ -258,29 +258,6 @@ def cost(source: Source) -> Titled:
     yield None, Table(heads, tuple(lines))
 
 
-def cold(source: Source) -> Titled:
-    """Seconds of the first call after the installation, and of the next one with its kernels."""
-    lines = []
-    for group in source.groups:
-        for row in (row for row in group.all_rows if row.get("wall_s") is not None):
-            first_s = next((time for time, objective, _ in row["trace"] if objective is not None), None)
-            before_s = row["wall_s"] - row["runtime_s"]  # of Python, imports and reading
-            lines.append(
-                (
-                    group.objective,
-                    group.model,
-                    seconds(row["time_limit_s"]),
-                    seconds(row["wall_s"]),
-                    seconds(row["compile_s"]),
-                    seconds(None if first_s is None else before_s + first_s),
-                    percent(relative_gap(row["objective_s"], row["bound_s"])),
-                    seconds(row["again_s"]),
-                )
-            )
-    heads = ("objective", "problem", "limit", "first call", "compiling", "first answer after", "gap", "second call")
-    yield None, Table(heads, tuple(sorted(lines, key=lambda line: line[0])), num_text=2)
-
-
 def plans(source: Source) -> Titled:
     """Optimum of training plans, and every other method's objective over it."""
     groups = [group for group in source.groups if group.objective == TRAINING_PLAN]
@@ -315,7 +292,6 @@ TABLES: Mapping[str, Callable[[Source], Titled]] = MappingProxyType(
         "warm": warm,
         "growth": growth,
         "cost": cost,
-        "cold": cold,
         "plans": plans,
         "outputs": outputs,
         "timing": timing,

@@ -114,7 +114,7 @@ class HsdagLearner(Learner):
         self._blocks: list[Block] = []
 
     def rollout(self, generator: torch.Generator) -> Rollout:
-        """Play one episode: samples and swaps of every step and level, and the best so far once more if imitated."""
+        """Play one episode: samples and swaps of every step and level."""
         self.policy.dropouts_draw_from(generator)
         if self.starts.is_next_due():
             self._begin_anew(generator)
@@ -123,7 +123,7 @@ class HsdagLearner(Learner):
         parts: list[tuple[Tensor, Tensor, Tensor]] = []
         self._blocks = []
         num_rows = 0
-        for step in range(self.params.steps):
+        for _ in range(self.params.steps):
             levels, renewal = self.parse_and_decide(state, generator)
             if self.starts.level:
                 levels = levels[: self.starts.level + 1][-1:]  # one parsing may have fewer levels than another
@@ -139,20 +139,14 @@ class HsdagLearner(Learner):
                 self._blocks.append(Block(slice(num_rows, first_swap), None))
                 self._blocks.append(Block(slice(first_swap, first_swap + len(group)), num_rows))
                 num_rows = first_swap + len(group)
-            if step == 0 and self.params.imitation and self.environment.best is not None:
-                best = torch.from_numpy(self.environment.best[self.leader])[None]
-                imitated = levels[0], best
             state = self.renewed(state, renewal)
-        if self.params.imitation and self.environment.best is not None:
-            actions.append(best)
-            parts.append(sampled(*imitated, num_rows))
         self.episode += 1
         row, log_probs, entropies = (torch.cat(part) for part in zip(*parts, strict=True))
         placements = torch.cat(actions).numpy()[:, self.nodes]
         return Rollout(placements, row, log_probs, entropies)
 
     def advantages(self, rollout: Rollout, costs: Tensor) -> Tensor:
-        """``[decisions]`` as `HsdagParams.returns` says; the best placement has `HsdagParams.imitation`."""
+        """``[decisions]`` as `HsdagParams.returns` says."""
         params = self.params
         weight = torch.empty_like(costs)
         if params.returns == "advantage":
@@ -163,7 +157,6 @@ class HsdagLearner(Learner):
                 else:
                     gain = costs[base] - costs[rows]
                     weight[rows] = params.swap_weight * gain / gain.square().mean().sqrt().clamp_min(1e-9)
-            weight[self._blocks[-1].rows.stop :] = params.imitation * len(costs) / len(self.nodes)
             return weight[rollout.row]
         reward = 1 / costs.clamp_min(1e-9)
         if params.excludes_single:
@@ -249,10 +242,7 @@ class HsdagLearner(Learner):
     def _decide(self, group: NDArray[np.int64], hidden: Tensor, mask: NDArray[np.bool_]) -> Decisions:
         """Return the distribution over devices of every group, from embeddings ``[G, H]``."""
         params, num_groups, num_devices = self.params, len(mask), mask.shape[1]
-        if params.has_network:
-            logits = self.policy.head(self.policy.output(hidden))
-        else:
-            logits = hidden.new_zeros(num_groups, num_devices)
+        logits = self.policy.head(self.policy.output(hidden))
         own = self.policy.residual * _RESIDUAL_SCALE
         if params.deviations and not self.annealed_over:
             own = own + (_LATER_START if self.starts.number else _START) * (

@@ -55,9 +55,6 @@ class HsdagParams(TrainingParams):
         device, or near the warm start, with the final bound.
     has_residual
         True to add logits per node that are trained for this problem alone.
-    has_network
-        False for those logits alone: a table, which no feature of the graph enters; groups are parsed all the same. A
-        control that tells what the network adds.
     noise
         Deviation of the noise on the logits of edge scores while sampling, so that groups vary.
     swaps
@@ -70,8 +67,6 @@ class HsdagParams(TrainingParams):
         (:mod:`placekit.learned.hsdag.starts`); 0 for never.
     descend
         The same for coarser levels.
-    imitation
-        Weight of the log-likelihood of the best placement so far (self-imitation, Oh et al., ICML 2018).
     returns
         ``"advantage"``: standardised, within samples of one level; ``"step"``: ``discount**t / cost`` at step t, as in
         the paper; ``"buffer"``: one discounted sum, counted from the last step, for all steps, as released.
@@ -107,9 +102,7 @@ class HsdagParams(TrainingParams):
     deviations: float = 3.0
     anneal_updates: int = 20
     has_residual: bool = True
-    has_network: bool = True
     noise: float = 0.3
-    imitation: float = 0.0
     swaps: int = 128
     swap_weight: float = 4.0
     restart: int = 15
@@ -131,21 +124,8 @@ class HsdagParams(TrainingParams):
                     f"hsdag: {name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}"
                 )
         self.require("hidden", "min_groups", "steps", "samples", least=1)
-        self.require(
-            "levels",
-            "swaps",
-            "swap_weight",
-            "restart",
-            "descend",
-            "deviations",
-            "anneal_updates",
-            "noise",
-            "imitation",
-            "discount",
-            least=0,
-        )
-        if not (self.has_network or self.has_residual):
-            raise InvalidProblemError("hsdag: has_network and has_residual are both false; nothing would be trained")
+        self.require("levels", "swaps", "swap_weight", "restart", "descend", "deviations", least=0)
+        self.require("anneal_updates", "noise", "discount", least=0)
         if not 0 <= self.dropout < 1:
             raise InvalidProblemError(f"hsdag: dropout is {self.dropout}; it must be at least 0 and below 1")
         if self.returns != "advantage" and self.samples != 1:
@@ -173,7 +153,6 @@ _PUBLISHED: Mapping[str, Any] = MappingProxyType(
         "deviations": 0.0,
         "has_residual": False,
         "noise": 0.0,
-        "imitation": 0.0,
         "swaps": 0,
         "restart": 0,
     }

@@ -17,26 +17,19 @@ other device that has a reader. Then
 The loss of a problem is ``w * cross-entropy + 2 log(relaxed objective / objective of the label)``, and for makespan
 four times the squared error of the starts. Labels that are proven weigh most: `w` is ``1 / (1 + 4 gap)``, times a
 factor by objective. Either side can be left out: what the relaxed objective teaches needs no label.
-
-*Policy gradient* (REINFORCE) teaches without a label, too, and without a relaxation: placements are drawn from the
-scores, the judge says what they take, and those that are better than the other samples of their problem become more
-likely. Its expectation for serial latency is the gradient of the relaxed objective, which has no variance.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from placekit.learned.advantages import batch_advantages
 from placekit.learned.imitation.inputs import OBJECTIVES, Batch
 from placekit.learned.imitation.network import Scores, sum_rows
-from placekit.learned.imitation.targets import Example, Targets
+from placekit.learned.imitation.targets import Targets
 
-__all__ = ["imitation_loss", "policy_gradient_loss", "relaxed_objective"]
+__all__ = ["imitation_loss", "relaxed_objective"]
 
 _NORM = 8.0
 _LEAST = 1e-6
@@ -143,29 +136,3 @@ def imitation_loss(
     start = sum_rows(error, graph, num_graphs) / per_graph
     loss = (imitation * (weight * surprise + _OF_START * start) + relaxed * promised).mean()
     return loss, {"surprise": surprise.detach(), "promised": promised.detach(), "start": start.detach()}
-
-
-def policy_gradient_loss(
-    examples: Sequence[Example], scores: Scores, samples: int, generator: torch.Generator
-) -> Tensor:
-    """Return a loss whose gradient is that of REINFORCE, over the ops of a problem; the value means nothing.
-
-    Parameters
-    ----------
-    examples, scores
-        The problems of a batch, and what the network says of them.
-    samples
-        Placements per problem, each op on its own. Their mean without the sample itself is its baseline (Kool et al.
-        2019), and the standard deviation the unit, so that easy and hard problems count alike.
-    generator
-        Of the samples.
-    """
-    losses: list[Tensor] = []
-    sizes = [len(each.inputs.allowed) for each in examples]
-    for each, of_states in zip(examples, torch.split(scores.log_probs, sizes), strict=True):
-        log_probs = of_states.reshape(each.inputs.num_ops, each.inputs.num_devices)
-        devices = torch.multinomial(log_probs.detach().exp().cpu(), samples, replacement=True, generator=generator)
-        advantages = batch_advantages(torch.from_numpy(each.judge(devices.T.contiguous().numpy())))
-        surprise = -log_probs.gather(1, devices.to(log_probs.device)).mean(dim=0)
-        losses.append((advantages.to(surprise) * surprise).mean())
-    return torch.stack(losses).mean()

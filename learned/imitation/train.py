@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -33,7 +32,7 @@ import torch
 from placekit.learned.checkpoint import ANY_DEVICES, Checkpoint, read_checkpoint, write_checkpoint
 from placekit.learned.imitation.dataset import read_dataset
 from placekit.learned.imitation.inputs import OBJECTIVES, collate
-from placekit.learned.imitation.losses import imitation_loss, policy_gradient_loss
+from placekit.learned.imitation.losses import imitation_loss
 from placekit.learned.imitation.network import StateNetwork
 from placekit.learned.imitation.targets import Example, collate_targets, example_of
 from placekit.learned.threads import one_thread
@@ -46,8 +45,6 @@ __all__ = ["METHOD", "ImitationParams", "steps_done", "train"]
 METHOD = "imitation"
 _ASIDE = 16
 _WARM_UP = 50
-_PROVEN = 1e-6
-"""Gaps up to this are none."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +65,9 @@ class ImitationParams:
         Steps in all.
     max_grad_norm
         Gradients are scaled down to this norm.
-    labels
-        Problems of the data set that are read, the first ones; 0 for all.
-    most_gap
-        Labels with a larger gap to their bound are left out; 0 for proven ones only.
-    imitation, relaxed, gradient
-        Weights of the parts of the loss: of surprise and starts, of the relaxed objective, and of the policy gradient.
-        0 for a part that is left out; without imitation labels only set the scale.
-    samples
-        Placements per problem of the policy gradient.
+    imitation, relaxed
+        Weights of the parts of the loss: of surprise and starts, and of the relaxed objective. 0 for a part that is
+        left out; without imitation labels only set the scale.
     """
 
     hidden: int = 32
@@ -86,12 +77,8 @@ class ImitationParams:
     learning_rate: float = 2e-3
     steps: int = 2000
     max_grad_norm: float = 1.0
-    labels: int = 0
-    most_gap: float = math.inf
     imitation: float = 1.0
     relaxed: float = 2.0
-    gradient: float = 0.0
-    samples: int = 32
 
     def __post_init__(self) -> None:
         for name in ("hidden", "least_rounds", "states", "steps"):
@@ -102,14 +89,12 @@ class ImitationParams:
         for name in ("learning_rate", "max_grad_norm"):
             if not getattr(self, name) > 0:
                 raise InvalidProblemError(f"training: {name} is {getattr(self, name)}; it must be > 0")
-        if self.samples < 2:
-            raise InvalidProblemError(f"training: samples is {self.samples}; it must be >= 2")
-        for name in ("labels", "most_gap", "imitation", "relaxed", "gradient"):
+        for name in ("imitation", "relaxed"):
             if not getattr(self, name) >= 0:
                 raise InvalidProblemError(f"training: {name} is {getattr(self, name)}; it must be >= 0")
-        total = self.imitation + self.relaxed + self.gradient
+        total = self.imitation + self.relaxed
         if not 0 < total < math.inf:
-            raise InvalidProblemError(f"training: imitation + relaxed + gradient is {total}; it must be finite and > 0")
+            raise InvalidProblemError(f"training: imitation + relaxed is {total}; it must be finite and > 0")
 
     def rate(self, step: int) -> float:
         """Return the step size at a step."""
@@ -138,9 +123,6 @@ class _Training:
         rounds = int(self.rng.integers(params.least_rounds, params.most_rounds + 1))
         scores = self.network(batch, rounds)
         loss, parts = imitation_loss(batch, scores, targets, params.imitation, params.relaxed)
-        if params.gradient:
-            generator = torch.Generator().manual_seed(int(self.rng.integers(2**62)))
-            loss = loss + params.gradient * policy_gradient_loss(examples, scores, params.samples, generator)
         self.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), params.max_grad_norm)
@@ -285,15 +267,12 @@ def train(
     if resume is not None:
         training.restore(read_checkpoint(resume))
     examples, aside = list[Example](), list[Example]()
-    for number, labelled in enumerate(islice(read_dataset(dataset), params.labels or None)):
-        if number % _ASIDE == 0:
-            aside.append(example_of(labelled))
-        elif labelled.gap <= params.most_gap + _PROVEN:
-            examples.append(example_of(labelled))
+    for number, labelled in enumerate(read_dataset(dataset)):
+        (examples if number % _ASIDE else aside).append(example_of(labelled))
     if not examples:
         raise InvalidProblemError(
             f"data set {dataset} has {len(aside)} problems to measure on and none to learn from; training needs at "
-            "least 2 problems, and one of them within most_gap"
+            "least 2 problems"
         )
     saved = perf_counter()
     reason: StopReason | None = None

@@ -82,14 +82,11 @@ def test_whatever_decides_the_result_changes_the_address(tmp_path: Path, old: st
     assert before != after
 
 
-def test_what_is_cold_is_another_case_and_what_is_isolated_is_not(tmp_path: Path) -> None:
+def test_what_is_isolated_is_no_other_case(tmp_path: Path) -> None:
     """Isolated cases warm up on the smallest problem of their method, objective and contiguity."""
     before = plan_of(TINY, tmp_path).jobs
     alone = plan_of(TINY.replace("time_limit_s", "isolate = true\ntime_limit_s"), tmp_path).jobs
-    cold = plan_of(TINY.replace("time_limit_s", "cold = true\ntime_limit_s"), tmp_path).jobs
     assert [job.case.address for job in alone] == [job.case.address for job in before]
-    assert not {job.case.address for job in cold} & {job.case.address for job in before}
-    assert cold[0].case.at_most_s == 2 * before[0].case.at_most_s
     larger = TINY.replace('[[objective]]\nname = "makespan"', "").replace("num_ops = 20", "num_ops = 30")
     model = '[[model]]\nfamily = "chains"\nparams = { num_ops = 20, num_devices = 2 }\n'
     text = larger.replace("[[objective]]", model + "[[objective]]").replace(
@@ -270,7 +267,7 @@ def test_unknown_names_are_errors(tmp_path: Path) -> None:
             plan_of(TINY.replace(old, new), tmp_path)
     with pytest.raises(
         UnknownNameError,
-        match="shipped suites are cold-cache",
+        match="shipped suites are fine-tuning",
     ):
         read_suite("swift")
 

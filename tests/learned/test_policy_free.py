@@ -1,4 +1,4 @@
-"""Controls of what learning adds: the search without a network, a table of logits, a learning rate of 0."""
+"""Controls of what learning adds: the search without a network, a learning rate of 0."""
 
 from __future__ import annotations
 
@@ -77,12 +77,3 @@ def test_with_a_learning_rate_of_zero_no_weight_changes(toy: pk.Problem) -> None
     learner, before = _trained(toy, learning_rate=0.0)
     assert all(torch.equal(value, before[name]) for name, value in learner.policy.state_dict().items())
     assert learner.environment.evaluations > 100
-
-
-def test_a_table_of_logits_is_all_that_learns_without_a_network(toy: pk.Problem) -> None:
-    """The residual logits change, and no other weight."""
-    learner, before = _trained(toy, has_network=False)
-    changed = {name for name, value in learner.policy.state_dict().items() if not torch.equal(value, before[name])}
-    assert changed == {"residual"}
-    with pytest.raises(InvalidProblemError, match="has_network and has_residual are both false"):
-        HsdagParams(has_network=False, has_residual=False)

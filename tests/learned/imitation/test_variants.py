@@ -1,8 +1,7 @@
-"""Trainings of other data and losses: which labels count, what a part of the loss needs, policies of both in suites."""
+"""Trainings with one part of the loss, and policies as parameters of a method."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +14,6 @@ import placekit as pk
 from placekit.benchmarks.labelling import Labelling, generate_dataset
 from placekit.learned.checkpoint import read_checkpoint
 from placekit.learned.imitation.dataset import LabelledProblem, read_dataset, shard_path, write_manifest, write_shard
-from placekit.learned.imitation.inputs import collate
-from placekit.learned.imitation.losses import policy_gradient_loss, relaxed_objective
-from placekit.learned.imitation.network import StateNetwork
-from placekit.learned.imitation.targets import example_of
 from placekit.learned.imitation.train import ImitationParams, steps_done, train
 from placekit.learned.method import PRETRAINED
 from placekit.model.errors import InvalidProblemError
@@ -52,24 +47,6 @@ def other_data(folder: Path, labelled: list[LabelledProblem]) -> Path:
     return folder
 
 
-def test_the_first_labels_are_a_data_set_of_their_own(data: Path, tmp_path: Path) -> None:
-    """So many labels of a large data set, or all of a small one: the same policy."""
-    few = other_data(tmp_path / "few", list(read_dataset(data))[:7])
-    assert are_equal(weights_of(data, tmp_path, replace(SMALL, labels=7)), weights_of(few, tmp_path, SMALL))
-    assert not are_equal(weights_of(data, tmp_path, SMALL), weights_of(few, tmp_path, SMALL))
-
-
-def test_only_labels_within_a_gap_are_learned_from(data: Path, tmp_path: Path) -> None:
-    """Proven ones alone; none of them is an error with the bound."""
-    with pytest.raises(InvalidProblemError, match="2 problems, and one of them within most_gap"):
-        train(data, tmp_path / "policy.pt", replace(SMALL, most_gap=0.0))
-    labelled = [
-        replace(each, bound_s=each.objective_s if at < 7 else None) for at, each in enumerate(read_dataset(data))
-    ]
-    proven = weights_of(other_data(tmp_path / "proven", labelled), tmp_path, replace(SMALL, most_gap=0.0))
-    assert are_equal(proven, weights_of(other_data(tmp_path / "few", labelled[:7]), tmp_path, SMALL))
-
-
 def test_only_imitation_needs_labels(data: Path, tmp_path: Path) -> None:
     """Labels of single devices teach all else the same as those of a better method; imitation learns otherwise."""
     better, worse = [], []
@@ -80,47 +57,15 @@ def test_only_imitation_needs_labels(data: Path, tmp_path: Path) -> None:
             worse.append(replace(each, device_of_op=devices, step_of_op=None, objective_s=found.objective))
             better.append(each)
     data, others = other_data(tmp_path / "better", better), other_data(tmp_path / "worse", worse)
-    gradient = replace(SMALL, imitation=0.0, relaxed=0.0, gradient=1.0)
-    for params, is_same in (
-        (replace(SMALL, imitation=0.0), True),
-        (gradient, True),
-        (replace(SMALL, relaxed=0.0), False),
-    ):
+    for params, is_same in ((replace(SMALL, imitation=0.0), True), (replace(SMALL, relaxed=0.0), False)):
         assert are_equal(weights_of(data, tmp_path, params), weights_of(others, tmp_path, params)) == is_same
-
-
-def test_the_policy_gradient_is_that_of_the_expected_objective(data: Path) -> None:
-    """For serial latency the relaxed objective is the expectation: many samples point where its gradient does."""
-    network, generator = StateNetwork(hidden=8), torch.Generator().manual_seed(0)
-    examples = [each for each in map(example_of, read_dataset(data)) if each.inputs.objective == 0]
-    assert examples
-    for example in examples:
-        batch = collate([example.inputs])
-        scores = network(batch, 3)
-        (exact,) = torch.autograd.grad(
-            relaxed_objective(batch, scores.log_probs).sum(), scores.log_probs, retain_graph=True
-        )
-        (sampled,) = torch.autograd.grad(policy_gradient_loss([example], scores, 20_000, generator), scores.log_probs)
-        # what the mean over the devices of an op does to log-probabilities changes no probability
-        probs = scores.log_probs.detach().exp()
-        first, second = (_among_devices(each, probs, example.inputs.num_devices) for each in (exact, sampled))
-        assert torch.cosine_similarity(first, second, dim=0) > 0.95
-
-
-def _among_devices(gradient: Tensor, probs: Tensor, num_devices: int) -> Tensor:
-    """Return the gradient by the scores before the softmax."""
-    rows, weights = gradient.reshape(-1, num_devices), probs.reshape(-1, num_devices)
-    return (rows - weights * rows.sum(dim=1, keepdim=True)).flatten()
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"labels": -1}, "labels is -1; it must be >= 0"),
-        ({"most_gap": math.nan}, "most_gap is nan; it must be >= 0"),
-        ({"imitation": 0.0, "relaxed": 0.0}, "imitation \\+ relaxed \\+ gradient is 0.0; it must be finite"),
-        ({"gradient": -1.0}, "gradient is -1.0; it must be >= 0"),
-        ({"samples": 1}, "samples is 1; it must be >= 2"),
+        ({"imitation": 0.0, "relaxed": 0.0}, "imitation \\+ relaxed is 0.0; it must be finite"),
+        ({"imitation": -1.0}, "imitation is -1.0; it must be >= 0"),
     ],
 )
 def test_wrong_parameters_are_refused(changes: dict[str, float], message: str) -> None:
