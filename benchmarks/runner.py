@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SuiteProgress:
-    """How far a run is.
+    """Progress of a run.
 
     Parameters
     ----------

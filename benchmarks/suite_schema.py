@@ -1,4 +1,4 @@
-"""What a suite file looks like, as pydantic models: strict types, numbers in range, no unknown field."""
+"""Schema of suite files as pydantic models: strict types, numbers in range, no unknown field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where cases are solved: processes of this machine, each on cores of its own, which die with who started them."""
+"""Workers that solve cases: processes of this machine, each on its own cores, ended with their parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a result is an answer to: its file, and the problem, which `solve` keeps so that nothing has to be said twice.
+"""Problem of a result: its file, or the copy that `solve` keeps so that nothing has to be said twice.
 
 A result does not hold its problem. `keep_problem` puts it into the cache under its hash, and whoever asks about the
 result on the same machine has the very costs that it was solved with, also where a noisy profile was measured anew

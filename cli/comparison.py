@@ -1,4 +1,4 @@
-"""What every single device would need: the baseline that a placement has to beat."""
+"""Times of every single device: the baseline that a placement has to beat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where output goes: tables and JSON to stdout, progress and errors to stderr.
+"""Output of commands: tables and JSON to stdout, progress and errors to stderr.
 
 With ``-o -`` stdout is the file's, and tables and JSON go to stderr, too.
 

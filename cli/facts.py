@@ -1,4 +1,4 @@
-"""What is worth a line about a model, a problem, a platform or a cost table."""
+"""Summary lines about a model, a problem, a platform or a cost table."""
 
 from __future__ import annotations
 

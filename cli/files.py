@@ -30,7 +30,7 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9_.+-]+")
 
 @dataclass(frozen=True)
 class OutputFiles:
-    """Where the placement and the result go.
+    """Paths of the placement and the result.
 
     The placement goes to ``-o``, by default to ``STEM.placement.json`` in the current directory, STEM being the input
     file's name without its suffixes. The result goes beside it, with ``.result.json`` in the place of

@@ -46,7 +46,7 @@ class MachineOptions:
 
 @dataclass(frozen=True)
 class TimingOptions:
-    """How placements are measured."""
+    """Options of a measurement."""
 
     panel: ClassVar[str] = "Measuring"
 

@@ -75,7 +75,7 @@ class TrainingRun:
 
     @property
     def is_measured(self) -> bool:
-        """Whether placements are measured.
+        """True if placements are measured.
 
         Raises
         ------

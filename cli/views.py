@@ -1,4 +1,4 @@
-"""What `show` says about every kind of file: a JSON object and the same for people."""
+"""Views of `show` for every kind of file: a JSON object, and text for people."""
 
 from __future__ import annotations
 

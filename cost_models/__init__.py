@@ -1,1 +1,1 @@
-"""Where costs come from: a roofline model, or measurements through OpenVINO."""
+"""Cost models: a roofline model, or measurements through OpenVINO or PyTorch."""

@@ -1,4 +1,4 @@
-"""Which op of a fused group stands for it, and what a measurement of groups says of every op."""
+"""Anchor op of a fused group, and the times of ops that follow from a measurement of groups."""
 
 from __future__ import annotations
 

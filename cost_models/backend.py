@@ -1,4 +1,4 @@
-"""What a framework offers to `Profiled`: devices that are there, and a measurement of every op on one of them."""
+"""Interface of a framework to `Profiled`: its devices, and a measurement of every op on a device."""
 
 from __future__ import annotations
 

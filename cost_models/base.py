@@ -1,4 +1,4 @@
-"""What a cost model is: one verb that turns a model and a platform into a cost table."""
+"""Interface of cost models: one verb that turns a model and a platform into a cost table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where measurements are kept, so that nothing is measured twice.
+"""Cache of measurements, so that nothing is measured twice.
 
 An entry is a file named after the hash of everything that the measurement depends on. The cache only ever saves time:
 an entry that cannot be read is measured again, one that cannot be written is not kept, and both are logged.

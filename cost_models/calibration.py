@@ -97,7 +97,7 @@ class MeasuredSplit:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What the measurements say beyond the cost table.
+    """Parameters fitted to measurements beyond the cost table.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ class Calibration:
 
     @property
     def is_better(self) -> bool:
-        """Whether held-out splits are predicted better than before."""
+        """True if held-out splits are predicted better than before."""
         return self.error_after < self.error_before
 
     def apply(self, costs: CostTable, graph: OpGraph) -> CostTable:

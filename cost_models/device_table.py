@@ -1,4 +1,4 @@
-"""What devices can do, for the analytic cost model: sustained rates per class of ops, with their source.
+"""Device table of the analytic cost model: sustained rates per class of ops, with their source.
 
 The numbers are *sustained* rates of a class of devices, to within a factor of about two: enough to compare placements,
 no replacement for measuring (:class:`placekit.cost_models.profiled.Profiled`). Every entry says where it comes from in

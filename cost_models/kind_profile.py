@@ -1,4 +1,4 @@
-"""What one measurement says about one kind of device: seconds per fused group, and how they were obtained."""
+"""Profile of one kind of device: seconds per fused group, and how they were measured."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ _STAT = Path("/proc/stat")
 
 @dataclass(frozen=True, slots=True)
 class LoadReading:
-    """What a `LoadMeter` saw.
+    """Reading of a `LoadMeter`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the cost table says of a placement's stages, and what follows for latency and throughput.
+"""Costs of a placement's stages from the cost table, and the predicted latency and throughput.
 
 The judge (:mod:`placekit.objectives.evaluate`) knows devices; an executor runs stages. Here the same costs are added up
 per stage, the fixed cost of a stage that a calibration found comes on top, and the two ways of running are played
@@ -60,7 +60,7 @@ class StageCosts:
 
     @property
     def has_teams(self) -> bool:
-        """Whether a stage is on more than one device."""
+        """True if a stage is on more than one device."""
         return len(self.stage) > self.num_stages
 
     def rows_of(self, stage: int) -> NDArray[np.int64]:
@@ -166,7 +166,7 @@ def stage_overhead_s(costs: CostTable) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What a placement should do.
+    """Predicted latency and throughput of a placement.
 
     Parameters
     ----------

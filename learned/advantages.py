@@ -1,4 +1,4 @@
-"""How much better than usual a sample did: the weights of the policy gradient."""
+"""Advantages: the weights of the policy gradient, from costs relative to a baseline."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ ANY_DEVICES = 0
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a policy file holds.
+    """Content of a policy file.
 
     Parameters
     ----------

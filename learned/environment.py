@@ -218,7 +218,7 @@ class Environment:
 
     @cached_property
     def _class_graph(self) -> tuple[NDArray[Any], ...]:
-        """What `line_up` takes of the problem."""
+        """Arguments of `line_up` from the problem."""
         classes, num_classes = self.problem.op_class, self.problem.num_classes
         senders, receivers = (classes[ends] for ends in self._order_edges)
         crossing = senders != receivers

@@ -1,4 +1,4 @@
-r"""What a learner sees of every op: a row of numbers, in groups that can be switched off by name.
+r"""Features of ops: a row of numbers per op, in groups that can be switched off by name.
 
 ========== ======= ===========================================================================================
 group      columns what it holds

@@ -1,4 +1,4 @@
-"""What a training writes down: one JSON line per update, and TensorBoard events where it is installed."""
+"""Journal of a training: one JSON line per update, and TensorBoard events where it is installed."""
 
 from __future__ import annotations
 

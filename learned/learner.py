@@ -40,7 +40,7 @@ class Rollout(NamedTuple):
 
 
 class Lessons(NamedTuple):
-    """How long a learner imitates its teacher, and learns from its simulator.
+    """Schedule of a learner's lessons: imitation of a teacher, then learning from a simulator.
 
     Parameters
     ----------

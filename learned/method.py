@@ -1,4 +1,4 @@
-"""What every learned method does around its learner: environment, training, checkpoints, answers.
+"""Base of learned methods: environment, training, checkpoints and answers around a learner.
 
 A learned method is one subclass of `LearnedMethod` that names its parameters and its learner. Everything that `solve`
 and ``placekit learn`` ask of it is here; the loop itself is :func:`placekit.learned.training.train`.
@@ -45,7 +45,7 @@ _REWARD = "reward"  # key of the name of the reward in the state of a training
 
 @dataclass(frozen=True)
 class Session:
-    """What surrounds a training beside its parameters: files, and who watches.
+    """Files and callbacks of a training, beside its parameters.
 
     Parameters
     ----------

@@ -206,7 +206,7 @@ def relations_of(graph: GroupGraph) -> Tensor:
 
 
 class _Episodes(NamedTuple):
-    """What the last rollout did, for `PlacetoLearner.advantages`.
+    """Record of the last rollout, for `PlacetoLearner.advantages`.
 
     Parameters
     ----------

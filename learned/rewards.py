@@ -1,4 +1,4 @@
-"""What learners minimise: the objective of many placements at once, for every execution model.
+"""Rewards of learners: the objective of many placements at once, for every execution model.
 
 It is what `evaluate` computes, up to the rounding of sums; the judge itself is its twin in the tests. Makespans are
 those of the better of two orders (:mod:`placekit.objectives.makespan.orders`).
@@ -36,7 +36,7 @@ class RewardStopped(Exception):  # noqa: N818  # it says that a training is over
 
 
 class Reward(Protocol):
-    """What placements are worth: a simulated or a measured time.
+    """Reward of placements: a simulated or a measured time.
 
     The learners minimise it; measured times come in through the same door as the judge's.
     """

@@ -55,7 +55,7 @@ LARGEST_SHARE = 0.1
 
 
 class Stage(IntEnum):
-    """What a training learns from, in this order; a stage without work is skipped."""
+    """Stages of a training, in this order; a stage without work is skipped."""
 
     CLONING = 0
     """A warm start: the cross-entropy of its decisions. It ends while something is left to explore."""

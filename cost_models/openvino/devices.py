@@ -1,4 +1,4 @@
-"""What OpenVINO offers on this machine, and the platforms made of it.
+"""Devices of OpenVINO on this machine, and the platforms made of them.
 
 On a machine whose only device is the CPU the default platform splits its cores into groups, each a device of its own,
 so that pipelines are real and measurable everywhere.

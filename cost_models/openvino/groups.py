@@ -1,4 +1,4 @@
-"""Which ops OpenVINO executes together: fused groups, read from the runtime model.
+"""Fused groups: ops that OpenVINO executes together, read from the runtime model.
 
 Placement happens at the granularity of these groups, because a cut inside a fusion changes the cost. A runtime node
 says which ops of the model it stands for, but not all do (transformations drop names, inserted layout conversions

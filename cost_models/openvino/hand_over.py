@@ -1,4 +1,4 @@
-"""What it costs a CPU that a model is cut: calls of stages, and tensors that change their form at the border.
+"""Cost of a cut on a CPU: calls of stages, and tensors that change their layout at the border.
 
 Stages of a CPU pass tensors on in memory, without a copy. But between them a tensor has the form that OpenVINO
 promises, f32 numbers in the model's order, and inside the form that the plugin likes: bf16 numbers, images with their

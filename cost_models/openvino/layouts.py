@@ -96,7 +96,7 @@ def _is_image(port: Any) -> bool:
 
 
 def _suits(node: Any, key: TensorKey) -> bool:
-    """Whether those who read output `key` of `node` take it with its channels last."""
+    """Return True if the readers of output `key` of `node` take it with its channels last."""
     readers = {each.get_node().get_type_name() for each in node.output(key[1]).get_target_inputs()}
     return bool(readers & _CONVOLUTIONS) and readers <= _CONVOLUTIONS | _JOINS
 
@@ -140,7 +140,7 @@ def hand_over_channels_last(
 
 
 def is_channels_last(port: Any) -> bool:
-    """Whether an output of a stage is one that `hand_over_channels_last` has changed."""
+    """Return True if `hand_over_channels_last` has changed an output of a stage."""
     source = port.get_node().input(0).get_source_output().get_node()
     return bool(source.get_friendly_name().endswith(_SUFFIX))
 

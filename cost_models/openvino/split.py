@@ -80,7 +80,7 @@ def _source_key(target: Any) -> TensorKey:
 
 
 def _is_constant(node: Any, known: set[str], named: Mapping[str, object]) -> bool:
-    """Whether `node` is a constant, or is computed from the `known` ones alone and was given no stage."""
+    """Return True if `node` is a constant, or follows from `known` nodes alone and has no stage."""
     if node.get_type_name() == "Constant":
         return True
     name = node.get_friendly_name()

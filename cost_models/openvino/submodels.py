@@ -170,7 +170,7 @@ class _StageTimer:
 
     @property
     def has_device_memory(self) -> bool:
-        """Whether tensors can be put into the device's memory, so that times do not include transfers."""
+        """Return True if tensors can be put into the device's memory, so that times exclude transfers."""
         return self._context is not None
 
     def measure(

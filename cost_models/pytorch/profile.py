@@ -228,7 +228,7 @@ class _Walk:
 
     @property
     def is_supported(self) -> bool:
-        """Whether the device has all ops."""
+        """Return True if the device supports all ops."""
         return all(each is not None for each in self.measured.values())
 
     def time(self, inputs: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-r"""What the policies see of every op before an episode begins: costs, and where the op lies on the longest paths.
+r"""Inputs of the policies, per op: costs, and the place of the op on the longest paths.
 
 With the mean seconds :math:`w_v` of an op and :math:`c_t` of a tensor (:mod:`placekit.objectives.makespan.ranks`), all
 in units of the mean op or of the longest path through the graph, so that times may be scaled:

@@ -84,7 +84,7 @@ class DopplerParams(TrainingParams):
 
 
 class Episodes(NamedTuple):
-    """What :func:`~placekit.learned.doppler.episodes.play` returns, as tensors; without its times.
+    """Result of :func:`~placekit.learned.doppler.episodes.play` as tensors, without its times.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ LARGEST_SCORE = 8.0
 
 
 class Embedded(NamedTuple):
-    """What the network says of every op before an episode.
+    """Outputs of the network for every op before an episode.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which ops form a node of the graph that is parsed: classes, chains, or what the released code makes of them."""
+"""Nodes of the graph that is parsed: classes of ops, chains, or the groups of the released code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is decided on one level of groups, and what a policy gradient needs of it.
+"""Decisions on one level of groups, with the log-probabilities that a policy gradient needs.
 
 Shapes
 ------

@@ -24,7 +24,7 @@ _NOISE_SCALES = (1.0, 3.0, 10.0)
 
 
 class Starts:
-    """How far the present start is.
+    """State of the present start.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Starts:
 
     @property
     def noise_scale(self) -> float:
-        """How much more noise the parsing of this start has than others."""
+        """Factor of the noise in the parsing of this start."""
         return _NOISE_SCALES[self.number // 2 % len(_NOISE_SCALES)]
 
     def memory(self) -> dict[str, Tensor]:

@@ -62,7 +62,7 @@ class LabelledProblem:
 
     @property
     def gap(self) -> float:
-        """How far below the objective the optimum may be, as a share of the bound; infinity without one."""
+        """Gap between objective and bound, as a share of the bound; infinity without a bound."""
         return self.objective_s / self.bound_s - 1 if self.bound_s else math.inf
 
 

@@ -47,7 +47,7 @@ _THROUGHPUT = OBJECTIVES.index("throughput")
 
 
 class Schedule(NamedTuple):
-    """What is scheduled again: ``[num_ops]`` devices and steps, the priorities (smaller first), and the trust."""
+    """Schedule to improve: ``[num_ops]`` devices and steps, the priorities (smaller first), and the trust."""
 
     device: NDArray[np.int64]
     step: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""What the policy sees of a problem: costs relative to each other, per op and device, and no names, types or ids.
+"""Inputs of the policy: relative costs per op and device, without names, types or ids.
 
 Every pair of an op and a device is a *state*; the same weights serve all of them, so that the number of devices and
 their order mean nothing. Devices of one kind would stay equal for ever: each has its rank among its equals as an

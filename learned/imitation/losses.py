@@ -1,4 +1,4 @@
-r"""What training minimises: the surprise at the label, the objective that the scores promise, that of samples.
+r"""Training losses: cross-entropy of the label, and the relaxed objective of the scores.
 
 The *relaxed objective* lets every op choose its device on its own, with probability :math:`p_{v,d}`. By linearity the
 expected load of a device is exact,

@@ -31,7 +31,7 @@ _LEAST = 1e-3
 
 
 class Scores(NamedTuple):
-    """What the network says.
+    """Outputs of the network.
 
     Parameters
     ----------

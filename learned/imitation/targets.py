@@ -1,4 +1,4 @@
-"""What is imitated: the label of a problem, in one canonical form of all that are equally good.
+"""Targets of imitation: the label of a problem, in one canonical form of all equally good placements.
 
 Exchanging two devices of one kind changes nothing, so a label stands for many placements. The network tells equal
 devices apart by their rank alone; the label is rewritten so that, among the devices of a kind, the one whose ops come

@@ -102,7 +102,7 @@ class ImitationParams:
 
 
 class _Training:
-    """What a step changes."""
+    """State that a training step changes."""
 
     def __init__(self, params: ImitationParams, seed: int, device: torch.device) -> None:
         self.params, self.seed, self.device = params, seed, device

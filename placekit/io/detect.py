@@ -1,4 +1,4 @@
-"""What kind of file is this? By suffix, and for JSON by content."""
+"""Kind of a file, from its suffix and, for JSON, from its content."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class ModelInput:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether a dimension is unknown."""
+        """True if a dimension is unknown."""
         return DYNAMIC in self.shape
 
 

@@ -59,7 +59,7 @@ _BODIES = {"If": 2, "Loop": 1, "TensorIterator": 1}
 
 @dataclass(frozen=True)
 class Lowered:
-    """What `lower` found; the fields are those of `placekit.io.model.ModelSource`."""
+    """Result of `lower`; the fields are those of `placekit.io.model.ModelSource`."""
 
     graph: OpGraph
     colocation: NDArray[np.int64]

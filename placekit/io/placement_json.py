@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PlacementFile:
-    """What a placement file says, before it is matched with a problem.
+    """Content of a placement file, before it is matched with a problem.
 
     Parameters
     ----------

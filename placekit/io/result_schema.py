@@ -19,7 +19,7 @@ class _Strict(BaseModel):
 
 
 class DeviceLoadModel(_Strict):
-    """What one device does per sample, in a result file."""
+    """Load of one device per sample, in a result file."""
 
     device: Name
     kind: Name

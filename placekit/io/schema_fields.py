@@ -1,4 +1,4 @@
-"""What the schemas of all files share: strict models, and types of fields whose values are in range.
+"""Base of all file schemas: strict models, and field types with ranges.
 
 Types are strict (``"1"`` is no number, ``1`` is no string), numbers are finite and in range. A whole number may be
 written as a float: ``2.0`` is 2.

@@ -158,7 +158,7 @@ class ProblemModel(_Strict):
 
 
 class ModelRef(_Strict):
-    """Which model a file belongs to: its name, and the digest of its graph."""
+    """Reference to the model of a file: its name, and the digest of its graph."""
 
     name: str
     hash: str | None = None

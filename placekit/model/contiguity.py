@@ -18,7 +18,7 @@ __all__ = ["Contiguity", "edges_along_order", "escaping_op", "order_edges", "quo
 
 
 class Contiguity(StrEnum):
-    """What the ops of one device must form."""
+    """Rule for the set of ops on one device."""
 
     NONE = "none"
     """Anything."""

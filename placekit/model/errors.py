@@ -62,7 +62,7 @@ class SolverUnavailableError(PlacekitError, ImportError):
 
 
 class PluginError(PlacekitError, ImportError):
-    """What an installed package adds to placekit cannot be used; the message names the package."""
+    """A plugin of an installed package cannot be used; the message names the package."""
 
 
 class DeviceUnavailableError(PlacekitError, RuntimeError):

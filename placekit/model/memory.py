@@ -1,4 +1,4 @@
-"""What ops share of a device's memory: live tensors, weights that several ops read, and slots of queues.
+"""Shared memory of ops: live tensors, weights with several readers, and slots of queues.
 
 What an op holds all the time and alone is `CostTable.op_memory_bytes`. Beside that a device needs memory in *blocks*:
 bytes with the ops that use them. Let :math:`S` be the ops of a device, and let all ops run one after the other in the

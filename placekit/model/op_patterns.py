@@ -1,4 +1,4 @@
-"""Which ops of a graph a name stands for: one op, a wildcard, a type, or a regular expression."""
+"""Patterns that select ops of a graph: a name, a wildcard, a type, or a regular expression."""
 
 from __future__ import annotations
 

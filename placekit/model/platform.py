@@ -134,7 +134,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class DirectLink(Link):
-    """What pairs of devices have instead of the way through host memory.
+    """Direct link between pairs of devices, used instead of the way through host memory.
 
     Parameters
     ----------

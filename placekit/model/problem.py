@@ -189,7 +189,7 @@ class Problem(Generic[O_co]):
 
     @cached_property
     def stage_memory(self) -> StageMemory:
-        """What the ops of a device need of its memory."""
+        """Memory need of the ops of one device."""
         costs, has_pipeline = self.costs, self.objective.has_pipeline
         return StageMemory(self.graph, costs.op_memory_bytes, costs.blocks, has_pipeline=has_pipeline)
 

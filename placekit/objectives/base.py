@@ -1,4 +1,4 @@
-"""What an objective is: a formula that scores a placement.
+"""Interface of objectives: a formula that scores a placement.
 
 A new execution model is one module: a frozen dataclass, derived from `Objective`, with a name, a summary and a `score`.
 That is enough for every generic method, for ``auto``, files, ``explain`` and the command line. What it can say beyond
@@ -101,7 +101,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What an objective says of a placement.
+    """Score of a placement under an objective.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class BatchScore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """How the loads of devices make an objective, for the execution models that have nothing but loads.
+    """Objective from the loads of devices, for execution models that consist of loads alone.
 
     Parameters
     ----------
@@ -192,12 +192,12 @@ class Objective(ABC):
 
     @property
     def default_contiguity(self) -> Contiguity:
-        """What the ops of one device must form unless the user says otherwise; `Contiguity.NONE` by default."""
+        """Default contiguity rule of the objective; `Contiguity.NONE` unless overridden."""
         return Contiguity.NONE
 
     @property
     def team_rule(self) -> str:
-        """Which devices may form teams, one of `placekit.model.teams.TEAM_RULES`; ``"off"`` (the default) for none."""
+        """Devices that may form teams, one of `placekit.model.teams.TEAM_RULES`; ``"off"`` (the default) for none."""
         return "off"
 
     @abstractmethod

@@ -29,7 +29,7 @@ __all__ = ["DeviceLoad", "Evaluation", "evaluate"]
 
 @dataclass(frozen=True, slots=True)
 class DeviceLoad:
-    """What one device does per sample.
+    """Load of one device per sample.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class DeviceLoad:
 
     @property
     def weight_bytes(self) -> float | None:
-        """What is neither activations nor queues; None if that is not told apart."""
+        """Bytes of weights: all but activations and queues; None if these are not known apart."""
         if self.activation_bytes is None:
             return None
         return self.memory_bytes - self.activation_bytes - (self.queue_bytes or 0.0)

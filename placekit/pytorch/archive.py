@@ -83,7 +83,7 @@ def read_weights(path: str | Path) -> dict[str, tuple[StoredTensor, bytearray]]:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """How a tensor lies in its memory: type, and sizes, strides and offset in elements."""
+    """Layout of a tensor in its memory: type, and sizes, strides and offset in elements."""
 
     dtype: str
     item_bytes: int

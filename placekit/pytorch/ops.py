@@ -105,7 +105,7 @@ _TYPE_OF = {name: op_type for op_type, names in reversed(list(_TYPES.items())) f
 
 @dataclass(frozen=True, slots=True)
 class OpCount:
-    """What an operator is and does.
+    """Type, operations and bytes of an operator.
 
     Parameters
     ----------

@@ -159,7 +159,7 @@ def _collect(value: Any, found: dict[str, None]) -> None:
 
 @dataclass(frozen=True)
 class TorchProgram:
-    """What torch.export knows of a module.
+    """Program of torch.export for a module.
 
     Parameters
     ----------

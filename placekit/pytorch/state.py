@@ -22,7 +22,7 @@ def is_in_place(node: TorchNode) -> bool:
 
 
 class Memory:
-    """Which tensors are one memory, and who changed it last, as a program is walked through.
+    """Aliases of tensors, and the last writer of each memory, while a program is walked through.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What people do without a plan: all cores as one device, equal shares of the layers or of the bytes, a lucky cut."""
+"""Baselines without a plan: all cores as one device, equal shares of layers or bytes, random cuts."""
 
 from __future__ import annotations
 

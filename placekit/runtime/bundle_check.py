@@ -99,7 +99,7 @@ def _compiled(stage: PlacedStage) -> openvino.CompiledModel:
 
 
 def _is_repeatable(plan: StagePlan, key: Any, inputs: Sequence[openvino.Tensor], expected: Any) -> bool:
-    """Whether the model gives a tensor again as it gave it before; one of unseeded random numbers does not."""
+    """Return True if the model repeats a tensor exactly; a model with unseeded random numbers does not."""
     (again,) = run_once(probe_model(plan.model, [key]), inputs)
     return relative_errors(np.asarray(expected), again)[1] <= MOST_ERROR
 

@@ -32,7 +32,7 @@ PLACEMENT = "placement"
 
 @dataclass(frozen=True, eq=False)
 class PlacementTiming:
-    """How a placement did.
+    """Measured comparison of a placement with other contenders.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class PlacementTiming:
 
     @property
     def placed(self) -> Series:
-        """What was measured of the placement."""
+        """Measurements of the placement."""
         return self.timings[PLACEMENT]
 
     @property
@@ -82,12 +82,12 @@ class PlacementTiming:
 
     @property
     def over_runtime(self) -> Estimate | None:
-        """How many times the placement is as good as the best of OpenVINO's own ways; None without one."""
+        """Speedup of the placement over the best of OpenVINO's own ways; None without one."""
         return self.timings.over_best(PLACEMENT, self.runtime)
 
     @property
     def outcome(self) -> Outcome | None:
-        """Whether the placement is faster than the best of OpenVINO's own ways, beyond the spread of their ratio."""
+        """Comparison with the best of OpenVINO's own ways: better or worse beyond the spread of the ratio, or equal."""
         over = self.over_runtime
         if over is None:
             return None

@@ -1,4 +1,4 @@
-"""What is timed against each other: a placement under an executor, or a whole model left to OpenVINO.
+"""Contenders of a timing: a placement under an executor, or a whole model left to OpenVINO.
 
 A contender is a description that can be sent to another process, where
 :mod:`placekit.runtime.runners` makes it run.

@@ -42,14 +42,14 @@ class Single:
         self._outputs: dict[str, Any] = {}
 
     def begin_sample(self) -> None:
-        """There is one."""
+        """Do nothing: a future has one sample."""
 
     def consume(self, outputs: dict[str, Any]) -> None:
         """Copy the outputs: the slots are written again."""
         self._outputs = {name: np.array(value) for name, value in outputs.items()}
 
     def end_sample(self) -> None:
-        """There is one."""
+        """Do nothing: a future has one sample."""
 
     def deliver(self) -> None:
         """Let the future have the outputs."""
@@ -61,7 +61,7 @@ class Single:
 
 
 class Feed:
-    """What `Pipeline.for_each` runs; it waits for all of its results, as a future does for one.
+    """Stream of samples that `Pipeline.for_each` runs and waits for, as a future waits for one sample.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ _AHEAD = 8
 
 @dataclass(frozen=True)
 class Wiring:
-    """Who reads whose tensors, and how many samples fit between them.
+    """Readers of every stage's tensors, and the number of samples that fit between two stages.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def samples_ahead(team: Sequence[Device]) -> int:
 
 
 class Flow:
-    """How far every node has come, and which of them can go on.
+    """Progress of every node, and the nodes that can go on.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ class Flow:
         self._offer(wiring.source)
 
     def may_begin(self, node: int) -> bool:
-        """Whether `node` has all it needs for its next sample."""
+        """Return True if `node` has all inputs of its next sample."""
         wiring, done, sample = self.wiring, self.done, self.begun[node]
         for each in wiring.producers[node]:  # loops, because this is asked several times per sample and stage
             if done[each] <= sample:
@@ -195,7 +195,7 @@ class Flow:
         return node, sample
 
     def has_work(self, owner: int) -> bool:
-        """Whether `take` would return something."""
+        """Return True if `take` would return something."""
         return bool(self._ready[owner])
 
     def finish(self, node: int, sample: int) -> set[int]:

@@ -167,7 +167,7 @@ def check_outputs(
 
 
 class _Expected(NamedTuple):
-    """What a tensor should be, in which precision, and by what the whole model differs from itself."""
+    """Expected value of a tensor, its precision, and the noise of the whole model between two runs."""
 
     array: NDArray[Any]
     precision: str

@@ -372,7 +372,7 @@ class Pipeline:
             self._enter(self._ready.read(inputs), feed)
 
     def _may_pull(self, owner: int) -> bool:
-        """Whether a worker that has nothing to do may take the next sample of `for_each`; asked with the lock."""
+        """Return True if an idle worker may take the next sample of `for_each`; the caller holds the lock."""
         feed = self._feed
         return (
             feed is not None

@@ -120,7 +120,7 @@ def start_runner(source: ModelSource, contender: Contender, seed: int = 0) -> Ru
 
 
 class _OneByOne(ABC):
-    """What runs one sample after another."""
+    """Runner of one sample after another."""
 
     num_in_flight = 1
 

@@ -1,4 +1,4 @@
-"""What was measured, and what it says: medians, spreads, percentiles, ratios, and whether to believe them."""
+"""Measured series and their statistics: medians, spreads, percentiles, ratios, and signs of noise."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """What was measured of one contender.
+    """Measurements of one contender.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ class Timings:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether disturbed rounds had to be used."""
+        """True if disturbed rounds had to be used."""
         return len(self.quiet_rounds) < _LEAST_QUIET
 
     def __getitem__(self, name: str) -> Series:

@@ -79,7 +79,7 @@ class TensorCheck:
 
     @property
     def is_equal(self) -> bool:
-        """Whether the error is within the tolerance."""
+        """True if the error is within the tolerance."""
         return (self.rms_error if self.judges_rms else self.max_error) <= self.tolerance
 
     @classmethod
@@ -107,7 +107,7 @@ class TensorCheck:
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """What a comparison found.
+    """Result of a comparison of outputs.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Burst:
-    """What came of an order.
+    """Result of one order to a timed process.
 
     Parameters
     ----------

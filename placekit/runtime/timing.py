@@ -37,7 +37,7 @@ _SCHEMA = 5
 
 @dataclass(frozen=True, slots=True)
 class TimingSettings:
-    """How long and how carefully to measure.
+    """Settings of a measurement: durations, rounds and limits.
 
     Parameters
     ----------

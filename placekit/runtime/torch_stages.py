@@ -69,7 +69,7 @@ class TorchModel:
 
 @dataclass(frozen=True, eq=False)
 class TorchPart:
-    """What a stage computes: ops of a program, and what this calls the tensors at the ends.
+    """Ops of a program that a stage computes, and the names of the tensors at its borders.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def _require_memory_together(source: TorchSource, lowered: Lowered, stage_of_op:
 
 
 class _Wiring:
-    """Who makes and who reads every tensor."""
+    """Producer and readers of every tensor."""
 
     def __init__(self, lowered: Lowered, stage_of_op: list[int]) -> None:
         self._lowered = lowered

@@ -1,4 +1,4 @@
-"""What a method is: a class with a few facts about itself and one verb, `run`, which works on a `Run`."""
+"""Base class of methods: a few facts about the method and one verb, `run`, which works on a `Run`."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ the two holds is said by every result (`Result.tolerance`)."""
 
 
 class Status(StrEnum):
-    """What is known about the answer."""
+    """Status of an answer."""
 
     OPTIMAL = "optimal"
     """Feasible, and proven within `Result.tolerance` of the best."""
@@ -67,7 +67,7 @@ class Incumbent:
 
 @dataclass(frozen=True, kw_only=True)
 class BaseResult:
-    """What is known of an answer, whatever it is.
+    """Fields that results of all kinds of problems share.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ class BaseResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Result(BaseResult):
-    """What `solve` returns: the best placement found, its score by the judge, and a proven bound.
+    """Result of `solve`: the best placement found, its score by the judge, and a proven bound.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ MAX_SEED = 2**63 - 1
 
 
 class Judgement(Protocol):
-    """What a judge says of an answer."""
+    """Judgement of an answer: objective and violations."""
 
     @property
     def objective(self) -> float | None:
@@ -197,7 +197,7 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
 
     @property
     def certificate(self) -> Certificate | None:
-        """What the best bound, or that there is no placement, was proven with; None without one."""
+        """Certificate of the best bound, or of infeasibility; None without one."""
         if self._certificate is not None and callable(self._certificate):
             self._certificate = self._certificate()
         return self._certificate

@@ -72,7 +72,7 @@ def relative_gap(objective: float | None, bound: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a criterion may look at.
+    """State of a solve that stop criteria may look at.
 
     Parameters
     ----------

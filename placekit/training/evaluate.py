@@ -38,7 +38,7 @@ PASSES, RECOMPUTED_PASSES = 3, 4
 
 @dataclass(frozen=True)
 class StageLoad:
-    """What one stage takes, per microbatch and per device.
+    """Time and memory of one stage, per microbatch and per device.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class StageLoad:
 
 @dataclass(frozen=True)
 class PlanEvaluation:
-    """What the judge says.
+    """Judgement of a training plan.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class PlanEvaluation:
 
     @property
     def is_feasible(self) -> bool:
-        """Whether no constraint is broken."""
+        """True if no constraint is broken."""
         return not self.violations
 
 

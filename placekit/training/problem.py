@@ -62,7 +62,7 @@ class Choice:
 
     @property
     def is_recomputing(self) -> bool:
-        """Whether the name says that activations are computed again instead of kept."""
+        """Return True if the name says that activations are computed again instead of kept."""
         return "recomp" in self.name.lower() or "checkpoint" in self.name.lower()
 
 
@@ -85,7 +85,7 @@ class LayerEdge:
 
 @dataclass(frozen=True)
 class Restrictions:
-    """What a planner may not use.
+    """Restrictions of a planner.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ MAX_MICROBATCHES = 2**24
 
 @dataclass(frozen=True)
 class TrainingProblem:
-    """What to plan. Immutable; `replace` makes a changed copy.
+    """Training problem to plan. Immutable; `replace` makes a changed copy.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ __all__ = ["PlanResult"]
 
 @dataclass(frozen=True, kw_only=True)
 class PlanResult(BaseResult):
-    """What `solve_plan` returns: the best plan found, its judgement, and a proven bound; seconds are per microbatch.
+    """Result of `solve_plan`: the best plan, its judgement, and a proven bound; seconds are per microbatch.
 
     Parameters
     ----------

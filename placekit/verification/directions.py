@@ -1,4 +1,4 @@
-"""What prices prove of two devices under contiguity acyclic, in two cases.
+"""Bounds from prices for two devices under contiguity `acyclic`, in two cases.
 
 One of the two comes first: no op on it needs an op on the other one, directly or not. So where the order graph has an
 edge from u to v, the device that comes first holds u if it holds v. A price of at least 0 that v pays on the first

@@ -155,7 +155,7 @@ class ExactProblem:
 
     @property
     def has_links(self) -> bool:
-        """Whether some pair of devices has a direct link."""
+        """True if some pair of devices has a direct link."""
         return any(link is not None for row in self.link for link in row)
 
     @cached_property
@@ -336,7 +336,7 @@ class ExactProblem:
 
     @property
     def team_rule(self) -> str:
-        """Which devices may form a team: ``"off"``, ``"equal"`` or ``"any"``."""
+        """Devices that may form a team: ``"off"``, ``"equal"`` or ``"any"``."""
         return str(getattr(self.problem.objective, "teams", "off"))
 
     def num_equals(self, device: int) -> int:

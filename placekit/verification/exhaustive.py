@@ -34,7 +34,7 @@ MAX_OPS = 400
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """What an enumeration came to.
+    """Result of an enumeration.
 
     Parameters
     ----------

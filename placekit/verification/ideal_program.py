@@ -38,7 +38,7 @@ NEVER = np.iinfo(np.int32).max
 
 
 class IdealProgram:
-    """Whether a chain of ideals leads to the full set with every load below a value.
+    """Search for a chain of ideals to the full set with every load below a value.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What groups that are placed cost already, whatever becomes of the others; in ticks.
+"""Cost of the groups placed so far, whatever happens to the others; in ticks.
 
 Only edges and tensors between placed ops are looked at, so everything here grows, or stays broken, with every group
 that is placed.

@@ -1,4 +1,4 @@
-r"""What prices prove: weak duality, worked out exactly.
+r"""Bounds from prices: weak duality in exact arithmetic.
 
 Let y, z, s, μ be at least 0: weights of work and of transfers per device and pass, of the time of single
 groups, and prices of memory. Each objective is at least a weighted sum of loads, if the weights keep its rule:

@@ -1,4 +1,4 @@
-r"""What certificates prove, worked out exactly: the value is a lower bound whatever the certificate says, or an error.
+r"""Exact value of certificates: a lower bound whatever the certificate says, or an error.
 
 **prices**, **directions**. See :mod:`placekit.verification.prices` and :mod:`placekit.verification.directions`.
 

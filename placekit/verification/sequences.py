@@ -1,4 +1,4 @@
-"""Which ops a device runs first: every order of a placement that may take less than a value.
+"""Search over orders of ops on devices: every order of a placement that may take less than a value.
 
 Ops are appended one after the other. Of all that could be next, let o end first, at time c on device d. Then one of
 those on d that can start before c is next there: one that starts at c or later, whatever it is, could let o go first

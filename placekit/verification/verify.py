@@ -35,7 +35,7 @@ BOUND_TOLERANCE = Fraction(1, 10**12)
 
 
 class Outcome(StrEnum):
-    """What came of a check."""
+    """Outcome of a check."""
 
     CHECKED = "checked"
     """True, and found so independently of the method."""

@@ -1,4 +1,4 @@
-"""What exact methods say of a problem that has no feasible placement."""
+"""Explanations of exact methods for a problem without a feasible placement."""
 
 from __future__ import annotations
 

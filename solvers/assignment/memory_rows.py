@@ -66,7 +66,7 @@ class Shared(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """What the classes of a device need at one position.
+    """Memory need of the classes of a device at one position.
 
     Parameters
     ----------

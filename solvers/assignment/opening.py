@@ -1,4 +1,4 @@
-"""How the exact methods open: what is quick to know before the search begins."""
+"""Opening of the exact methods: quick bounds and placements before the search begins."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ __all__ = ["NO_ROWS", "SpareRun", "SpareTeams", "TeamRows", "no_program", "rows_
 
 @dataclass(frozen=True, eq=False)
 class TeamRows:
-    """What a program of spare teams says beside the plain one.
+    """Rows that a program of spare teams adds to the plain program.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class SpareRun(Run[Throughput]):
 
     @property
     def asked_gap(self) -> float:
-        """That of the outer run."""
+        """Gap that the outer run asks for."""
         return self.outer.asked_gap
 
     def offer(self, placement: Placement | ArrayLike, at_most: float | None = None) -> Evaluation:

@@ -27,7 +27,7 @@ AFTERWARDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a coefficient costs, with its share of rows and columns.
+    """Memory cost of a coefficient, with its share of rows and columns.
 
     Parameters
     ----------

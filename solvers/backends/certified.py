@@ -44,7 +44,7 @@ INTEGRAL = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """What a tree proves.
+    """Proof of a branch-and-bound tree.
 
     Parameters
     ----------

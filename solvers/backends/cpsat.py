@@ -48,7 +48,7 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class CpsatLimits:
-    """How CP-SAT is to search.
+    """Limits and settings of a search by CP-SAT.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ that lowers the bound: they are below its tolerances, and it drops those below 1
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """What HiGHS says.
+    """Result of a program that HiGHS solved.
 
     Parameters
     ----------

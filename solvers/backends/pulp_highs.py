@@ -52,7 +52,7 @@ class WatchedLp(pulp.LpProblem):  # type: ignore[misc]  # PuLP is not typed
 
 @dataclass(frozen=True, slots=True)
 class HighsReport:
-    """How a solve ended.
+    """Outcome of a solve.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ Floats = NDArray[np.float64]
 
 
 class Room(NamedTuple):
-    """What limits the placements of a contracted problem, as flat arrays.
+    """Limits of the placements of a contracted problem, as flat arrays.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the topological baselines share: one line through the classes, and which devices form the main group."""
+"""Shared parts of the topological baselines: a line through the classes, and the main group of devices."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def expand_nets(contraction: Contraction, kind: int, expansion: str = "star") ->
 
 
 class _Partitioner(Method):
-    """What both methods share: supports everything, repairs, offers."""
+    """Base of both partitioners: supports every problem, repairs and offers placements."""
 
     params_type = PartitionParams
     argument = "expansion"

@@ -1,4 +1,4 @@
-"""What serves `Makespan`: one class for every method of the table that serves other objectives, too."""
+"""Methods for `Makespan` whose names in the method table serve other objectives, too."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class OffloadProblem:
 
     @property
     def rounding_s(self) -> float:
-        """What sums and differences of times here may be off by: eight rounding errors per term of all of them."""
+        """Error bound of sums and differences of times: eight rounding errors per term of all of them."""
         terms = [self.time_s, self.host_time_s, 2 * self.net_time_s]
         total = sum(float(t[np.isfinite(t)].sum()) for t in terms)
         return 8 * np.finfo(np.float64).eps * (self.num_nodes + len(self.net_time_s) + 1) * total

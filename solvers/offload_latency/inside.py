@@ -47,7 +47,7 @@ CLOSE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Inside:
-    """What the calls inside a gap can do.
+    """Lower bounds and best placements of the calls inside a gap.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Inside:
 
 
 class Waits:
-    """Who waits for whom in a flat problem, by node: what the problems of all gaps are made from.
+    """Nets and successors of every node of a flat problem, from which the problems of all gaps are made.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What serves `OffloadLatency`: one class for every method of the table."""
+"""Methods for `OffloadLatency`: one class for every name in the method table."""
 
 from __future__ import annotations
 

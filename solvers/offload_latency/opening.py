@@ -1,4 +1,4 @@
-"""How every method for `OffloadLatency` opens, and what the series program finds."""
+"""Opening of every method for `OffloadLatency`, and the placements and bounds of the series program."""
 
 from __future__ import annotations
 

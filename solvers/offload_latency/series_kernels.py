@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 
 class Sums(NamedTuple):
-    """What the nodes of every ideal add up to, and which nets it cuts.
+    """Sums over the nodes of every ideal, and the nets that the ideal cuts.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ CHUNK = 64
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the program found.
+    """Solution of the program.
 
     Parameters
     ----------

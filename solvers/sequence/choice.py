@@ -27,7 +27,7 @@ __all__ = ["Compared", "solve_best"]
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What came of one of the problems.
+    """Result of one of the problems.
 
     Parameters
     ----------

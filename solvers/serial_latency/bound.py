@@ -1,4 +1,4 @@
-"""What no placement's serial latency is below: a minimum cut, and the subgraphs that it does not count."""
+"""Lower bound of the serial latency: a minimum cut, plus the subgraphs that the cut does not count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Which devices a cut has to tell apart.
+r"""Labels of a cut: the devices that the cut has to tell apart.
 
 Let device e *dominate* device d if every class that may go to d may go to e, costs no more there, and every net costs
 e no more than d. Then moving everything from d to e is never worse for the sum of work and transfers: work does not

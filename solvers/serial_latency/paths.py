@@ -74,7 +74,7 @@ class PathCut:
 
     @property
     def bound_s(self) -> float:
-        """What the cut proves, in seconds; 0 without one."""
+        """Lower bound of the cut in seconds; 0 without a cut."""
         return 0.0 if self.cut is None else self.bound_of(self.cut.bound)
 
     def certificate(self, contraction: Contraction, flow_s: NDArray[np.float64] | None = None) -> Prices | None:

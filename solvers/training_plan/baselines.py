@@ -1,4 +1,4 @@
-"""What people do by hand or by simpler planners, to compare with: none of these proves anything.
+"""Baselines by hand or by simpler planners, for comparison: none of these proves anything.
 
 - ``equal-split``: the same degrees everywhere, layers divided into equal numbers, recomputation everywhere or nowhere:
   what users of Megatron-LM do by hand. The best of all degrees and numbers of stages.

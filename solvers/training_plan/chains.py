@@ -46,7 +46,7 @@ def stage_edges_s(
 def _is_refuted(
     relaxed: Any, before: int, upto: int, ti: int, in_flight: int, spare_s: float, memory_bytes: float
 ) -> bool:
-    """Whether a Lagrange multiplier proves that no choices fit: sums over ideals, so in constant time.
+    """Return True if a Lagrange multiplier proves that no choices fit; constant time, by sums over ideals.
 
     For every price of a second, the least of bytes plus price times seconds over all choices must be affordable.
     """

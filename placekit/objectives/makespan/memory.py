@@ -15,7 +15,7 @@ __all__ = ["MemoryUse", "memory_use"]
 
 
 class MemoryUse(NamedTuple):
-    """How many bytes every device holds when.
+    """Memory of every device over time.
 
     Parameters
     ----------

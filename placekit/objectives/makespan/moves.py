@@ -1,4 +1,4 @@
-"""What one tensor takes from one device to another: over their direct link, or out and in through host memory."""
+"""Transfer time of one tensor between two devices: over a direct link, or through host memory."""
 
 from __future__ import annotations
 

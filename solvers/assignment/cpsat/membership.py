@@ -1,4 +1,4 @@
-"""Which slot a class is in, as Booleans: by device, or along a chain of slots where the quotient must be acyclic."""
+"""Booleans that assign classes to slots: one per device, or a chain of slots for acyclic quotients."""
 
 from __future__ import annotations
 

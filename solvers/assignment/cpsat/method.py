@@ -1,4 +1,4 @@
-"""What method ``cpsat`` is for every objective; a module that does not need OR-Tools, which takes seconds to import."""
+"""Base of method ``cpsat`` for every objective; it does not import OR-Tools, which takes seconds."""
 
 from __future__ import annotations
 

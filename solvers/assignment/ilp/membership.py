@@ -1,4 +1,4 @@
-"""Which slot a class is in, as linear expressions: the two ways to say it.
+"""Linear expressions that assign classes to slots, in two formulations.
 
 `AssignmentMembership` has one binary per class and device. `OrderedMembership` has one per class and boundary of a
 chain of slots (:mod:`placekit.solvers.assignment.ilp.slots`): ``y[c, s] = 1`` iff class `c` lies in one of the slots

@@ -1,4 +1,4 @@
-r"""What an enumeration decides: items one after the other, each to one of a few places.
+r"""Items of an enumeration, decided one after the other, each with a few places.
 
 An *item* is a class of ops that share a device, a *place* a device, or a team of devices under its first member. For
 `OffloadLatency` with several calls per device an item is an op and a place is a call that a device may make. Items come
@@ -113,7 +113,7 @@ class Items:
         return keeps
 
     def _keeps_together(self, beginnings: Beginnings) -> NDArray[np.bool_]:
-        """Whether ops of one class, if they are items of their own, share a device."""
+        """Return True if ops of one class share a device, even if they are separate items."""
         last = beginnings.shape[1] - 1
         keeps = np.ones(len(beginnings), dtype=bool)
         leader = int(self._first_of_class[last])

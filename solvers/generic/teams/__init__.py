@@ -1,1 +1,1 @@
-"""Which devices form teams: partitions of the devices, and problems with a fixed one."""
+"""Teams of devices: partitions of the devices, and problems with a fixed partition."""

@@ -23,7 +23,7 @@ MAX_LOOKS = 4
 
 
 class Look(NamedTuple):
-    """What holds in every schedule that keeps a limit.
+    """Facts that hold in every schedule within a limit.
 
     Parameters
     ----------

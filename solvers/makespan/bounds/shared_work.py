@@ -57,7 +57,7 @@ ROUNDING = 1e-11
 
 
 class Shares(NamedTuple):
-    """What the module docstring's program says.
+    """Solution of the program in the module docstring.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ __all__ = ["Borders", "Stretch", "borders_of", "cut_stretch", "time_to_ends"]
 
 
 class Borders(NamedTuple):
-    """What stays as it is before and after a window of a schedule, as heads and tails of what is inside.
+    """Heads and tails of the ops in a window: the schedule before and after the window stays fixed.
 
     Parameters
     ----------

@@ -60,7 +60,7 @@ def search_neighbourhoods(run: Run, params: LnsParams) -> StopReason:
 
 
 class _Search(NeighbourhoodSearch[Placement]):
-    """Where the search stands: `plan`, of `value_s`, with the ops `critical`."""
+    """State of the search: `plan`, of `value_s`, with the ops `critical`."""
 
     restart_after = 30
 

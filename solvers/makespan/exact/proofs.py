@@ -25,7 +25,7 @@ DEFAULT_S = 60.0
 
 
 class Proof:
-    """What all bounds of a run share.
+    """State that all bounds of a run share.
 
     Parameters
     ----------

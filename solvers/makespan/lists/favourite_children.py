@@ -22,7 +22,7 @@ MAX_ITERATIONS = 50_000
 
 
 class Favourites(NamedTuple):
-    """Who follows whom.
+    """Favourite child of every op.
 
     Parameters
     ----------

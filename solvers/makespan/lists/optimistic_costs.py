@@ -1,4 +1,4 @@
-"""What lies behind an op: the optimistic cost table of PEFT, and a critical path for CPOP."""
+"""Costs of the successors of an op: the optimistic cost table of PEFT, and a critical path for CPOP."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class ListSchedule(NamedTuple):
 
 
 class ListScheduler(Method):
-    """What the list schedulers share; each of them is a way to `plan`."""
+    """Base of the list schedulers; a subclass says how to `plan`."""
 
     knows_links = True  # where an op can start, that is; ranks take the mean over all pairs of devices
 

@@ -1,4 +1,4 @@
-"""What a schedule is. In: problems of the makespan, placements of the judge. Out: arrays for kernels, times of all ops.
+"""Schedules: from makespan problems and placements to arrays for kernels and times of all ops.
 
 - `tasks`: a problem as proofs see it, edges with the delay of every pair of devices
 - `timetable`: where and when every op runs, from the judge and to it

@@ -18,7 +18,7 @@ __all__ = ["Timetable", "by_start", "offer_timetable", "placement_of", "run_time
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """Where every op runs, and when.
+    """Device, start and finish of every op.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the annealing of placement and order proposes, at random.
+"""Random proposals of the annealing of placement and order.
 
 Along an arc of the critical path the two ops are brought together if a transfer lies between them, and reordered or
 separated if only the device makes one wait for the other; elsewhere classes move to the device of a neighbour or a

@@ -1,4 +1,4 @@
-"""Where the makespan searches begin: what is known, and list schedules with noise."""
+"""Starts of the makespan searches: known placements, and list schedules with noise."""
 
 from __future__ import annotations
 

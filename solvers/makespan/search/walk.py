@@ -1,4 +1,4 @@
-"""Where the makespan search stands, its critical path, and how a proposal is tried and taken back.
+"""State of the makespan search and its critical path; proposals are tried and taken back.
 
 A proposal is any number of devices of classes changed and at most one stretch of the sequence rearranged
 (:mod:`placekit.solvers.makespan.search.moves`); both are logged, so that one `undo` takes back whatever it was.
@@ -30,7 +30,7 @@ SAME_DEVICE, TRANSFER, MACHINE, NOTHING = range(4)
 
 
 class Walk(NamedTuple):
-    """Where the search stands, and what it needs to take the last proposal back.
+    """State of the search, with all it needs to take the last proposal back.
 
     Parameters
     ----------

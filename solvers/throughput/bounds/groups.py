@@ -1,4 +1,4 @@
-"""What the bounds look at: groups of interchangeable devices, and what each class costs there."""
+"""Input of the bounds: groups of interchangeable devices, and the cost of each class there."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ FINEST_STEP = 1e-4
 
 
 class _Attempt(Enum):
-    """How an attempt at a target ended."""
+    """Outcome of an attempt at a target."""
 
     FOUND = auto()
     BETTER = auto()

@@ -1,4 +1,4 @@
-"""What the kernels that extend chains ask of a pair of ideals, inlined into them."""
+"""Tests on a pair of ideals, inlined into the kernels that extend chains."""
 
 from __future__ import annotations
 

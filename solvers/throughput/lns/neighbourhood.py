@@ -25,7 +25,7 @@ window of the topological order, what lies at its border."""
 
 @dataclass(frozen=True, slots=True)
 class Neighbourhood:
-    """What may change: these classes, on these devices.
+    """Classes and devices that may change.
 
     Parameters
     ----------

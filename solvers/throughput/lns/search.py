@@ -99,7 +99,7 @@ class ThroughputLns(Method):
 
 
 class _Search(NeighbourhoodSearch[NDArray[np.int64]]):
-    """Where the search stands: `at`; answers are ``[C]`` devices."""
+    """State of the search: `at`; answers are ``[C]`` devices."""
 
     restart_after = 25
 

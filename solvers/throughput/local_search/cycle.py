@@ -31,7 +31,7 @@ class Solution:
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """How one V-cycle goes.
+    """Settings of one V-cycle.
 
     Parameters
     ----------
