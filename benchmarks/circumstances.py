@@ -14,7 +14,7 @@ from typing import Any
 
 from placekit.machine import num_usable_cpus
 
-__all__ = ["ROOT", "circumstances", "peak_bytes", "reset_peak", "resident_bytes", "usage"]
+__all__ = ["ROOT", "circumstances", "peak_bytes", "reset_peak", "resident_bytes"]
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("placekit", "highspy", "numba", "numpy", "openvino", "ortools", "pulp", "scipy")
@@ -41,12 +41,6 @@ def circumstances() -> dict[str, Any]:
         "versions": {"python": platform.python_version()}
         | {package: importlib.metadata.version(package) for package in PACKAGES},
     }
-
-
-def usage() -> dict[str, float | None]:
-    """Return CPU seconds and peak memory of this process so far; None where the system does not tell."""
-    times = os.times()
-    return {"user_s": times.user, "system_s": times.system, "peak_bytes": peak_bytes()}
 
 
 def peak_bytes() -> int | None:

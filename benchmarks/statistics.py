@@ -1,4 +1,4 @@
-r"""Statistics over cases and seeds: scores, intervals, probabilities of improvement, times to a gap.
+r"""Statistics over cases and seeds: scores, intervals, times to a gap.
 
 A *case* is a problem with an objective; a method has one run per seed on each. Runs without a placement have the
 objective infinity here. Scores are normalised per case: 0 is the best single device, 1 the best proven bound,
@@ -7,7 +7,7 @@ objective infinity here. Scores are normalised per case: 0 is the best single de
 
 so that cases of different sizes can be averaged. A placement that is worse than the single device has a negative
 score. Aggregates follow Agarwal et al.: the interquartile mean over all runs, percentile intervals from a bootstrap
-that is stratified by case, the share of pairs of runs in which one method beats the other.
+that is stratified by case.
 
 References
 ----------
@@ -35,8 +35,6 @@ __all__ = [
     "bootstrap_interval",
     "interquartile_mean",
     "normalised_score",
-    "paired_interval",
-    "probability_of_improvement",
     "ratio_interval",
     "shares_within",
     "time_to_gap_s",
@@ -66,11 +64,6 @@ class Interval:
     value: float
     low: float | None
     high: float | None
-
-    def of_logarithms(self) -> Interval:
-        """Return what ratios are above 1, if this is the interval of their logarithms."""
-        low, high = (None if end is None else math.expm1(end) for end in (self.low, self.high))
-        return Interval(math.expm1(self.value), low, high)
 
 
 def normalised_score(objective_s: float | None, single_s: float | None, bound_s: float | None) -> float | None:
@@ -156,31 +149,6 @@ def shares_within(objectives_s: Mapping[str, Runs], factor: float) -> dict[str, 
     return shares
 
 
-def probability_of_improvement(first: Runs, second: Runs) -> float | None:
-    """Return the probability that a run of the first method has the smaller objective than one of the second.
-
-    The mean, over the cases that both have, of the share of pairs of runs in which the first is smaller; ties count a
-    half (the Mann-Whitney statistic). None if they share no case.
-
-    Parameters
-    ----------
-    first, second
-        Objectives by case, infinity without a placement.
-
-    Examples
-    --------
-    >>> probability_of_improvement({"a": [1.0, 2.0], "b": [5.0]}, {"a": [2.0], "b": [4.0]})
-    0.375
-    """
-    shares = []
-    for case in first.keys() & second.keys():
-        one, two = np.asarray(first[case])[:, None], np.asarray(second[case])[None, :]
-        if one.size and two.size:
-            is_tie = (one == two) | np.isclose(one, two, rtol=1e-9, atol=0.0)
-            shares.append(float(np.mean((one < two) & ~is_tie) + 0.5 * np.mean(is_tie)))
-    return float(np.mean(sorted(shares))) if shares else None
-
-
 def ratio_interval(numerator: Runs, denominator: Runs) -> Interval | None:
     """Return the geometric mean over cases of the ratio of two methods' median values, with a bootstrap interval.
 
@@ -208,42 +176,6 @@ def ratio_interval(numerator: Runs, denominator: Runs) -> Interval | None:
         return ratios
 
     return _interval(groups, mean_ratio)
-
-
-def paired_interval(differences: Runs) -> Interval:
-    """Return the mean of paired differences, and its bootstrap interval over cases and seeds.
-
-    Every case counts the same. A resample draws as many cases as there are, and for each of them as many of its
-    differences. Policies of a few seeds meet all cases, so that cases alone would make the interval too narrow.
-
-    Parameters
-    ----------
-    differences
-        One difference per pair of runs, by case; at least one.
-
-    Raises
-    ------
-    InvalidProblemError
-        No differences.
-
-    Examples
-    --------
-    >>> paired_interval({"a": [1.0, 1.0], "b": [1.0, 1.0]})
-    Interval(value=1.0, low=1.0, high=1.0)
-    """
-    groups = _groups(differences)
-    value = float(np.mean([group.mean() for group in groups]))
-    if len(groups) == 1 and len(groups[0]) == 1:
-        return Interval(value, None, None)
-    rng = np.random.default_rng(0)
-    # the mean of a resample of each case, drawn once for every place among the cases that it may take
-    means = np.empty((len(groups), NUM_RESAMPLES, len(groups)))
-    for i, group in enumerate(groups):
-        means[i] = group[rng.integers(0, len(group), (NUM_RESAMPLES, len(groups), len(group)))].mean(axis=2)
-    chosen = rng.integers(0, len(groups), (NUM_RESAMPLES, len(groups)))
-    drawn = means[chosen, np.arange(NUM_RESAMPLES)[:, None], np.arange(len(groups))].mean(axis=1)
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return Interval(value, float(low), float(high))
 
 
 def time_to_gap_s(trace: Trace, bound_s: float, gap: float) -> float | None:

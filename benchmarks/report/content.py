@@ -17,7 +17,6 @@ from placekit.benchmarks.report.tables import (
     across_table,
     case_table,
     command_table,
-    improvement_table,
     machine_table,
     overview_table,
     warm_start_table,
@@ -176,7 +175,7 @@ def _across(objective: str, groups: Sequence[Group]) -> Section:
             "(stratified by problem) where a method has several seeds. A method that was not run on all problems is "
             "not comparable with the others by these means: see the number of problems.",
         ),
-        tables=(across_table(groups), improvement_table(groups)),
+        tables=(across_table(groups),),
         pictures=tuple(drawn),
     )
 

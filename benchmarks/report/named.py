@@ -6,21 +6,20 @@ are shown.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from scipy.stats import linregress
 
-from placekit.benchmarks.report.formats import NOTHING, count, interval_percent, percent, seconds
+from placekit.benchmarks.report.formats import NOTHING, count, percent, seconds
 from placekit.benchmarks.report.groups import Group, labels_of, objectives_of
-from placekit.benchmarks.report.growth import growth_of
 from placekit.benchmarks.report.measured import outputs, prediction, timing
 from placekit.benchmarks.report.sources import Source
 from placekit.benchmarks.report.tables import CLOSE, Table, Titled, warm_start_table
-from placekit.benchmarks.statistics import bootstrap_interval, paired_interval, time_to_gap_s
+from placekit.benchmarks.statistics import bootstrap_interval, time_to_gap_s
 from placekit.benchmarks.store import Row
 from placekit.benchmarks.suite_schema import TRAINING_PLAN
 from placekit.model.errors import InvalidFileError
@@ -28,10 +27,10 @@ from placekit.solve.registry import METHODS
 from placekit.solve.result import Status
 from placekit.solve.stop import StopReason, relative_gap
 
-__all__ = ["TABLES", "growth_rows", "named_tables"]
+__all__ = ["TABLES", "growth_of", "growth_rows", "named_tables"]
 
-_EQUAL = 1e-9
-"""Logarithms of ratios up to this are none."""
+FIT_FROM = 1000
+"""Smallest size that a fit of growth looks at: below it, fixed costs hide the growth."""
 
 
 def named_tables(name: str, source: Source) -> list[tuple[str | None, Table]]:
@@ -164,38 +163,6 @@ def _list_schedule_s(group: Group) -> float | None:
     return listed[0] if listed and listed[0] < float("inf") else None
 
 
-def against(source: Source) -> Titled:
-    """Every method against the first of those that are shown, seed by seed.
-
-    The geometric mean of the ratios of their objectives, with its interval over problems and seeds: above zero where
-    the first method is better. A seed that the first method lacks meets its first run.
-    """
-    for objective, groups in objectives_of(source.groups).items():
-        labels = _shown(source, groups)
-        first = next((label for label in source.methods if label in labels), labels[0])
-        lines = []
-        for label in (each for each in labels if each != first):
-            ratios = {
-                group.address: found
-                for group in groups
-                if (found := _ratio_logs(group.rows.get(label, ()), group.rows.get(first, ())))
-            }
-            pairs = [each for found in ratios.values() for each in found]
-            if pairs:
-                shown = interval_percent(paired_interval(ratios).of_logarithms())
-                above, below = (sum(sign * each > _EQUAL for each in pairs) for sign in (1, -1))
-                lines.append((label, *map(str, (len(ratios), len(pairs), above, below)), shown))
-        heads = ("method", "problems", "pairs", "above", "below", f"objective over that of {first}, minus 1")
-        yield objective, Table(heads, tuple(lines))
-
-
-def _ratio_logs(rows: Sequence[Row], others: Sequence[Row]) -> list[float]:
-    """Return the logarithms of the ratios of two methods' objectives, seed by seed, where both have a placement."""
-    of_seed = {row["seed"]: row["objective_s"] for row in others}
-    pairs = [(row["objective_s"], of_seed.get(row["seed"], next(iter(of_seed.values())))) for row in rows if of_seed]
-    return [math.log(mine / other) for mine, other in pairs if mine and other]
-
-
 def warm(source: Source) -> Titled:
     """Warm against cold starts: ratio of the times until close to the best known, and of where runs end."""
     table = warm_start_table(source.groups)
@@ -224,6 +191,31 @@ def growth_rows(groups: Iterable[Group]) -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def growth_of(rows: Sequence[Mapping[str, Any]], quantity: str) -> str | None:
+    """Return the exponent of `quantity` over the number of ops, with its standard error; None below two sizes.
+
+    The fit of a power law is by least squares on logarithms.
+
+    Parameters
+    ----------
+    rows
+        Rows of one method on one family; those that did not come to their end are left out.
+    quantity
+        ``"time_s"`` or ``"memory_bytes"``.
+
+    Examples
+    --------
+    >>> growth_of([{"num_ops": n, "ended": "done", "time_s": 2 * n**2} for n in (1000, 2000, 4000)], "time_s")
+    '2.00 ± 0.00'
+    """
+    used = [row for row in rows if row["ended"] == "done" and row["num_ops"] >= FIT_FROM and (row[quantity] or 0) > 0]
+    sizes = [float(row["num_ops"]) for row in used]
+    if len(set(sizes)) < 2:
+        return None
+    line = linregress(np.log(sizes), np.log([float(row[quantity]) for row in used]))
+    return f"{line.slope:.2f}" + (f" ± {line.stderr:.2f}" if len(sizes) > 2 else "")  # every line fits two points
 
 
 def growth(source: Source) -> Titled:
@@ -288,7 +280,6 @@ TABLES: Mapping[str, Callable[[Source], Titled]] = MappingProxyType(
         "instances": instances,
         "spread": spread,
         "excess": excess,
-        "against": against,
         "warm": warm,
         "growth": growth,
         "cost": cost,

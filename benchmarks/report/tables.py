@@ -11,7 +11,6 @@ from placekit.benchmarks.report.formats import NOTHING, count, interval, millise
 from placekit.benchmarks.report.groups import Group, labels_of
 from placekit.benchmarks.statistics import (
     bootstrap_interval,
-    probability_of_improvement,
     ratio_interval,
     shares_within,
     time_to_gap_s,
@@ -25,7 +24,6 @@ __all__ = [
     "across_table",
     "case_table",
     "command_table",
-    "improvement_table",
     "machine_table",
     "objectives_by_label",
     "overview_table",
@@ -172,24 +170,6 @@ def across_table(groups: Sequence[Group]) -> Table:
     return Table(columns, tuple(row for _, row in found))
 
 
-def improvement_table(groups: Sequence[Group]) -> Table:
-    """Return the probability that the method of the row beats the method of the column."""
-    objectives = objectives_by_label(groups)
-    rows = tuple(
-        (
-            first,
-            *(
-                ""
-                if first == second
-                else _two_digits(probability_of_improvement(objectives[first], objectives[second]))
-                for second in objectives
-            ),
-        )
-        for first in objectives
-    )
-    return Table(("P(row beats column)", *objectives), rows)
-
-
 def warm_start_table(groups: Sequence[Group]) -> Table | None:
     """Return warm against cold start, one row per pair of methods and objective; None if nothing was warm-started.
 
@@ -303,7 +283,3 @@ def _measured(runs: Sequence[Row], measured: Mapping[str, Row]) -> str:
     error = f" ({percent(first['prediction_error'])})" if first["prediction_error"] is not None else ""
     disturbed = ", disturbed" if first.get("is_noisy") else ""
     return f"{milliseconds(first['measured_s'])} ± {milliseconds(first['measured_iqr_s'])}{error}{disturbed}"
-
-
-def _two_digits(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2f}"

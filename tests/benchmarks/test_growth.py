@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from placekit.benchmarks import circumstances
-from placekit.benchmarks.report.growth import growth_of
+from placekit.benchmarks.report.named import growth_of
 
 
 def row_of(method: str, num_ops: int, **changes: Any) -> dict[str, Any]:

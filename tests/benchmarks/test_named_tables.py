@@ -107,19 +107,6 @@ def test_excess_is_a_mean_over_problems_and_seeds(written: Any) -> None:
     ]
 
 
-def test_against_is_seed_by_seed(written: Any) -> None:
-    """The first method that was asked for is what the others are divided by; one run of it stands for all seeds."""
-    rows = [row("a", 10.0), row("a", 20.0, seed=1), row("b", 11.0), row("b", 22.0, seed=1), row("c", 10.0, seed=1)]
-    rows += [row("b", 11.0, problem_address="q"), row("a", 10.0, problem_address="q"), row("c", None)]
-    path = written(*rows)
-    assert lines("against", path, methods=["a", "b"]) == [("b", "2", "3", "3", "0", "10 %")]
-    assert lines("against", path, methods=["c", "a"]) == [("a", "1", "1", "1", "0", "100 %")]
-    one = written(row("a", 10.0), row("b", 10.0), row("b", 40.0, seed=1), name="one.jsonl")
-    ((label, *counts, shown),) = lines("against", one)
-    assert (label, counts) == ("b", ["1", "2", "1", "0"])
-    assert shown.startswith("100 % [0.00, ")
-
-
 def test_growth_fits_what_came_to_its_end(written: Any) -> None:
     """Time is that of both methods of a warm start; an exact method without a proof is not fitted."""
     rows = [

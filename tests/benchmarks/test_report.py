@@ -27,7 +27,6 @@ from placekit.benchmarks.report.tables import (
     across_table,
     case_table,
     command_table,
-    improvement_table,
     overview_table,
     warm_start_table,
 )
@@ -216,12 +215,6 @@ def test_rules_of_contiguity_are_compared_apart() -> None:
     other = only(row("x", 6.0, objective="makespan", problem_address="m"))
     assert list(objectives_of([free, acyclic, other])) == ["throughput, none", "throughput, acyclic", "makespan"]
     assert list(objectives_of([free, other])) == ["throughput", "makespan"]
-
-
-def test_probability_of_improvement_has_one_row_and_column_per_method() -> None:
-    """X beats y on the only problem that both have."""
-    table = improvement_table([only(row("x", 6.0), row("y", 8.0))])
-    assert table.rows == (("x", "", "1.00"), ("y", "0.00", ""))
 
 
 def test_warm_start_counts_the_time_of_what_made_it() -> None:

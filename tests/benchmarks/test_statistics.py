@@ -6,18 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from strategies import examples
 
 from placekit.benchmarks.statistics import (
-    Interval,
     anytime_gap,
     bootstrap_interval,
     interquartile_mean,
     normalised_score,
-    paired_interval,
-    probability_of_improvement,
     ratio_interval,
     shares_within,
     time_to_gap_s,
@@ -74,16 +68,6 @@ def test_cases_of_one_run_stay_as_they_are() -> None:
     assert (interval.value, interval.low, interval.high) == pytest.approx((1.0, 2 / 3, 4 / 3))
 
 
-def test_paired_differences_are_resampled_by_case_and_seed() -> None:
-    """Two cases with means 0 and 1: a resample is between two times -1 and two times 1; of one case its differences."""
-    interval = paired_interval({"a": [-1.0, 1.0], "b": [1.0]})
-    assert (interval.value, interval.high) == (0.5, 1.0)
-    assert interval.low is not None
-    assert -1 <= interval.low < 0
-    assert paired_interval({"a": [0.0, 1.0]}) == Interval(0.5, 0.0, 1.0)
-    assert paired_interval({"a": [2.0]}) == Interval(2.0, None, None)
-
-
 def test_one_run_per_case_has_no_interval() -> None:
     """Without a second seed nothing is known about the spread; the same seed gives the same interval."""
     single = bootstrap_interval({"a": [1.0], "b": [3.0]})
@@ -104,28 +88,6 @@ def test_shares_ignore_cases_that_nobody_solved_or_that_were_not_run() -> None:
     shares = shares_within({"x": {"a": [1.0], "b": [math.inf]}, "y": {"b": [math.inf]}}, 1.0)
     assert shares["x"] == 1.0
     assert math.isnan(shares["y"])
-
-
-def test_probability_of_improvement_counts_pairs() -> None:
-    """Case a: of four pairs two wins and one tie, (2 + 1/2) / 4; case b: a loss to a run without a placement never."""
-    first = {"a": [1.0, 3.0], "b": [7.0], "only": [1.0]}
-    second = {"a": [2.0, 3.0], "b": [math.inf]}
-    assert probability_of_improvement(first, second) == pytest.approx((0.625 + 1.0) / 2)
-    assert probability_of_improvement(first, {"other": [1.0]}) is None
-
-
-@given(
-    st.dictionaries(st.sampled_from("abc"), st.lists(st.integers(1, 5).map(float), min_size=1, max_size=4), min_size=1)
-)
-@examples(50)
-def test_probabilities_of_both_directions_sum_to_one(runs: dict[str, list[float]]) -> None:
-    """Against itself a method improves with 1/2; and P(x < y) + P(y < x) = 1."""
-    other = {case: [value + 1 for value in values] for case, values in runs.items()}
-    assert probability_of_improvement(runs, runs) == pytest.approx(0.5)
-    there, back = probability_of_improvement(runs, other), probability_of_improvement(other, runs)
-    assert there is not None
-    assert back is not None
-    assert there + back == pytest.approx(1.0)
 
 
 def test_ratio_is_the_geometric_mean_of_medians() -> None:
