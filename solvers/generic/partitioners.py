@@ -4,7 +4,6 @@ Steps of both:
 
 1. The hypergraph becomes a graph by *star expansion*: every net becomes one edge from its producer to each reader, with
    the net's time divided by the number of readers (so that a net that leaves one reader behind costs a share).
-   ``expansion="clique"`` joins all pins of a net pairwise instead, each edge with the time divided by pins - 1.
 2. Times become whole numbers, `RESOLUTION` for all of the work, at least 1 per class and per edge.
 3. The kind of device that together does all work soonest gets equal parts, and the other kinds are left empty. METIS
    is asked a second time for one part per device of any kind, weighted by how fast the device is; Scotch's `gpart` cuts
@@ -30,7 +29,6 @@ import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import ClassVar
 
@@ -57,8 +55,6 @@ RESOLUTION = 1_000_000
 MAX_SLOWNESS = 1e3
 """Devices that are slower than the fastest by more than this factor get no part of their own."""
 
-_EXPANSIONS = ("star", "clique")
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionParams:
@@ -66,18 +62,13 @@ class PartitionParams:
 
     Parameters
     ----------
-    expansion
-        How a net becomes edges: ``"star"`` or ``"clique"`` (see the module docstring).
     imbalance
         Allowed excess of a part over its share of the work.
     """
 
-    expansion: str = "star"
     imbalance: float = 0.03
 
     def __post_init__(self) -> None:
-        if self.expansion not in _EXPANSIONS:
-            raise InvalidProblemError(f"expansion is {self.expansion!r}; it must be one of {_EXPANSIONS}")
         if not 0.001 <= self.imbalance <= 1:
             raise InvalidProblemError(f"imbalance is {self.imbalance}; it must be between 0.001 and 1")
 
@@ -100,7 +91,7 @@ class WeightedGraph:
     edge_weight: NDArray[np.int64]
 
 
-def expand_nets(contraction: Contraction, kind: int, expansion: str = "star") -> WeightedGraph:
+def expand_nets(contraction: Contraction, kind: int) -> WeightedGraph:
     """Return the graph of a contracted problem with the times of one kind of device.
 
     Parameters
@@ -109,16 +100,13 @@ def expand_nets(contraction: Contraction, kind: int, expansion: str = "star") ->
         The contracted problem.
     kind
         Index of the kind whose times count; for classes that it does not support, those of the fastest that does.
-    expansion
-        ``"star"`` or ``"clique"``.
     """
     weight: dict[tuple[int, int], float] = {}
     net_time_s = contraction.net_time_s[:, kind].sum(axis=1).tolist()
     for n, time_s in enumerate(net_time_s):
         pins = contraction.pins_of(n).tolist()
-        pairs = combinations(pins, 2) if expansion == "clique" else ((pins[0], reader) for reader in pins[1:])
-        for a, b in pairs:
-            key = (min(a, b), max(a, b))
+        for reader in pins[1:]:
+            key = (min(pins[0], reader), max(pins[0], reader))
             weight[key] = weight.get(key, 0.0) + time_s / (len(pins) - 1)
     time = total_time_s(contraction)
     platform = contraction.problem.platform
@@ -144,7 +132,6 @@ class _Partitioner(Method):
     """Base of both partitioners: supports every problem, repairs and offers placements."""
 
     params_type = PartitionParams
-    argument = "expansion"
     params: PartitionParams
 
     @on_partitions
@@ -202,7 +189,7 @@ class Metis(_Partitioner):
         share = 1.0 / np.clip(work / max(float(work.min()), 1e-290), 1.0, MAX_SLOWNESS)
         share /= share.sum()
         kind = int(run.problem.platform.kind_of_device[main_group(run.problem, contraction)[0]])
-        graph = expand_nets(contraction, kind, self.params.expansion)
+        graph = expand_nets(contraction, kind)
         options = pymetis.Options(seed=run.seed % 2**31, ufactor=max(1, round(self.params.imbalance * 1000)), ncuts=4)
         with quiet_stdout():  # METIS prints its doubts about more parts than it can fill
             answer = pymetis.part_graph(
@@ -230,7 +217,7 @@ class Scotch(_Partitioner):
     def partition(self, run: Run, contraction: Contraction, devices: list[int]) -> NDArray[np.int64]:
         """Cut one part per device, all equal."""
         kind = int(run.problem.platform.kind_of_device[devices[0]])
-        graph = expand_nets(contraction, kind, self.params.expansion)
+        graph = expand_nets(contraction, kind)
         program = next((path for name in self.PROGRAMS if (path := shutil.which(name))), None)
         if program is None:
             raise SolverUnavailableError(

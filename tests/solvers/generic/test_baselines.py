@@ -46,7 +46,7 @@ def chain(times: list[float], transfers: list[float], **options: float) -> pk.Pr
     return pk.Problem(graph, pk.Platform.of(acc=3, memory_bytes=options), costs)
 
 
-@pytest.mark.parametrize("method", ["greedy", "pipedream", "pipedream:cut", "metis", "metis:clique"])
+@pytest.mark.parametrize("method", ["greedy", "pipedream", "pipedream:cut", "metis"])
 @examples(80)
 @given(problem=problems(max_ops=7))
 def test_baselines_answer_every_problem(method: str, problem: pk.Problem) -> None:
@@ -169,7 +169,7 @@ def test_main_group_is_the_kind_that_finishes_first(diamond: pk.Problem) -> None
 
 
 def test_nets_become_edges(diamond: pk.Problem) -> None:
-    """Star: producer to readers, the time divided among them. Clique: all pairs. Stored at both ends, whole weights."""
+    """Star: producer to readers, the time divided among them. Stored at both ends, whole weights."""
     contraction = contract(diamond)
     star = expand_nets(contraction, 1)
     assert star.node_weight.tolist() == [250_000] * 4
@@ -177,7 +177,6 @@ def test_nets_become_edges(diamond: pk.Problem) -> None:
     assert star.neighbours.tolist() == [1, 2, 0, 3, 0, 3, 1, 2]
     # the tensor of a (2 s against 4 s of work) goes to two readers, those of b and c to one
     assert star.edge_weight.tolist() == [250_000, 250_000, 250_000, 500_000, 250_000, 500_000, 500_000, 500_000]
-    assert len(expand_nets(contraction, 1, "clique").neighbours) == 10
     assert scotch_graph(star).splitlines()[:4] == ["0", "4 8", "0 011", "250000 2 250000 1 250000 2"]
 
 
@@ -236,10 +235,8 @@ def test_missing_scotch_is_named(diamond: pk.Problem, tmp_path: Path, monkeypatc
 
 
 def test_wrong_partition_parameters_are_named(diamond: pk.Problem) -> None:
-    """Unknown expansions and imbalances list what is possible."""
+    """The range of the imbalance."""
     pytest.importorskip("pymetis", reason="needs the partition extra")
-    with pytest.raises(InvalidProblemError, match="expansion is 'cliques'; it must be one of"):
-        pk.solve(diamond, method="metis:cliques")
     with pytest.raises(InvalidProblemError, match=r"imbalance is 2\.0; it must be between"):
         pk.solve(diamond, method="metis", params={"imbalance": 2.0})
 
