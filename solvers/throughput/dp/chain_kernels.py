@@ -1,88 +1,133 @@
-"""The numba kernel of the dynamic program over ideals: the step to one device, or to several of one kind."""
+r"""Kernel of the dynamic program over ideals: the step to one more block, and the tests on a pair of ideals.
+
+The load of the block between the ideals J and I on one device is
+
+    time(I) - time(J) + cut(I)
+    - sum of w over nets cut by both with as many pins inside I as inside J   (they do not meet the block)
+    + sum of w over nets cut by J and inside I                                (they meet J and the block)
+
+The sums take O(cut(J)) once the nets that I cuts are marked.
+"""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from placekit.kernels import njit
-from placekit.solvers.throughput.dp.pairs import is_block, mark_cut, rest_of_cut
-from placekit.solvers.throughput.dp.shared_memory import shared_bytes
+from placekit.model.memory import BlockKind
 
-__all__ = ["extend_chains"]
+__all__ = ["CrewRows", "Ends", "IdealRows", "Limits", "extend_chains"]
+
+ACTIVATION, WEIGHT = int(BlockKind.ACTIVATION), int(BlockKind.WEIGHT)
+
+
+class Ends(NamedTuple):
+    """Pairs of ideals that a block may lie between.
+
+    Parameters
+    ----------
+    upper, lower
+        Indices of ideals by rising work.
+    most_work
+        Largest work of a block.
+    """
+
+    upper: NDArray[np.int64]
+    lower: NDArray[np.int64]
+    most_work: float
+
+
+class IdealRows(NamedTuple):
+    """Ideals as the kernel reads them.
+
+    Parameters
+    ----------
+    work, memory, closed
+        ``[num_ideals]`` work, bytes, and number of classes that may not run on the crew.
+    bits
+        ``[num_ideals, num_words]`` members.
+    shared
+        `Instance.shared_memory`, see `shared_bytes`.
+    cut_offsets, cut_nets, cut_counts
+        Cut nets of each ideal, see `describe_ideals`.
+    """
+
+    work: NDArray[np.float64]
+    memory: NDArray[np.float64]
+    closed: NDArray[np.float64]
+    bits: NDArray[np.uint64]
+    shared: tuple[NDArray[np.float64], ...]
+    cut_offsets: NDArray[np.int64]
+    cut_nets: NDArray[np.int32]
+    cut_counts: NDArray[np.int32]
+
+
+class CrewRows(NamedTuple):
+    """Crew that runs a block: devices of one kind with a row per pass, or several kinds with a row per kind.
+
+    Parameters
+    ----------
+    times, cut_times
+        ``[num_rows, num_ideals]`` seconds of each ideal's classes, and of the nets that it cuts.
+    net_times
+        ``[num_rows, num_nets]`` seconds of each net.
+    sizes
+        ``[num_kinds]`` devices of each kind.
+    overlap
+        True for the maximum of time and transfers instead of their sum.
+    """
+
+    times: NDArray[np.float64]
+    cut_times: NDArray[np.float64]
+    net_times: NDArray[np.float64]
+    sizes: NDArray[np.float64]
+    overlap: bool
+
+
+class Limits(NamedTuple):
+    """Limits of a block.
+
+    Parameters
+    ----------
+    memory_bytes
+        Most bytes.
+    first_s
+        Most seconds of the first of two passes (GPipe); the second is minimised.
+    most_s, floor_s
+        Only values below `most_s` are kept. No value at or below `floor_s` is improved.
+    """
+
+    memory_bytes: float
+    first_s: float
+    most_s: float
+    floor_s: float
 
 
 @njit
-def extend_chains(  # type: ignore[no-untyped-def]  # compiled
-    upper,
-    lower,
-    work,
-    most_work,
-    bits,
-    times,
-    memory,
-    shared,
-    closed,
-    cut_offsets,
-    cut_nets,
-    cut_counts,
-    net_times,
-    cut_times,
-    memory_limit,
-    first_limit,
-    limit,
-    floor,
-    overlap,
-    size,
-    lower_value,
-    value,
-    parent,
-):
-    r"""Append one block to the chains that end in `lower`, and keep the best chain to each of `upper`.
+def extend_chains(ends, ideals, crew, limits, lower_value, value, parent):  # type: ignore[no-untyped-def]  # compiled
+    """Append one block to the chains that end in the lower ideals, and keep the best chain to each upper one.
 
-    The load of the block between the ideals J and I is
-
-        time(I) - time(J) + cut(I)
-        - sum of w over nets cut by both with as many pins inside I as inside J   (they do not meet the block)
-        + sum of w over nets cut by J and inside I                                (they meet J and the block)
-
-    which takes O(cut(J)) once the nets that I cuts are marked; `size` devices share it. The transfers are no less than
-    the difference of the two cuts, which takes one look. With two passes (GPipe) the load of the first must stay within
-    `first_limit`, and the second is minimised.
+    The devices of a crew share the samples of a block: of one kind they divide its load, of several kinds their rates
+    add up. The transfers are no less than the difference of the two cuts, which takes one look.
 
     Blocks of half the largest work come first: they are often good enough, and larger or smaller ones need not be
     looked at.
 
     Parameters
     ----------
-    upper, lower : int64[...]
-        Indices of ideals by rising work.
-    work : float64[num_ideals]
-        Work of each ideal.
-    most_work : float
-        No block has more.
-    bits : uint64[num_ideals, num_words]
+    ends : Ends
+        Pairs of ideals.
+    ideals : IdealRows
         The ideals.
-    times : float64[num_passes, num_ideals]
-        Seconds of each ideal's classes on this device, per pass.
-    memory, closed : float64[num_ideals]
-        Bytes, and number of classes that may not run on this device.
-    shared : tuple
-        What classes need of memory together, see `shared_bytes`; it is looked at last.
-    cut_offsets, cut_nets, cut_counts
-        Cut nets of each ideal, see `describe_ideals`.
-    net_times : float64[num_passes, num_nets]
-        Seconds of each net on this device, per pass.
-    cut_times : float64[num_passes, num_ideals]
-        Sum of `net_times` over each ideal's cut.
-    memory_limit, first_limit, limit, floor : float
-        Most bytes of a block; most seconds of the first of two passes; only values below `limit` are kept; no value at
-        or below `floor` is improved.
-    overlap : bool
-        True for the maximum of time and transfers instead of their sum.
-    size : float
-        How many devices run the block.
+    crew : CrewRows
+        Devices of the block.
+    limits : Limits
+        Limits of the block.
     lower_value : float64[num_ideals]
-        Best value of a chain to each ideal with one device less; infinity if none.
+        Best value of a chain to each ideal with the devices of the crew less; infinity if none.
     value, parent : float64[num_ideals], int64[num_ideals]
         Best value so far, and the ideal before the last block; updated in place.
 
@@ -91,9 +136,13 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
     int
         Number of pairs that were looked at.
     """
-    num_passes = len(times)
+    upper, lower, most_work = ends
+    work, memory, closed, bits, shared, cut_offsets, cut_nets, cut_counts = ideals
+    times, cut_times, net_times, sizes, overlap = crew
+    memory_limit, first_limit, limit, floor = limits
+    num_rows, size, is_mixed = len(times), sizes[0], len(sizes) > 1
     is_limited = len(shared[3]) > 0 and memory_limit < np.inf
-    last = num_passes - 1
+    last = num_rows - 1
     cuts = cut_offsets, cut_nets, cut_counts
     pins_inside = np.zeros(net_times.shape[1], dtype=np.int32)  # of the nets that the upper ideal cuts
     looked, start, middle, stop = 0, 0, 0, 0
@@ -106,7 +155,7 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
         while stop < len(lower) and work[lower[stop]] <= work[i]:
             stop += 1
         best = min(limit, value[i])
-        most = best * size
+        most = np.inf if is_mixed else best * size
         found = -1
         mark_cut(*cuts, i, pins_inside, True)
         for b in range(start, stop):
@@ -123,11 +172,16 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
             if not is_block(j, i, bits, closed, memory, memory_limit):
                 continue
             fits = True
-            load = 0.0
-            for p in range(num_passes):
+            load, rate = 0.0, 0.0
+            for p in range(num_rows):
                 moved = cut_times[p, i] + rest_of_cut(*cuts, j, pins_inside, net_times, p)
                 busy = times[p, i] - times[p, j]
-                load = (max(busy, moved) if overlap else busy + moved) / size
+                load = max(busy, moved) if overlap else busy + moved
+                if is_mixed:  # a difference of sums may come out a hair below what it is
+                    rate += sizes[p] / load if load > 0 else np.inf
+                    load = 1 / rate
+                    continue
+                load /= size
                 if p < last and load > first_limit:
                     fits = False
                     break
@@ -140,10 +194,108 @@ def extend_chains(  # type: ignore[no-untyped-def]  # compiled
                     continue
             if candidate < best:
                 best = candidate
-                most = best * size
+                most = np.inf if is_mixed else best * size
                 found = j
         mark_cut(*cuts, i, pins_inside, False)
         if found >= 0:
             value[i] = best
             parent[i] = found
     return looked
+
+
+@njit(inline=True)
+def is_block(
+    j: int,
+    i: int,
+    bits: NDArray[np.uint64],
+    closed: NDArray[np.float64],
+    memory: NDArray[np.float64],
+    memory_limit: float,
+) -> bool:
+    """Return whether what ideal `i` has beyond `j` is a block: not empty, within memory, with no closed class."""
+    if closed[i] != closed[j] or memory[i] - memory[j] > memory_limit or i == j:
+        return False
+    for w in range(bits.shape[1]):  # noqa: SIM110  # compiled
+        if bits[j, w] & ~bits[i, w]:
+            return False
+    return True
+
+
+@njit(inline=True)
+def mark_cut(
+    cut_offsets: NDArray[np.int64],
+    cut_nets: NDArray[np.int32],
+    cut_counts: NDArray[np.int32],
+    i: int,
+    pins_inside: NDArray[np.int32],
+    is_cut: bool,
+) -> None:
+    """Note for `rest_of_cut` how many pins of each net that ideal `i` cuts lie inside, or forget it."""
+    for e in range(cut_offsets[i], cut_offsets[i + 1]):
+        pins_inside[cut_nets[e]] = cut_counts[e] if is_cut else 0
+
+
+@njit(inline=True)
+def rest_of_cut(
+    cut_offsets: NDArray[np.int64],
+    cut_nets: NDArray[np.int32],
+    cut_counts: NDArray[np.int32],
+    j: int,
+    pins_inside: NDArray[np.int32],
+    net_times: NDArray[np.float64],
+    row: int,
+) -> float:
+    """Return the seconds of a block's nets, less those of the cut of the upper ideal.
+
+    Nets that the lower ideal `j` cuts and the upper one does not meet the block; those that both cut with as many pins
+    inside do not.
+    """
+    seconds = 0.0
+    for e in range(cut_offsets[j], cut_offsets[j + 1]):
+        net = cut_nets[e]
+        if pins_inside[net] == 0:
+            seconds += net_times[row, net]
+        elif pins_inside[net] == cut_counts[e]:
+            seconds -= net_times[row, net]
+    return seconds
+
+
+@njit
+def shared_bytes(bits, i, j, shared):  # type: ignore[no-untyped-def]  # compiled
+    """Return what the classes between the ideals j and i need beside their own memory.
+
+    The formula of :mod:`placekit.model.memory`. O(uses + positions).
+
+    Parameters
+    ----------
+    bits : uint64[num_ideals, num_words]
+        The ideals.
+    i, j : int
+        Indices of the upper and the lower one.
+    shared : tuple
+        `Instance.shared_memory`: offsets, classes, positions, bytes and kinds of the blocks, and a scratch array of
+        the positions.
+    """
+    offsets, classes, positions, num_bytes, kinds, level = shared
+    level[:] = 0.0
+    total = 0.0
+    for block in range(len(num_bytes)):
+        first, last, inside = len(level), -1, 0
+        for e in range(offsets[block], offsets[block + 1]):
+            word, bit = classes[e] >> 6, np.uint64(classes[e] & 63)
+            if ((bits[i, word] & ~bits[j, word]) >> bit) & np.uint64(1):
+                inside += 1
+                first = min(first, positions[e])
+                last = max(last, positions[e])
+        if inside == 0:
+            continue
+        if kinds[block] == ACTIVATION:
+            level[first] += num_bytes[block]
+            level[last + 1] -= num_bytes[block]
+        elif kinds[block] == WEIGHT or inside < offsets[block + 1] - offsets[block]:
+            total += num_bytes[block]
+    now, peak = 0.0, 0.0
+    for at in range(len(level)):
+        now += level[at]
+        peak = max(peak, now)
+    return total + peak

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.solvers.throughput.dp.chain_kernels import extend_chains
+from placekit.solvers.throughput.dp.chain_kernels import CrewRows, Ends, IdealRows, Limits, extend_chains
 from placekit.solvers.throughput.dp.ideals import IdealSet
 from placekit.solvers.throughput.dp.instance import Chain, unpack
-from placekit.solvers.throughput.dp.mixed_chain_kernels import extend_mixed_chains
 
 __all__ = ["ChainSearch"]
 
@@ -193,51 +193,22 @@ class ChainSearch:
         instance, ideals = self.instance, self.ideals
         upper, lower, most_work = ends
         crew = instance.crews[at]
-        group, leads = crew.leads[0], list(crew.leads)
+        leads = list(crew.leads)
+        # the rows are the passes of one kind, or the kinds of a crew, which has one pass
+        chosen: Any = leads[0] if len(leads) == 1 else (leads, 0)
+        tables = (ideals.times, ideals.cut_times, instance.net_times)
+        times, cut_times, net_times = (np.ascontiguousarray(table[chosen]) for table in tables)
+        crew_rows = CrewRows(times, cut_times, net_times, np.array(crew.sizes, dtype=np.float64), instance.overlap)
+        cuts = ideals.cut_offsets, ideals.cut_nets, ideals.cut_counts
         closed = ideals.closed[instance.row_of_crew[at]]
+        rows = IdealRows(ideals.work, ideals.memory, closed, ideals.bits, instance.shared_memory, *cuts)
         memory_limit = min(instance.memory_limits[g] for g in leads)
         step = max(1, PAIRS_PER_CALL // len(lower))
         for begin in range(0, len(upper), step):
             if self.should_stop():
                 return False
-            pairs = upper[begin : begin + step], lower, ideals.work, most_work, ideals.bits
-            cuts = ideals.cut_offsets, ideals.cut_nets, ideals.cut_counts
-            if len(leads) == 1:
-                extend_chains(
-                    *pairs,
-                    ideals.times[group],
-                    ideals.memory,
-                    instance.shared_memory,
-                    closed,
-                    *cuts,
-                    instance.net_times[group],
-                    ideals.cut_times[group],
-                    memory_limit,
-                    *limits,
-                    instance.overlap,
-                    float(crew.sizes[0]),
-                    lower_value,
-                    value,
-                    parent,
-                )
-            else:
-                extend_mixed_chains(
-                    *pairs,
-                    np.ascontiguousarray(ideals.times[leads, 0]),
-                    ideals.memory,
-                    instance.shared_memory,
-                    closed,
-                    *cuts,
-                    np.ascontiguousarray(instance.net_times[leads, 0]),
-                    np.ascontiguousarray(ideals.cut_times[leads, 0]),
-                    memory_limit,
-                    limits[1],
-                    instance.overlap,
-                    np.array(crew.sizes, dtype=np.float64),
-                    lower_value,
-                    value,
-                    parent,
-                )
+            pairs = Ends(upper[begin : begin + step], lower, most_work)
+            extend_chains(pairs, rows, crew_rows, Limits(memory_limit, *limits), lower_value, value, parent)
         return True
 
     def _trace_back(self, state: tuple[int, ...], reached: Mapping[tuple[int, ...], Reached]) -> Chain:
