@@ -1,19 +1,19 @@
-"""Opening of the exact methods: quick bounds and placements before the search begins."""
+"""Opening of the exact methods: quick bounds, placements, and proofs of infeasibility."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from placekit.model.placement import Violation
 from placekit.objectives import O_co
 from placekit.solve.method import Run
 from placekit.solve.result import OPTIMALITY_TOLERANCE
 from placekit.solvers.assignment.flat import flatten
-from placekit.solvers.assignment.infeasible import cannot_share
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.largest_op import largest_op
 
-__all__ = ["open_run"]
+__all__ = ["cannot_share", "clash", "open_run"]
 
 
 def open_run(run: Run[O_co]) -> Contraction[O_co] | None:
@@ -34,3 +34,23 @@ def open_run(run: Run[O_co]) -> Contraction[O_co] | None:
         run.prove_infeasible(cannot_share(contraction, int(nowhere[0])))
         return None
     return contraction
+
+
+def cannot_share(contraction: Contraction, c: int) -> Violation:
+    """Return what is wrong with class `c`, which has no device: only a fused cycle gets this far."""
+    ops = np.flatnonzero(contraction.class_of_op == c)
+    names = [contraction.problem.graph.op_names[op] for op in ops[:3]]
+    message = (
+        f"ops {', '.join(map(repr, names))}{', ...' if len(ops) > 3 else ''} ({len(ops)} in all) wait for each other "
+        "through colocation, so an acyclic placement keeps them together; no device supports and holds them all"
+    )
+    return Violation("support", message, names[0])
+
+
+def clash() -> Violation:
+    """Return what is known when an exhaustive search has no solution."""
+    message = (
+        "no placement satisfies memory, support, pins, colocation and contiguity together "
+        "(each can be satisfied on its own; the search was exhaustive)"
+    )
+    return Violation("infeasible", message)

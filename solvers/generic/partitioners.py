@@ -23,11 +23,15 @@ process and architecture graphs", HPCN 1996.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -39,13 +43,12 @@ from placekit.model.errors import InvalidProblemError, SolverUnavailableError
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
-from placekit.solvers.backends.quiet import quiet_stdout
 from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.lines import device_work_s, main_group, needs_chain, total_time_s
 from placekit.solvers.generic.repair import make_acyclic, move_to_allowed, relieve_memory
 from placekit.solvers.generic.teams.fixed import on_partitions
 
-__all__ = ["Metis", "PartitionParams", "Scotch", "WeightedGraph", "expand_nets"]
+__all__ = ["Metis", "PartitionParams", "Scotch", "WeightedGraph", "expand_nets", "quiet_stdout"]
 
 logger = logging.getLogger(__name__)
 
@@ -292,3 +295,32 @@ def read_scotch_map(path: Path, num_nodes: int, num_parts: int) -> NDArray[np.in
     answer = np.empty(num_nodes, dtype=np.int64)
     answer[node] = part
     return answer
+
+
+@contextmanager
+def quiet_stdout() -> Iterator[None]:
+    """Send to nowhere what C code prints while the ``with`` block runs; other threads' output goes there, too.
+
+    Does nothing where there is no standard output, or no POSIX to redirect it.
+    """
+    if os.name != "posix":
+        yield
+        return
+    try:
+        kept = os.dup(1)
+    except OSError:
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        libc.fflush(None)  # what was printed before is to be seen
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+        yield
+    finally:
+        libc.fflush(None)  # C buffers: what was printed inside must leave before the way out is back
+        os.dup2(kept, 1)
+        os.close(kept)

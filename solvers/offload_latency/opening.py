@@ -10,7 +10,7 @@ import numpy as np
 from placekit.objectives import OffloadLatency
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
-from placekit.solvers.assignment.infeasible import clash
+from placekit.solvers.assignment.opening import clash
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.offload_latency.along_spine import SERIES_PROGRAM, solve_along_spine

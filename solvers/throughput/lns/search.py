@@ -32,18 +32,20 @@ from placekit.solvers.throughput.lns.neighbourhood import (
     draw,
     reduce_problem,
 )
-from placekit.solvers.throughput.lns.profile import is_below, profile_of
 from placekit.solvers.throughput.local_search.anneal import score
 from placekit.solvers.throughput.local_search.cycle import Cycle, Solution, run_cycle
 from placekit.solvers.throughput.local_search.multilevel import search
 from placekit.solvers.throughput.local_search.state import empty_state, overflow
 
-__all__ = ["ThroughputLns"]
+__all__ = ["ThroughputLns", "is_below", "profile_of"]
 
 START_PATIENCE = 10
 """V-cycles without improvement after which the local search hands over."""
 START_SHARE = 0.25
 """Share of the time limit after which it hands over in any case."""
+
+TOLERANCE = 1e-12
+"""Relative difference below which two loads count as equal: they are kept up to date by additions."""
 
 
 class ThroughputLns(Method):
@@ -167,3 +169,20 @@ class _Search(NeighbourhoodSearch[NDArray[np.int64]]):
         if crossed.objective_s < value:
             run.offer(self.contraction.expand(crossed.device), at_most=crossed.objective_s)
         self.at.device = crossed.device
+
+
+def profile_of(work_s: NDArray[np.float64], moved_s: NDArray[np.float64], has_overlap: bool) -> NDArray[np.float64]:
+    """``[D]`` load profile of ``[D, P]`` seconds of work and of transfers.
+
+    The loads are sorted, the largest first; of two passes the two sorted vectors are added. An answer is taken iff the
+    profile falls lexicographically: plateaus of equal largest load are left, and no cycle is possible.
+    """
+    load_s = np.maximum(work_s, moved_s) if has_overlap else work_s + moved_s
+    profile: NDArray[np.float64] = np.sort(load_s, axis=0)[::-1].sum(axis=1)
+    return profile
+
+
+def is_below(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
+    """Return True if profile `a` is lexicographically below `b`, by more than rounding."""
+    differing = np.flatnonzero(np.abs(a - b) > TOLERANCE * max(a[0], b[0]))
+    return len(differing) > 0 and bool(a[differing[0]] < b[differing[0]])

@@ -19,7 +19,7 @@ from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solvers.assignment.flat import flatten
 from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.throughput.lns.neighbourhood import Neighbourhood, reduce_problem
-from placekit.solvers.throughput.lns.profile import is_below, profile_of
+from placekit.solvers.throughput.lns.search import is_below, profile_of
 from placekit.solvers.throughput.local_search.anneal import score
 from placekit.solvers.throughput.local_search.state import empty_state
 
