@@ -25,7 +25,7 @@ from placekit.cli.right_executor import require_serial
 from placekit.cli.task import read_placed, read_source
 from placekit.cli.units import format_bytes, format_count
 from placekit.exports.arguments import ARGUMENT_RUNTIMES
-from placekit.io.atomic import write_json
+from placekit.io.atomic import write_json, write_text
 from placekit.io.detect import kind_of_file
 from placekit.io.model import ModelSource
 from placekit.io.problem_json import read_problem
@@ -59,8 +59,8 @@ class ExportOptions:
         str,
         typer.Option(
             metavar="RUNTIME",
-            help="openvino, torch-pipeline (.pt2), device-map (accelerate), vllm, megatron, llama.cpp or onnxruntime; "
-            "netron or model-explorer to look at.",
+            help="openvino, torch-pipeline (.pt2), accelerate, vllm, sglang, tensorrt-llm, megatron, torchtitan, "
+            "llama.cpp or onnxruntime; netron or model-explorer to look at.",
         ),
     ] = "openvino"
     hetero: Annotated[
@@ -127,7 +127,7 @@ def export(model: ModelArgument, placement: PlacementArgument, *, asked: ExportO
         raise InvalidProblemError(f"--hetero and --queue-size go with --to openvino, not with --to {asked.to}")
     if asked.hetero and asked.queue_size is not None:
         raise InvalidProblemError("--queue-size goes with a bundle, not with --hetero")
-    if asked.to in ("openvino", _TORCH):
+    if asked.to in ("openvino", _TORCH, "placekit") and kind_of_file(model) != "problem":
         _export_stages(model, placement, asked)
     else:
         _export_elsewhere(model, placement, asked)
@@ -269,15 +269,33 @@ def _entries_by_device(mapped: Mapping[str, int | str], platform: Platform) -> I
 def _to_arguments(runtime: str, placed: _Placed) -> _Written:
     from placekit.exports.arguments import runtime_arguments
 
-    arguments = runtime_arguments(runtime, placed.graph, placed.devices, placed.placement)
+    served = {} if placed.costs is None else placed.costs.provenance.get("serving", {})
+    arguments = runtime_arguments(runtime, placed.graph, placed.devices, placed.placement, served)
     told = arguments.to_dict()
     write_json(placed.target, told)
+    files = {runtime: str(placed.target)}
+    if arguments.settings:
+        settings = placed.target.with_suffix(".toml" if runtime == "torchtitan" else ".yaml")
+        write_text(settings, arguments.settings + "\n")
+        files["settings"] = str(settings)
     facts = {"stages": ", ".join(arguments.devices) or "on the CPU"}
-    return _Written({runtime: str(placed.target)}, told, facts, arguments.command)
+    return _Written(files, told, facts, arguments.command)
+
+
+def _to_openvino_affinities(placed: _Placed) -> _Written:
+    """Write the devices of modules: a model that is given by its numbers has no file to cut."""
+    from placekit.exports.affinities import module_affinities
+
+    told = module_affinities(placed.graph, placed.devices, placed.placement)
+    write_json(placed.target, told)
+    return _Written({"affinities": str(placed.target)}, told, {"device": told["device"]})
 
 
 _WRITERS: Mapping[str, Callable[[_Placed], _Written]] = {
     "device-map": _to_device_map,
+    "accelerate": _to_device_map,
+    "openvino": _to_openvino_affinities,
+    "placekit": _to_openvino_affinities,
     **{runtime: partial(_to_arguments, runtime) for runtime in ARGUMENT_RUNTIMES},
     "onnxruntime": _to_onnxruntime,
     "netron": _to_netron,
@@ -292,7 +310,9 @@ def _export_elsewhere(model: Path, placement: Path, asked: ExportOptions) -> Non
     """Write what another runtime takes, and print it."""
     to = asked.to
     if to not in _WRITERS:
-        raise UnknownNameError(f"--to {to}: no such runtime; runtimes are {', '.join(('openvino', _TORCH, *_WRITERS))}")
+        raise UnknownNameError(
+            f"--to {to}: no such runtime; runtimes are {', '.join(dict.fromkeys(('openvino', _TORCH, *_WRITERS)))}"
+        )
     suffix = {"onnxruntime": ".onnx", "netron": model.suffix}.get(to, ".json")
     target = asked.target(model, placement, f"{model.stem.removesuffix('.problem')}.{to}{suffix}")
     check_writable(target)

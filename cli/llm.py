@@ -2,42 +2,59 @@
 
 from __future__ import annotations
 
+import shlex
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import typer
 
-from placekit.cli.console import check_writable, print_json, show_parts
+from placekit.cli.console import check_writable, print_json, print_line, show_parts
 from placekit.cli.files import OutputFiles
 from placekit.cli.objectives import GoalChoice, OverlapOption
 from placekit.cli.options import JsonOption, output_option
 from placekit.cli.options_file import OptionsFile
-from placekit.cli.parameters import OBJECTIVE, OUTPUT, PLATFORM, with_options
+from placekit.cli.parameters import COMMON, OBJECTIVE, OUTPUT, PLATFORM, with_options
 from placekit.cli.platforms import MemoryLimits
 from placekit.cli.progress import SolveLine
 from placekit.cli.search import SearchOptions, exit_code
-from placekit.cli.serving_parts import model_told, serving_parts
+from placekit.cli.serving_parts import Answer, answer_parts, model_told
 from placekit.cli.task import PinOption, parse_pins
 from placekit.cli.verdicts import with_verdict
 from placekit.cost_models.analytic import Analytic
 from placekit.cost_models.device_table import DEVICE_TABLE
+from placekit.exports.affinities import module_affinities
+from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
+from placekit.exports.device_map import device_map, device_map_line
 from placekit.io.model import MODEL_SUFFIXES
 from placekit.io.platform_toml import read_platform
 from placekit.io.problem_json import write_problem
+from placekit.language.chain import BlockChain
+from placekit.language.context import ContextPoint, context_points
 from placekit.language.decoder import BITS, DECODERS, get_decoder
 from placekit.language.model import model_task
-from placekit.language.report import serving_report
+from placekit.language.plan import MakeTask, ServingPlan, best_plan, plan_cases
+from placekit.language.runtimes import RUNTIMES, ServingRuntime, get_runtime
 from placekit.language.serving import Serving, parse_phases
 from placekit.language.task import LanguageTask, decoder_task
-from placekit.model.errors import InvalidProblemError
+from placekit.model.errors import InvalidProblemError, PlacekitError
+from placekit.model.placement import Placement
 from placekit.model.platform import Platform
+from placekit.model.problem import Problem
 from placekit.solve.registry import get_method
+from placekit.solve.result import Result
 from placekit.solve.solve import solve as solve_problem
 
 __all__ = ["llm"]
 
 _N = "N"
+DEFAULT_HEADROOM = 0.10
+"""Share of memory that stays free without a runtime: what runtimes reserve, and what is not counted."""
+DEFAULT_CHUNK = 2048
+"""Prompt tokens of a prefill step without a runtime."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +118,16 @@ class ServingOptions:
         int | None, typer.Option(metavar="C", help="Context length that the cache has room for (P + G).")
     ] = None
     sequences: Annotated[int, typer.Option(metavar="B", help="Sequences in flight, each with its cache.")] = 1
-    batch: Annotated[int, typer.Option(metavar=_N, help="Batch size of a decoding step.")] = 1
+    batch: Annotated[
+        int | None, typer.Option(metavar=_N, help="Batch size of a decoding step. Default: the fastest.")
+    ] = None
+    chunk: Annotated[
+        int | None,
+        typer.Option(metavar=_N, help="Prompt tokens per prefill step; 0: whole prompts (the runtime's, else 2048)."),
+    ] = None
 
-    def serving(self) -> Serving:
-        """Return the requests.
+    def serving(self, default_chunk: int | None) -> Serving:
+        """Return the requests; all sequences in one batch unless `batch` says otherwise.
 
         Raises
         ------
@@ -112,7 +135,9 @@ class ServingOptions:
             A phase or a number that no request has.
         """
         tokens = parse_phases(self.phase or [])
-        return Serving(context=self.context, sequences=self.sequences, batch=self.batch, **tokens)  # type: ignore[arg-type]  # None: P + G
+        chunk = default_chunk if self.chunk is None else self.chunk or None
+        batch = self.sequences if self.batch is None else self.batch
+        return Serving(context=self.context, sequences=self.sequences, batch=batch, chunk=chunk, **tokens)  # type: ignore[arg-type]  # None: P + G
 
 
 @dataclass(frozen=True)
@@ -120,10 +145,30 @@ class ServingGoal(GoalChoice):
     """Objective of serving; None where nothing was said."""
 
     panel: ClassVar[str] = OBJECTIVE
+    beside: ClassVar[tuple[str, ...]] = ("runtime", "goal")
 
     name: Annotated[
         str | None,
-        typer.Option("--objective", metavar="NAME", help="throughput (default), serial-latency or makespan."),
+        typer.Option(
+            "--objective", metavar="NAME", help="throughput, serial-latency or makespan. Default: what --goal says."
+        ),
+    ] = None
+    runtime: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="RUNTIME",
+            help=f"Follow a runtime's rules, and print its launch line: {', '.join(RUNTIMES)}.",
+            rich_help_panel=COMMON,
+        ),
+    ] = None
+    goal: Annotated[
+        str | None,
+        typer.Option(
+            metavar="latency|throughput|context",
+            help="What is best: time per token, tokens per second, or the longest context. Default: the runtime's; "
+            "with one sequence, latency.",
+        ),
     ] = None
     overlap: OverlapOption = None
     teams: Annotated[
@@ -178,28 +223,25 @@ def llm(
     the platform file or --memory says otherwise.
     """
     get_method(search.method, search.params)
-    task, told = language_task(name, asked)
-    pins = parse_pins(asked.pins)
-    task = replace(task, problem=task.problem.pin(pins))
+    planner = Planner.of(name, asked, search)
     files = OutputFiles.of(Path(f"{name or 'llm'}.llm" if _is_decoder(name) else str(name)), output)
     if asked.problem is not None:
         check_writable(asked.problem)
-    with SolveLine(search.time_limit) as line:
-        result = solve_problem(
-            task.problem, search.method, stop=search.stop(), seed=search.seed, params=search.params, on_progress=line
-        )
-    result = with_verdict(result, task.problem)
-    written = files.write(result, task.problem)
+    answer = planner.answer()
+    plan = replace(answer.plan, result=with_verdict(answer.plan.result, answer.plan.task.problem))
+    answer = replace(answer, plan=plan)
+    written = files.write(plan.result, plan.task.problem)
+    launch = [line.replace("PLACEMENT", shlex.quote(written.get("placement", ""))) for line in answer.launch]
     if asked.problem is not None:
-        write_problem(task.problem, asked.problem)
+        write_problem(plan.task.problem, asked.problem)
         written["problem"] = str(asked.problem)
-    report = None if result.placement is None else serving_report(task, result.placement)
     if as_json:
-        served = None if report is None else report.to_dict()
-        print_json(result.to_dict() | {"model": told, "serving": served, "files": written})
+        print_json(plan.result.to_dict() | {"model": planner.told(plan.task), **answer.to_dict(), "files": written})
     else:
-        show_parts(serving_parts(task, pins, result, report, told, written))
-    raise typer.Exit(exit_code(result.placement, result.status))
+        show_parts(answer_parts(answer, planner.told(plan.task), written))
+        for line in ("", *launch) if launch else ():
+            print_line(line)
+    raise typer.Exit(exit_code(plan.result.placement, plan.result.status))
 
 
 def _is_decoder(name: str | None) -> bool:
@@ -207,37 +249,192 @@ def _is_decoder(name: str | None) -> bool:
     return name is None or Path(name).suffix.lower() not in MODEL_SUFFIXES
 
 
-def language_task(name: str | None, asked: LlmOptions) -> tuple[LanguageTask, str]:
-    """Return what is asked of a shape or of a model file, and which of them in a sentence.
+@dataclass(frozen=True)
+class Planner:
+    """What makes the plans that were asked for.
+
+    Parameters
+    ----------
+    name
+        How a runtime's line calls the model.
+    make
+        From what is served, and devices, to a task.
+    told
+        From a task to a sentence about its model.
+    machine, usable
+        Devices with all of their memory, and with what the headroom leaves.
+    runtime
+        Whose rules hold; None for no runtime's.
+    headroom
+        What stays free of every device, as asked or as the runtime has it.
+    asked, search
+        Options.
+    """
+
+    name: str
+    make: MakeTask
+    told: Callable[[LanguageTask], str]
+    machine: Platform
+    usable: Platform
+    runtime: ServingRuntime | None
+    headroom: str
+    asked: LlmOptions
+    search: SearchOptions
+
+    @classmethod
+    def of(cls, name: str | None, asked: LlmOptions, search: SearchOptions) -> Self:
+        """Return the planner of a model.
+
+        Raises
+        ------
+        PlacekitError
+            Bad input, or an option that does not go with the model or the runtime.
+        """
+        runtime = None if asked.goal.runtime is None else get_runtime(asked.goal.runtime)
+        machine = replace(asked.memory, headroom=None).apply(_with_sheet_memory(read_platform(asked.platform)))
+        headroom = asked.memory.headroom or f"{DEFAULT_HEADROOM if runtime is None else runtime.headroom:.0%}"
+        usable = replace(asked.memory, limits=None, headroom=headroom).apply(machine)
+        make, told = language_model(name, asked, machine)
+        return cls(name or "MODEL", make, told, machine, usable, runtime, headroom, asked, search)
+
+    def answer(self) -> Answer:
+        """Return the plan that is asked for, and what goes with it."""
+        goal = self.asked.goal
+        serving = self.asked.requests.serving(DEFAULT_CHUNK if self.runtime is None else self.runtime.chunk)
+        plan = self.plan(serving, self.runtime)
+        compared: dict[str, ServingPlan | None] = {}
+        points: tuple[ContextPoint, ...] = ()
+        launch: tuple[str, ...] = ()
+        if goal.goal == "context" and plan.report is not None:
+            points = tuple(context_points(lambda served: self.plan(served, self.runtime), self._cases, serving, plan))
+            plan = points[-1].plan
+        if self.runtime is not None and plan.result.placement is not None:
+            launch = launch_lines(self.runtime.name, self.name, plan.task.problem, plan.result.placement)
+        elif plan.report is not None and self.asked.weights.granularity == "layer" and goal.name is None:
+            compared = {names: self._plan_or_none(plan.task.serving, rule) for names, rule in self._rules()}
+        return Answer(plan, self.headroom, self.machine, parse_pins(self.asked.pins), compared, points, launch)
+
+    def plan(self, serving: Serving, runtime: ServingRuntime | None) -> ServingPlan:
+        """Return the best plan under the rules of a runtime."""
+        goal, batch = self.asked.goal, self.asked.requests.batch
+        started = time.monotonic()
+
+        def solve(problem: Problem[Any]) -> Result:
+            stop = self.search.stop(time.monotonic() - started)
+            chain = BlockChain()
+            method = chain if self.search.method == "auto" and chain.supports(problem) is None else self.search.method
+            with SolveLine(self.search.time_limit) as line:
+                return solve_problem(
+                    problem, method, stop=stop, seed=self.search.seed, params=self.search.params, on_progress=line
+                )
+
+        made, pins, contiguity = partial(self._made, runtime), parse_pins(self.asked.pins), goal.contiguity_or_none()
+        return best_plan(
+            made, serving, self.usable, solve, runtime, batch=batch, goal=goal.goal, objective=goal.objective(),
+            contiguity=contiguity, pins=pins,
+        )  # fmt: skip
+
+    def _plan_or_none(self, serving: Serving, runtime: ServingRuntime) -> ServingPlan | None:
+        """Return the best plan under the rules of a runtime; None if it cannot run the model, or not here."""
+        try:
+            return self.plan(serving, runtime)
+        except PlacekitError:
+            return None
+
+    def _made(
+        self, runtime: ServingRuntime | None, serving: Serving, platform: Platform, **choices: Any
+    ) -> LanguageTask:
+        """Return the task, whose costs tell exports what is served."""
+        task = self.make(serving, platform, **choices)
+        served = {
+            "runtime": None if runtime is None else runtime.name,
+            "context": serving.context,
+            "sequences": serving.sequences,
+            "batch": serving.batch,
+            "chunk": serving.chunk,
+            "cache_precision": self.asked.weights.cache_precision,
+            "headroom": None if runtime is None else runtime.headroom,
+        }
+        costs = task.problem.costs
+        costs = costs.replace(provenance={**costs.provenance, "serving": served})
+        return replace(task, problem=task.problem.replace(costs=costs))
+
+    def _cases(self, serving: Serving) -> list[LanguageTask]:
+        """Return the problems of one batch of all sequences: what fits does not depend on batches."""
+        goal = self.asked.goal
+        return list(
+            plan_cases(
+                self.make,
+                serving,
+                self.usable,
+                self.runtime,
+                batch=serving.batch,
+                contiguity=goal.contiguity_or_none(),
+                pins=parse_pins(self.asked.pins),
+            )
+        )
+
+    def _rules(self) -> Iterator[tuple[str, ServingRuntime]]:
+        """Yield runtimes of equal rules together: their names, and one of them."""
+        by_rule: dict[tuple[str, str], list[ServingRuntime]] = {}
+        for runtime in RUNTIMES.values():
+            if any(not device.is_host for device in self.machine.devices) or runtime.host != "none":
+                by_rule.setdefault((runtime.host, runtime.goal), []).append(runtime)
+        for same in by_rule.values():
+            yield ", ".join(runtime.name for runtime in same), same[0]
+
+
+def launch_lines(runtime: str, model: str, problem: Problem[Any], placement: Placement) -> tuple[str, ...]:
+    """Return lines to paste: of a shell or of Python, and those of a settings file."""
+    graph, platform = problem.graph, problem.platform
+    if runtime in ARGUMENT_RUNTIMES:
+        served = problem.costs.provenance.get("serving", {})
+        told = runtime_arguments(runtime, graph, platform, placement, served)
+        return (told.line(model), *told.settings.splitlines())
+    if runtime == "accelerate":
+        return (device_map_line(device_map(graph, platform, placement)),)
+    if not _is_decoder(model):
+        return (f"placekit export {shlex.quote(model)} PLACEMENT",)
+    told_modules = module_affinities(graph, platform, placement)
+    return (f'device = "{told_modules["device"]}"', device_map_line(told_modules["affinities"], "affinities"))
+
+
+def language_model(
+    name: str | None, asked: LlmOptions, machine: Platform
+) -> tuple[MakeTask, Callable[[LanguageTask], str]]:
+    """Return what makes tasks of a shape or of a model file, and what says a sentence about it.
 
     Raises
     ------
     PlacekitError
         Bad input, or an option that does not go with the model.
     """
-    serving = asked.requests.serving()
-    platform = asked.memory.apply(_with_sheet_memory(read_platform(asked.platform)))
-    costs = Analytic.from_platform_file(platform)
+    costs = Analytic.from_platform_file(machine)
     numbers, precision = asked.numbers.given, asked.weights.precision
-    chosen = {"objective": asked.goal.objective(), "contiguity": asked.goal.contiguity_or_none()}
-    choices: dict[str, Any] = {
+    kept: dict[str, Any] = {
         "cache_precision": asked.weights.cache_precision,
         "granularity": asked.weights.granularity,
-        **{key: value for key, value in chosen.items() if value is not None},
     }
-
-    def cost_table(graph: Any) -> Any:
-        return costs.cost_table(graph, platform)
-
     if _is_decoder(name):
         shape, bits = get_decoder(name, numbers), precision or "f16"
-        task = decoder_task(shape, serving, platform, cost_table, precision=bits, name=name or "llm", **choices)
-        return task, model_told(task, shape, bits)
+
+        def of_shape(serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
+            return decoder_task(
+                shape, serving, platform, lambda graph: costs.cost_table(graph, platform), precision=bits,
+                name=name or "llm", **kept, **choices,
+            )  # fmt: skip
+
+        return of_shape, lambda task: model_told(task, shape, bits)
     if numbers or precision is not None:
         option = "precision" if precision is not None else next(iter(numbers)).replace("_", "-")
         raise InvalidProblemError(f"--{option} goes with numbers of a model; {name} has its own")
-    task = model_task(Path(str(name)), serving, platform, cost_table, **choices)
-    return task, model_told(task, str(name))
+
+    def of_file(serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
+        return model_task(
+            Path(str(name)), serving, platform, lambda graph: costs.cost_table(graph, platform), **kept, **choices
+        )
+
+    return of_file, lambda task: model_told(task, str(name))
 
 
 def _with_sheet_memory(platform: Platform) -> Platform:

@@ -25,6 +25,8 @@ class GoalChoice:
     """Objective and contiguity that the user chose; None where nothing was said."""
 
     panel: ClassVar[str] = OBJECTIVE
+    beside: ClassVar[tuple[str, ...]] = ()
+    """Fields that are no variant of the objective."""
 
     name: Annotated[
         str | None,
@@ -49,7 +51,9 @@ class GoalChoice:
             An unknown objective, or a variant that the objective does not have.
         """
         chosen = {
-            each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("name", "contiguity")
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.name not in ("name", "contiguity", *self.beside)
         }
         variant = {name: value for name, value in chosen.items() if value is not None}
         if self.name is None and not variant:

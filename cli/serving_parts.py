@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from rich.console import RenderableType
 
 from placekit.cli.facts import problem_facts
 from placekit.cli.files import file_facts
 from placekit.cli.render import fact_lines, plain_table, result_lines
-from placekit.cli.units import format_bytes, format_count, format_time
+from placekit.cli.units import format_bytes, format_count, format_share, format_time
 from placekit.cli.verdicts import verdict_lines
+from placekit.language.context import ContextPoint
 from placekit.language.decoder import Decoder
+from placekit.language.plan import ServingPlan
 from placekit.language.report import ServingReport
+from placekit.language.runtimes import ServingRuntime
 from placekit.language.task import LanguageTask
-from placekit.solve.result import Result
+from placekit.model.platform import Platform
 
-__all__ = ["model_told", "serving_lines", "serving_parts"]
+__all__ = ["Answer", "answer_parts", "model_told", "serving_lines"]
 
 
 def model_told(task: LanguageTask, shape: Decoder | str, bits: str = "") -> str:
@@ -31,33 +36,143 @@ def model_told(task: LanguageTask, shape: Decoder | str, bits: str = "") -> str:
     )
 
 
-def serving_parts(
-    task: LanguageTask,
-    pins: Mapping[str, str],
-    result: Result,
-    report: ServingReport | None,
-    told: str,
-    written: Mapping[str, str],
-) -> Iterator[RenderableType]:
+@dataclass(frozen=True)
+class Answer:
+    """A plan, and what is shown with it.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    headroom
+        What stays free of every device.
+    machine
+        Devices with all of their memory.
+    pins
+        Device by op or pattern, as the user gave them.
+    compared
+        Plans that runtimes can follow, by the names of runtimes of equal rules.
+    points
+        Plans from the fastest to the longest context.
+    launch
+        Lines to start the runtime with; empty without one.
+    """
+
+    plan: ServingPlan
+    headroom: str
+    machine: Platform
+    pins: Mapping[str, str]
+    compared: Mapping[str, ServingPlan | None]
+    points: tuple[ContextPoint, ...]
+    launch: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the result does not have, as JSON values."""
+        report, runtime = self.plan.report, self.plan.runtime
+        return {
+            "serving": None if report is None else report.to_dict(),
+            "runtime": None if runtime is None else runtime.name,
+            "headroom": self.headroom,
+            "compared": {names: None if plan is None else plan.tokens_per_s for names, plan in self.compared.items()},
+            "contexts": [{"context": each.context, "tokens_per_s": each.plan.tokens_per_s} for each in self.points],
+            "launch": list(self.launch),
+        }
+
+
+def answer_parts(answer: Answer, told: str, written: Mapping[str, str]) -> Iterator[RenderableType]:
     """Return the model, the problem, the result, what serving is like, and the files."""
+    plan = answer.plan
+    task, report, result = plan.task, plan.report, plan.result
     shown = task.problem.replace(platform=task.platform)
-    yield fact_lines({"model": told, **_asked(task), **problem_facts(shown, pins)})
+    runtime = {} if plan.runtime is None else {"for": _rules_told(plan.runtime)}
+    yield fact_lines({"model": told, **runtime, **_asked(task), **_free(answer), **problem_facts(shown, answer.pins)})
     yield ""
     yield from result_lines(result, with_memory=report is None)
-    if report is not None:
+    if report is None:
+        yield ""
+        yield fact_lines({"needed": _needed(answer)})
+    else:
         yield ""
         yield from serving_lines(task, report)
+    if answer.points:
+        yield ""
+        yield from _context_lines(answer)
+    if answer.compared:
+        yield ""
+        yield from _compared_lines(answer)
     yield ""
     yield fact_lines(file_facts(written))
     yield from verdict_lines(result.verdict, task.problem)
 
 
+def _rules_told(runtime: ServingRuntime) -> str:
+    where = {
+        "none": "stages of whole blocks on accelerators",
+        "first": "whole blocks; the CPU has the first ones, and the embedding",
+        "last": "whole blocks; the CPU keeps the last ones, and the first card computes them",
+        "any": "whole blocks on any device",
+    }[runtime.host]
+    return f"{runtime.name}: {where}"
+
+
+def _free(answer: Answer) -> dict[str, str]:
+    """Return what stays free of every sort of memory."""
+    usable = {device.name: device.memory_bytes for device in answer.plan.task.platform.devices}
+    free = {
+        f"{format_bytes(device.memory_bytes - left)} of {format_bytes(device.memory_bytes)}": None
+        for device in answer.machine.devices
+        if device.memory_bytes is not None and (left := usable.get(device.name)) is not None
+    }
+    return {"headroom": f"{answer.headroom} of every memory stays free ({', '.join(free)})"} if free else {}
+
+
+def _needed(answer: Answer) -> str:
+    """Return the memory that a model needs, and what there is, where nothing fits."""
+    task = answer.plan.task
+    needed = float(task.problem.costs.op_memory_bytes.sum())
+    limits = [device.memory_bytes for device in task.problem.platform.devices]
+    if None in limits:
+        return f"weights and cache of {format_bytes(needed)} in whole blocks"
+    there = sum(limit for limit in limits if limit is not None)
+    lacking = f"{format_bytes(needed - there)} lack" if needed > there else "whole blocks do not fit into the parts"
+    names = {device.name for device in task.problem.platform.devices}
+    total = sum(device.memory_bytes or 0.0 for device in answer.machine.devices if device.name in names)
+    return (
+        f"weights and cache {format_bytes(needed)}; there are {format_bytes(there)} of {format_bytes(total)} without "
+        f"headroom ({answer.headroom}) and activations ({format_bytes(task.activation_bytes)} per device): {lacking}"
+    )
+
+
+def _context_lines(answer: Answer) -> Iterator[RenderableType]:
+    table = plain_table("context", "tokens/s", "per token", "devices")
+    for each in answer.points:
+        report = each.plan.report
+        assert report is not None
+        per_token = "-" if report.time_per_token_s is None else format_time(report.time_per_token_s)
+        table.add_row(f"{each.context:,}", f"{report.tokens_per_s:.4g}", per_token, str(len(report.memory)))
+    yield table
+
+
+def _compared_lines(answer: Answer) -> Iterator[RenderableType]:
+    table = plain_table("what runtimes can follow", "tokens/s", "loss")
+    best = answer.plan.tokens_per_s
+    for names, plan in answer.compared.items():
+        if plan is None:
+            table.add_row(names, "cannot run it", "-")
+        elif plan.report is None:
+            table.add_row(names, "does not fit", "-")
+        else:
+            table.add_row(names, f"{plan.tokens_per_s:.4g}", format_share(max(0.0, 1 - plan.tokens_per_s / best)))
+    yield table
+
+
 def _asked(task: LanguageTask) -> dict[str, str]:
     serving = task.serving
     weights, cache = float(task.weight_bytes.sum()), float(task.cache_bytes.sum())
+    chunk = "" if serving.chunk is None else f"; prefill in chunks of {format_count(serving.chunk, 'token')}"
     return {
         "serving": f"{format_count(serving.prompt, 'token')} of prompt, {serving.generated} generated; "
-        f"{format_count(serving.sequences, 'sequence')} in flight, {serving.batch} in a batch",
+        f"{format_count(serving.sequences, 'sequence')} in flight, {serving.batch} in a batch{chunk}",
         "memory": f"weights {format_bytes(weights)}, cache {format_bytes(cache)} per sequence of {serving.context} "
         f"tokens, activations {format_bytes(task.activation_bytes)} per device",
     }

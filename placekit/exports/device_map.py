@@ -7,6 +7,7 @@ where weights are kept: such a module is computed on the first accelerator of th
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +16,7 @@ from placekit.model.graph import OpGraph
 from placekit.model.placement import Placement
 from placekit.model.platform import Platform
 
-__all__ = ["device_map"]
+__all__ = ["by_module", "device_map", "device_map_line"]
 
 _BLOCK = re.compile(r"(?:[^./]+\.)*?\d+(?=[./])")
 
@@ -53,6 +54,24 @@ def device_map(
             f"a device map has no replicas, as {placement.team_name(teams[0][0])!r} is; place with --teams off"
         )
     cards = [d for d, device in enumerate(platform.devices) if not device.is_host]
+    found_at = by_module(graph, placement, module_of_op)
+    told = {device: cards.index(device) if device in cards else "cpu" for device in set(found_at.values())}
+    found = {path: told[device] for path, device in found_at.items()}
+    if module_of_op is None:
+        _require_whole_blocks(graph, placement)
+    else:
+        _require_one_place(graph, module_of_op, found)
+    return found
+
+
+def by_module(graph: OpGraph, placement: Placement, module_of_op: Sequence[str] | None = None) -> dict[str, int]:
+    """Return the device of every module that holds weights, by the shortest paths that tell them apart.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        No op with weights, or a module whose own weights are on two devices.
+    """
     paths = module_of_op or graph.op_names
     home: dict[str, int] = {}
     for path, device, held in zip(paths, placement.device_of_op.tolist(), graph.op_weight_bytes.tolist(), strict=True):
@@ -63,13 +82,7 @@ def device_map(
             )
     if not home:
         raise UnsupportedProblemError(f"{graph.name!r} has no op with weights: there is nothing to map")
-    told = {device: cards.index(device) if device in cards else "cpu" for device in set(home.values())}
-    found = {path: told[device] for path, device in _shortest(home, "").items()}
-    if module_of_op is None:
-        _require_whole_blocks(graph, placement)
-    else:
-        _require_one_place(graph, module_of_op, found)
-    return found
+    return _shortest(home, "")
 
 
 def _require_whole_blocks(graph: OpGraph, placement: Placement) -> None:
@@ -130,3 +143,30 @@ def _shortest(home: Mapping[str, int], prefix: str) -> dict[str, int]:
     for child, inside in children.items():
         found |= _shortest(inside, child)
     return found
+
+
+def device_map_line(mapped: Mapping[str, int | str], name: str = "device_map") -> str:
+    """Return a device map as an expression of Python, runs of blocks in one piece.
+
+    Examples
+    --------
+    >>> line = device_map_line({"embed": 0, "h.0": 0, "h.1": 0, "h.2": 1, "head": 1})
+    >>> line
+    'device_map = {"embed": 0, **{f"h.{i}": 0 for i in range(0, 2)}, "h.2": 1, "head": 1}'
+    """
+    runs: list[tuple[str, int, int, int | str]] = []  # stem, first, last, place; a module by itself has first -1
+    for path, place in mapped.items():
+        stem, _, number = path.rpartition(".")
+        at = int(number) if number.isdecimal() else -1
+        if at > 0 and runs and runs[-1][::3] == (stem, place) and runs[-1][2] == at - 1:
+            runs[-1] = (stem, runs[-1][1], at, place)
+        else:
+            runs.append((stem if at >= 0 else path, at, at, place))
+    told = []
+    for stem, first, last, place in runs:
+        value = json.dumps(place)
+        if first == last:
+            told.append(f"{json.dumps(stem if first < 0 else f'{stem}.{first}')}: {value}")
+        else:
+            told.append(f'**{{f"{stem}.{{i}}": {value} for i in range({first}, {last + 1})}}')
+    return f"{name} = {{{', '.join(told)}}}"

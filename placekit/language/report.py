@@ -110,6 +110,7 @@ def serving_report(task: LanguageTask, placement: Placement) -> ServingReport:
         raise InvalidProblemError(f"{problem.name!r}: {judged.violations[0]}")
     passage = {name: _passage_s(problem, placement, table) for name, table in task.costs_of_phase.items()}
     request_s = sum(phase.count * passage[phase.name] for phase in serving.phases)
+    first_token = next((phase.count * passage[phase.name] for phase in serving.phases if phase.name == "prefill"), None)
     batches = serving.sequences // serving.batch
     steady = serving.batch / judged.objective if judged.objective > 0 else np.inf
     reached = min(steady, batches * serving.batch / request_s) if request_s > 0 else steady
@@ -117,7 +118,7 @@ def serving_report(task: LanguageTask, placement: Placement) -> ServingReport:
     limited = [each for each in memory if each.most_sequences is not None]
     tightest = min(limited, key=lambda each: each.most_sequences or 0, default=None)
     return ServingReport(
-        time_to_first_token_s=passage.get("prefill"),
+        time_to_first_token_s=first_token,
         time_per_token_s=passage.get("decode"),
         request_s=request_s,
         steady_requests_per_s=steady,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Serving:
-    """How a language model is used: a request is `prompt` tokens in one step, then `generated` steps of one token.
+    """How a language model is used: a request is `prompt` tokens in one step or in chunks, then steps of one token.
 
     Parameters
     ----------
@@ -54,6 +55,8 @@ class Serving:
         Sequences in flight, whose cache is held all the time.
     batch
         Sequences that take a step together: they read the weights once.
+    chunk
+        Prompt tokens, of all sequences of a batch, that one step of prefill computes at most; None for all of them.
 
     Raises
     ------
@@ -64,6 +67,8 @@ class Serving:
     --------
     >>> [(phase.name, phase.count, phase.tokens, phase.context) for phase in Serving(512, 100).phases]
     [('prefill', 1, 512, 256.5), ('decode', 100, 1, 562.5)]
+    >>> [(phase.name, phase.count, phase.tokens, phase.context) for phase in Serving(512, 0, chunk=128).phases]
+    [('prefill', 4, 128, 256.5)]
     """
 
     prompt: int = 512
@@ -71,6 +76,7 @@ class Serving:
     context: int = None  # type: ignore[assignment]  # None = prompt + generated, filled below
     sequences: int = 1
     batch: int = 1
+    chunk: int | None = None
 
     def __post_init__(self) -> None:
         least_context = self.prompt + self.generated
@@ -78,6 +84,8 @@ class Serving:
             value = getattr(self, name)
             if not least <= value <= MAX_TOKENS:
                 raise InvalidProblemError(f"serving: {name} is {value}; it must be from {least} to {MAX_TOKENS}")
+        if self.chunk is not None and not 1 <= self.chunk <= MAX_TOKENS:
+            raise InvalidProblemError(f"serving: chunk is {self.chunk}; it must be from 1 to {MAX_TOKENS}")
         if least_context == 0:
             raise InvalidProblemError("serving: prompt and generated are both 0; a request has tokens of one of them")
         if self.context is None:
@@ -101,7 +109,9 @@ class Serving:
         start = self.prompt or self.context - self.generated
         found = []
         if self.prompt:
-            found.append(Phase("prefill", 1, self.prompt, 0.0))
+            steps = 1 if self.chunk is None else min(self.prompt, math.ceil(self.prompt * self.batch / self.chunk))
+            tokens = math.ceil(self.prompt / steps)
+            found.append(Phase("prefill", steps, tokens, (self.prompt - tokens) / 2))
         if self.generated:
             found.append(Phase("decode", self.generated, 1, start + (self.generated - 1) / 2))
         return tuple(found)

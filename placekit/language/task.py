@@ -34,10 +34,25 @@ from placekit.model.problem import Problem
 from placekit.model.reprs import short_repr
 from placekit.model.sizes import format_bytes
 
-__all__ = ["GRANULARITIES", "Costs", "LanguageTask", "alive_bytes", "decoder_task", "language_task", "layer_labels"]
+__all__ = [
+    "BEFORE",
+    "BEHIND",
+    "GRANULARITIES",
+    "Costs",
+    "LanguageTask",
+    "alive_bytes",
+    "block_numbers",
+    "decoder_task",
+    "join_labels",
+    "language_task",
+    "layer_labels",
+]
 
 GRANULARITIES = ("layer", "op")
 """What stays together: the ops of a block, or nothing but what is fused."""
+
+BEFORE, BEHIND = -1, -2
+"""In `block_numbers`: before the first block, and behind the last one."""
 
 _LAYER = re.compile(r"((?:[^./]+\.)*?\d+)(?:[./]|$)")  # converters put operators behind a slash
 
@@ -88,6 +103,13 @@ class LanguageTask:
         """The devices with all of their memory, that of activations too."""
         return _less_memory(self.problem.platform, -self.activation_bytes)
 
+    def with_costs(self, costs_of_phase: Mapping[str, CostTable]) -> LanguageTask:
+        """Return the task with other costs of its phases; what ops hold stays."""
+        mixed = _mix([(phase, costs_of_phase[phase.name]) for phase in self.serving.phases])
+        old = self.problem.costs
+        mixed = mixed.replace(op_memory_bytes=old.op_memory_bytes, blocks=old.blocks, provenance=old.provenance)
+        return replace(self, problem=self.problem.replace(costs=mixed), costs_of_phase=costs_of_phase)
+
 
 def layer_labels(op_names: tuple[str, ...], together: int = 1) -> NDArray[np.int64]:
     """``[num_ops]`` label of the block of every op: the beginning of its path up to the first number; else itself.
@@ -110,6 +132,34 @@ def layer_labels(op_names: tuple[str, ...], together: int = 1) -> NDArray[np.int
         return f"{stack}{int(number) // together}"
 
     return number_by_first(np.unique([block(name) for name in op_names], return_inverse=True)[1])
+
+
+def block_numbers(graph: OpGraph) -> NDArray[np.int64]:
+    """``[num_ops]`` block of every op in the order in which blocks come; -1 before the first, -2 behind the last.
+
+    An op outside of blocks goes with the last block before it.
+
+    Examples
+    --------
+    >>> names = ("embed", "h.0.attn", "mask", "h.1.attn", "head")
+    >>> block_numbers(OpGraph.from_edges(names, [*zip(names, names[1:])])).tolist()
+    [-1, 0, 0, 1, -2]
+    """
+    whole = layer_labels(graph.op_names)
+    inside = [_LAYER.match(name) is not None for name in graph.op_names]
+    number: dict[int, int] = {}
+    for op in graph.order.tolist():
+        if inside[op]:
+            number.setdefault(int(whole[op]), len(number))
+    found = np.array([number[int(label)] if is_in else BEFORE for label, is_in in zip(whole, inside, strict=True)])
+    rank = np.empty(graph.num_ops, dtype=np.int64)
+    rank[graph.order] = np.arange(graph.num_ops)
+    for edge in np.argsort(rank[graph.senders], kind="stable").tolist():
+        sender, receiver = graph.senders[edge], graph.receivers[edge]
+        if not inside[receiver]:
+            found[receiver] = max(found[receiver], found[sender])
+    found[~np.array(inside) & (found == len(number) - 1)] = BEHIND if number else BEFORE
+    return found
 
 
 def alive_bytes(graph: OpGraph) -> float:
@@ -231,7 +281,7 @@ def language_task(
     whole = layer_labels(graph.op_names, together)
     if granularity == "layer":
         tables = {name: _apart(table, layer_labels(graph.op_names)) for name, table in tables.items()}
-        labels = _joined(labels, whole)
+        labels = join_labels(labels, whole)
     mixed = _mix([(phases[name], table) for name, table in tables.items()])
     mixed = mixed.replace(
         op_memory_bytes=weight_bytes + serving.sequences * cache_bytes - _counted_apart(shared_weights, graph.num_ops),
@@ -285,7 +335,7 @@ def _mix(parts: list[tuple[Phase, CostTable]]) -> CostTable:
     )
 
 
-def _joined(labels: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+def join_labels(labels: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
     """``[num_ops]`` labels of the parts that are connected through equal labels of either kind."""
     if len(np.unique(labels)) == len(labels):
         return others

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import tomllib
 from itertools import pairwise
 
 import numpy as np
@@ -38,21 +40,33 @@ def options(told: RuntimeArguments) -> dict[str, list[str]]:
     """Return the values of every option."""
     found: dict[str, list[str]] = {}
     for name, value in pairwise(told.arguments):
-        if name.startswith("--"):
+        if name.startswith("-"):
             found.setdefault(name, []).append(value)
     return found
 
 
-SPLITS = [((2, 5, 10), (1, 2, 3)), ((4, 10), (3, 1)), ((10,), (2,)), ((0, 4, 9, 10), (0, 1, 2, 3)), ((3, 10), (0, 2))]
+ON_CARDS = [((2, 5, 10), (1, 2, 3)), ((4, 10), (3, 1)), ((10,), (2,)), ((0, 4, 9, 10), (3, 1, 2, 2))]
+SPLITS = [*ON_CARDS, ((0, 4, 9, 10), (0, 1, 2, 3)), ((3, 10), (0, 2))]
 
 
-@pytest.mark.parametrize(("ends", "devices"), SPLITS)
-def test_vllm_partition_gives_the_stages_back(ends: tuple[int, ...], devices: tuple[int, ...]) -> None:
-    """Layers per stage, as `get_pp_indices` reads them: as many as stages, all layers in all."""
+@pytest.mark.parametrize(("ends", "devices"), ON_CARDS)
+@pytest.mark.parametrize(
+    ("runtime", "variable", "size"),
+    [
+        ("vllm", "VLLM_PP_LAYER_PARTITION", "--pipeline-parallel-size"),
+        ("sglang", "SGLANG_PP_LAYER_PARTITION", "--pp-size"),
+    ],
+)
+def test_vllm_partition_gives_the_stages_back(
+    ends: tuple[int, ...], devices: tuple[int, ...], runtime: str, variable: str, size: str
+) -> None:
+    """Layers per stage, as `get_pp_indices` reads them: as many as stages, all layers in all; ranks see their cards."""
     placement = placement_of(ends, devices)
-    told = runtime_arguments("vllm", GRAPH, PLATFORM, placement)
-    counts = [int(count) for count in told.environment["VLLM_PP_LAYER_PARTITION"].split(",")]
-    assert options(told)["--pipeline-parallel-size"] == [str(len(counts))]
+    told = runtime_arguments(runtime, GRAPH, PLATFORM, placement)
+    counts = [int(count) for count in told.environment[variable].split(",")]
+    assert options(told)[size] == [str(len(counts))]
+    ranks = told.environment.get("CUDA_VISIBLE_DEVICES", "0,1,2").split(",")
+    assert [f"gpu.{rank}" for rank in ranks][: len(counts)] == list(told.devices)
     assert sum(counts) == MODEL.layers
     homes = [device for device, count in zip(told.devices, counts, strict=True) for _ in range(count)]
     assert homes == [placement[f"model.layers.{block}.self_attn.attn"] for block in range(MODEL.layers)]
@@ -60,7 +74,7 @@ def test_vllm_partition_gives_the_stages_back(ends: tuple[int, ...], devices: tu
     assert told.devices[-1] == placement["lm_head"]
 
 
-@pytest.mark.parametrize(("ends", "devices"), SPLITS)
+@pytest.mark.parametrize(("ends", "devices"), ON_CARDS)
 def test_megatron_layout_gives_the_stages_back(ends: tuple[int, ...], devices: tuple[int, ...]) -> None:
     """Letters after unrolling ``x*n``: one E at the front, one L at the end, a t per block."""
     placement = placement_of(ends, devices)
@@ -71,6 +85,53 @@ def test_megatron_layout_gives_the_stages_back(ends: tuple[int, ...], devices: t
     assert re.fullmatch("Et*L", "".join(stages))
     homes = [device for device, stage in zip(told.devices, stages, strict=True) for _ in range(stage.count("t"))]
     assert homes == [placement[f"model.layers.{block}.self_attn.attn"] for block in range(MODEL.layers)]
+
+
+@pytest.mark.parametrize(("ends", "devices"), ON_CARDS)
+def test_settings_of_tensorrt_llm_and_torchtitan_give_the_stages_back(
+    ends: tuple[int, ...], devices: tuple[int, ...]
+) -> None:
+    """A list of counts in YAML, and a list of module paths per stage in TOML."""
+    placement = placement_of(ends, devices)
+    told = runtime_arguments("tensorrt-llm", GRAPH, PLATFORM, placement)
+    settings = dict(line.split(": ", 1) for line in told.settings.splitlines())
+    counts = json.loads(settings["pp_partition"])
+    homes = [device for device, count in zip(told.devices, counts, strict=True) for _ in range(count)]
+    assert homes == [placement[f"model.layers.{block}.self_attn.attn"] for block in range(MODEL.layers)]
+    told = runtime_arguments("torchtitan", GRAPH, PLATFORM, placement)
+    parts = tomllib.loads(told.settings)["parallelism"]["module_fqns_per_model_part"]
+    modules = ["tok_embeddings", *(f"layers.{block}" for block in range(MODEL.layers)), "norm", "output"]
+    assert [module for part in parts for module in part] == modules
+    assert [sum(module.startswith("layers.") for module in part) for part in parts] == counts
+
+
+def test_a_cpu_is_no_stage_of_a_runtime_on_accelerators() -> None:
+    """It is refused, and the refusal names the way out."""
+    for runtime in ("vllm", "sglang", "tensorrt-llm", "megatron", "torchtitan"):
+        with pytest.raises(UnsupportedProblemError, match=f"'cpu.0' holds blocks 0 to 2; place with --for {runtime}"):
+            runtime_arguments(runtime, GRAPH, PLATFORM, placement_of((3, 10), (0, 2)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "buffer"),
+    [("rtx4090", "a", "CUDA0"), ("arc-a770", "a", "SYCL0"), ("mi300x", "a", "ROCm0"), ("m2-ultra", "a", "Metal"),
+     ("rtx4090", "Vulkan3", "Vulkan3")],
+)  # fmt: skip
+def test_buffers_are_called_after_the_backend(kind: str, name: str, buffer: str) -> None:
+    """By the kind or spec of the device, or by its own name."""
+    platform = pk.Platform((pk.Device("CPU", "cpu", is_host=True), pk.Device(name, kind)))
+    placement = pk.Placement(GRAPH.op_names, platform.device_names, np.ones(GRAPH.num_ops, dtype=np.int64))
+    told = runtime_arguments("llama.cpp", GRAPH, platform, placement)
+    assert options(told)["--device"] == [buffer]
+
+
+def test_llama_cpp_holds_the_cache_that_was_planned() -> None:
+    """Its context is that of all slots together; values are quantised with flash attention only."""
+    served = {"context": 4096, "sequences": 3, "chunk": 512, "cache_precision": "int8"}
+    told = runtime_arguments("llama.cpp", GRAPH, PLATFORM, placement_of((10,), (1,)), served)
+    values = options(told)
+    assert (values["-c"], values["-np"], values["-ctk"], values["-ctv"]) == (["12288"], ["3"], ["q8_0"], ["q8_0"])
+    assert (values["-fa"], values["--fit"], values["-ub"]) == (["on"], ["off"], ["512"])
 
 
 def llama_homes(told: RuntimeArguments) -> dict[str, str]:
@@ -91,7 +152,9 @@ def llama_homes(told: RuntimeArguments) -> dict[str, str]:
     for block in range(layers):
         for name in {name for names in GGUF_TENSORS.values() for name in names}:
             tensors[f"blk.{block}.{name}.weight"] = home(block)
-    rules = [rule.rpartition("=")[::2] for rule in values.get("--override-tensor", [])]
+    assert all(len(given) == 1 for given in values.values()), "llama.cpp keeps the last value of a repeated flag"
+    told_rules = values.get("--override-tensor", [""])[0]
+    rules = [rule.rpartition("=")[::2] for rule in told_rules.split(",") if rule]
     assert {buffer for _, buffer in rules} <= {"CPU", *devices}, "llama.cpp: unknown buffer type"
     assert len({pattern for pattern, _ in rules}) == len(rules), "the first rule of a pattern hides the others"
     return {
@@ -136,10 +199,10 @@ def test_tensor_names_are_those_of_gguf() -> None:
     gguf = pytest.importorskip("gguf")
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 2)
     for path, tensors in GGUF_TENSORS.items():
-        if "qkv" in path or "gate_up" in path or "exps" in path or path == "mlp.gate":
+        if "qkv" in path or "gate_up" in path or "exps" in path or "shared" in path or path == "mlp.gate":
             continue  # several tensors in one, or merged by the converter
         assert names.get_name(f"model.layers.1.{path}") == f"blk.1.{tensors[0]}"
-    known = {name.format(bid=1) for name in gguf.TENSOR_NAMES.values()}
+    known = {name.format(bid=1) for name in gguf.TENSOR_NAMES.values()} | {"blk.1.ffn_gate_up_chexps"}
     assert {f"blk.1.{tensor}" for tensors in GGUF_TENSORS.values() for tensor in tensors} <= known
 
 

@@ -1,0 +1,201 @@
+"""llama.cpp's arguments: which blocks and tensors are on which device, and the cache that was planned.
+
+References
+----------
+llama.cpp: block i of n goes to the first device whose cumulative share of ``--tensor-split`` exceeds
+(i - first) / (n + 1 - first), the output being block n; ``--n-gpu-layers`` counts from the end, and
+``--override-tensor REGEX=BUFFER,...`` moves the tensors whose names match, the first rule that does; a repeated flag
+keeps its last value only. ``--ctx-size`` is that of all slots together; ``--fit off`` keeps what was asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from placekit.exports.blocks import BACK, FRONT, block_placement
+from placekit.exports.runtime_arguments import RuntimeArguments, buffer_names
+from placekit.model.errors import UnsupportedProblemError
+from placekit.model.graph import OpGraph
+from placekit.model.placement import Placement
+from placekit.model.platform import Platform
+
+__all__ = ["GGUF_TENSORS", "llama_cpp_arguments"]
+
+GGUF_TENSORS: Mapping[str, tuple[str, ...]] = {
+    "input_layernorm": ("attn_norm",),
+    "self_attn.q_proj": ("attn_q",),
+    "self_attn.k_proj": ("attn_k",),
+    "self_attn.v_proj": ("attn_v",),
+    "self_attn.qkv_proj": ("attn_q", "attn_k", "attn_v"),
+    "self_attn.o_proj": ("attn_output",),
+    "post_attention_layernorm": ("ffn_norm",),
+    "mlp.gate": ("ffn_gate_inp",),
+    "mlp.gate_proj": ("ffn_gate",),
+    "mlp.up_proj": ("ffn_up",),
+    "mlp.gate_up_proj": ("ffn_gate", "ffn_up"),
+    "mlp.down_proj": ("ffn_down",),
+    "mlp.up_proj_exps": ("ffn_up_exps", "ffn_up_chexps"),
+    "mlp.gate_up_proj_exps": (
+        "ffn_gate_exps",
+        "ffn_up_exps",
+        "ffn_gate_up_exps",
+        "ffn_gate_chexps",
+        "ffn_up_chexps",
+        "ffn_gate_up_chexps",
+    ),
+    "mlp.down_proj_exps": ("ffn_down_exps", "ffn_down_chexps"),
+    "mlp.shared_experts.gate_up_proj": ("ffn_gate_shexp", "ffn_up_shexp"),
+    "mlp.shared_experts.down_proj": ("ffn_down_shexp",),
+}
+"""Tensors of a GGUF file by path inside a block: files differ in how they fuse experts, and a rule must cover all."""
+
+_EXPERTS = {name for path, names in GGUF_TENSORS.items() if path.endswith("_exps") for name in names}
+_ALL_EXPERTS = "ffn_(up|down|gate_up|gate)_(ch|)exps"
+"""llama.cpp's own pattern."""
+_CACHE_TYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "q8_0", "int4": "q4_0"}
+
+
+_PIN_ATTENTION = " (a block is where its attention is: --pin it in runs; experts may be elsewhere)"
+
+
+def llama_cpp_arguments(
+    graph: OpGraph, platform: Platform, placement: Placement, served: Mapping[str, Any]
+) -> RuntimeArguments:
+    """Return the arguments of llama.cpp's programs; see :func:`placekit.exports.arguments.runtime_arguments`.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        A placement that llama.cpp cannot be told.
+    """
+    blocks = block_placement(graph)
+    teams = [team for team in placement.teams if len(team) > 1]
+    if teams:
+        raise UnsupportedProblemError(
+            f"llama.cpp has no replicas of a stage, as {placement.team_name(teams[0][0])!r} is; place with --teams off"
+        )
+    cards = [d for d, device in enumerate(platform.devices) if not device.is_host]
+    buffer = dict(enumerate(buffer_names(platform).values()))
+    device, work = placement.device_of_op, blocks.is_work
+    homes = [_home(graph, placement, blocks.block_of_op == number, work) for number in range(blocks.num_blocks)]
+    on_host = [buffer[home] == "CPU" for home in homes]
+    first = on_host.index(False) if False in on_host else len(homes)
+    if any(on_host[first:]):
+        raise UnsupportedProblemError(
+            f"llama.cpp keeps the first blocks on the CPU; block {first + on_host[first:].index(True)} is there behind "
+            f"blocks on accelerators{_PIN_ATTENTION}; or place with --for llama.cpp"
+        )
+    chain = list(dict.fromkeys(homes[first:]))
+    counts = [homes.count(home) for home in chain]
+    if [home for home, count in zip(chain, counts, strict=True) for _ in range(count)] != homes[first:]:
+        back = next(
+            at for at in range(first + 1, len(homes)) if homes[at] != homes[at - 1] and homes[at] in homes[first:at]
+        )
+        name, between = placement.device_names[homes[back]], placement.device_names[homes[back - 1]]
+        raise UnsupportedProblemError(
+            f"llama.cpp takes a run of blocks per device; {name!r} has block {back} and blocks before those of "
+            f"{between!r}{_PIN_ATTENTION}"
+        )
+    if chain:
+        counts[-1] += 1  # the output follows the last block
+        offloaded = ["--n-gpu-layers", str(len(homes) + 1 - first), "--split-mode", "layer"]
+    else:
+        offloaded = ["--n-gpu-layers", "0"]
+    follows = {FRONT: "CPU", BACK: buffer[chain[-1]] if chain else "CPU"}
+    ends: dict[str, str] = {}  # buffer of every tensor outside of the blocks
+    moved: list[tuple[str, str]] = []
+    blocks_of: dict[tuple[str, tuple[str, ...]], list[int]] = {}  # elsewhere than their blocks: by device and names
+    for op in np.flatnonzero((graph.op_weight_bytes > 0) & work).tolist():
+        number, target = int(blocks.block_of_op[op]), buffer[int(device[op])]
+        home = follows[number] if number < 0 else buffer[homes[number]]
+        if number < 0:
+            tensor = _end_tensor(graph.op_names[op], number)
+            if ends.setdefault(tensor, target) != target:
+                raise UnsupportedProblemError(
+                    f"llama.cpp has one tensor {tensor}; {graph.op_names[op]!r} is on {target}, and another op that "
+                    f"holds it is on {ends[tensor]}: --pin them to one device"
+                )
+        if target == home:
+            continue
+        if number < 0:
+            moved.append((tensor, target))
+        else:
+            names = _tensors(graph, number, blocks.rest_of_op[op])
+            blocks_of.setdefault((target, names), []).append(number)
+    names_of: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for (target, names), numbers in blocks_of.items():
+        names_of.setdefault((target, tuple(sorted(set(numbers)))), []).extend(names)
+    rules = [(rf"^{tensor}\.weight$", target) for tensor, target in dict.fromkeys(moved)]
+    rules += [
+        (rf"^blk\.{_any_of(numbers, blocks.num_blocks)}\.{_one_of(names)}\.", target)
+        for (target, numbers), names in names_of.items()
+    ]
+    # llama.cpp knows the cards of --device only: one that rules alone name has no block
+    named = sorted({d for d in cards if buffer[d] in {target for _, target in rules}} - set(chain))
+    used = [*chain, *named]
+    arguments = [*offloaded, "--fit", "off", *_serving(served)]
+    if used:
+        arguments += ["--device", ",".join(buffer[d] for d in used)]
+    if chain:
+        arguments += ["--tensor-split", ",".join(map(str, [*counts, *(0 for _ in named)]))]
+    if rules:
+        arguments += ["--override-tensor", ",".join(f"{pattern}={target}" for pattern, target in rules)]
+    return RuntimeArguments("llama.cpp", {}, tuple(arguments), tuple(placement.device_names[d] for d in used))
+
+
+def _serving(served: Mapping[str, Any]) -> list[str]:
+    """Return the arguments that make llama.cpp hold the cache that was planned."""
+    arguments: list[str] = []
+    sequences, context = served.get("sequences"), served.get("context")
+    if sequences and context:
+        arguments += ["-c", str(int(context) * int(sequences)), "-np", str(sequences)]  # its context is all slots' one
+    cache = _CACHE_TYPES.get(str(served.get("cache_precision")))
+    if cache is not None:
+        arguments += ["-ctk", cache, "-ctv", cache]
+        arguments += ["-fa", "on"] if cache.startswith("q") else []  # it quantises values with flash attention only
+    if served.get("chunk"):
+        arguments += ["-ub", str(served["chunk"])]
+    return arguments
+
+
+def _home(graph: OpGraph, placement: Placement, inside: np.ndarray[Any, Any], work: np.ndarray[Any, Any]) -> int:
+    """Return the device of a block: that of its attention, which keeps the cache; of most of its work without one."""
+    attention = inside & np.array([op_type == "ScaledDotProductAttention" for op_type in graph.op_types])
+    at = placement.device_of_op[attention if attention.any() else inside & work]
+    return int(np.bincount(at).argmax())
+
+
+def _tensors(graph: OpGraph, number: int, rest: str) -> tuple[str, ...]:
+    """Return the names of the tensors of a block that an op holds."""
+    path = next((path for path in GGUF_TENSORS if re.fullmatch(rf"{re.escape(path)}(\.[a-z_]+)?(#\d+)?", rest)), None)
+    if path is None:
+        raise UnsupportedProblemError(
+            f"{graph.name!r}: {rest!r} of block {number} is not where its block is, and has no tensor of a known name "
+            "in llama.cpp; place with --granularity layer"
+        )
+    return GGUF_TENSORS[path]
+
+
+def _end_tensor(name: str, number: int) -> str:
+    """Return the tensor that an op outside of the blocks holds, by the op's name."""
+    is_norm = re.search(r"norm|(^|[./])ln_?f?\b", name.lower()) is not None
+    if number == FRONT:
+        return "token_embd_norm" if is_norm else "position_embd" if "pos" in name or "wpe" in name else "token_embd"
+    return "output_norm" if is_norm else "output"
+
+
+def _any_of(numbers: Sequence[int], num_blocks: int) -> str:
+    """Return a pattern of the numbers of blocks."""
+    return r"\d+" if len(numbers) == num_blocks > 1 else _one_of(list(map(str, numbers)))
+
+
+def _one_of(names: Sequence[str]) -> str:
+    """Return a pattern of these texts."""
+    names = list(dict.fromkeys(names))
+    if _EXPERTS.issubset(names):
+        names = [*(name for name in names if name not in _EXPERTS), _ALL_EXPERTS]
+    return names[0] if len(names) == 1 else f"({'|'.join(names)})"

@@ -1,0 +1,138 @@
+"""What a runtime is started with, and how runtimes call the accelerators of a platform."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from placekit.model.platform import Device, Platform
+
+__all__ = ["RuntimeArguments", "backend_of", "buffer_names", "visible_devices"]
+
+_BACKENDS = (
+    ("ROCm", r"mi\d|rx\d|radeon|instinct|rocm"),
+    ("SYCL", r"arc|gpu-integrated|igpu|xe|sycl|data-center-gpu-max"),
+    ("Metal", r"m\d|metal|mps"),
+    ("Vulkan", r"vulkan"),
+)
+"""Backend of llama.cpp by the beginning of the spec or kind of a device; CUDA for all others."""
+_OWN_NAME = re.compile(r"(CUDA|ROCm|SYCL|Vulkan|MUSA|CANN|OpenCL|MTL)\d+|Metal|RPC.*")
+_PROGRAMS = {
+    "vllm": "vllm serve {model}",
+    "sglang": "python -m sglang.launch_server --model-path {model}",
+    "tensorrt-llm": "trtllm-serve {model} --extra_llm_api_options settings.yaml",
+    "llama.cpp": "llama-server -m {model}",
+}
+_VISIBLE = {"CUDA": "CUDA_VISIBLE_DEVICES", "ROCm": "HIP_VISIBLE_DEVICES", "SYCL": "ZE_AFFINITY_MASK"}
+
+
+@dataclass(frozen=True)
+class RuntimeArguments:
+    """What to start a runtime with.
+
+    Parameters
+    ----------
+    runtime
+        Its name.
+    environment
+        Environment variables.
+    arguments
+        Arguments of its command.
+    devices
+        Devices of the stages, first to last: start the ranks, or list the devices, in this order.
+    config
+        Settings that go into a file of the runtime's.
+    """
+
+    runtime: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def command(self) -> str:
+        """As typed in a shell, without the program."""
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        return " ".join([*variables, *map(shlex.quote, self.arguments)])
+
+    def line(self, model: str) -> str:
+        """Return the whole line as typed in a shell."""
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        program = _PROGRAMS.get(self.runtime, "").format(model=shlex.quote(model))
+        return " ".join([*variables, *filter(None, [program]), *map(shlex.quote, self.arguments)])
+
+    @property
+    def settings(self) -> str:
+        """Lines for the runtime's file: TOML of torchtitan, YAML of TensorRT-LLM; empty if it takes none."""
+        if self.runtime == "torchtitan":
+            tables = [
+                "\n".join([f"[{table}]", *(f"{name} = {json.dumps(value)}" for name, value in values.items())])
+                for table, values in self.config.items()
+            ]
+            return "\n".join(tables)
+        return "\n".join(f"{name}: {json.dumps(value)}" for name, value in self.config.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments as JSON values."""
+        config = {"config": dict(self.config)} if self.config else {}
+        return {
+            "runtime": self.runtime,
+            "environment": dict(self.environment),
+            "arguments": list(self.arguments),
+            "devices": list(self.devices),
+            **config,
+        }
+
+
+def backend_of(platform: Platform, device: Device) -> str:
+    """Return the backend of an accelerator, by its spec or kind.
+
+    Examples
+    --------
+    >>> platform = Platform.of(rtx4090=1, mi300x=1)
+    >>> [backend_of(platform, device) for device in platform.devices]
+    ['CUDA', 'ROCm']
+    """
+    named = platform.spec_of_kind.get(device.kind, device.kind).lower()
+    return next((backend for backend, pattern in _BACKENDS if re.match(pattern, named)), "CUDA")
+
+
+def buffer_names(platform: Platform) -> dict[str, str]:
+    """Return llama.cpp's name of every device: its own if the platform file has one, such as ``Vulkan0``.
+
+    Examples
+    --------
+    >>> buffer_names(Platform.of(cpu=1, rtx4090=2, host="cpu"))
+    {'cpu.0': 'CPU', 'rtx4090.0': 'CUDA0', 'rtx4090.1': 'CUDA1'}
+    """
+    found, counts = {}, Counter[str]()
+    for device in platform.devices:
+        if device.is_host:
+            found[device.name] = "CPU"
+        elif _OWN_NAME.fullmatch(device.name):
+            found[device.name] = device.name
+        else:
+            backend = backend_of(platform, device)
+            found[device.name] = backend if backend == "Metal" else f"{backend}{counts[backend]}"
+            counts[backend] += 1
+    return found
+
+
+def visible_devices(platform: Platform, names: tuple[str, ...]) -> dict[str, str]:
+    """Return the environment variable that makes ranks 0, 1, ... the named devices; empty where ranks are that already.
+
+    Machines of their own start their own ranks: then the order of the devices is all there is to tell.
+    """
+    cards = [device for device in platform.devices if not device.is_host]
+    if len({device.node for device in cards}) > 1 or not names:
+        return {}
+    order = [next(at for at, card in enumerate(cards) if card.name == name) for name in names]
+    if order == list(range(len(cards))):
+        return {}
+    return {_VISIBLE.get(backend_of(platform, cards[order[0]]), "CUDA_VISIBLE_DEVICES"): ",".join(map(str, order))}

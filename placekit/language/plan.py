@@ -1,0 +1,250 @@
+"""The best plan that a runtime can follow: its rules as pins, classes and devices of a few problems.
+
+A runtime that takes whole blocks in a chain leaves contiguity and colocation to say so. Where the CPU may stand is a
+pin of an end of the model, or no CPU at all; each such case is a problem of its own, solved to a proof, and the best
+answer counts. With more than one batch in flight, the number of batches is a choice, too: fewer read the weights less
+often, more keep more stages busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placekit.language.chain import chain_of
+from placekit.language.report import ServingReport, serving_report
+from placekit.language.runtimes import ServingRuntime, with_devices
+from placekit.language.serving import Serving
+from placekit.language.task import BEFORE, BEHIND, LanguageTask, block_numbers, join_labels
+from placekit.model.contiguity import Contiguity
+from placekit.model.errors import InvalidProblemError
+from placekit.model.platform import Platform
+from placekit.model.problem import Problem
+from placekit.objectives import Objective, SerialLatency, Throughput
+from placekit.solve.result import Result
+
+__all__ = ["MakeTask", "ServingPlan", "best_plan", "leave_free", "plan_cases"]
+
+MAX_BATCHINGS = 6
+"""Numbers of batches in flight that are tried."""
+
+Solve = Callable[[Problem[Any]], Result]
+
+
+class MakeTask(Protocol):
+    """What makes the task of a model, for what is served on which devices."""
+
+    def __call__(self, serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
+        """Return the task; `choices` are an objective, a contiguity, and pins."""
+
+
+@dataclass(frozen=True)
+class ServingPlan:
+    """A plan and what it delivers.
+
+    Parameters
+    ----------
+    runtime
+        Whose rules it follows; None for no runtime's.
+    task, result
+        The problem that was solved last, and its answer.
+    report
+        What the placement delivers; None without one.
+    """
+
+    runtime: ServingRuntime | None
+    task: LanguageTask
+    result: Result
+    report: ServingReport | None
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens per second; 0 without a placement."""
+        return 0.0 if self.report is None else self.report.tokens_per_s
+
+
+def best_plan(
+    make: MakeTask,
+    serving: Serving,
+    platform: Platform,
+    solve: Solve,
+    runtime: ServingRuntime | None = None,
+    *,
+    batch: int | None = None,
+    goal: str | None = None,
+    objective: Objective | None = None,
+    contiguity: Contiguity | None = None,
+    pins: Mapping[str, str] | None = None,
+) -> ServingPlan:
+    """Return the best plan of all cases.
+
+    Parameters
+    ----------
+    make, serving, platform
+        The model, what is asked of it (its batch is ignored), and devices with the memory that may be used.
+    solve
+        What solves a problem.
+    runtime
+        Whose rules hold; None for whole runs of blocks on any device.
+    batch
+        Batch size of a decoding step; None for the best.
+    goal
+        ``"latency"`` for all sequences in one batch; ``"throughput"`` or ``"context"`` for as many batches as are
+        fastest; None for what the runtime is for.
+    objective
+        What to minimise; None for what the number of batches asks for: the time of the only one, or the rate of many.
+    contiguity
+        None for runs of blocks.
+    pins
+        Device by op or pattern.
+
+    Raises
+    ------
+    InvalidProblemError
+        The runtime has no device here, or a pin is wrong.
+    """
+    best: ServingPlan | None = None
+    for task in plan_cases(
+        make,
+        serving,
+        platform,
+        runtime,
+        batch=batch,
+        goal=goal,
+        objective=objective,
+        contiguity=contiguity,
+        pins=pins,
+    ):
+        result = solve(task.problem)
+        report = None if result.placement is None else serving_report(task, result.placement)
+        found = ServingPlan(runtime, task, result, report)
+        if best is None or (found.report is not None and found.tokens_per_s > best.tokens_per_s):
+            best = found
+    assert best is not None
+    return best
+
+
+def plan_cases(
+    make: MakeTask,
+    serving: Serving,
+    platform: Platform,
+    runtime: ServingRuntime | None = None,
+    *,
+    batch: int | None = None,
+    goal: str | None = None,
+    objective: Objective | None = None,
+    contiguity: Contiguity | None = None,
+    pins: Mapping[str, str] | None = None,
+) -> Iterator[LanguageTask]:
+    """Yield the problems whose best answer is the plan; see `best_plan`."""
+    devices = platform if runtime is None else runtime.devices(platform)
+    is_latency = (goal or (runtime.goal if runtime else "throughput")) == "latency"
+    sizes = [batch] if batch is not None else [serving.sequences] if is_latency else _batches(serving, devices)
+    for size in sizes:
+        served = replace(serving, batch=size)
+        minimised = objective or (SerialLatency() if served.sequences // size == 1 or is_latency else Throughput())
+        is_chain = isinstance(minimised, (SerialLatency, Throughput))
+        rule = contiguity or (Contiguity.ACYCLIC if is_chain else None)
+        made = partial(make, served, objective=minimised, contiguity=rule, pins=pins)
+        yield from _with_rules(made, devices, runtime)
+
+
+def _batches(serving: Serving, devices: Platform) -> list[int]:
+    """Return batch sizes worth a try: all sequences at once, or as many batches as stages."""
+    most = min(serving.sequences, devices.num_devices)
+    counts = sorted({round(most ** (at / (MAX_BATCHINGS - 1))) for at in range(MAX_BATCHINGS)} | {most})
+    return sorted({serving.sequences // count for count in counts}, reverse=True)
+
+
+def _with_rules(
+    make: Callable[[Platform], LanguageTask], devices: Platform, runtime: ServingRuntime | None
+) -> Iterator[LanguageTask]:
+    """Yield the task once for every way to obey the runtime."""
+    rule = "any" if runtime is None else runtime.host
+    hosts = [device for device in devices.devices if device.is_host]
+    cards = [device for device in devices.devices if not device.is_host]
+    if runtime is None:
+        yield make(devices)
+    elif rule == "first" and hosts and cards:
+        task, blocks = _whole(make(devices), alone=True)
+        last = (blocks == BEHIND) | (blocks == blocks.max())  # the output follows the last block
+        problem = task.problem
+        problem = problem.replace(colocation=join_labels(problem.colocation, np.where(last, -1, np.arange(len(last)))))
+        yield _pinned(replace(task, problem=problem), blocks == BEFORE, devices.index(hosts[0].name))
+    elif rule == "last" and hosts and cards:
+        yield _whole(make(with_devices(devices, tuple(cards))), alone=True)[0]
+        for kind in dict.fromkeys(card.kind for card in cards):
+            task, blocks = _whole(_streamed(make(devices), kind), alone=True)
+            first = next(at for at, device in enumerate(devices.devices) if device.kind == kind)
+            task = _pinned(task, blocks == BEFORE, first)
+            yield _pinned(task, blocks == BEHIND, devices.index(hosts[0].name))
+    else:
+        yield _whole(make(devices), alone=rule != "none")[0]
+
+
+def _whole(task: LanguageTask, *, alone: bool) -> tuple[LanguageTask, NDArray[np.int64]]:
+    """Return the task in whole blocks, and the block of every op, as of `block_numbers`.
+
+    Parameters
+    ----------
+    task
+        The task.
+    alone
+        True if what is before and behind the blocks may be on devices of its own.
+
+    Raises
+    ------
+    InvalidProblemError
+        The model is no chain of blocks.
+    """
+    problem = task.problem
+    blocks = block_numbers(problem.graph)
+    label = np.where(blocks == BEHIND, blocks.max() + 1, blocks)
+    if not alone:
+        label = label.clip(0, blocks.max())
+    problem = problem.replace(colocation=join_labels(problem.colocation, label))
+    if blocks.max() < 0 or chain_of(problem) is None:
+        raise InvalidProblemError(
+            f"{problem.name!r} is no chain of whole blocks, which runtimes ask for: solve without --for"
+        )
+    return replace(task, problem=problem), blocks
+
+
+def _pinned(task: LanguageTask, ops: NDArray[np.bool_], device: int) -> LanguageTask:
+    pinned = task.problem.pinned.copy()
+    pinned[ops] = device
+    return replace(task, problem=task.problem.replace(pinned=pinned))
+
+
+def _streamed(task: LanguageTask, kind: str) -> LanguageTask:
+    """Return the task as accelerate runs it: what hosts keep is copied to a card of `kind`, and computed there."""
+    platform = task.problem.platform
+    card = platform.kinds.index(kind)
+    hosts = [platform.kinds.index(name) for name in {device.kind for device in platform.devices if device.is_host}]
+    link = platform.links.get(kind)
+    copied = 0.0 if link is None else task.weight_bytes / link.bandwidth_bytes_per_s
+    tables = {}
+    for name, phase_table in task.costs_of_phase.items():
+        table = phase_table.for_kinds(platform.kinds)
+        time, moved = table.op_time_s.copy(), table.transfer_time_s.copy()
+        supported = table.supported.copy()
+        for host in hosts:
+            time[:, host] = time[:, card] + copied
+            moved[:, host], supported[:, host] = moved[:, card], supported[:, card]
+        tables[name] = table.replace(op_time_s=time, transfer_time_s=moved, supported=supported)
+    return task.with_costs(tables)
+
+
+def leave_free(platform: Platform, share: float) -> Platform:
+    """Return the platform with a share of every limited memory left free."""
+    return platform.replace(
+        devices=tuple(
+            device if device.memory_bytes is None else device.replace(memory_bytes=device.memory_bytes * (1 - share))
+            for device in platform.devices
+        )
+    )

@@ -1,0 +1,110 @@
+"""Runtimes that serve language models: which devices they take, in what order, and what they reserve.
+
+References
+----------
+vLLM: ``gpu_memory_utilization`` is 0.9 and ``max_num_batched_tokens`` 2,048; stages are ranks with a GPU each.
+SGLang: ``mem_fraction_static`` is about 0.88, ``chunked_prefill_size`` 2,048 on cards below 35 GB.
+TensorRT-LLM: ``free_gpu_memory_fraction`` is 0.9, ``max_num_tokens`` 8,192.
+llama.cpp: ``--ubatch-size`` is 512; layers that are not offloaded are the first ones, and the token embedding is always
+in host memory.
+accelerate: modules on ``cpu`` are kept there, and copied to the first card whenever they run; `infer_auto_device_map`
+fills cards first, and transformers leaves 10 % of them free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from placekit.model.errors import InvalidProblemError, UnknownNameError
+from placekit.model.platform import Platform
+
+__all__ = ["RUNTIMES", "ServingRuntime", "get_runtime"]
+
+
+@dataclass(frozen=True)
+class ServingRuntime:
+    """Rules of a runtime.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    host
+        What the CPU may hold: ``"none"``; ``"first"``, a run of the first blocks, and the embedding in any case;
+        ``"last"``, a run of the last blocks, computed on the first card; ``"any"`` run.
+    headroom
+        Share of every device's memory that the runtime leaves free.
+    chunk
+        Prompt tokens that a step of prefill computes; None for whole prompts.
+    goal
+        What its way to serve makes fast: the tokens of one batch (``"latency"``), or of all requests
+        (``"throughput"``).
+    is_parallel
+        True if it has tensor parallelism, and replicas of a whole pipeline.
+    """
+
+    name: str
+    host: Literal["none", "first", "last", "any"] = "none"
+    headroom: float = 0.10
+    chunk: int | None = None
+    goal: Literal["latency", "throughput"] = "throughput"
+    is_parallel: bool = True
+
+    def devices(self, platform: Platform) -> Platform:
+        """Return the devices that the runtime can use.
+
+        Raises
+        ------
+        InvalidProblemError
+            There is none.
+        """
+        hosts = [device for device in platform.devices if device.is_host]
+        left_out = hosts if self.host == "none" else hosts[1:] if self.host in ("first", "last") else []
+        kept = tuple(device for device in platform.devices if device not in left_out)
+        if not kept:
+            raise InvalidProblemError(
+                f"{self.name} runs on accelerators only; the platform has {', '.join(platform.device_names)}"
+            )
+        return with_devices(platform, kept)
+
+
+def with_devices(platform: Platform, devices: tuple[object, ...]) -> Platform:
+    """Return the platform with some of its devices, and the links of their kinds."""
+    kinds = {device.kind for device in devices}  # type: ignore[attr-defined]
+    return platform.replace(
+        devices=devices,
+        links={kind: link for kind, link in platform.links.items() if kind in kinds},
+        direct_links=tuple(link for link in platform.direct_links if kinds.issuperset(link.kinds or ())),
+    )
+
+
+RUNTIMES: Mapping[str, ServingRuntime] = {
+    each.name: each
+    for each in (
+        ServingRuntime("vllm", chunk=2048),
+        ServingRuntime("sglang", headroom=0.12, chunk=2048),
+        ServingRuntime("tensorrt-llm", chunk=8192),
+        ServingRuntime("llama.cpp", "first", chunk=512, goal="latency", is_parallel=False),
+        ServingRuntime("accelerate", "last", goal="latency", is_parallel=False),
+        ServingRuntime("megatron"),
+        ServingRuntime("torchtitan"),
+        ServingRuntime("openvino", "any", chunk=256, goal="latency", is_parallel=False),
+        ServingRuntime("placekit", "any", chunk=2048, is_parallel=False),
+    )
+}
+"""Runtimes by name."""
+
+
+def get_runtime(name: str) -> ServingRuntime:
+    """Return the runtime called `name`.
+
+    Raises
+    ------
+    UnknownNameError
+        There is none.
+    """
+    if name not in RUNTIMES:
+        raise UnknownNameError(f"no runtime {name!r}; it is one of {', '.join(RUNTIMES)}")
+    return RUNTIMES[name]
