@@ -164,10 +164,11 @@ def chain_of(problem: Problem[Any]) -> Chain | None:
     return Chain(rank[problem.op_class], problem.num_classes)
 
 
-def _intervals(of_block: NDArray[np.float64]) -> NDArray[np.float64]:
+def _intervals(of_block: NDArray[Any]) -> NDArray[np.float64]:
     """``[num_blocks + 1, num_blocks + 1]`` sums over blocks ``i .. j - 1``; 0 for ``j <= i``."""
     ends = np.concatenate([[0.0], np.cumsum(of_block)])
-    return np.maximum(ends[None, :] - ends[:, None], 0.0)
+    sums: NDArray[np.float64] = np.maximum(ends[None, :] - ends[:, None], 0.0)
+    return sums
 
 
 def stage_costs(problem: Problem[Any], chain: Chain) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -230,7 +231,7 @@ def _moved(problem: Problem[Any], chain: Chain) -> NDArray[np.float64]:
 class BlockChain(Method):
     """Exact dynamic program over runs of blocks, for problems whose classes form a chain."""
 
-    name: ClassVar[str] = "blocks"
+    name = "blocks"
     knows_blocks: ClassVar[bool] = True
 
     def supports(self, problem: Problem[Any]) -> str | None:
