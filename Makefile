@@ -43,14 +43,20 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | links $(BIN)/python
 
 , := ,
 
-demo: $(VENV)/.installed-zoo  ## build ResNet-50, measure it, place it on two groups of cores, show the answer
+demo: $(VENV)/.installed-zoo  ## place ResNet-50 on this machine and a U-Net on a laptop, with their verdicts and a picture
 	@mkdir -p $(DEMO)
-	$(BIN)/placekit zoo resnet50 -o $(DEMO)/resnet50.xml
-	$(BIN)/placekit profile $(DEMO)/resnet50.xml -o $(DEMO)/resnet50.costs.json
-	$(BIN)/placekit solve --method ilp $(DEMO)/resnet50.xml --costs $(DEMO)/resnet50.costs.json --time-limit 60 \
-	  -o $(DEMO)/resnet50.placement.json
-	$(BIN)/placekit show $(DEMO)/resnet50.result.json --plot $(DEMO)/resnet50.png
-	@echo; echo "The demo wrote:"; ls -1 $(DEMO)/resnet50.*
+	@$(MAKE) --no-print-directory -j 2 $(DEMO)/resnet50.xml $(DEMO)/unet.xml
+	$(BIN)/placekit solve --method ilp $(DEMO)/resnet50.xml --time-limit 60 -o $(DEMO)/resnet50.placement.json
+	$(BIN)/placekit solve $(DEMO)/unet.xml --platform examples/laptop.toml --costs analytic \
+	  --memory iGPU=11MiB --memory NPU=5MiB --time-limit 30 -o $(DEMO)/unet.placement.json
+	$(BIN)/placekit show $(DEMO)/unet.result.json --graph $(DEMO)/unet.png --gantt $(DEMO)/unet.pipeline.png
+	@echo; echo "The demo wrote:"; ls -1 $(DEMO)
+
+$(DEMO)/resnet50.xml:
+	$(BIN)/placekit zoo resnet50 -o $@
+
+$(DEMO)/unet.xml:
+	$(BIN)/placekit zoo unet --param width=16 --param image_size=128 -o $@
 
 # what takes one core each runs side by side, the longest first
 test: venv  ## all checks; the tests come last, so that the last line says how many ran

@@ -30,7 +30,7 @@ OTHER_TESTS = {
 }
 """Pages whose commands run, in their order, in a test of their own."""
 NOT_RUN = {
-    r"zoo resnet50": "needs torch and transformers; the tutorial runs it; here a small model has that name",
+    r"zoo (resnet50|unet)": "needs torch; the tutorial runs it; here a small model has that name",
     r".* -d CPU,GPU": "needs a GPU of OpenVINO",
     r"solve problem.json --objective shared-bus": "needs the plugin of examples/plugin (tests/test_plugins.py)",
     r"report benchmarks/rows/": "tests/benchmarks/test_named_tables.py compares its table with the page",
@@ -83,7 +83,7 @@ def write_readers_files() -> None:
     """Write what the pages take for the files of the reader: models, a workload, problems."""
     for name in ("examples", "benchmarks"):
         Path(name).symlink_to(ROOT / name)
-    for name in ("resnet50.xml", "model.xml"):
+    for name in ("resnet50.xml", "unet.xml", "model.xml"):
         save_small_model(Path(name))
     (workload,) = (text for kind, text in BLOCK.findall((ROOT / "docs/workloads.md").read_text()) if kind == "json")
     Path("workload.json").write_text(workload)
