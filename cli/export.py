@@ -316,7 +316,8 @@ def _export_elsewhere(model: Path, placement: Path, asked: ExportOptions) -> Non
     suffix = {"onnxruntime": ".onnx", "netron": model.suffix}.get(to, ".json")
     target = asked.target(model, placement, f"{model.stem.removesuffix('.problem')}.{to}{suffix}")
     check_writable(target)
-    if to in _SERIAL and not asked.force:
+    takes_it = to != "onnxruntime" or model.suffix.lower() == ".onnx"  # else its writer says what is wrong
+    if to in _SERIAL and takes_it and not asked.force:
         require_serial(placement, model, _SERIAL[to])
     written = _WRITERS[to](_placed(model, placement, target, asked))
     checked = (written.checked or _read_back(to, written.files)) if asked.check else _NOT_CHECKED

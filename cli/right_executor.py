@@ -15,8 +15,9 @@ from placekit.model.errors import InvalidProblemError, PlacekitError
 from placekit.model.placement import Placement
 from placekit.model.sizes import format_seconds
 from placekit.objectives.serial_latency import SerialLatency
+from placekit.solve.advice import LEAST_GAIN
 from placekit.solve.alternatives import alternatives_of
-from placekit.solve.verdict import LEAST_GAIN, serial_latency_s
+from placekit.solve.verdict import serial_latency_s
 
 if TYPE_CHECKING:
     from placekit.solve.result import Result

@@ -15,8 +15,9 @@ from placekit.io.detect import kind_of_file
 from placekit.model.errors import PlacekitError
 from placekit.model.teams import members_of
 from placekit.objectives.evaluate import evaluate
+from placekit.solve.advice import Verdict
 from placekit.solve.alternatives import form_of
-from placekit.solve.verdict import Verdict, verdict
+from placekit.solve.verdict import verdict
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

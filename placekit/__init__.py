@@ -38,6 +38,7 @@ from placekit.objectives import Throughput as Throughput
 from placekit.objectives import register_objective as register_objective
 from placekit.objectives.evaluate import Evaluation as Evaluation
 from placekit.objectives.evaluate import evaluate as evaluate
+from placekit.solve.advice import Verdict as Verdict
 from placekit.solve.explain import Explanation as Explanation
 from placekit.solve.explain import explain as explain
 from placekit.solve.method import Method as Method
@@ -51,7 +52,6 @@ from placekit.solve.stop import MaxRuntime as MaxRuntime
 from placekit.solve.stop import NoImprovement as NoImprovement
 from placekit.solve.stop import StopReason as StopReason
 from placekit.solve.stop import TargetGap as TargetGap
-from placekit.solve.verdict import Verdict as Verdict
 from placekit.solve.verdict import verdict as verdict
 
 if TYPE_CHECKING:

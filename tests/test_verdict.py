@@ -18,8 +18,9 @@ from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan, SerialLatency, Throughput
 from placekit.objectives.evaluate import evaluate
+from placekit.solve.advice import LEAST_GAIN, Evidence, decide
 from placekit.solve.alternatives import Alternative, alternatives_of, form_of
-from placekit.solve.verdict import LEAST_GAIN, Evidence, decide, serial_latency_s, verdict
+from placekit.solve.verdict import serial_latency_s, verdict
 
 MS = 1e-3
 
@@ -255,3 +256,46 @@ def test_a_simpler_placement_that_is_as_good_is_the_answer() -> None:
     assert found.objective == split.objective
     assert found.verdict is not None
     assert found.verdict.choice == "device"
+
+
+def measured(rates: dict[str, list[float]]) -> pk.Verdict:
+    """Return the verdict on the split of `TWO` that a timing with these samples per second gives."""
+    from placekit.cost_models.stage_costs import predict, stage_costs
+    from placekit.runtime.compare import PlacementTiming
+    from placekit.runtime.series import Series, Timings
+
+    def series(name: str, values: list[float]) -> Series:
+        rounds = np.arange(len(values))
+        return Series(
+            name, np.full(3, 6 * MS), np.arange(3), np.array(values), rounds, np.zeros(len(values)),
+            error=None if values else "it broke",
+        )  # fmt: skip
+
+    split = Placement.of(TWO, [0, 1])
+    return PlacementTiming(
+        timings=Timings(tuple(series(*each) for each in rates.items()), 0.1, 1.0),
+        executor="threads",
+        singles={"cpu.0": "single cpu.0", "gpu.0": "single gpu.0"},
+        runtime=tuple(each for each in rates if each.startswith(("MULTI", "AUTO", "all cores"))),
+        stages=stage_costs(TWO, split),
+        prediction=predict(TWO, split, is_serial=False),
+        team_names=(("cpu.0",), ("gpu.0",)),
+        placement=split,
+    ).verdict
+
+
+def test_measured_verdicts() -> None:
+    """The spread of the ratio to the best other way is the error; what the runtime does by itself counts."""
+    slow = {"single cpu.0": [70.0, 71.0, 72.0, 71.0], "single gpu.0": [45.0, 45.0, 45.0, 45.0]}
+    told = measured({"placement": [250.0, 252.0, 248.0, 250.0], **slow})
+    assert (told.choice, told.best_single) == ("split", "cpu.0")
+    assert told.sentence.startswith(
+        "Split: 3.5x over cpu.0 alone (14.1 -> 4 ms per sample); latency of one sample 6 ms"
+    )
+    assert "; the error of this measurement is " in told.sentence
+    told = measured({"placement": [250.0, 252.0, 248.0, 250.0], **slow, "MULTI:CPU": [249.0, 251.0, 247.0, 252.0]})
+    assert (told.choice, told.use) == ("runtime", "MULTI:CPU")
+    told = measured({"placement": [250.0] * 4, **slow, "all cores": [400.0] * 4, "AUTO:CPU": []})
+    assert (told.choice, told.best_single) == ("all cores", "all cores")
+    assert told.sentence.startswith("Use all cores as one device: it is 1.6x faster, 2.5 ms per sample against 4 ms")
+    assert [each.why_not for each in told.alternatives if each.form == "runtime"] == ["it broke"]

@@ -19,8 +19,8 @@ from placekit.runtime.contenders import Contender, Executor, Placed, baselines, 
 from placekit.runtime.series import Estimate, Quantity, Series, Timings
 from placekit.runtime.timing import Timing
 from placekit.runtime.trace import predicted_stage_times, timing_trace
+from placekit.solve.advice import Evidence, Verdict, decide
 from placekit.solve.alternatives import Alternative, Form, form_of
-from placekit.solve.verdict import Evidence, Verdict, decide
 
 __all__ = ["PLACEMENT", "Outcome", "PlacementTiming", "time_placement"]
 

@@ -21,7 +21,6 @@ from placekit.model.placement import Placement, Violation
 from placekit.model.sizes import format_bytes
 from placekit.model.teams import team_name
 from placekit.objectives.evaluate import Evaluation, evaluate
-from placekit.objectives.throughput import Throughput
 
 if TYPE_CHECKING:
     from placekit.model.problem import Problem
@@ -131,7 +130,7 @@ def _copies(problem: Problem) -> Iterator[Alternative]:
     A training graph that allows no teams has no copies: nothing here tells what exchanging gradients takes.
     """
     objective, platform = problem.objective, problem.platform
-    if not isinstance(objective, Throughput):
+    if "teams" not in objective.to_dict():
         return
     if objective.team_rule == "off" and problem.graph.is_backward.any():
         return

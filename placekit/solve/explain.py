@@ -30,10 +30,11 @@ from placekit.model.platform import Platform
 from placekit.model.problem import UNPINNED, Problem
 from placekit.model.reprs import short_repr
 from placekit.objectives.evaluate import DeviceLoad, Evaluation, evaluate
+from placekit.solve.advice import Verdict
 from placekit.solve.result import SOLVER_TOLERANCE, Result, Status
 from placekit.solve.solve import solve
 from placekit.solve.stop import MaxRuntime
-from placekit.solve.verdict import Verdict, verdict
+from placekit.solve.verdict import verdict
 from placekit.solve.worth import Worth, without_device, worth_candidates
 
 __all__ = ["Cut", "Explanation", "Move", "WhatIf", "explain"]

@@ -14,9 +14,9 @@ from placekit.model.placement import Placement, Violation
 from placekit.model.teams import teams_from_names
 from placekit.objectives.base import Schedule
 from placekit.objectives.evaluate import DeviceLoad
+from placekit.solve.advice import Verdict
 from placekit.solve.certificates import Certificate, certificate_from_dict
 from placekit.solve.stop import StopReason, relative_gap
-from placekit.solve.verdict import Verdict
 
 if TYPE_CHECKING:
     from placekit.model.problem import Problem

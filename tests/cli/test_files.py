@@ -57,16 +57,16 @@ def test_a_better_placement_stays(call: Call, diamond_file: Path) -> None:
     """A worse answer to the same problem goes beside it under the default name, and replaces it under one asked for."""
     assert call("solve", diamond_file, "-m", "enumerate").returncode == 0
     first = Path("diamond.placement.json").read_text()
-    worse = call("solve", diamond_file, "-m", "single:cpu.0")
+    worse = call("solve", diamond_file, "-m", "single:CPU")
     assert worse.returncode == 0, worse.stderr
     assert Path("diamond.placement.json").read_text() == first
     assert "the better placement of an earlier solve in diamond.placement.json" in " ".join(worse.stdout.split())
-    files = json.loads(call("solve", diamond_file, "-m", "single:cpu.0", "--json").stdout)["files"]
-    assert files["placement"] == "diamond.single-cpu.0.placement.json"
+    files = json.loads(call("solve", diamond_file, "-m", "single:CPU", "--json").stdout)["files"]
+    assert files["placement"] == "diamond.single-CPU.placement.json"
     assert files["better_placement"] == "diamond.placement.json"
     assert all(Path(name).is_file() for name in files.values()), files
     files = json.loads(
-        call("solve", diamond_file, "-m", "single:cpu.0", "-o", "diamond.placement.json", "--json").stdout
+        call("solve", diamond_file, "-m", "single:CPU", "-o", "diamond.placement.json", "--json").stdout
     )["files"]
     assert files["earlier_placement"] == "diamond.placement.json.old"
     assert Path("diamond.placement.json.old").read_text() == first
