@@ -1,0 +1,325 @@
+"""Description of a language model from the configuration that transformers reads.
+
+The model class of transformers, built on torch's meta device, has every module, shape, tied weight and list of blocks
+of any family, without weights. What a block keeps of a sequence follows from its modules and from the configuration:
+:mod:`placekit.language.modules`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from placekit.io.needs import require
+from placekit.language.decoder import MAX_BLOCKS, bits_of
+from placekit.language.description import Block, ModelDescription, Part
+from placekit.language.modules import BlockReader, leaves_of
+from placekit.model.errors import InvalidFileError, PlacekitError, UnsupportedProblemError
+
+__all__ = ["CONFIG", "read_config"]
+
+CONFIG = "config.json"
+"""Name of the file in a folder of transformers."""
+
+_TOWER = re.compile(r"vision|visual|audio|image|speech|video|multi_?modal|projector|aligner|tower|connector", re.I)
+_DTYPE_BITS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8}
+_ENCODERS = re.compile(
+    r"For(MaskedLM|PreTraining|SequenceClassification|TokenClassification|QuestionAnswering|MultipleChoice|"
+    r"ImageClassification|NextSentencePrediction|SemanticSegmentation|ObjectDetection)$"
+)
+
+
+def read_config(path: Path, precision: str | None = None) -> ModelDescription:
+    """Return the description of the model of a ``config.json``, or of the folder that has one.
+
+    Parameters
+    ----------
+    path
+        File or folder.
+    precision
+        Precision of weights: a name of `placekit.language.decoder.BITS`; that of the configuration if None.
+
+    Raises
+    ------
+    InvalidFileError
+        A file that is no configuration of a language model.
+    UnsupportedProblemError
+        A model that transformers does not know, or a module that may keep something which is not known.
+    SolverUnavailableError
+        transformers or torch is not installed.
+    """
+    path = path / CONFIG if path.is_dir() else path
+    values = _read_json(path)
+    if "_class_name" in values or "_diffusers_version" in values:
+        kind = values.get("_class_name", "a part of one")
+        raise InvalidFileError(f"{path}: configuration of a diffusion model ({kind}), not of a language model")
+    if not isinstance(values.get("model_type"), str):
+        raise InvalidFileError(f"{path}: no model_type, so this is no configuration of transformers")
+    transformers = require(
+        "transformers", f"{path}: a configuration", called="transformers and torch", install='"placekit[llm]"'
+    )
+    require("torch", f"{path}: a configuration", called="torch", install='"placekit[llm]"')
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        config = _config(path, values, transformers)
+        model = _meta_model(path, config, values, transformers)
+    except PlacekitError:
+        raise
+    except Exception as error:  # whatever a configuration with other values than expected raises
+        told = " ".join(str(error).split())[:300]
+        raise InvalidFileError(f"{path}: transformers cannot build {values['model_type']!r}: {told}") from error
+    text = config.get_text_config(decoder=True)
+    return _describe(path, model, config, text, precision)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidFileError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidFileError(f"{path} cannot be read: {error}") from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InvalidFileError(f"{path} is no JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise InvalidFileError(f"{path}: no JSON object, so this is no configuration of transformers")
+    return values
+
+
+def _architecture(values: Mapping[str, Any]) -> str:
+    names = values.get("architectures")
+    return str(names[0]) if isinstance(names, list) and names else ""
+
+
+def _config(path: Path, values: dict[str, Any], transformers: ModuleType) -> Any:
+    """Return the configuration as transformers' object."""
+    model_type = values["model_type"]
+    known = transformers.CONFIG_MAPPING
+    if model_type in known:
+        return known[model_type].from_dict(values)
+    other = getattr(transformers, _architecture(values) or "_", None)  # kimi_k2 is a DeepSeek-V3
+    if getattr(other, "config_class", None) is None:
+        raise UnsupportedProblemError(
+            f"{path}: transformers {transformers.__version__} does not know model_type {model_type!r}; give a GGUF file "
+            "or the numbers of the model"
+        )
+    return other.config_class.from_dict({**values, "model_type": other.config_class.model_type})
+
+
+def _model_class(path: Path, config: Any, values: Mapping[str, Any]) -> Any:
+    """Return the class of the language model."""
+    from transformers.models.auto import modeling_auto as auto
+
+    wanted, kind = _architecture(values), config.model_type
+    if getattr(config, "is_encoder_decoder", False):
+        raise InvalidFileError(f"{path}: {wanted or kind} is an encoder with a decoder, not a language model of one stack")
+    masked = kind in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
+    if _ENCODERS.search(wanted) or (masked and not re.search(r"CausalLM|LMHead", wanted)):
+        raise InvalidFileError(f"{path}: {wanted or kind} is an encoder; it generates no tokens")
+    for name in ("MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", "MODEL_FOR_MULTIMODAL_LM_MAPPING", "MODEL_FOR_CAUSAL_LM_MAPPING"):
+        mapping = getattr(auto, name, {})
+        if type(config) in mapping:
+            found = mapping[type(config)]
+            found = found[0] if isinstance(found, list | tuple) else found
+            if found.__name__ == wanted or name.endswith("CAUSAL_LM_MAPPING") or "Conditional" in wanted or not wanted:
+                return found
+    raise InvalidFileError(f"{path}: {wanted or kind} is no model that generates text")
+
+
+def _meta_model(path: Path, config: Any, values: Mapping[str, Any], transformers: ModuleType) -> Any:
+    """Return the model on the meta device."""
+    import torch
+    from transformers import initialization
+
+    text = config.get_text_config(decoder=True)
+    layers = getattr(text, "num_hidden_layers", None)
+    if isinstance(layers, int) and not 1 <= layers <= MAX_BLOCKS:
+        raise InvalidFileError(f"{path}: num_hidden_layers is {layers}; it must be at least 1 and at most {MAX_BLOCKS}")
+    kind = _model_class(path, config, values)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    with torch.device("meta"), initialization.no_init_weights():
+        model = kind._from_config(config)
+    model.tie_weights()
+    return model
+
+
+def _stack(path: Path, model: Any, text: Any) -> str:
+    """Return the path of the list of blocks."""
+    found = [
+        (name, sum(parameter.numel() for parameter in module.parameters()))
+        for name, module in model.named_modules()
+        if type(module).__name__ == "ModuleList" and len(module) == text.num_hidden_layers and not _TOWER.search(name)
+    ]
+    if not found:
+        raise UnsupportedProblemError(
+            f"{path}: {type(model).__name__} has no list of {text.num_hidden_layers} blocks (num_hidden_layers)"
+        )
+    return max(found, key=lambda each: each[1])[0]
+
+
+def _describe(path: Path, model: Any, config: Any, text: Any, precision: str | None) -> ModelDescription:
+    stack = _stack(path, model, text)
+    bytes_of, stored = _storage(config, text, precision, path)
+    reader = BlockReader(str(path), text, bytes_of)
+    front, back, state = _outside(reader, model, stack)
+    blocks: list[Block] = []
+    for layer, (number, module) in enumerate(model.get_submodule(stack).named_children()):
+        blocks.append(reader.block(f"{stack}.{number}", module, layer, state))
+        state = blocks[-1].parts[-1].path
+    kept = [part for block in blocks for part in block.parts if part.cache_values or part.state_bytes]
+    if not kept:
+        raise UnsupportedProblemError(f"{path}: {stack}.0: it is not known what blocks keep of a sequence")
+    notes = []
+    if any(part.is_tower for part in front):
+        notes.append("towers of other modalities are held and read once per prompt; their inputs are not counted")
+    further = getattr(text, "num_nextn_predict_layers", 0) or 0
+    if further:
+        notes.append(f"{further} block(s) for multi-token prediction are not counted: loaded for speculation only")
+    return ModelDescription(
+        path.resolve().parent.name if path.name == CONFIG else path.stem, config.model_type, int(text.hidden_size),
+        int(text.vocab_size), stored, tuple(front), tuple(blocks), tuple(_chained(back, state)),
+        _speculative(blocks, further), _shared(reader), tuple(notes),
+    )  # fmt: skip
+
+
+def _outside(reader: BlockReader, model: Any, stack: str) -> tuple[list[Part], list[Part], str]:
+    """Return the parts before and behind the blocks, and the path of the part whose output enters the first block."""
+    front: list[Part] = []
+    back: list[Part] = []
+    towers: dict[str, list[tuple[str, Any]]] = {}
+    is_behind = False
+    tables: list[str] = []
+    inner = stack.rpartition(".")[0]
+    for name, named, module in leaves_of("", model):
+        name = name.removeprefix(".")
+        named = [(key.removeprefix("."), parameter) for key, parameter in named]
+        if name.startswith(f"{stack}."):
+            is_behind = True
+            continue
+        tower = _TOWER.search(name)
+        if tower and not name.startswith(f"{inner}.") or (tower and "." in name.removeprefix(f"{inner}.")):
+            towers.setdefault(_tower_path(name, tower.start()), []).extend(named)
+            continue
+        part = reader.leaf(name, named, module=module, inputs=())
+        is_head = name.endswith(("lm_head", "embed_out")) or name == "output" or "head" in name.rpartition(".")[2]
+        if part.is_lookup:
+            front.append(part)
+            tables.append(name)
+        elif is_behind or is_head:
+            back.append(Part(**{**part.__dict__, "is_last": is_head}))
+        else:
+            front.append(Part(**{**part.__dict__, "inputs": (front[-1].path,) if front else ()}))
+    if not any(part.is_last for part in back) and tables:  # a head that is the embedding itself
+        raise UnsupportedProblemError(f"{reader.where}: {type(model).__name__} has no head (lm_head)")
+    for tower_path, named in towers.items():
+        front.append(_tower(reader, tower_path, named))
+    ends = [*tables, *(part.path for part in front if part.is_tower)]
+    ends += [part.path for part in front if part.path not in ends and not _is_read(part, front)]
+    hidden = float(reader.config.hidden_size)
+    if len(ends) > 1:
+        front.append(Part("embeddings", "Add", tuple(ends), hidden, flops=hidden))
+    return front, back, front[-1].path if front else ""
+
+
+def _is_read(part: Part, others: list[Part]) -> bool:
+    return any(part.path in other.inputs for other in others)
+
+
+def _tower_path(name: str, at: int) -> str:
+    """Return a path up to the component that names a tower."""
+    end = name.find(".", at)
+    return name if end < 0 else name[:end]
+
+
+def _tower(reader: BlockReader, path: str, named: list[tuple[str, Any]]) -> Part:
+    num_bytes = sum(reader.bytes_of(name, parameter) for name, parameter in named)
+    return Part(
+        path, "Tower", (), float(reader.config.hidden_size), sum(parameter.numel() for _, parameter in named), num_bytes,
+        is_tower=True, tensors=tuple(name for name, _ in named),
+    )  # fmt: skip
+
+
+def _chained(parts: list[Part], state: str) -> list[Part]:
+    """Return the parts behind the blocks, each reading the one before."""
+    found = []
+    for part in sorted(parts, key=lambda each: each.is_last):
+        found.append(Part(**{**part.__dict__, "inputs": (state,)}))
+        state = part.path
+    return found
+
+
+def _shared(reader: BlockReader) -> tuple[tuple[float, int, tuple[str, ...]], ...]:
+    """Return the weights that several parts use."""
+    return tuple(
+        (*reader.sizes[key], tuple(dict.fromkeys(paths))) for key, paths in reader.owner.items() if len(set(paths)) > 1
+    )
+
+
+def _speculative(blocks: list[Block], count: int) -> tuple[Block, ...]:
+    """Return blocks for multi-token prediction: one like the last, and a product that joins state and embedding."""
+    from dataclasses import replace
+
+    last = blocks[-1]
+    stack = last.path.rpartition(".")[0]
+    return tuple(
+        replace(last, path=f"{stack}.{len(blocks) + each}", kind=f"multi-token prediction: {last.kind}", parts=tuple(
+            replace(part, path=part.path.replace(last.path, f"{stack}.{len(blocks) + each}", 1)) for part in last.parts
+        ))
+        for each in range(count)
+    )  # fmt: skip
+
+
+def _storage(
+    config: Any, text: Any, precision: str | None, path: Path
+) -> tuple[Callable[[str, Any], float], str]:
+    """Return a function from a parameter to its bytes, and words for how weights are stored."""
+    values = json.loads(path.read_text(encoding="utf-8"))
+    named = [values.get("dtype"), values.get("torch_dtype")]
+    inner = values.get("text_config")
+    named += [inner.get("dtype"), inner.get("torch_dtype")] if isinstance(inner, dict) else []
+    dtype = next((str(each).removeprefix("torch.") for each in named if each), "bfloat16")
+    plain = _DTYPE_BITS.get(dtype, 16) / 8
+    if precision is not None:
+        packed = bits_of(precision) / 8
+        return lambda _, parameter: parameter.numel() * (packed if parameter.dim() > 1 else plain), precision
+    quantised = values.get("quantization_config") or (inner or {}).get("quantization_config")
+    if not isinstance(quantised, dict):
+        return lambda _, parameter: parameter.numel() * plain, dtype
+    method, bits = _quantised_bits(path, quantised)
+    kept = [str(each) for each in quantised.get("modules_to_not_convert") or quantised.get("ignore") or ()]
+    kept += ["lm_head", "embed", "wte", "router", "norm", "vision", "visual"]
+    kept += ["mlp.gate."] if method != "mxfp4" else ["self_attn"]
+
+    def bytes_of(name: str, parameter: Any) -> float:
+        is_plain = parameter.dim() < 2 or any(each in name or fnmatch(name, f"*{each}*") for each in kept)
+        return float(parameter.numel() * (plain if is_plain else bits / 8))
+
+    return bytes_of, f"{method} ({bits:g} bits), {dtype} elsewhere"
+
+
+def _quantised_bits(path: Path, values: Mapping[str, Any]) -> tuple[str, float]:
+    """Return the method of a quantisation and the bits of a number, scales included."""
+    method = str(values.get("quant_method", "quantised"))
+    group = values.get("group_size") if isinstance(values.get("group_size"), int) else 128
+    if method == "mxfp4":
+        return method, 4.25
+    if "fp8" in method:
+        return method, 8.0
+    if method == "bitsandbytes":
+        return method, 8.0 if values.get("load_in_8bit") else 4.5
+    bits = values.get("bits") or values.get("w_bit")
+    if method == "compressed-tensors":
+        groups = values.get("config_groups") or {}
+        weights = [each.get("weights") or {} for each in groups.values() if isinstance(each, dict)]
+        bits = next((each["num_bits"] for each in weights if each.get("num_bits")), None)
+        group = next((each["group_size"] for each in weights if each.get("group_size")), group)
+    if not isinstance(bits, int):
+        raise UnsupportedProblemError(f"{path}: quantization_config {method!r} does not say its bits; pass --precision")
+    return method, bits + (16 + bits) / group if bits < 8 and group and group > 0 else float(bits)
