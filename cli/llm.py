@@ -29,14 +29,14 @@ from placekit.cost_models.device_table import DEVICE_TABLE
 from placekit.exports.affinities import module_affinities
 from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
 from placekit.exports.device_map import device_map, device_map_line
-from placekit.io.model import MODEL_SUFFIXES
 from placekit.io.platform_toml import read_platform
 from placekit.io.problem_json import write_problem
 from placekit.language.chain import BlockChain
 from placekit.language.context import ContextPoint, context_points
-from placekit.language.decoder import BITS, DECODERS, get_decoder
+from placekit.language.decoder import BITS, DECODERS
 from placekit.language.model import model_task
 from placekit.language.plan import MakeTask, ServingPlan, best_plan, plan_cases
+from placekit.language.read import called, is_program, read_description
 from placekit.language.runtimes import RUNTIMES, ServingRuntime, get_runtime
 from placekit.language.serving import Serving, parse_phases
 from placekit.language.task import LanguageTask, decoder_task
@@ -94,12 +94,15 @@ class WeightChoice:
 
     precision: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help=f"Precision of weights: {', '.join(BITS)} (f16; a model file: its own)."),
+        typer.Option(metavar="NAME", help=f"Precision of weights: {', '.join(BITS)} (f16; a file: its own)."),
     ] = None
     cache_precision: Annotated[str, typer.Option(metavar="NAME", help="Precision of the key-value cache.")] = "f16"
     granularity: Annotated[
         str, typer.Option(metavar="layer|op", help="Granularity of the plan: whole blocks, or single operators.")
     ] = "layer"
+    together: Annotated[
+        int, typer.Option(metavar=_N, help="Number of consecutive blocks that stay on one device (1).")
+    ] = 1
 
 
 @dataclass(frozen=True)
@@ -204,8 +207,8 @@ def llm(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help=f"{', '.join(DECODERS)}, whose numbers options change; or a model (.pt2, stateful .xml) with open "
-            "numbers of sequences and tokens.",
+            help="Model: a config.json of transformers or its folder, a .gguf file, a .pt2 or a stateful .xml with "
+            f"open numbers of sequences and tokens, or a name whose numbers options change: {', '.join(DECODERS)}.",
         ),
     ] = None,
     *,
@@ -217,14 +220,14 @@ def llm(
     options: OptionsFile = None,  # noqa: ARG001  # acts in its callback
     as_json: JsonOption = False,
 ) -> None:
-    """Place a language model by its numbers, without weights or torch, and predict what serving it is like.
+    """Place a language model, without its weights, and predict what serving it is like.
 
     Costs are analytic; a sample is a batch of requests. Named accelerators have the memory of their data sheet unless
     the platform file or --memory says otherwise.
     """
     get_method(search.method, search.params)
     planner = Planner.of(name, asked, search)
-    files = OutputFiles.of(Path(f"{name or 'llm'}.llm" if _is_decoder(name) else str(name)), output)
+    files = OutputFiles.of(Path(str(name) if is_program(name) else f"{called(name)}.llm"), output)
     if asked.problem is not None:
         check_writable(asked.problem)
     answer = planner.answer()
@@ -242,11 +245,6 @@ def llm(
         for line in ("", *launch) if launch else ():
             print_line(line)
     raise typer.Exit(exit_code(plan.result.placement, plan.result.status))
-
-
-def _is_decoder(name: str | None) -> bool:
-    """Return whether `name` is that of a shape, or none; not a model file."""
-    return name is None or Path(name).suffix.lower() not in MODEL_SUFFIXES
 
 
 @dataclass(frozen=True)
@@ -393,7 +391,7 @@ def launch_lines(runtime: str, model: str, problem: Problem[Any], placement: Pla
         return (told.line(model), *told.settings.splitlines())
     if runtime == "accelerate":
         return (device_map_line(device_map(graph, platform, placement)),)
-    if not _is_decoder(model):
+    if is_program(model):
         return (f"placekit export {shlex.quote(model)} PLACEMENT",)
     told_modules = module_affinities(graph, platform, placement)
     return (f'device = "{told_modules["device"]}"', device_map_line(told_modules["affinities"], "affinities"))
@@ -414,17 +412,17 @@ def language_model(
     kept: dict[str, Any] = {
         "cache_precision": asked.weights.cache_precision,
         "granularity": asked.weights.granularity,
+        "together": asked.weights.together,
     }
-    if _is_decoder(name):
-        shape, bits = get_decoder(name, numbers), precision or "f16"
+    if not is_program(name):
+        described = read_description(name, numbers, precision)
 
-        def of_shape(serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
+        def of_description(serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
             return decoder_task(
-                shape, serving, platform, lambda graph: costs.cost_table(graph, platform), precision=bits,
-                name=name or "llm", **kept, **choices,
-            )  # fmt: skip
+                described, serving, platform, lambda graph: costs.cost_table(graph, platform), **kept, **choices
+            )
 
-        return of_shape, lambda task: model_told(task, shape, bits)
+        return of_description, lambda task: model_told(task, described.name)
     if numbers or precision is not None:
         option = "precision" if precision is not None else next(iter(numbers)).replace("_", "-")
         raise InvalidProblemError(f"--{option} goes with numbers of a model; {name} has its own")

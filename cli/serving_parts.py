@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from rich.console import RenderableType
 
 from placekit.cli.facts import problem_facts
@@ -14,7 +15,7 @@ from placekit.cli.render import fact_lines, plain_table, result_lines
 from placekit.cli.units import format_bytes, format_count, format_share, format_time
 from placekit.cli.verdicts import verdict_lines
 from placekit.language.context import ContextPoint
-from placekit.language.decoder import Decoder
+from placekit.language.description import ModelDescription
 from placekit.language.plan import ServingPlan
 from placekit.language.report import ServingReport
 from placekit.language.runtimes import ServingRuntime
@@ -24,16 +25,41 @@ from placekit.model.platform import Platform
 __all__ = ["Answer", "answer_parts", "model_told", "serving_lines"]
 
 
-def model_told(task: LanguageTask, shape: Decoder | str, bits: str = "") -> str:
-    """Return a sentence about a decoder and the precision of its weights, or about a model file."""
-    if isinstance(shape, str):
+def model_told(task: LanguageTask, name: str) -> str:
+    """Return a sentence about a model."""
+    model = task.description
+    if model is None:
         layers = int((task.cache_bytes > 0).sum())
-        weights = format_bytes(task.weight_bytes.sum())
-        return f"{shape}: weights of {weights}, {format_count(layers, 'op')} with a cache"
-    return (
-        f"{task.problem.name}: {shape.num_parameters / 1e9:.2f} billion parameters in {bits}, {shape.layers} "
-        f"blocks, hidden {shape.hidden}, {shape.heads} heads, {shape.kv_heads} key-value heads"
-    )
+        weights = format_bytes(task.held_bytes(np.ones(len(task.weight_bytes), dtype=bool)))
+        return f"{name}: weights of {weights}, {format_count(layers, 'op')} with a cache"
+    active = ""
+    if model.active_parameters != model.parameters:
+        active = f", {_billions(model.active_parameters)} active per token"
+        if model.lookup_parameters:
+            active += f" ({_billions(model.active_parameters - model.lookup_parameters)} without the embedding table)"
+    return f"{model.name} ({model.family}): {_billions(model.parameters)} parameters in {model.precision}{active}"
+
+
+def _billions(count: int) -> str:
+    return f"{count / 1e9:.2f} billion" if count >= 1e8 else f"{count / 1e6:.1f} million"
+
+
+def _description_facts(model: ModelDescription) -> dict[str, str]:
+    """Return what was read of a model: its kinds of blocks, and what they keep of a sequence."""
+    kinds = ", ".join(f"{count} of {kind}" for kind, count in model.kinds().items())
+    kept = []
+    if model.cache_values:
+        kept.append(f"{model.cache_values:,} numbers per token")
+        windows = sorted({(block.window or 0, block.cache_values) for block in model.blocks if block.window})
+        for window in sorted({window for window, _ in windows}):
+            values = sum(block.cache_values for block in model.blocks if block.window == window)
+            kept.append(f"{values:,} of them for the last {window:,} tokens only")
+    if model.state_bytes:
+        kept.append(f"a state of {format_bytes(model.state_bytes)} per sequence")
+    facts = {"blocks": f"{len(model.blocks)}, hidden {model.hidden}: {kinds}", "keeps": ", ".join(kept)}
+    if model.notes:
+        facts["note"] = "; ".join(model.notes)
+    return facts
 
 
 @dataclass(frozen=True)
@@ -85,7 +111,8 @@ def answer_parts(answer: Answer, told: str, written: Mapping[str, str]) -> Itera
     task, report, result = plan.task, plan.report, plan.result
     shown = task.problem.replace(platform=task.platform)
     runtime = {} if plan.runtime is None else {"for": _rules_told(plan.runtime)}
-    yield fact_lines({"model": told, **runtime, **_asked(task), **_free(answer), **problem_facts(shown, answer.pins)})
+    facts = {"model": told, **_read(task), **runtime, **_asked(task), **_free(answer)}
+    yield fact_lines(facts | problem_facts(shown, answer.pins))
     yield ""
     yield from result_lines(result, with_memory=report is None)
     if report is None:
@@ -166,9 +193,13 @@ def _compared_lines(answer: Answer) -> Iterator[RenderableType]:
     yield table
 
 
+def _read(task: LanguageTask) -> dict[str, str]:
+    return {} if task.description is None else _description_facts(task.description)
+
+
 def _asked(task: LanguageTask) -> dict[str, str]:
     serving = task.serving
-    weights, cache = float(task.weight_bytes.sum()), float(task.cache_bytes.sum())
+    weights, cache = task.held_bytes(np.ones(len(task.weight_bytes), dtype=bool)), float(task.cache_bytes.sum())
     chunk = "" if serving.chunk is None else f"; prefill in chunks of {format_count(serving.chunk, 'token')}"
     return {
         "serving": f"{format_count(serving.prompt, 'token')} of prompt, {serving.generated} generated; "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
@@ -68,14 +69,14 @@ def read_config(path: Path, precision: str | None = None) -> ModelDescription:
     transformers.logging.disable_progress_bar()
     try:
         config = _config(path, values, transformers)
-        model = _meta_model(path, config, values, transformers)
+        model = _meta_model(path, config, values)
     except PlacekitError:
         raise
     except Exception as error:  # whatever a configuration with other values than expected raises
         told = " ".join(str(error).split())[:300]
         raise InvalidFileError(f"{path}: transformers cannot build {values['model_type']!r}: {told}") from error
     text = config.get_text_config(decoder=True)
-    return _describe(path, model, config, text, precision)
+    return _describe(path, values, model, text, precision)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -103,11 +104,11 @@ def _config(path: Path, values: dict[str, Any], transformers: ModuleType) -> Any
     known = transformers.CONFIG_MAPPING
     if model_type in known:
         return known[model_type].from_dict(values)
-    other = getattr(transformers, _architecture(values) or "_", None)  # kimi_k2 is a DeepSeek-V3
+    other: Any = getattr(transformers, _architecture(values) or "_", None)  # kimi_k2 is a DeepSeek-V3
     if getattr(other, "config_class", None) is None:
         raise UnsupportedProblemError(
-            f"{path}: transformers {transformers.__version__} does not know model_type {model_type!r}; give a GGUF file "
-            "or the numbers of the model"
+            f"{path}: transformers {transformers.__version__} does not know model_type {model_type!r}; give a GGUF "
+            "file or the numbers of the model"
         )
     return other.config_class.from_dict({**values, "model_type": other.config_class.model_type})
 
@@ -118,11 +119,17 @@ def _model_class(path: Path, config: Any, values: Mapping[str, Any]) -> Any:
 
     wanted, kind = _architecture(values), config.model_type
     if getattr(config, "is_encoder_decoder", False):
-        raise InvalidFileError(f"{path}: {wanted or kind} is an encoder with a decoder, not a language model of one stack")
+        raise InvalidFileError(
+            f"{path}: {wanted or kind} is an encoder with a decoder, not a language model of one stack"
+        )
     masked = kind in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
     if _ENCODERS.search(wanted) or (masked and not re.search(r"CausalLM|LMHead", wanted)):
         raise InvalidFileError(f"{path}: {wanted or kind} is an encoder; it generates no tokens")
-    for name in ("MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", "MODEL_FOR_MULTIMODAL_LM_MAPPING", "MODEL_FOR_CAUSAL_LM_MAPPING"):
+    for name in (
+        "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING",
+        "MODEL_FOR_MULTIMODAL_LM_MAPPING",
+        "MODEL_FOR_CAUSAL_LM_MAPPING",
+    ):
         mapping = getattr(auto, name, {})
         if type(config) in mapping:
             found = mapping[type(config)]
@@ -132,7 +139,7 @@ def _model_class(path: Path, config: Any, values: Mapping[str, Any]) -> Any:
     raise InvalidFileError(f"{path}: {wanted or kind} is no model that generates text")
 
 
-def _meta_model(path: Path, config: Any, values: Mapping[str, Any], transformers: ModuleType) -> Any:
+def _meta_model(path: Path, config: Any, values: Mapping[str, Any]) -> Any:
     """Return the model on the meta device."""
     import torch
     from transformers import initialization
@@ -152,21 +159,19 @@ def _meta_model(path: Path, config: Any, values: Mapping[str, Any], transformers
 
 def _stack(path: Path, model: Any, text: Any) -> str:
     """Return the path of the list of blocks."""
-    found = [
-        (name, sum(parameter.numel() for parameter in module.parameters()))
+    lists = [
+        (len(module) == text.num_hidden_layers, sum(parameter.numel() for parameter in module.parameters()), name)
         for name, module in model.named_modules()
-        if type(module).__name__ == "ModuleList" and len(module) == text.num_hidden_layers and not _TOWER.search(name)
+        if type(module).__name__ == "ModuleList" and not _TOWER.search(name)
     ]
-    if not found:
-        raise UnsupportedProblemError(
-            f"{path}: {type(model).__name__} has no list of {text.num_hidden_layers} blocks (num_hidden_layers)"
-        )
-    return max(found, key=lambda each: each[1])[0]
+    if not lists:
+        raise UnsupportedProblemError(f"{path}: {type(model).__name__} has no list of blocks")
+    return str(max(lists)[2])
 
 
-def _describe(path: Path, model: Any, config: Any, text: Any, precision: str | None) -> ModelDescription:
+def _describe(path: Path, values: Mapping[str, Any], model: Any, text: Any, precision: str | None) -> ModelDescription:
     stack = _stack(path, model, text)
-    bytes_of, stored = _storage(config, text, precision, path)
+    bytes_of, stored = _storage(path, values, precision)
     reader = BlockReader(str(path), text, bytes_of)
     front, back, state = _outside(reader, model, stack)
     blocks: list[Block] = []
@@ -182,9 +187,10 @@ def _describe(path: Path, model: Any, config: Any, text: Any, precision: str | N
     further = getattr(text, "num_nextn_predict_layers", 0) or 0
     if further:
         notes.append(f"{further} block(s) for multi-token prediction are not counted: loaded for speculation only")
+    name = path.resolve().parent.name if path.name == CONFIG else path.stem
     return ModelDescription(
-        path.resolve().parent.name if path.name == CONFIG else path.stem, config.model_type, int(text.hidden_size),
-        int(text.vocab_size), stored, tuple(front), tuple(blocks), tuple(_chained(back, state)),
+        name, model.config.model_type, int(text.hidden_size), int(text.vocab_size),
+        stored, tuple(front), tuple(blocks), tuple(_chained(back, state)),
         _speculative(blocks, further), _shared(reader), tuple(notes),
     )  # fmt: skip
 
@@ -198,13 +204,11 @@ def _outside(reader: BlockReader, model: Any, stack: str) -> tuple[list[Part], l
     tables: list[str] = []
     inner = stack.rpartition(".")[0]
     for name, named, module in leaves_of("", model):
-        name = name.removeprefix(".")
-        named = [(key.removeprefix("."), parameter) for key, parameter in named]
         if name.startswith(f"{stack}."):
             is_behind = True
             continue
         tower = _TOWER.search(name)
-        if tower and not name.startswith(f"{inner}.") or (tower and "." in name.removeprefix(f"{inner}.")):
+        if tower and ("." in name.removeprefix(f"{inner}.") or not name.startswith(f"{inner}.")):
             towers.setdefault(_tower_path(name, tower.start()), []).extend(named)
             continue
         part = reader.leaf(name, named, module=module, inputs=())
@@ -213,9 +217,9 @@ def _outside(reader: BlockReader, model: Any, stack: str) -> tuple[list[Part], l
             front.append(part)
             tables.append(name)
         elif is_behind or is_head:
-            back.append(Part(**{**part.__dict__, "is_last": is_head}))
+            back.append(replace(part, is_last=is_head))
         else:
-            front.append(Part(**{**part.__dict__, "inputs": (front[-1].path,) if front else ()}))
+            front.append(replace(part, inputs=(front[-1].path,) if front else ()))
     if not any(part.is_last for part in back) and tables:  # a head that is the embedding itself
         raise UnsupportedProblemError(f"{reader.where}: {type(model).__name__} has no head (lm_head)")
     for tower_path, named in towers.items():
@@ -241,8 +245,8 @@ def _tower_path(name: str, at: int) -> str:
 def _tower(reader: BlockReader, path: str, named: list[tuple[str, Any]]) -> Part:
     num_bytes = sum(reader.bytes_of(name, parameter) for name, parameter in named)
     return Part(
-        path, "Tower", (), float(reader.config.hidden_size), sum(parameter.numel() for _, parameter in named), num_bytes,
-        is_tower=True, tensors=tuple(name for name, _ in named),
+        path, "Tower", (), float(reader.config.hidden_size), sum(parameter.numel() for _, parameter in named),
+        num_bytes, is_tower=True, tensors=tuple(name for name, _ in named),
     )  # fmt: skip
 
 
@@ -250,7 +254,7 @@ def _chained(parts: list[Part], state: str) -> list[Part]:
     """Return the parts behind the blocks, each reading the one before."""
     found = []
     for part in sorted(parts, key=lambda each: each.is_last):
-        found.append(Part(**{**part.__dict__, "inputs": (state,)}))
+        found.append(replace(part, inputs=(state,)))
         state = part.path
     return found
 
@@ -264,8 +268,6 @@ def _shared(reader: BlockReader) -> tuple[tuple[float, int, tuple[str, ...]], ..
 
 def _speculative(blocks: list[Block], count: int) -> tuple[Block, ...]:
     """Return blocks for multi-token prediction: one like the last, and a product that joins state and embedding."""
-    from dataclasses import replace
-
     last = blocks[-1]
     stack = last.path.rpartition(".")[0]
     return tuple(
@@ -276,11 +278,8 @@ def _speculative(blocks: list[Block], count: int) -> tuple[Block, ...]:
     )  # fmt: skip
 
 
-def _storage(
-    config: Any, text: Any, precision: str | None, path: Path
-) -> tuple[Callable[[str, Any], float], str]:
+def _storage(path: Path, values: Mapping[str, Any], precision: str | None) -> tuple[Callable[[str, Any], float], str]:
     """Return a function from a parameter to its bytes, and words for how weights are stored."""
-    values = json.loads(path.read_text(encoding="utf-8"))
     named = [values.get("dtype"), values.get("torch_dtype")]
     inner = values.get("text_config")
     named += [inner.get("dtype"), inner.get("torch_dtype")] if isinstance(inner, dict) else []

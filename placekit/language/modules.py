@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from placekit.language.description import Block, Part
@@ -88,11 +88,7 @@ def kept_by(module: Any) -> Kept | None:
     """Return what a module with these children keeps; None if it is none that keeps something."""
     children = dict(module.named_children())
     parameters = dict(module.named_parameters(recurse=False))
-    return (
-        _kept_latent(module, children)
-        or _kept_state(module, children, parameters)
-        or _kept_keys(module, children)
-    )
+    return _kept_latent(module, children) or _kept_state(module, children, parameters) or _kept_keys(module, children)
 
 
 def _kept_latent(module: Any, children: dict[str, Any]) -> Kept | None:
@@ -119,6 +115,7 @@ def _kept_state(module: Any, children: dict[str, Any], parameters: dict[str, Any
     remembered = sum(each.in_channels * (each.kernel_size[0] - 1) for each in convolutions) * CONV_BYTES
     decay = parameters.get("A_log")
     numbers: int | None = None
+    heads: int | None
     kind = "state space"
     if _number(module, "head_k_dim") and _number(module, "head_v_dim"):
         heads = _number(module, "num_v_heads") or 1
@@ -131,9 +128,9 @@ def _kept_state(module: Any, children: dict[str, Any], parameters: dict[str, Any
         channels = _number(module, "head_dim", "headdim", "mamba_headdim", "mamba_d_head")
         size = _number(module, "ssm_state_size", "state_size", "mamba_d_state", "d_state")
         numbers = heads * channels * size if channels and size else None
-    elif "Lightning" in name:
-        heads, size = _number(module, "num_attention_heads", "num_heads") or 0, _number(module, "head_dim") or 0
-        numbers, kind = heads * size * size, "linear attention"
+    elif "Lightning" in name or "Delta" in name:
+        heads, size = _number(module, "num_attention_heads", "num_heads"), _number(module, "head_dim")
+        numbers, kind = heads * size * size if heads and size else None, "linear attention"
     elif "rg_lru" in children:
         numbers, kind = _number(module, "lru_width") or _number(module, "hidden_size"), "recurrent unit"
     elif convolutions and "Conv" in name:
@@ -144,7 +141,8 @@ def _kept_state(module: Any, children: dict[str, Any], parameters: dict[str, Any
 
 
 def _kept_keys(module: Any, children: dict[str, Any]) -> Kept | None:
-    if "rwkv" in type(module).__name__.lower():
+    is_recurrent = any(type(each).__name__ == "Conv1d" for each in children.values()) or hasattr(module, "A_log")
+    if is_recurrent or not re.search(r"attn|attention", type(module).__name__, re.I) or "Rwkv" in type(module).__name__:
         return None
     outputs = [children[name] for name in _OUT if name in children and _sides(children[name])]
     width = (_sides(outputs[0]) or (0, 0))[0] if outputs else 0
@@ -155,7 +153,10 @@ def _kept_keys(module: Any, children: dict[str, Any]) -> Kept | None:
             values = sides[1] + (other or sides)[1]
             width = width or sides[1]
             break
-    else:
+    if not values and "kv_proj" in children and (sides := _sides(children["kv_proj"])):
+        values = sides[1]
+        width = (_number(module, "num_heads") or 0) * (_number(module, "head_dim") or 0) or values
+    if not values:
         fused = next((children[name] for name in _FUSED if name in children), None)
         sides = None if fused is None or not width else _sides(fused)
         if sides is None or sides[1] <= width:
@@ -293,10 +294,11 @@ class BlockReader:
             mixer = next((each for each in inside if rest.startswith(f"{each}.") or rest == each), None)
             if mixer is not None:
                 mixed[mixer].append((name, named, owner))
-            elif all(parameter.dim() < 2 for _, parameter in named) and "." not in rest:
+            elif all(parameter.dim() < 2 for _, parameter in named) and _child(rest, inside) == rest:
                 norms.append((name, named, owner))
             else:
-                self._require_feed_forward(path, module, rest)
+                if any(parameter.dim() > 1 for _, parameter in named):
+                    self._require_feed_forward(path, module, _child(rest, inside))
                 fed.append((name, named, owner))
         writer = _Writer(self, path, state)
         kinds = []
@@ -308,7 +310,7 @@ class BlockReader:
             writer.mixer(f"{path}.{name}", kept, window, mixed[name])
         if mixers:
             writer.join("add_1")
-        for norm in norms[1:] if mixers else norms[1:]:
+        for norm in norms[1:]:
             writer.norm(*norm)
         if fed:
             kinds.append(writer.feed_forward(fed))
@@ -317,15 +319,26 @@ class BlockReader:
 
     def _require_feed_forward(self, path: str, block: Any, rest: str) -> None:
         """Refuse a module that may keep something which is not known."""
-        name = rest.partition(".")[0]
-        child = getattr(block, name, None)
-        kind = type(child).__name__
+        child = block
+        for component in rest.split("."):
+            child = getattr(child, component, None)
+        kind, name = type(child).__name__, rest.rpartition(".")[2]
         if _FEED_FORWARD.search(kind) or (_FEED_FORWARD.search(name) and not _KEEPS.search(kind)):
             return
         if _KEEPS.search(kind) or _KEEPS.search(name):
             raise UnsupportedProblemError(
-                f"{self.where}: {path}.{name} ({kind}): it is not known what it keeps of a sequence"
+                f"{self.where}: {path}.{rest} ({kind}): it is not known what it keeps of a sequence"
             )
+
+
+def _child(path: str, inside: set[str]) -> str:
+    """Return the shortest beginning of a path inside a block that holds none of the modules in `inside`."""
+    names = path.split(".")
+    for end in range(1, len(names) + 1):
+        found = ".".join(names[:end])
+        if not any(each.startswith(f"{found}.") for each in inside):
+            return found
+    return path
 
 
 def _op_type(module: Any, *, is_norm: bool) -> str:
@@ -352,7 +365,7 @@ def leaves_of(path: str, root: Any) -> Iterator[tuple[str, list[tuple[str, Any]]
     """Yield path, named parameters and module of the parts of a module; experts with weights of their own together."""
     found: dict[str, tuple[list[tuple[str, Any]], Any]] = {}
     for name, module in root.named_modules():
-        full = f"{path}.{name}" if name else path
+        full = f"{path}.{name}".strip(".")
         for key, parameter in module.named_parameters(recurse=False):
             part = re.sub(r"(experts)\.\d+\.", r"\1.", full)
             if parameter.dim() > 2 and "Conv" not in type(module).__name__ and key != "weight":
@@ -401,7 +414,7 @@ class _Writer:
         hidden = int(self.reader.config.hidden_size)
         matrices = [leaf for leaf in leaves if (sides := _sides(leaf[2])) and sides[1] == hidden]
         named = [leaf for leaf in matrices if leaf[0].rpartition(".")[2] in _OUT]
-        last = (named or matrices or [None])[-1]
+        last = next(reversed(named or matrices), None)
         waiting: list[str] = []
         width = 0.0
         for name, parameters, module in leaves:
@@ -440,7 +453,7 @@ class _Writer:
             beside = [each for each, owner in waiting.items() if owner == parent]
             is_first = (sides is not None and sides[0] == hidden and sides[1] != hidden) or not beside
             inputs = (self.source,) if is_first else tuple(beside)
-            self.parts.append(Part(**{**part.__dict__, "inputs": inputs}))
+            self.parts.append(replace(part, inputs=inputs))
             for each in () if is_first else beside:
                 del waiting[each]
             waiting[name] = parent
@@ -451,4 +464,3 @@ class _Writer:
         if experts == 1:
             return "dense feed-forward"
         return f"{experts} experts, {active:g} active" + (" and shared ones" if shared else "")
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -92,14 +93,13 @@ def test_experts_are_pinned_to_the_host(call: Callable[..., Any], tmp_path: Path
     done = call("llm", *numbers, "--platform", "pc.toml", "--granularity", "op", "--contiguity", "none", *pins,
                 "--problem", "moe.problem.json")  # fmt: skip
     assert done.returncode == 0, done.stderr
-    clash = call(
-        "llm", *numbers, "--platform", "pc.toml", "--granularity", "op", "--pin", "*=GPU", "--pin", "*exps=CPU",
-        "-o", "clash.json",
+    # an activation that analytic costs fuse with its experts follows its own pin
+    both = call(
+        "llm", *numbers, "--platform", "pc.toml", "--granularity", "op", "--contiguity", "none", "--pin", "*=GPU",
+        "--pin", "*exps=CPU", "-o", "both.json",
     )  # fmt: skip
-    assert clash.returncode == 3
-    told = " ".join(clash.stdout.split())
-    assert "'*exps=CPU' overrides '*=GPU' for 8 ops" in told
-    assert "_exps' is pinned to 'CPU' and op 'model.layers.0.mlp.act_fn' to 'GPU', but they must" in told
+    assert both.returncode == 0, both.stdout
+    assert "'*exps=CPU' overrides '*=GPU' for 8 ops" in " ".join(both.stdout.split())
     done = call("export", "moe.problem.json", "llm.placement.json", "--to", "llama.cpp")
     assert done.returncode == 0, done.stderr
     written = json.loads(Path("moe.llama.cpp.json").read_text())
@@ -216,3 +216,33 @@ def test_runtimes_that_are_none(call: Callable[..., Any], cluster: Path) -> None
     done = call("export", "llm.problem.json", "llm.placement.json", "--to", "model-explorer", "--json")
     written = json.loads(done.stdout)["files"]
     assert written == {"node data": "llm.model-explorer.json", "graph": "llm.model-explorer.graph.json"}
+
+
+def test_models_as_people_have_them(call: Callable[..., Any], cluster: Path, tmp_path: Path) -> None:
+    """A configuration, or its folder; what was read is told, and what cannot be read is one line."""
+    pytest.importorskip("transformers", minversion="5")
+    folder = tmp_path / "gpt2"
+    folder.mkdir()
+    shutil.copy(Path(__file__).parents[1] / "language" / "configs" / "gpt2.json", folder / "config.json")
+    done = call("llm", "gpt2", "--platform", cluster, "--json")
+    assert json.loads(done.stdout)["model"].startswith("gpt2 (gpt2): 0.12 billion parameters in f16")  # the name
+    done = call("llm", "gpt2/config.json", "--platform", cluster, "--together", "4")
+    assert done.returncode == 0, done.stderr
+    told = " ".join(done.stdout.split())
+    for words in ("gpt2 (gpt2): 0.12 billion parameters in bfloat16", "12 of attention + dense feed-forward",
+                  "18,432 numbers per token", "optimal"):  # fmt: skip
+        assert words in told
+    assert (tmp_path / "gpt2.placement.json").exists()
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "cut.gguf").write_bytes(b"GGUF\x03")
+    for arguments, message in (
+        (("broken.json",), "broken.json is no JSON"),
+        (("cut.gguf",), "cut.gguf: the header is cut off or damaged"),
+        (("gpt5",), "no decoder 'gpt5'; there are llama3-8b"),
+        (("gpt2/config.json", "--hidden", "64"), "--hidden goes with numbers of a model"),
+        (("gpt2/config.json", "--together", "0"), "together is 0; it must be at least 1"),
+    ):
+        done = call("llm", *arguments, "--platform", cluster)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
