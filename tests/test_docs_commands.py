@@ -103,7 +103,18 @@ def save_small_model(path: Path) -> None:
     ov.save_model(ov.Model([ops.result(y)], [x], path.stem), path, compress_to_fp16=False)
 
 
-@pytest.mark.parametrize("page", [page for page, commands in RUN.items() if commands])
+LONG = ("docs/suites.md", "docs/timing.md", "docs/concepts/links.md")
+"""Pages whose commands take a minute."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow) if page in LONG else page
+        for page, commands in RUN.items()
+        if commands
+    ],
+)
 def test_commands_run_in_the_order_of_their_page(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

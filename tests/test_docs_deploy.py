@@ -37,6 +37,7 @@ def save_classifier(path: Path) -> None:
     ov.save_model(ov.Model([opset.result(node)], [image], "classifier"), path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two groups of cores need two cores")
 def test_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands, one after the other, make the bundle that the snippet runs; the output is the one shown."""

@@ -86,6 +86,7 @@ def test_prepare_compiles_the_listed_kernels_in_other_processes_once(folder: Pat
     assert again.stderr == ""
 
 
+@pytest.mark.slow
 def test_kernels_are_prepared_anew_when_they_are_gone_or_not_those_of_the_list(folder: Path) -> None:
     """A file that was removed, another version of numba or of a listed module, and a damaged note."""
     run(folder, PREPARE_THIS)
@@ -124,6 +125,7 @@ def test_two_processes_may_prepare_at_once(folder: Path) -> None:
 def test_ctrl_c_ends_prepare_and_leaves_no_half_file(folder: Path) -> None:
     """No process is left either, and the next one compiles what is missing."""
     code = PREPARE + (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background has none
         "started, start = [], kernels._start\n"
         "def note():\n    started.append(start()); return started[-1]\n"
         "kernels._start = note\n"
@@ -184,6 +186,7 @@ def test_a_cache_that_names_what_is_gone_is_an_empty_one(tmp_path: Path) -> None
         assert run(tmp_path, "import kernels").stdout == "6.0 True\n"
 
 
+@pytest.mark.slow
 def test_kernels_of_two_processes_do_not_lend_each_other_their_helpers(tmp_path: Path) -> None:
     """Numba sorts and argsorts by functions of one name, and they were one for a process that loaded both."""
     for name, body in (("order", "return np.argsort(x)"), ("rise", "x.sort()\n    return x")):

@@ -169,6 +169,7 @@ def test_explain_reads_any_objective(problem: pk.Problem) -> None:
     assert found.moves[0].change_s < 0
 
 
+@pytest.mark.slow
 def test_command_line_takes_any_objective(
     problem: pk.Problem, diamond: pk.Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -314,6 +315,7 @@ def in_new_process(site: Path, *words: str, cwd: Path, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_an_installed_package_brings_names(site: Path, diamond: pk.Problem, tmp_path: Path) -> None:
     """Its method and its objective, in rows of methods and on the command line; the file of the page's command."""
     pk.write_problem(diamond, tmp_path / "problem.json")
@@ -326,6 +328,7 @@ def test_an_installed_package_brings_names(site: Path, diamond: pk.Problem, tmp_
     assert "by-depth" in re.sub(r"\s+|│", "", listed)
 
 
+@pytest.mark.slow
 def test_a_package_in_suites_and_reports(site: Path, diamond: pk.Problem, tmp_path: Path) -> None:
     """Rows of its method and objective, in the workers of the suite and in the report."""
     pk.write_problem(diamond, tmp_path / "diamond.json")
@@ -340,6 +343,7 @@ def test_a_package_in_suites_and_reports(site: Path, diamond: pk.Problem, tmp_pa
     assert "shared-bus" in report
 
 
+@pytest.mark.slow
 def test_packages_that_are_wrong_are_named_and_stop_nobody(site: Path, diamond: pk.Problem, tmp_path: Path) -> None:
     """An import that fails, a name that is taken, a class of another kind: the message says whose it is."""
     pk.write_problem(diamond, tmp_path / "problem.json")

@@ -359,6 +359,7 @@ def test_commands_make_the_row_again(jobs: tuple[Job, ...]) -> None:
     assert stop_of(budget.case).time_limit_s == 5
 
 
+@pytest.mark.slow
 def test_learning_that_was_cut_off_is_made_again_by_its_updates(jobs: tuple[Job, ...], tmp_path: Path) -> None:
     """The command of a row that the clock ended asks for the updates that it made, and gives the same answer."""
     pytest.importorskip("torch")

@@ -109,6 +109,7 @@ SHALLOW: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @needs_zoo
 @pytest.mark.zoo
 @pytest.mark.parametrize(

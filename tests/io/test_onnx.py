@@ -54,6 +54,7 @@ def test_shape_can_be_given_by_tensor_name(mlp_onnx: Path) -> None:
     model.load()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LIGHT.is_dir(), reason="the onnx package comes without its light models")
 def test_resnet50_is_folded_and_named_the_same_every_time() -> None:
     """Batch norms are fused, and fused layers, whose names OpenVINO makes up anew each time, have stable ones."""

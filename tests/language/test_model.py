@@ -96,7 +96,15 @@ def torch_task(kv_heads: int, *, is_fused: bool, serving: pk.Serving = SERVING) 
     return model_task(read, serving, PLATFORM, costs)
 
 
-@pytest.mark.parametrize(("kv_heads", "is_fused"), [(4, False), (2, False), (1, False), (4, True)])
+@pytest.mark.parametrize(
+    ("kv_heads", "is_fused"),
+    [
+        (4, True),
+        (2, False),
+        pytest.param(1, False, marks=pytest.mark.slow),
+        pytest.param(4, False, marks=pytest.mark.slow),
+    ],
+)
 def test_keys_and_values_are_traced_back(kv_heads: int, *, is_fused: bool) -> None:
     """Before heads are repeated for groups, and behind the split of a fused projection."""
     task = torch_task(kv_heads, is_fused=is_fused)
@@ -136,7 +144,10 @@ class Masked(torch.nn.Module):
         return x
 
 
-@pytest.mark.parametrize(("kv_heads", "value_width"), [(4, 16), (2, 16), (2, 8), (1, 24)])
+@pytest.mark.parametrize(
+    ("kv_heads", "value_width"),
+    [(2, 8), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((4, 16), (2, 16), (1, 24)))],
+)
 def test_keys_and_values_are_known_by_their_place(kv_heads: int, value_width: int) -> None:
     """However long the prompt: as long as heads are wide, where the mask has the shape of keys, and around it."""
     module = Masked(4, kv_heads, value_width).eval()

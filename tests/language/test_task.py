@@ -137,6 +137,7 @@ def test_report_agrees_with_the_judge(model: Decoder, teams: str) -> None:
         assert fits or {each.device for each in broken} >= {report.next_breaks}
 
 
+@pytest.mark.slow
 def test_teams_of_24_machines_are_proven() -> None:
     """80 layers over machines of three kinds."""
     links = {"h100": pk.Link(5e-5, 12.5e9), "l4": pk.Link(5e-5, 3e9), "t4": pk.Link(5e-5, 1.25e9)}

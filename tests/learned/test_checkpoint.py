@@ -123,7 +123,9 @@ class _Asked:
         return StopReason.TIME if self.left < 0 else None
 
 
-@pytest.mark.parametrize("method", ["hsdag", "gdp", "placeto", "rnn"])
+@pytest.mark.parametrize(
+    "method", ["hsdag", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gdp", "placeto", "rnn"))]
+)
 def test_an_update_that_was_stopped_has_not_been(
     method: str, toy: pk.Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

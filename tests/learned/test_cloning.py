@@ -106,6 +106,7 @@ class AfterSteps:
         return StopReason.USER if self.left <= 0 else None
 
 
+@pytest.mark.slow
 @anyone
 @pytest.mark.parametrize("steps", [3, 5, 7])
 def test_resumed_cloning_equals_an_uninterrupted_one(

@@ -92,6 +92,7 @@ def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [found for key, item in items for found in ((*at, key), *places(item, (*at, key)))]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("count", [10, pytest.param(1000, marks=pytest.mark.slow)])
 def test_other_values_are_refused_by_name(toy: pk.Problem, policy: Path, tmp_path: Path, count: int) -> None:

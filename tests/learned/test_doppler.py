@@ -193,6 +193,7 @@ def test_imitation_alone_improves() -> None:
     assert np.mean(after) < 1.15 * teacher
 
 
+@pytest.mark.slow
 def test_doppler_beats_random_search_at_equal_evaluations() -> None:
     """In the mean over five seeds, by a fifth, and list scheduling as well."""
     problem = makespan("inception", 40, seed=2)

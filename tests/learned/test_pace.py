@@ -72,6 +72,7 @@ def test_without_a_limit_only_the_run_says_stop(toy: pk.Problem) -> None:
     assert (pace.before_update(), out_of_time(run)) == (StopReason.USER, StopReason.USER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", [pk.Makespan(), pk.Throughput(), pk.OffloadLatency()], ids=lambda each: each.name)
 @pytest.mark.parametrize("method", METHODS)
 def test_who_has_no_time_answers_with_single_devices(method: str, objective: pk.Objective) -> None:
@@ -124,6 +125,7 @@ SUITE = {
 }
 
 
+@pytest.mark.slow
 def test_all_methods_of_a_suite_take_the_same_time_or_say_why_not() -> None:
     """Searches use the whole limit, learners end at most one update and an answer before it; imports do not count."""
     limit_s = 3.0

@@ -66,7 +66,15 @@ def test_placers_find_the_enumerated_optimum(
     assert result.objective == pytest.approx(best)
 
 
-@pytest.mark.parametrize(("placer", "updates"), [(Gdp, 150), (Rnn, 160), (Placeto, 60), (Doppler, 100)])
+@pytest.mark.parametrize(
+    ("placer", "updates"),
+    [
+        pytest.param(Gdp, 150, marks=pytest.mark.slow),
+        pytest.param(Rnn, 160, marks=pytest.mark.slow),
+        (Placeto, 60),
+        (Doppler, 100),
+    ],
+)
 def test_the_policy_itself_beats_single_devices(placer: type[LearnedMethod], updates: int, toy: pk.Problem) -> None:
     """Not only a lucky sample: after training, the placement without randomness beats both devices, which trap it."""
     learners: list[Any] = []

@@ -76,6 +76,7 @@ MODELS: dict[str, Callable[[Any], tuple[Any, dict[str, Any]]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name if name in ("llama", "mixtral") else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
 )

@@ -133,6 +133,7 @@ def computed_shape(kind: str, size: int | str = 2) -> ov.Model:
 SHAPED = ["reshape", "range", "tile", "broadcast", "interpolate", "lstm", "slice"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, "?"])
 @pytest.mark.parametrize("kind", SHAPED)
 def test_a_shape_of_another_stage_is_known(

@@ -87,6 +87,7 @@ def test_placements_have_as_many_cuts_as_asked_for(models: dict[str, ModelSource
         assert 1 <= len(plan.devices) <= 4
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_light_models_are_compared_with_weights_that_differ(tmp_path: Path) -> None:
     """Their own are constant, and all elements of a tensor would be equal."""

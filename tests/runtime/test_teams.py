@@ -121,6 +121,7 @@ def test_random_teams_compute_what_the_model_does(
             np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_slow_member_gets_fewer_samples(unequal: StagePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next sample goes to the next free member: one that sleeps has few, and the order stays."""
     with Pipeline(compile_plan(unequal), record=60) as pipe:

@@ -259,6 +259,7 @@ def test_unknown_executor_is_named(source: ModelSource, platform: Platform) -> N
         Placed("x", on_one_device(source.graph, platform, 0), platform, "rayon")  # type: ignore[arg-type]  # that is the point
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["serial", pytest.param("threads", marks=pytest.mark.slow)])
 def test_placement_is_measured_against_single_devices(
     source: ModelSource, platform: Platform, tmp_path: Path, executor: Any

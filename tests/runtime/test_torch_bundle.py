@@ -71,6 +71,7 @@ def test_stages_form_a_chain(name: str, tmp_path: Path) -> None:
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tied", "counter"])
 def test_the_runtime_runs_it(name: str, tmp_path: Path) -> None:
     """With the calling interface of bundles, and the whole program's outputs; what is handed on makes no detour."""
@@ -173,6 +174,7 @@ class Views(nn.Module):  # type: ignore[misc,name-defined]  # torch may be missi
         return self.last(found + product.reshape(2, 4, 8) + half.permute(1, 2, 0).to(h.dtype)), conjugate
 
 
+@pytest.mark.slow
 def test_the_script_sends_tensors_of_every_kind(tmp_path: Path) -> None:
     """What is not contiguous, complex or conjugate arrives as it was, and is an output like any other."""
     module, x = Views().eval(), torch.randn(2, 4, 8)

@@ -133,6 +133,7 @@ def problem(saved: Callable[..., ModelSource], make_convnet: Callable[[], Any]) 
     return source, source.problem(platform, Analytic().cost_table(source, platform))
 
 
+@pytest.mark.slow
 def test_timed_placement_stands_beside_its_prediction(problem: tuple[ModelSource, Problem], tmp_path: Path) -> None:
     """Stages have measured and predicted seconds; the speedup is over the better device."""
     source, mine = problem
@@ -170,6 +171,7 @@ def test_measured_splits_carry_what_calibration_needs(
     assert measured.circumstances()["executor"] == executor
 
 
+@pytest.mark.slow
 def test_example_on_the_page_about_timing_runs(
     problem: tuple[ModelSource, Problem], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

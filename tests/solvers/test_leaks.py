@@ -20,6 +20,7 @@ def _problem(objective: pk.Objective) -> pk.Problem:
     return pk.Problem(graph, pk.Platform.of(gpu=2, cpu=1, host="cpu"), costs, objective)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "method"), [(pk.Throughput(), "ilp"), (pk.Throughput(), "dp"), (pk.OffloadLatency(), "ilp")]
 )

@@ -41,6 +41,7 @@ def test_the_acyclic_optimum_is_proven(name: str, method: str, tmp_path: Path) -
     assert proven_ms(problem.replace(objective=pk.Throughput(teams="equal")), "dp") <= ACYCLIC_MS[name] * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "contiguity", "method"),
     [

@@ -47,6 +47,7 @@ def outputs(model: ZooModel, seed: int, **sizes: int) -> np.ndarray[Any, Any]:
     return result
 
 
+@pytest.mark.slow
 @FEW
 def test_outputs_depend_on_inputs(name: str, tiny: Tiny) -> None:
     """Two inputs give outputs that differ by a good part of the outputs' own spread, at a sane scale."""

@@ -218,6 +218,7 @@ def test_the_policy_is_trained_on_by_policy_gradient(toy: pk.Problem) -> None:
     assert result.objective == pytest.approx(optimum)
 
 
+@pytest.mark.slow
 def test_training_on_never_ends_above_the_policy_as_it_is() -> None:
     """A step size that spoils the weights costs nothing."""
     problem = draw_problem("test", 77, 3, max_ops=60, objective="throughput")
@@ -335,6 +336,7 @@ def test_a_large_graph_is_placed_by_bounded_work_and_below_list_scheduling() -> 
     assert found.evaluations < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [1, 3])
 @pytest.mark.parametrize("objective", ["serial-latency", "throughput"])
 @pytest.mark.parametrize("number", range(4))

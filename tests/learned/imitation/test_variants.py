@@ -47,6 +47,7 @@ def other_data(folder: Path, labelled: list[LabelledProblem]) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_only_imitation_needs_labels(data: Path, tmp_path: Path) -> None:
     """Labels of single devices teach all else the same as those of a better method; imitation learns otherwise."""
     better, worse = [], []

@@ -41,6 +41,7 @@ def test_time_limit_returns_incumbent_and_bound() -> None:
     assert objectives == sorted(objectives, reverse=True)
 
 
+@pytest.mark.slow
 def test_interrupt_returns_incumbent_and_bound() -> None:
     """Ctrl-C in the middle of a solve prints a result with both."""
     answer = interrupted_answer("ilp")

@@ -92,6 +92,7 @@ def test_a_class_without_device_has_no_shares() -> None:
     assert share_out(time_s, nothing, nothing, np.zeros(2, dtype=np.int64), np.array([1, 1]), 5.0) is None
 
 
+@pytest.mark.slow
 def test_the_device_of_the_source_decides() -> None:
     """One scatter feeds all: where it runs, the others wait for its tensor, which no single window can know."""
     problem = generate("feed-forward-shards", 40, num_devices=3, transfer_ratio=2.0, objective=pk.Makespan())

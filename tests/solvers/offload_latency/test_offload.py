@@ -115,6 +115,7 @@ def enumerated(problem: pk.Problem) -> float:
     return best
 
 
+@pytest.mark.slow
 def test_bounds_and_methods_on_problems_along_a_spine() -> None:
     """No bound above the optimum, no answer below it; CP-SAT has it, and the series program in most cases."""
     rng = np.random.default_rng(5)

@@ -250,6 +250,7 @@ def test_interrupted_program_keeps_what_it_proved(workloads: Path) -> None:
     assert bound is None or bound <= 0.147477984449
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "contiguity", "optimum_ms", "num_detailed", "at_least"),
     [

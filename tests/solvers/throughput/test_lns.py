@@ -100,6 +100,7 @@ def test_answer_is_no_worse_than_local_search() -> None:
     assert result.objective <= start.objective
 
 
+@pytest.mark.slow
 def test_same_seed_same_answer() -> None:
     """Neighbourhoods are searched side by side, and still the seed alone decides."""
     problem = tangled(60)
