@@ -1,0 +1,106 @@
+"""Plans within the rules of runtimes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+import placekit as pk
+from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
+from placekit.exports.device_map import device_map
+from placekit.language.chain import BlockChain
+from placekit.language.decoder import DECODERS, Decoder
+from placekit.language.plan import ServingPlan, best_plan, leave_free
+from placekit.language.runtimes import RUNTIMES
+from placekit.language.serving import Serving
+from placekit.language.task import LanguageTask, decoder_task
+from placekit.model.errors import InvalidProblemError
+from placekit.solve.solve import solve
+
+MIB = 2.0**20
+LINK = pk.Link(20e-6, 20e9)
+RIGS = {
+    "one card": pk.Platform.of(**{"cpu-8core-bf16": 1, "rtx3090": 1}, host="cpu-8core-bf16", links={"rtx3090": LINK}),
+    "two kinds": pk.Platform.of(
+        **{"cpu-8core-bf16": 1, "l4": 1, "rtx3090": 2}, host="cpu-8core-bf16", links={"l4": LINK, "rtx3090": LINK}
+    ),
+    "no host": pk.Platform.of(t4=2, l4=1, links={"t4": LINK, "l4": LINK}),
+}
+MODELS = {
+    "dense": Decoder(6, 256, 1024, 4000, heads=4, kv_heads=2),
+    "experts": Decoder(5, 128, 256, 1000, heads=4, experts=8, experts_per_token=2),
+    "gpt2": DECODERS["gpt2"],
+}
+
+
+def plan(model: Decoder, platform: pk.Platform, runtime: str | None, serving: Serving, share: float) -> ServingPlan:
+    """Return the plan where every card has room for a share of the model."""
+    size = share * (model.num_parameters * 2 + 64 * MIB)
+    platform = platform.replace(
+        devices=tuple(each if each.is_host else each.replace(memory_bytes=size) for each in platform.devices)
+    )
+
+    def make(serving: Serving, on: pk.Platform, **choices: Any) -> LanguageTask:
+        return decoder_task(model, serving, on, lambda graph: pk.Analytic().cost_table(graph, on), **choices)
+
+    rules = None if runtime is None else RUNTIMES[runtime]
+    return best_plan(make, serving, platform, partial(solve, method=BlockChain()), rules)
+
+
+@pytest.mark.parametrize("rig", RIGS)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_every_plan_of_a_runtime_exports(runtime: str, model: str, rig: str) -> None:
+    """Where the cards hold the model, or about half of it and the CPU the rest; no plan beats the one without rules."""
+    for share in (0.9, 0.45):
+        found = plan(MODELS[model], RIGS[rig], runtime, Serving(64, 16, sequences=2), share)
+        if found.result.placement is None:
+            assert RUNTIMES[runtime].host == "none" or rig == "no host"
+            continue
+        problem, placement = found.task.problem, found.result.placement
+        if runtime in ARGUMENT_RUNTIMES:
+            assert runtime_arguments(runtime, problem.graph, problem.platform, placement).arguments
+        else:
+            assert device_map(problem.graph, problem.platform, placement)
+
+
+def test_the_rig_of_three_cards_and_a_cpu() -> None:
+    """70 billion parameters in 4.5 bits: one sequence is planned for its latency, and stages of vLLM need no CPU."""
+    gib = 2.0**30
+    kinds = {"cpu-8core-bf16": 1, "rtx3090": 2, "l4": 1}
+    limits = {"cpu-8core-bf16": 64 * gib, "rtx3090": 24 * gib, "l4": 12 * gib}
+    links = {"rtx3090": LINK, "l4": LINK}
+    platform = pk.Platform.of(**kinds, host="cpu-8core-bf16", memory_bytes=limits, links=links)
+
+    def make(serving: Serving, on: pk.Platform, **choices: Any) -> LanguageTask:
+        costs = pk.Analytic()
+        return decoder_task(
+            DECODERS["llama3-70b"], serving, on, lambda graph: costs.cost_table(graph, on), precision="int4", **choices
+        )
+
+    solver, usable = partial(solve, method=BlockChain()), leave_free(platform, 0.1)
+    llama = best_plan(make, Serving(chunk=512), usable, solver, RUNTIMES["llama.cpp"])
+    assert llama.report is not None
+    assert llama.report.time_per_token_s is not None
+    assert 1 / llama.report.time_per_token_s >= 14.7
+    vllm = best_plan(make, Serving(chunk=2048), usable, solver, RUNTIMES["vllm"])
+    assert vllm.result.placement is not None
+    assert not any(name.startswith("cpu") for name in vllm.result.placement.values())
+
+
+def test_a_chunk_bounds_activations() -> None:
+    """Eight prompts of 4,096 tokens do not set gigabytes aside, and all prompt tokens are still computed."""
+    whole = plan(MODELS["dense"], RIGS["one card"], None, Serving(4096, 16, sequences=8), 30.0)
+    parts = plan(MODELS["dense"], RIGS["one card"], None, Serving(4096, 16, sequences=8, chunk=2048), 30.0)
+    assert parts.task.activation_bytes < whole.task.activation_bytes / 8
+    assert sum(each.count * each.tokens for each in parts.task.serving.phases) == 4096 + 16
+
+
+def test_a_runtime_on_accelerators_needs_some() -> None:
+    """One line says what there is."""
+    with pytest.raises(
+        InvalidProblemError, match=r"vllm runs on accelerators only; the platform has cpu-8core-bf16\.0"
+    ):
+        plan(MODELS["dense"], pk.Platform.of(**{"cpu-8core-bf16": 1}, host="cpu-8core-bf16"), "vllm", Serving(), 0.9)
