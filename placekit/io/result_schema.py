@@ -91,7 +91,7 @@ class AlternativeModel(_Strict):
 
 
 class VerdictModel(_Strict):
-    """Whether a split is worth it, in a result file."""
+    """Verdict on a split in a result file."""
 
     split: bool
     choice: Literal["device", "all cores", "runtime", "copies", "split"] | None

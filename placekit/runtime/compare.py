@@ -146,7 +146,7 @@ class PlacementTiming:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether a split is worth it, by the measured seconds per sample of everything that ran.
+        """Verdict on the split, from the measured seconds per sample of everything that ran.
 
         Half of the interquartile range of the ratio to the best other way is the error of the measurement. Other ways
         of splitting the model, such as equal shares of its layers, are not part of the question.

@@ -67,7 +67,7 @@ class Alternative:
 
     @property
     def lack(self) -> str | None:
-        """What is missing, in a few words: memory, or the first broken constraint; None if it is feasible."""
+        """Reason in a few words why it is infeasible: memory, or the first broken constraint; None if feasible."""
         if self.objective_s is not None:
             return None
         lacking = [each for each in self.violations if each.constraint == "memory"]

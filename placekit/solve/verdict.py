@@ -1,4 +1,4 @@
-"""Whether a split is worth it: a placement against every simpler way of running the model, all scored by the judge."""
+"""Verdict on a split: a placement against every simpler way of running the model, all scored by the judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each device is worth: the problem without it, solved anew."""
+"""Worth of each device: the problem is solved anew without the device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Worth", "without_device", "worth_candidates"]
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What one device brings.
+    """Worth of one device.
 
     Parameters
     ----------
