@@ -37,7 +37,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     made: list[object] = [
         graph, *devices[:1], link, platform, costs, problem, placement, evaluation, evaluation.score, result,
         evaluation.score.schedule, pk.explain(problem, result, time_limit_s=0), pk.verify(result, problem, max_steps=0),
-        pk.Model(),
+        pk.Model(), pk.verdict(problem, result),
         pk.DirectLink(1e-5, 1e9), pk.Analytic({device.kind: "npu" for device in devices[1:]}), pk.Profiled(),
         pk.Makespan(), pk.OffloadLatency(), pk.SerialLatency(), pk.Throughput(), pk.Contiguity.NONE, pk.Status.OPTIMAL,
         pk.StopReason.TIME, pk.MaxIterations(1), pk.MaxMemory(1e9), pk.MaxRuntime(1), pk.NoImprovement(1),

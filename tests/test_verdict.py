@@ -84,7 +84,7 @@ def test_split_because_nothing_else_fits() -> None:
     told = verdict(problem, Placement.of(problem, [0, 0, 1]))
     assert (told.split, told.best_single, told.gain) == (True, None, None)
     assert told.sentence == (
-        "Split: no device alone can run the model (cpu.0 lacks 1 B; gpu.0 lacks 2 B); 8 ms per sample; latency of one "
+        "Split: no device alone can run the model (cpu.0 lacks 1 B, gpu.0 lacks 2 B); 8 ms per sample; latency of one "
         "sample 12 ms."
     )
 

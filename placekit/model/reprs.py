@@ -33,7 +33,9 @@ def short_repr(self: Any) -> str:
     >>> Path((1, 2)), Path(tuple(range(1000)), "long")
     (Path(ops=(1, 2)), Path(ops=<1000 entries>, name='long'))
     """
-    told = ((field.name, getattr(self, field.name)) for field in fields(self) if not _is_default(self, field))
+    told = (
+        (field.name, getattr(self, field.name)) for field in fields(self) if field.repr and not _is_default(self, field)
+    )
     return f"{type(self).__name__}({', '.join(f'{name}={_short(value)}' for name, value in told)})"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+from placekit.model.reprs import MOST_CHARACTERS, short_list
 from placekit.model.sizes import format_seconds
 from placekit.model.teams import JOINT
 from placekit.solve.alternatives import ALL_CORES, Alternative, Form
@@ -99,6 +100,10 @@ class Verdict:
     per_sample: float | None
     sentence: str
     alternatives: tuple[Alternative, ...]
+
+    def __repr__(self) -> str:
+        gain = "" if self.gain is None else f"gain={self.gain:.3g}, "
+        return f"Verdict(choice={self.choice!r}, {gain}sentence={_short(self.sentence)!r})"
 
     @property
     def split(self) -> bool:
@@ -201,7 +206,7 @@ class _Case:
 
     def _split(self, mine: Alternative) -> str:
         if self.best_single is None:
-            lacks = "; ".join(each.lack for each in self.others if each.form != "copies" and each.lack is not None)
+            lacks = short_list(each.lack for each in self.others if each.form != "copies" and each.lack is not None)
             takes = format_seconds(_seconds(mine)) + self._unit
             return f"Split: no device alone can run the model ({lacks}); {takes}"
         told = f"Split: {self._over_single(mine)}"
@@ -250,7 +255,7 @@ class _Case:
 
     def _called(self, each: Alternative) -> str:
         if each.form == "copies":
-            return f"a copy on each of {each.name.replace(JOINT, ', ')}"
+            return f"a copy on each of {_members(each.name)}"
         if each.form == "all cores":
             return f"{ALL_CORES} as one device"
         return f"{each.name} alone" if each.form == "device" else each.name
@@ -270,6 +275,15 @@ class _Case:
         elif per_sample:
             told = f"; in a stream {format_seconds(per_sample)} per sample"
         return told if error is None else f"{told}; {self.evidence.error_of} is {error * 100:.2g} %"
+
+
+def _short(sentence: str) -> str:
+    return sentence if len(sentence) <= MOST_CHARACTERS else f"{sentence[:MOST_CHARACTERS]}..."
+
+
+def _members(name: str) -> str:
+    """Return the members of a team for people: the first of many, and how many there are."""
+    return short_list(name.split(JOINT))
 
 
 def _times(slow_s: float, fast_s: float) -> str:

@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
@@ -168,8 +168,8 @@ class Explanation:
     num_moves_tried: int
     unchanged: WhatIf | None
     what_ifs: tuple[WhatIf, ...]
-    worths: tuple[Worth, ...]
-    verdict: Verdict
+    worths: tuple[Worth, ...] = field(repr=False)
+    verdict: Verdict = field(repr=False)
 
     __repr__ = short_repr
 
