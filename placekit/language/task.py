@@ -232,8 +232,16 @@ def decoder_task(
     return language_task(
         graphs, serving, platform, costs, weight_bytes=first.weight_bytes,
         cache_bytes=first.cache_bytes(serving.context, bits_of(cache_precision) / 8),
-        shared_weights=first.shared_weights, description=described, granularity=granularity, **choices,
+        shared_weights=first.shared_weights, description=described, granularity=granularity,
+        colocation=_front_together(described, first.graph) if granularity == "layer" else None, **choices,
     )  # fmt: skip
+
+
+def _front_together(model: ModelDescription, graph: OpGraph) -> NDArray[np.int64]:
+    """``[num_ops]`` labels that keep embeddings and towers together: with whole blocks the model is a chain then."""
+    labels = np.arange(graph.num_ops)
+    labels[: len(model.front)] = 0
+    return labels
 
 
 def language_task(
