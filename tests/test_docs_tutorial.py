@@ -33,7 +33,7 @@ def test_page_runs_from_top_to_bottom(
     printed = ""
     for language, text in BLOCKS:
         if language == "toml":
-            Path("pair.toml").write_text(text)
+            Path("laptop.toml").write_text(text)
         elif language == "console":
             for command in text.splitlines():
                 monkeypatch.setattr(sys, "argv", shlex.split(command.removeprefix("$ ")))
