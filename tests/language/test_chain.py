@@ -24,9 +24,10 @@ def small_task(rng: np.random.Generator, objective: Any) -> LanguageTask:
         2, 64, int(rng.integers(64, 512)), int(rng.integers(100, 4000)), heads=4, tied=bool(rng.integers(2))
     )
     sizes = {kind: float(rng.uniform(0.15, 0.9)) * model.num_parameters * 2 for kind in ("l4", "t4")}
-    platform = pk.Platform.of(**{"cpu-8core-f32": 1, "l4": 1, "t4": 1}, memory_bytes=sizes, host="cpu-8core-f32")
+    kinds = ("cpu-8core-f32", "l4", "t4")
+    devices = tuple(pk.Device(f"{kind}.0", kind, sizes.get(kind), is_host=kind.startswith("cpu")) for kind in kinds)
     links = {"l4": pk.Link(1e-6, float(rng.uniform(1e8, 1e10))), "t4": pk.Link(1e-6, float(rng.uniform(1e8, 1e10)))}
-    platform = platform.replace(links=links)
+    platform = pk.Platform(devices, links)
     return decoder_task(
         model, Serving(32, 8), platform, lambda graph: pk.Analytic().cost_table(graph, platform), objective=objective,
         contiguity="acyclic",

@@ -21,7 +21,7 @@ def compare(seed: int) -> bool:
     rng = np.random.default_rng(seed)
     model = Decoder(3, 64, int(rng.integers(64, 256)), int(rng.integers(50, 500)), heads=4, kv_heads=2)
     limits = {f"card{at}": float(rng.uniform(0.1, 0.6)) * model.num_parameters * 2 for at in range(4)}
-    platform = pk.Platform.of(**dict.fromkeys(limits, 1), memory_bytes=limits)
+    platform = pk.Platform(tuple(pk.Device(kind, kind, limit) for kind, limit in limits.items()))
     specs = {kind: get_spec("l4") for kind in limits}
     serving = Serving(4, 4, sequences=int(rng.integers(1, 4)))
 

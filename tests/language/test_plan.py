@@ -21,13 +21,26 @@ from placekit.solve.solve import solve
 
 MIB = 2.0**20
 LINK = pk.Link(20e-6, 20e9)
-RIGS = {
-    "one card": pk.Platform.of(**{"cpu-8core-bf16": 1, "rtx3090": 1}, host="cpu-8core-bf16", links={"rtx3090": LINK}),
-    "two kinds": pk.Platform.of(
-        **{"cpu-8core-bf16": 1, "l4": 1, "rtx3090": 2}, host="cpu-8core-bf16", links={"l4": LINK, "rtx3090": LINK}
-    ),
-    "no host": pk.Platform.of(t4=2, l4=1, links={"t4": LINK, "l4": LINK}),
+HOST = "cpu-8core-bf16"
+COUNTS: dict[str, dict[str, int]] = {
+    "one card": {HOST: 1, "rtx3090": 1},
+    "two kinds": {HOST: 1, "l4": 1, "rtx3090": 2},
+    "no host": {"t4": 2, "l4": 1},
 }
+
+
+def rig_of(counts: dict[str, int], limits: dict[str, float] | None = None) -> pk.Platform:
+    """Return a platform of these devices; all but the host have a link."""
+    links = {kind: LINK for kind in counts if kind != HOST}
+    devices = tuple(
+        pk.Device(f"{kind}.{at}", kind, (limits or {}).get(kind), is_host=kind == HOST)
+        for kind, count in counts.items()
+        for at in range(count)
+    )
+    return pk.Platform(devices, links)
+
+
+RIGS = {name: rig_of(counts) for name, counts in COUNTS.items()}
 MODELS = {
     "dense": Decoder(6, 256, 1024, 4000, heads=4, kv_heads=2),
     "experts": Decoder(5, 128, 256, 1000, heads=4, experts=8, experts_per_token=2),
@@ -42,8 +55,10 @@ def plan(model: Decoder, platform: pk.Platform, runtime: str | None, serving: Se
         devices=tuple(each if each.is_host else each.replace(memory_bytes=size) for each in platform.devices)
     )
 
-    def make(serving: Serving, on: pk.Platform, **choices: Any) -> LanguageTask:
-        return decoder_task(model, serving, on, lambda graph: pk.Analytic().cost_table(graph, on), **choices)
+    def make(serving: Serving, platform: pk.Platform, **choices: Any) -> LanguageTask:
+        return decoder_task(
+            model, serving, platform, lambda graph: pk.Analytic().cost_table(graph, platform), **choices
+        )
 
     rules = None if runtime is None else RUNTIMES[runtime]
     return best_plan(make, serving, platform, partial(solve, method=BlockChain()), rules)
@@ -69,15 +84,18 @@ def test_every_plan_of_a_runtime_exports(runtime: str, model: str, rig: str) -> 
 def test_the_rig_of_three_cards_and_a_cpu() -> None:
     """70 billion parameters in 4.5 bits: one sequence is planned for its latency, and stages of vLLM need no CPU."""
     gib = 2.0**30
-    kinds = {"cpu-8core-bf16": 1, "rtx3090": 2, "l4": 1}
-    limits = {"cpu-8core-bf16": 64 * gib, "rtx3090": 24 * gib, "l4": 12 * gib}
-    links = {"rtx3090": LINK, "l4": LINK}
-    platform = pk.Platform.of(**kinds, host="cpu-8core-bf16", memory_bytes=limits, links=links)
+    limits = {HOST: 64 * gib, "rtx3090": 24 * gib, "l4": 12 * gib}
+    platform = rig_of({HOST: 1, "rtx3090": 2, "l4": 1}, limits)
 
-    def make(serving: Serving, on: pk.Platform, **choices: Any) -> LanguageTask:
+    def make(serving: Serving, platform: pk.Platform, **choices: Any) -> LanguageTask:
         costs = pk.Analytic()
         return decoder_task(
-            DECODERS["llama3-70b"], serving, on, lambda graph: costs.cost_table(graph, on), precision="int4", **choices
+            DECODERS["llama3-70b"],
+            serving,
+            platform,
+            lambda graph: costs.cost_table(graph, platform),
+            precision="int4",
+            **choices,
         )
 
     solver, usable = partial(solve, method=BlockChain()), leave_free(platform, 0.1)
@@ -100,7 +118,9 @@ def test_a_chunk_bounds_activations() -> None:
 
 def test_a_runtime_on_accelerators_needs_some() -> None:
     """One line says what there is."""
+    kind = "cpu-8core-bf16"
+    only_cpu = pk.Platform((pk.Device(f"{kind}.0", kind, is_host=True),))
     with pytest.raises(
         InvalidProblemError, match=r"vllm runs on accelerators only; the platform has cpu-8core-bf16\.0"
     ):
-        plan(MODELS["dense"], pk.Platform.of(**{"cpu-8core-bf16": 1}, host="cpu-8core-bf16"), "vllm", Serving(), 0.9)
+        plan(MODELS["dense"], only_cpu, "vllm", Serving(), 0.9)
