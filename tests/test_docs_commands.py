@@ -34,8 +34,6 @@ NOT_RUN = {
     r".* -d CPU,GPU": "needs a GPU of OpenVINO",
     r"solve problem.json --objective shared-bus": "needs the plugin of examples/plugin (tests/test_plugins.py)",
     r"report benchmarks/rows/": "tests/benchmarks/test_named_tables.py compares its table with the page",
-    r"learn --generate data": "labels 20,000 problems, for two hours",
-    r"learn --train data": "takes an hour",
     r"bench (?!quick)": "takes minutes to an hour, or needs files of others",
     r"report (results|predictions)/ --table": "reads the rows of a suite that does not run here, or not in full",
 }
