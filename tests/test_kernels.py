@@ -112,6 +112,7 @@ def test_kernels_are_prepared_anew_when_they_are_gone_or_not_those_of_the_list(f
     assert run(folder, see).stdout == "True\n"
 
 
+@pytest.mark.slow
 def test_two_processes_may_prepare_at_once(folder: Path) -> None:
     """Both end well, and nothing is compiled after them."""
     command = [sys.executable, "-c", PREPARE_THIS]
@@ -168,6 +169,7 @@ def test_kernels_are_interpreted_where_numba_is_told_to(folder: Path) -> None:
     assert told.stdout == "2.5 3.5 0\n"
 
 
+@pytest.mark.slow
 def test_a_cache_that_names_what_is_gone_is_an_empty_one(tmp_path: Path) -> None:
     """An upgrade that renames a class of tuples, or a damaged file, costs a compilation and no error."""
     (tmp_path / "kernels.py").write_text(
@@ -199,6 +201,7 @@ def test_kernels_of_two_processes_do_not_lend_each_other_their_helpers(tmp_path:
         assert run(tmp_path, code).stdout.splitlines() == [shown[name] for name in code[7:].split(", ")]
 
 
+@pytest.mark.slow
 def test_a_kernel_is_compiled_anew_when_what_it_calls_has_changed(tmp_path: Path) -> None:
     """The called kernel is inlined, and in a file of its own."""
     (tmp_path / "kernels.py").write_text(

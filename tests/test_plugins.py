@@ -85,6 +85,7 @@ GENERIC = ["single", "random:300", "round-robin", "greedy", "pipedream", "local-
 LEARNED = ["hsdag", "gdp", "placeto", "rnn", "doppler"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [*GENERIC, "first-device", "first-device+local-search:5"])
 def test_generic_methods_serve_any_objective(method: str, problem: pk.Problem) -> None:
     """Feasible, and scored by the objective itself; the searches find the optimum."""

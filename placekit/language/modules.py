@@ -225,9 +225,12 @@ class BlockReader:
             width = float(sides[1])
         norm = matrices == 0
         flops = 4.0 * width if norm else 2.0 * matrices * active / experts
+        is_lookup = type(module).__name__.endswith("Embedding")
+        if is_lookup:  # one row of the table, and no product
+            width, flops = float(largest.shape[-1]), 0.0
         return Part(
             path, _op_type(module, is_norm=norm), inputs, width, count, num_bytes, experts, active, flops,
-            is_lookup=type(module).__name__.endswith("Embedding"), tensors=tuple(name for name, _ in named),
+            is_lookup=is_lookup, tensors=tuple(name for name, _ in named),
         )  # fmt: skip
 
     def experts_of(self, path: str, named: Sequence[tuple[str, Any]], module: Any) -> tuple[int, float]:

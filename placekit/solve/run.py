@@ -302,15 +302,15 @@ class BaseRun(ABC, Generic[ProblemT_co, AnswerT, JudgementT]):
         """Return why to stop now, or None to go on. Methods ask between two steps."""
         if self.interrupted.is_set():
             return StopReason.USER
-        if self.is_proven or self.infeasible_because is not None:
+        if self.is_proven:
             return StopReason.PROVED
         if self.elapsed_s >= self._until_s:
             return StopReason.TIME
         if machine.is_exhausted():
             return StopReason.MEMORY
-        if self.stop is None:
-            return None
-        return self.stop(Progress(self.elapsed_s, self.evaluations, self._stale, self.objective, self.bound))
+        progress = Progress(self.elapsed_s, self.evaluations, self._stale, self.objective, self.bound)
+        reason = None if self.stop is None else self.stop(progress)
+        return StopReason.PROVED if reason is None and self.infeasible_because is not None else reason
 
     def _check_bound(self) -> None:
         if self.bound is None or self.objective is None or self.bound <= self.objective:

@@ -104,7 +104,8 @@ class TrainingDp:
             return run.should_stop() or StopReason.FINISHED
 
     def _search(self, run: PlanRun, tables: Tables, ideals: Ideals) -> PlanSearch:
-        stop = lambda: run.should_stop() is not None  # noqa: E731
+        # after the proof that nothing fits, a search goes on for the bytes that lack
+        stop = lambda: run.should_stop() not in (None, StopReason.PROVED)  # noqa: E731
         return PlanSearch(tables, ideals, stop, self.params.max_nodes)
 
 

@@ -55,6 +55,7 @@ def solved(tmp_path: Path) -> tuple[tuple[Job, ...], Store]:
     return plan.jobs, store
 
 
+@pytest.mark.slow
 def test_placements_are_executed_once_and_reported(solved: tuple[tuple[Job, ...], Store]) -> None:
     """Both methods find the same placement: one measurement for two rows; the second run has nothing to do."""
     from placekit.runtime.timing import Timing, TimingSettings

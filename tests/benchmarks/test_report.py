@@ -349,6 +349,7 @@ def test_a_browser_shows_every_figure_without_network_or_complaint(pages: tuple[
     assert (np.diff(rows) > 150).sum() + 1 >= 4  # one figure for each of the four problems
 
 
+@pytest.mark.slow
 def test_every_row_has_its_command(results: Path) -> None:
     """One line per row, with the case, so that every number can be made again."""
     groups = read_groups(results)

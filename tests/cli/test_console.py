@@ -108,6 +108,7 @@ def test_names_are_whole_in_a_pipe(capsys: pytest.CaptureFixture[str], monkeypat
     assert capsys.readouterr().out.count(name) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_json", [False, True])
 def test_a_file_on_stdout_is_alone_there(
     placekit: Callable[..., subprocess.CompletedProcess[str]], diamond_file: Path, is_json: bool

@@ -68,6 +68,7 @@ def test_offload_latency_knows_no_links_and_says_so(call: Callable[..., Any], la
     assert "'offload-latency' knows no direct links" in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_language_model_over_both_nodes(call: Callable[..., Any], tmp_path: Path) -> None:
     """140 GB of weights take two devices at least; one sample passes through all of them over their links."""
     done = call(

@@ -35,7 +35,7 @@ def test_the_parameters_of_every_method_have_a_meaning(call: Call) -> None:
             for each in lines:
                 assert each["meaning"], f"{name}: {each['name']}"
     shown = call("methods", "lns").stdout
-    assert "lns: 4 parameters" in shown
+    assert "lns: 3 parameters" in shown
     assert "patience" in shown
 
 

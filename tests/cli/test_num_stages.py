@@ -69,6 +69,7 @@ def test_one_stage_per_device_is_not_worth_a_line(call: Call, diamond_file: Path
     assert "stages for" not in done.stdout
 
 
+@pytest.mark.slow
 def test_export_and_time_say_it(call: Call, model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model whose ops change sides one after another."""
     monkeypatch.setattr("placekit.runtime.timing.lock_path", lambda: tmp_path / "lock")

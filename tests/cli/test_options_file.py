@@ -58,7 +58,8 @@ def _spelt(key: str, value: str) -> list[str]:
 def test_the_command_line_comes_first(call: Call) -> None:
     """An option that is given twice has the value of the command line."""
     told = json.loads(call("llm", "--layers", "3", "--options", "o.toml", "--json").stdout)
-    assert "3 blocks" in told["model"]
+    blocks = {op.split(".")[2] for op in told["placement"] if op.startswith("model.layers.")}
+    assert blocks == {"0", "1", "2"}
 
 
 @pytest.mark.parametrize(

@@ -109,8 +109,10 @@ def test_gantt_and_trace_are_written(call: Call, scheduled: str, tmp_path: Path)
     assert {"read", "conv", "pool", "add", "memory"} <= names
 
 
-def test_gantt_needs_a_schedule(call: Call, files: Path) -> None:
+@pytest.mark.usefixtures("files")
+def test_gantt_needs_a_schedule(call: Call, diamond_file: Path) -> None:
     """A result without a clock, and a file that is no result, are refused in one line."""
+    call("solve", diamond_file, "--objective", "serial-latency", "--contiguity", "none")
     done = call("show", "diamond.result.json", "--gantt", "gantt.png")
     assert done.returncode == 2
     assert "has no schedule to draw" in done.stderr

@@ -162,6 +162,7 @@ def program_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_pytorch_program_is_solved_and_timed(call: Call, program_file: Path) -> None:
     """Measured costs by default, outputs checked, and the ways that need no plan beside the placement."""
     solved = call("solve", program_file, "-d", "cpu")

@@ -85,6 +85,7 @@ def test_options_that_contradict_are_refused(source: Path) -> None:
         run("solve", "7b", "--objective", "training-plan")
 
 
+@pytest.mark.slow
 def test_bench_training_resumes(source: Path, tmp_path: Path) -> None:
     """Rows are appended once, and the table compares methods with the optimum."""
     arguments = (

@@ -63,6 +63,11 @@ def test_counts_are_the_published_ones(models: dict[str, ModelDescription], name
     assert active / 1e9 == pytest.approx(known.active, rel=5e-3)
     assert model.cache_values == known.cache
     assert model.state_bytes == known.state
+    read = [part for part in model.parts if part.is_lookup]
+    assert all(part.flops == 0 and part.width < 10_000 for part in read), "a lookup is a row, not a product"
+    towers = sum(part.parameters for part in model.parts if part.is_tower)
+    products = model.active_parameters - model.lookup_parameters - towers
+    assert sum(part.flops for part in model.parts) == pytest.approx(2 * products, rel=5e-3)
 
 
 def test_kinds_of_blocks(models: dict[str, ModelDescription]) -> None:

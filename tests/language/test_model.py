@@ -45,7 +45,9 @@ def test_variables_are_the_cache(stateful: Path) -> None:
     assert np.flatnonzero(task.cache_bytes).tolist() == states
     assert task.cache_bytes.sum() == 3 * 2 * 2 * 16 * 80 * 2
     added = task.problem.costs.op_memory_bytes - task.weight_bytes
-    np.testing.assert_allclose(added, 4 * task.cache_bytes)
+    np.testing.assert_allclose(added[states], 4 * task.cache_bytes[states])
+    others = np.delete(added, states)
+    assert set(others.tolist()) <= {0.0, -8.0}  # equal constants, a number each, are one weight of several ops
 
 
 @pytest.mark.parametrize("granularity", ["layer", "op"])

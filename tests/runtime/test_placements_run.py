@@ -61,6 +61,7 @@ def assert_corruption_is_seen(plan: StagePlan, seed: int) -> None:
     assert found.stage == plan.stages[chosen].name
 
 
+@pytest.mark.slow
 @pytest.mark.zoo
 @pytest.mark.parametrize(
     "kind", [KINDS[1], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS if kind != KINDS[1])]

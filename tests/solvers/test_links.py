@@ -58,6 +58,7 @@ def test_enumeration_finds_the_optimum(problem: Problem) -> None:
     check_enumeration(problem, oracle.brute_force(problem))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", ["auto", "dp", "dpl", "ilp", "cpsat", "mincut", "bound", "local-search:3", "greedy", "lns:3", "random"]
 )

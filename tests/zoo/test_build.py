@@ -57,6 +57,7 @@ def test_outputs_depend_on_inputs(name: str, tiny: Tiny) -> None:
     assert (first - second).std() > 0.2 * first.std()
 
 
+@pytest.mark.slow
 @FEW
 def test_model_is_static_and_has_the_inputs_of_the_table(name: str, tiny: Tiny) -> None:
     """The file's inputs are those that the table promises, with every dimension known."""
@@ -109,6 +110,7 @@ def test_rotary_positions_need_heads_of_even_size(tmp_path: Path) -> None:
         build("decoder", tmp_path / "model.xml", width=16, heads=4, kv_heads=3)
 
 
+@pytest.mark.slow
 def test_decoder_of_experts(tiny: Tiny, tmp_path: Path) -> None:
     """Eight experts of three products in every layer, and a router."""
     params: dict[str, Any] = dict(tiny("decoder").values)
