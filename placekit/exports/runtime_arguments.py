@@ -8,6 +8,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from placekit.model.platform import Device, Platform
@@ -62,9 +63,12 @@ class RuntimeArguments:
         return " ".join([*variables, *map(shlex.quote, self.arguments)])
 
     def line(self, model: str) -> str:
-        """Return the whole line as typed in a shell."""
+        """Return the whole line as typed in a shell, for a model given by its name or its file.
+
+        A runtime of transformers' models takes the folder of a ``config.json``; llama.cpp takes a GGUF file.
+        """
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
-        program = _PROGRAMS.get(self.runtime, "").format(model=shlex.quote(model))
+        program = _PROGRAMS.get(self.runtime, "").format(model=shlex.quote(_as_served(self.runtime, model)))
         return " ".join([*variables, *filter(None, [program]), *map(shlex.quote, self.arguments)])
 
     @property
@@ -136,3 +140,11 @@ def visible_devices(platform: Platform, names: tuple[str, ...]) -> dict[str, str
     if order == list(range(len(cards))):
         return {}
     return {_VISIBLE.get(backend_of(platform, cards[order[0]]), "CUDA_VISIBLE_DEVICES"): ",".join(map(str, order))}
+
+
+def _as_served(runtime: str, model: str) -> str:
+    path = Path(model)
+    path = path.parent if path.name == "config.json" else path
+    if runtime != "llama.cpp" or path.suffix == ".gguf":
+        return str(path)
+    return f"{path.resolve().name}.gguf"

@@ -239,3 +239,17 @@ def test_placements_that_cannot_be_told_are_refused() -> None:
     flat = OpGraph.from_edges(["a", "b"], [("a", "b")])
     with pytest.raises(UnsupportedProblemError, match="no blocks"):
         runtime_arguments("vllm", flat, PLATFORM, pk.Placement(("a", "b"), PLATFORM.device_names, np.array([0, 1])))
+
+
+@pytest.mark.parametrize(
+    ("runtime", "model", "said"),
+    [
+        ("vllm", "models/Qwen3/config.json", "vllm serve models/Qwen3"),
+        ("vllm", "llama3-8b", "vllm serve llama3-8b"),
+        ("llama.cpp", "models/Qwen3/config.json", "llama-server -m Qwen3.gguf"),
+        ("llama.cpp", "models/q3.gguf", "llama-server -m models/q3.gguf"),
+    ],
+)
+def test_a_line_names_what_the_runtime_reads(runtime: str, model: str, said: str) -> None:
+    """Runtimes of transformers' models read a folder, llama.cpp a GGUF file."""
+    assert RuntimeArguments(runtime).line(model) == said
