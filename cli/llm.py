@@ -249,7 +249,7 @@ def llm(
 
 @dataclass(frozen=True)
 class Planner:
-    """What makes the plans that were asked for.
+    """Planner of the plans that were asked for.
 
     Parameters
     ----------

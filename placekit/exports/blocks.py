@@ -21,7 +21,7 @@ FRONT, BACK = -1, -2
 
 @dataclass(frozen=True)
 class BlockPlacement:
-    """What is where, by block.
+    """Device of every block of a placement.
 
     Parameters
     ----------

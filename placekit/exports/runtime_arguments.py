@@ -1,4 +1,4 @@
-"""What a runtime is started with, and how runtimes call the accelerators of a platform."""
+"""Arguments that start a runtime, and the names that runtimes give to accelerators."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _VISIBLE = {"CUDA": "CUDA_VISIBLE_DEVICES", "ROCm": "HIP_VISIBLE_DEVICES", "SYCL
 
 @dataclass(frozen=True)
 class RuntimeArguments:
-    """What to start a runtime with.
+    """Arguments that start a runtime.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ Read = Callable[[Mapping[str, Sequence[int]]], ModelSource]
 
 @dataclass(frozen=True)
 class Caches:
-    """Where a model keeps what.
+    """Ops of a model that hold its cache.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ _EXPERT_COUNTS = (
 
 @dataclass(frozen=True)
 class Kept:
-    """What a module keeps of a sequence.
+    """Numbers that a module keeps of a sequence.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ Solve = Callable[[Problem[Any]], Result]
 
 
 class MakeTask(Protocol):
-    """What makes the task of a model, for what is served on which devices."""
+    """Maker of the task of a model, for a load to serve and the devices that serve it."""
 
     def __call__(self, serving: Serving, platform: Platform, **choices: Any) -> LanguageTask:
         """Return the task; `choices` are an objective, a contiguity, and pins."""

@@ -1,4 +1,4 @@
-"""What a placement of a served language model delivers: latency, rate, memory, and where it ends."""
+"""Latency, rate and memory of a served language model under a placement, and the limit that breaks first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["DeviceMemory", "ServingReport", "serving_report"]
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """What a device holds.
+    """Memory that a device holds.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class DeviceMemory:
 
 @dataclass(frozen=True)
 class ServingReport:
-    """What a placement delivers.
+    """Latency, rate and memory of a placement.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What is served: prompt, generated tokens, context and sequences in flight."""
+"""Load to serve: prompt, generated tokens, context and sequences in flight."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Serving:
-    """How a language model is used: a request is `prompt` tokens in one step or in chunks, then steps of one token.
+    """Use of a language model: a request is `prompt` tokens in one step or in chunks, then steps of one token.
 
     Parameters
     ----------
