@@ -327,10 +327,11 @@ class Planner:
                 )
 
         made, pins, contiguity = partial(self._made, runtime), parse_pins(self.asked.pins), goal.contiguity_or_none()
-        return best_plan(
-            made, serving, self.usable, solve, runtime, batch=batch, goal=goal.goal, objective=goal.objective(),
+        cases = plan_cases(
+            made, serving, self.usable, runtime, batch=batch, goal=goal.goal, objective=goal.objective(),
             contiguity=contiguity, pins=pins,
         )  # fmt: skip
+        return best_plan(cases, solve, runtime)
 
     def _plan_or_none(self, serving: Serving, runtime: ServingRuntime) -> ServingPlan | None:
         """Return the best plan under the rules of a runtime; None if it cannot run the model, or not here."""

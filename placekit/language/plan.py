@@ -8,7 +8,7 @@ often, more keep more stages busy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from placekit.language.chain import chain_of
 from placekit.language.report import ServingReport, serving_report
-from placekit.language.runtimes import ServingRuntime, with_devices
+from placekit.language.runtimes import ServingRuntime
 from placekit.language.serving import Serving
 from placekit.language.task import BEFORE, BEHIND, LanguageTask, block_numbers, join_labels
 from placekit.model.contiguity import Contiguity
@@ -68,58 +68,10 @@ class ServingPlan:
         return 0.0 if self.report is None else self.report.tokens_per_s
 
 
-def best_plan(
-    make: MakeTask,
-    serving: Serving,
-    platform: Platform,
-    solve: Solve,
-    runtime: ServingRuntime | None = None,
-    *,
-    batch: int | None = None,
-    goal: str | None = None,
-    objective: Objective | None = None,
-    contiguity: Contiguity | None = None,
-    pins: Mapping[str, str] | None = None,
-) -> ServingPlan:
-    """Return the best plan of all cases.
-
-    Parameters
-    ----------
-    make, serving, platform
-        The model, what is asked of it (its batch is ignored), and devices with the memory that may be used.
-    solve
-        What solves a problem.
-    runtime
-        Whose rules hold; None for whole runs of blocks on any device.
-    batch
-        Batch size of a decoding step; None for the best.
-    goal
-        ``"latency"`` for all sequences in one batch; ``"throughput"`` or ``"context"`` for as many batches as are
-        fastest; None for what the runtime is for.
-    objective
-        What to minimise; None for what the number of batches asks for: the time of the only one, or the rate of many.
-    contiguity
-        None for runs of blocks.
-    pins
-        Device by op or pattern.
-
-    Raises
-    ------
-    InvalidProblemError
-        The runtime has no device here, or a pin is wrong.
-    """
+def best_plan(cases: Iterable[LanguageTask], solve: Solve, runtime: ServingRuntime | None = None) -> ServingPlan:
+    """Return the best plan of all cases, which are those of `plan_cases` for the same runtime."""
     best: ServingPlan | None = None
-    for task in plan_cases(
-        make,
-        serving,
-        platform,
-        runtime,
-        batch=batch,
-        goal=goal,
-        objective=objective,
-        contiguity=contiguity,
-        pins=pins,
-    ):
+    for task in cases:
         result = solve(task.problem)
         report = None if result.placement is None else serving_report(task, result.placement)
         found = ServingPlan(runtime, task, result, report)
@@ -141,7 +93,31 @@ def plan_cases(
     contiguity: Contiguity | None = None,
     pins: Mapping[str, str] | None = None,
 ) -> Iterator[LanguageTask]:
-    """Yield the problems whose best answer is the plan; see `best_plan`."""
+    """Yield the problems whose best answer is the plan.
+
+    Parameters
+    ----------
+    make, serving, platform
+        The model, what is asked of it (its batch is ignored), and devices with the memory that may be used.
+    runtime
+        Whose rules hold; None for whole runs of blocks on any device.
+    batch
+        Batch size of a decoding step; None for the best.
+    goal
+        ``"latency"`` for all sequences in one batch; ``"throughput"`` or ``"context"`` for as many batches as are
+        fastest; None for what the runtime is for.
+    objective
+        What to minimise; None for what the number of batches asks for: the time of the only one, or the rate of many.
+    contiguity
+        None for runs of blocks.
+    pins
+        Device by op or pattern.
+
+    Raises
+    ------
+    InvalidProblemError
+        The runtime has no device here, or a pin is wrong.
+    """
     devices = platform if runtime is None else runtime.devices(platform)
     is_latency = (goal or (runtime.goal if runtime else "throughput")) == "latency"
     sizes = [batch] if batch is not None else [serving.sequences] if is_latency else _batches(serving, devices)
@@ -177,7 +153,7 @@ def _with_rules(
         problem = problem.replace(colocation=join_labels(problem.colocation, np.where(last, -1, np.arange(len(last)))))
         yield _pinned(replace(task, problem=problem), blocks == BEFORE, devices.index(hosts[0].name))
     elif rule == "last" and hosts and cards:
-        yield _whole(make(with_devices(devices, tuple(cards))), alone=True)[0]
+        yield _whole(make(devices.with_devices(cards)), alone=True)[0]
         for kind in dict.fromkeys(card.kind for card in cards):
             task, blocks = _whole(_streamed(make(devices), kind), alone=True)
             first = next(at for at, device in enumerate(devices.devices) if device.kind == kind)

@@ -62,22 +62,12 @@ class ServingRuntime:
         """
         hosts = [device for device in platform.devices if device.is_host]
         left_out = hosts if self.host == "none" else hosts[1:] if self.host in ("first", "last") else []
-        kept = tuple(device for device in platform.devices if device not in left_out)
+        kept = [device for device in platform.devices if device not in left_out]
         if not kept:
             raise InvalidProblemError(
                 f"{self.name} runs on accelerators only; the platform has {', '.join(platform.device_names)}"
             )
-        return with_devices(platform, kept)
-
-
-def with_devices(platform: Platform, devices: tuple[object, ...]) -> Platform:
-    """Return the platform with some of its devices, and the links of their kinds."""
-    kinds = {device.kind for device in devices}  # type: ignore[attr-defined]
-    return platform.replace(
-        devices=devices,
-        links={kind: link for kind, link in platform.links.items() if kind in kinds},
-        direct_links=tuple(link for link in platform.direct_links if kinds.issuperset(link.kinds or ())),
-    )
+        return platform.with_devices(kept)
 
 
 RUNTIMES: Mapping[str, ServingRuntime] = {

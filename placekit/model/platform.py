@@ -403,6 +403,16 @@ class Platform:
         """Return a copy with some fields changed, validated anew."""
         return replace(self, **changes)
 
+    def with_devices(self, devices: Iterable[Device]) -> Self:
+        """Return the platform with some of its devices, and the links of their kinds."""
+        kept = tuple(devices)
+        kinds = {device.kind for device in kept}
+        return self.replace(
+            devices=kept,
+            links={kind: link for kind, link in self.links.items() if kind in kinds},
+            direct_links=tuple(link for link in self.direct_links if kinds.issuperset(link.kinds or ())),
+        )
+
 
 def _no_way(one: Device, other: Device) -> str:
     return (

@@ -9,7 +9,6 @@ import numpy as np
 
 from placekit.model.errors import PlacekitError
 from placekit.model.placement import Placement
-from placekit.model.platform import Platform
 from placekit.model.problem import UNPINNED, Problem
 
 __all__ = ["Worth", "without_device", "worth_candidates"]
@@ -69,17 +68,9 @@ def without_device(problem: Problem, device: int) -> Problem | str:
         return "it is the only device"
     if (problem.pinned == device).any():
         return "ops are pinned to it"
-    rest = tuple(each for d, each in enumerate(platform.devices) if d != device)
-    kinds = {each.kind for each in rest}
     pinned = np.where(problem.pinned > device, problem.pinned - 1, problem.pinned)
     try:
-        smaller = Platform(
-            rest,
-            {kind: link for kind, link in platform.links.items() if kind in kinds},
-            tuple(link for link in platform.direct_links if link.kinds is None or kinds.issuperset(link.kinds)),
-            platform.spec_of_kind,
-            platform.specs,
-        )
+        smaller = platform.with_devices(each for d, each in enumerate(platform.devices) if d != device)
         return problem.replace(platform=smaller, pinned=pinned if (pinned != UNPINNED).any() else None)
     except PlacekitError as error:
         return str(error)

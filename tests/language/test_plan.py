@@ -12,7 +12,7 @@ from placekit.exports.arguments import ARGUMENT_RUNTIMES, runtime_arguments
 from placekit.exports.device_map import device_map
 from placekit.language.chain import BlockChain
 from placekit.language.decoder import DECODERS, Decoder
-from placekit.language.plan import ServingPlan, best_plan, leave_free
+from placekit.language.plan import ServingPlan, best_plan, leave_free, plan_cases
 from placekit.language.runtimes import RUNTIMES
 from placekit.language.serving import Serving
 from placekit.language.task import LanguageTask, decoder_task
@@ -61,7 +61,7 @@ def plan(model: Decoder, platform: pk.Platform, runtime: str | None, serving: Se
         )
 
     rules = None if runtime is None else RUNTIMES[runtime]
-    return best_plan(make, serving, platform, partial(solve, method=BlockChain()), rules)
+    return best_plan(plan_cases(make, serving, platform, rules), partial(solve, method=BlockChain()), rules)
 
 
 @pytest.mark.parametrize("rig", RIGS)
@@ -99,11 +99,11 @@ def test_the_rig_of_three_cards_and_a_cpu() -> None:
         )
 
     solver, usable = partial(solve, method=BlockChain()), leave_free(platform, 0.1)
-    llama = best_plan(make, Serving(chunk=512), usable, solver, RUNTIMES["llama.cpp"])
+    llama = best_plan(plan_cases(make, Serving(chunk=512), usable, RUNTIMES["llama.cpp"]), solver)
     assert llama.report is not None
     assert llama.report.time_per_token_s is not None
     assert 1 / llama.report.time_per_token_s >= 14.7
-    vllm = best_plan(make, Serving(chunk=2048), usable, solver, RUNTIMES["vllm"])
+    vllm = best_plan(plan_cases(make, Serving(chunk=2048), usable, RUNTIMES["vllm"]), solver)
     assert vllm.result.placement is not None
     assert not any(name.startswith("cpu") for name in vllm.result.placement.values())
 
