@@ -14,7 +14,8 @@ llama.cpp: :mod:`placekit.exports.llama_cpp`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from placekit.exports.blocks import BlockStage, block_stages
 from placekit.exports.llama_cpp import GGUF_TENSORS, llama_cpp_arguments
@@ -106,42 +107,53 @@ def _counts(stages: list[BlockStage]) -> list[int]:
     return [len(stage.blocks) for stage in stages]
 
 
-def _vllm(graph: OpGraph, platform: Platform, placement: Placement, served: Mapping[str, Any]) -> RuntimeArguments:
-    stages, replicas = _stages("vllm", graph, platform, placement)
-    arguments = ["--pipeline-parallel-size", str(len(stages))]
-    arguments += ["--data-parallel-size", str(replicas)] if replicas > 1 else []
-    arguments += _options(
-        _used_share(served),
+class _Flags(NamedTuple):
+    """Options of a server that takes the number of blocks of every stage from an environment variable."""
+
+    stages: str
+    replicas: str
+    planned: Mapping[str, str]
+    variable: str
+
+
+_FLAGS: Mapping[str, _Flags] = {
+    "vllm": _Flags(
+        "--pipeline-parallel-size",
+        "--data-parallel-size",
         {
             "context": "--max-model-len",
             "sequences": "--max-num-seqs",
             "chunk": "--max-num-batched-tokens",
             "used": "--gpu-memory-utilization",
         },
-    )
-    devices = _by_replica(stages, replicas)
-    counts = ",".join(map(str, _counts(stages)))
-    environment = {**visible_devices(platform, devices), "VLLM_PP_LAYER_PARTITION": counts}
-    return RuntimeArguments("vllm", environment, tuple(arguments), devices)
-
-
-def _sglang(graph: OpGraph, platform: Platform, placement: Placement, served: Mapping[str, Any]) -> RuntimeArguments:
-    stages, replicas = _stages("sglang", graph, platform, placement)
-    arguments = ["--pp-size", str(len(stages))]
-    arguments += ["--dp-size", str(replicas)] if replicas > 1 else []
-    arguments += _options(
-        _used_share(served),
+        "VLLM_PP_LAYER_PARTITION",
+    ),
+    "sglang": _Flags(
+        "--pp-size",
+        "--dp-size",
         {
             "context": "--context-length",
             "sequences": "--max-running-requests",
             "chunk": "--chunked-prefill-size",
             "used": "--mem-fraction-static",
         },
-    )
+        "SGLANG_PP_LAYER_PARTITION",
+    ),
+}
+
+
+def _by_flags(
+    runtime: str, graph: OpGraph, platform: Platform, placement: Placement, served: Mapping[str, Any]
+) -> RuntimeArguments:
+    flags = _FLAGS[runtime]
+    stages, replicas = _stages(runtime, graph, platform, placement)
+    arguments = [flags.stages, str(len(stages))]
+    arguments += [flags.replicas, str(replicas)] if replicas > 1 else []
+    arguments += _options(_used_share(served), flags.planned)
     devices = _by_replica(stages, replicas)
     counts = ",".join(map(str, _counts(stages)))
-    environment = {**visible_devices(platform, devices), "SGLANG_PP_LAYER_PARTITION": counts}
-    return RuntimeArguments("sglang", environment, tuple(arguments), devices)
+    environment = {**visible_devices(platform, devices), flags.variable: counts}
+    return RuntimeArguments(runtime, environment, tuple(arguments), devices)
 
 
 def _tensorrt_llm(
@@ -210,8 +222,7 @@ def _torchtitan(
 
 
 ARGUMENT_RUNTIMES: Mapping[str, Callable[[OpGraph, Platform, Placement, Mapping[str, Any]], RuntimeArguments]] = {
-    "vllm": _vllm,
-    "sglang": _sglang,
+    **{runtime: partial(_by_flags, runtime) for runtime in _FLAGS},
     "tensorrt-llm": _tensorrt_llm,
     "megatron": _megatron,
     "torchtitan": _torchtitan,

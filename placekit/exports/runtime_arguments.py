@@ -59,16 +59,17 @@ class RuntimeArguments:
     @property
     def command(self) -> str:
         """As typed in a shell, without the program."""
-        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
-        return " ".join([*variables, *map(shlex.quote, self.arguments)])
+        return self._typed("")
 
     def line(self, model: str) -> str:
         """Return the whole line as typed in a shell, for a model given by its name or its file.
 
         A runtime of transformers' models takes the folder of a ``config.json``; llama.cpp takes a GGUF file.
         """
+        return self._typed(_PROGRAMS.get(self.runtime, "").format(model=shlex.quote(_as_served(self.runtime, model))))
+
+    def _typed(self, program: str) -> str:
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
-        program = _PROGRAMS.get(self.runtime, "").format(model=shlex.quote(_as_served(self.runtime, model)))
         return " ".join([*variables, *filter(None, [program]), *map(shlex.quote, self.arguments)])
 
     @property
