@@ -103,14 +103,14 @@ def context_points(
     longest = longest_context(cases, serving)
     if longest is None or fastest.report is None:
         return
-    first = max(serving.context, min(longest, _room(fastest.task, fastest)))
+    first = max(serving.context, min(longest, _room(fastest)))
     lengths = sorted({*np.geomspace(first, longest, NUM_POINTS).astype(int).tolist(), first, longest})
     found: list[ContextPoint] = []
     for context in lengths:
         plan = plan_at(replace(serving, context=context))
         if plan.report is None:
             continue
-        room = max(context, min(longest, _room(plan.task, plan)))
+        room = max(context, min(longest, _room(plan)))
         point = ContextPoint(room, plan)
         if found and plan.tokens_per_s >= found[-1].plan.tokens_per_s * (1 - 1e-9):
             found.pop()  # as fast, and longer
@@ -118,12 +118,12 @@ def context_points(
     yield from found
 
 
-def _room(task: LanguageTask, plan: ServingPlan) -> int:
+def _room(plan: ServingPlan) -> int:
     """Return the context that fits on the devices of a plan as they are, if caches grow with it."""
     assert plan.report is not None
     most: float = MAX_TOKENS
     for each in plan.report.memory:
         if each.limit_bytes is not None and each.cache_bytes > 0:
             left = each.limit_bytes - each.activation_bytes - each.weight_bytes
-            most = min(most, task.serving.context * left / each.cache_bytes)
+            most = min(most, plan.task.serving.context * left / each.cache_bytes)
     return int(most * (1 + 1e-12))

@@ -8,10 +8,11 @@ package ``gguf``.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ _FULL_EVERY: Mapping[str, int] = {
     "gemma2": 2, "gemma3": 6, "gemma3n": 5, "cohere2": 4, "gpt-oss": 2, "exaone4": 4, "olmo2": 4, "llama4": 4,
     "smallthinker": 4,
 }  # fmt: skip
-"""Of so many blocks all but the last have a window: llama.cpp's own table, where a file does not say it."""
+"""Blocks of which all but the last have a window, by family: llama.cpp's own table, for files that do not say it."""
 _KEEPS_NOTHING = re.compile(r"ffn|norm|exp_probs|layer_output|inp_gate|proj|post|scale|altup|laurel|nextn")
 
 
@@ -43,10 +44,8 @@ class _Tensor:
 
     @property
     def size(self) -> int:
-        count = 1
-        for side in self.shape:
-            count *= side
-        return count
+        """Numbers of the tensor."""
+        return math.prod(self.shape)
 
 
 @dataclass
@@ -56,10 +55,11 @@ class _File:
     path: Path
     keys: dict[str, Any]
     tensors: list[_Tensor]
-    family: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.family = str(self.keys.get("general.architecture", ""))
+    @property
+    def family(self) -> str:
+        """Architecture of the model; empty if the file has none."""
+        return str(self.keys.get("general.architecture", ""))
 
     def value(self, name: str, layer: int = 0) -> int:
         """Return a number of the family, that of one block where a list has one for each; 0 without it."""
@@ -97,8 +97,8 @@ def _header_class() -> Any:
                 kind = gguf.GGMLQuantizationType(raw_kind[0])
                 shape = tuple(int(side) for side in dims)
                 block, stored = gguf.GGML_QUANT_SIZES[kind]
-                tensor = _Tensor(bytes(name).decode(), shape, kind.name, 0)
-                tensor = replace(tensor, num_bytes=tensor.size // block * stored)
+                num_bytes = math.prod(shape) // block * stored
+                tensor = _Tensor(bytes(name).decode(), shape, kind.name, num_bytes)
                 self.found.append(tensor)
                 self.end = max(self.end, start_offs + int(offset[0]) + tensor.num_bytes)
 
@@ -135,7 +135,6 @@ def _read_files(path: Path) -> _File:
                 more = _read_header(path.with_name(f"{stem}-{other:05d}-of-{count:05d}.gguf"))
                 first.tensors += more.tensors
                 first.keys = more.keys | first.keys
-        first.__post_init__()
     return first
 
 

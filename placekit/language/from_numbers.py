@@ -11,7 +11,7 @@ from placekit.language.description import Block, ModelDescription, Part
 __all__ = ["describe_decoder"]
 
 NORM_BYTES = 2
-"""Of a parameter of a norm or a router, which are not quantised."""
+"""Bytes of a parameter of a norm or a router, which are not quantised."""
 
 _NAMES: Mapping[str, Mapping[str, str]] = {
     "llama": {

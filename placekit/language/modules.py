@@ -22,9 +22,9 @@ from placekit.model.errors import UnsupportedProblemError
 __all__ = ["BlockReader", "Kept", "kept_by", "leaves_of"]
 
 STATE_BYTES = 4
-"""Of a number of a recurrent state, which runtimes keep in 32 bits."""
+"""Bytes of a number of a recurrent state, which runtimes keep in 32 bits."""
 CONV_BYTES = 2
-"""Of an input that a convolution remembers."""
+"""Bytes of an input that a convolution remembers."""
 
 _OUT = ("o_proj", "out_proj", "c_proj", "dense", "out_linear", "wo", "o", "output_proj", "linear_out", "resid_proj")
 _FUSED = ("qkv_proj", "c_attn", "query_key_value", "Wqkv", "qkv", "att_proj", "qkv_linear", "W_pack", "wqkv", "in_proj")
@@ -81,7 +81,13 @@ def _sides(module: Any) -> tuple[int, int] | None:
     if weight is None or weight.dim() != 2:
         return None
     rows, columns = weight.shape
-    return (rows, columns) if type(module).__name__ == "Conv1D" else (columns, rows)  # GPT-2's is transposed
+    is_turned = type(module).__name__ == "Conv1D" or _is_lookup(module)  # GPT-2's products, and tables of rows
+    return (rows, columns) if is_turned else (columns, rows)
+
+
+def _is_lookup(module: Any) -> bool:
+    """Return True for a table whose rows are looked up."""
+    return type(module).__name__.endswith("Embedding")
 
 
 def kept_by(module: Any) -> Kept | None:
@@ -223,11 +229,8 @@ class BlockReader:
             width = float(hidden if is_down else active * wide if experts > 1 else wide)
         else:
             width = float(sides[1])
-        norm = matrices == 0
-        flops = 4.0 * width if norm else 2.0 * matrices * active / experts
-        is_lookup = type(module).__name__.endswith("Embedding")
-        if is_lookup:  # one row of the table, and no product
-            width, flops = float(largest.shape[-1]), 0.0
+        norm, is_lookup = matrices == 0, _is_lookup(module)
+        flops = 4.0 * width if norm else 0.0 if is_lookup else 2.0 * matrices * active / experts
         return Part(
             path, _op_type(module, is_norm=norm), inputs, width, count, num_bytes, experts, active, flops,
             is_lookup=is_lookup, tensors=tuple(name for name, _ in named),
@@ -346,7 +349,7 @@ def _child(path: str, inside: set[str]) -> str:
 
 def _op_type(module: Any, *, is_norm: bool) -> str:
     name = type(module).__name__
-    if name.endswith("Embedding"):
+    if _is_lookup(module):
         return "Gather"
     if name in ("Conv1d", "Conv2d", "Conv3d"):
         return "Convolution"
