@@ -50,8 +50,7 @@ def _description_facts(model: ModelDescription) -> dict[str, str]:
     kept = []
     if model.cache_values:
         kept.append(f"{model.cache_values:,} numbers per token")
-        windows = sorted({(block.window or 0, block.cache_values) for block in model.blocks if block.window})
-        for window in sorted({window for window, _ in windows}):
+        for window in sorted({block.window for block in model.blocks if block.window}):
             values = sum(block.cache_values for block in model.blocks if block.window == window)
             kept.append(f"{values:,} of them for the last {window:,} tokens only")
     if model.state_bytes:

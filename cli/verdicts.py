@@ -70,8 +70,7 @@ def with_verdict(result: Result, problem: Problem, whole: Problem | None = None)
 
 def _as_good(result: Result, problem: Problem, told: Verdict) -> Placement | None:
     """Return the placement that a verdict advises, if that is simpler than the result's and no worse."""
-    mine, objective = result.placement, result.objective
-    chosen = next((each for each in told.alternatives if (each.form, each.name) == (told.choice, told.use)), None)
+    mine, objective, chosen = result.placement, result.objective, told.chosen
     if mine is None or objective is None or chosen is None or chosen.form == form_of(mine):
         return None
     if chosen.placement is None or chosen.placement.device_names != mine.device_names:
@@ -105,7 +104,7 @@ def verdict_lines(told: Verdict | None, problem: Problem | None = None) -> Itera
 
 def _option_for(told: Verdict, problem: Problem) -> str | None:
     """Return the option of `solve` that gives what a verdict advises; None if the placement is that already."""
-    chosen = next((each for each in told.alternatives if (each.form, each.name) == (told.choice, told.use)), None)
+    chosen = told.chosen
     if chosen is None or chosen.objective_s == told.objective:
         return None
     if told.choice == "device":

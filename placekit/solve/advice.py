@@ -26,7 +26,7 @@ _RANK: dict[Form, int] = {form: rank for rank, form in enumerate(get_args(Form))
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known beside the objectives of the alternatives.
+    """Facts beside the objectives of the alternatives.
 
     Parameters
     ----------
@@ -110,6 +110,11 @@ class Verdict:
         """True if the model should be split."""
         return self.choice == "split"
 
+    @property
+    def chosen(self) -> Alternative | None:
+        """Alternative that the verdict advises; None if that is the placement itself, or nothing."""
+        return next((each for each in self.alternatives if (each.form, each.name) == (self.choice, self.use)), None)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as JSON values; times in seconds."""
         names = ("choice", "use", "best_single", "best_single_objective", "objective", "gain", "within_error", "error")
@@ -176,7 +181,7 @@ def _seconds(each: Alternative) -> float:
 
 @dataclass(frozen=True)
 class _Case:
-    """What the sentence is about."""
+    """Facts of the sentence of a verdict."""
 
     mine: Alternative | None
     chosen: Alternative | None

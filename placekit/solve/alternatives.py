@@ -100,11 +100,12 @@ def alternatives_of(problem: Problem, whole: Problem | None = None) -> tuple[Alt
     -----
     O(kinds) evaluations.
     """
-    found = [*_singles(problem)]
+    singles = tuple(_singles(problem))
+    found = [*singles]
     if whole is not None:
         everything = Placement.of(whole, np.zeros(whole.graph.num_ops, dtype=np.int64))
         found.append(_judged(ALL_CORES, "all cores", evaluate(whole, everything), None))
-    return (*found, *_copies(problem))
+    return (*found, *_copies(problem, singles))
 
 
 def _singles(problem: Problem) -> Iterator[Alternative]:
@@ -124,10 +125,11 @@ def _judged(name: str, form: Form, judged: Evaluation, placement: Placement | No
     return Alternative(name, form, None, str(judged.violations[0]), placement, judged.violations)
 
 
-def _copies(problem: Problem) -> Iterator[Alternative]:
+def _copies(problem: Problem, singles: tuple[Alternative, ...]) -> Iterator[Alternative]:
     """Yield the copies on all devices of one kind, and on all devices that hold the model.
 
-    A training graph that allows no teams has no copies: nothing here tells what exchanging gradients takes.
+    A device holds it if everything on one of its kind, as `singles` has it, lacks neither an op nor memory. A training
+    graph that allows no teams has no copies: nothing here tells what exchanging gradients takes.
     """
     objective, platform = problem.objective, problem.platform
     if "teams" not in objective.to_dict():
@@ -135,7 +137,7 @@ def _copies(problem: Problem) -> Iterator[Alternative]:
     if objective.team_rule == "off" and problem.graph.is_backward.any():
         return
     of_kind = [tuple(platform.devices_of_kind(kind)) for kind in range(len(platform.kinds))]
-    holding = [equal for equal in of_kind if _holds(problem, equal[0])]
+    holding = [equal for equal, single in zip(of_kind, singles, strict=True) if _holds(single)]
     teams = [equal for equal in of_kind if len(equal) > 1]
     if len(holding) > 1:
         teams.append(tuple(sorted(device for equal in holding for device in equal)))
@@ -156,7 +158,5 @@ def _copies(problem: Problem) -> Iterator[Alternative]:
         yield _judged(team_name(platform.device_names, members), "copies", evaluate(scored, placement), placement)
 
 
-def _holds(problem: Problem, device: int) -> bool:
-    """Return whether a device can run the whole model; pins and colocation are not looked at."""
-    placement = Placement.of(problem, np.full(problem.graph.num_ops, device, dtype=np.int64))
-    return not any(each.constraint in ("support", "memory") for each in evaluate(problem, placement).violations)
+def _holds(single: Alternative) -> bool:
+    return not any(each.constraint in ("support", "memory") for each in single.violations)
