@@ -26,6 +26,7 @@ from placekit.io.reading import inside
 from placekit.model.errors import SolverUnavailableError
 from placekit.model.problem import Problem
 from placekit.solve.registry import METHODS, get_method
+from placekit.solve.relaxed import why_not
 from placekit.solvers.training_plan.solve import PLAN_METHODS
 from placekit.training.problem import TrainingProblem
 
@@ -229,9 +230,9 @@ def _why_not(suite: Suite, spec: ProblemSpec, entry: MethodEntry, problem: AnyPr
             method = get_method(name, params, problem.objective.name)
         except SolverUnavailableError as error:
             return str(error)
-        why_not = method.supports(problem)
-        if why_not is not None:
-            return f"{name} on {spec.model}, {problem.objective.name}, {problem.contiguity}: {why_not}"
+        reason = why_not(method, problem)
+        if reason is not None:
+            return f"{name} on {spec.model}, {problem.objective.name}, {problem.contiguity}: {reason}"
     return None
 
 

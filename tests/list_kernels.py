@@ -23,6 +23,7 @@ from placekit import kernels
 from placekit.benchmarks.generators.families import generate
 from placekit.kernels import LEARNED, LIST, TRAINING_PLAN, used
 from placekit.solve.registry import METHODS, get_method
+from placekit.solve.relaxed import why_not
 
 __all__ = ["GROUPS", "problems", "solve_by_all_methods", "spell_type"]
 
@@ -56,7 +57,7 @@ def solve_by_all_methods(group: str, count: int, seed: int, limit_s: float) -> l
                 name = f"{name}:pretrained" if name == "policy" else name  # noqa: PLW2901
                 method = get_method(name, {}, objective)
                 is_learned = ".learned." in type(method).__module__
-                if is_learned is (group == LEARNED) and method.supports(problem) is None:
+                if is_learned is (group == LEARNED) and why_not(method, problem) is None:
                     results.append(pk.solve(problem, name, stop=pk.MaxRuntime(limit_s), seed=seed))
     return results
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,7 +232,6 @@ class BlockChain(Method):
     """Exact dynamic program over runs of blocks, for problems whose classes form a chain."""
 
     name = "blocks"
-    knows_blocks: ClassVar[bool] = True
 
     def supports(self, problem: Problem[Any]) -> str | None:
         """Say what the method cannot do."""

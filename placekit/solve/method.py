@@ -41,12 +41,6 @@ class Method(ABC):
     """Frozen dataclass of the parameters, each with a default."""
     argument: ClassVar[str | None] = None
     """The parameter that is meant by what follows the colon in ``name:argument``; None if nothing may follow."""
-    knows_blocks: ClassVar[bool] = False
-    """True if the method heeds memory that ops share (:mod:`placekit.model.memory`). The others work on problems
-    without it: on a relaxation, and on ones with less memory."""
-    knows_links: ClassVar[bool] = False
-    """True if the method heeds direct links between devices (:class:`placekit.model.platform.DirectLink`). The others
-    work on a relaxation without them."""
 
     params: Any
     """The parameters."""
@@ -79,13 +73,27 @@ class Method(ABC):
             raise InvalidProblemError(f"{cls.name}: {cls.argument} is {argument!r}; it must be a whole number >= 1")
         return {cls.argument: int(argument)}
 
-    def supports(self, problem: Problem[Any]) -> str | None:  # noqa: ARG002  # for those that can do everything
-        """Return None if the method can work on `problem`, else one sentence that says why not."""
-        return None
+    def supports(self, problem: Problem[Any]) -> str | None:
+        """Return None if the method can work on `problem` as it is, else one sentence that says why not.
+
+        By default a method knows neither direct links nor memory that ops share. What it is given in place of a problem
+        with them says :mod:`placekit.solve.relaxed`.
+        """
+        return no_links(problem) or no_shared_memory(problem)
 
     @abstractmethod
     def run(self, run: Run[Any]) -> StopReason:
         """Work on `run.problem` until done or told to stop; report through `run`; return why it ended."""
+
+
+def no_links(problem: Problem[Any]) -> str | None:
+    """Say why a method that knows no direct links (`placekit.DirectLink`) does not apply; None if it does."""
+    return "it knows no direct links between devices" if problem.has_direct_links else None
+
+
+def no_shared_memory(problem: Problem[Any]) -> str | None:
+    """Say why a method that knows no memory that ops share (:mod:`placekit.model.memory`) does not; None if it does."""
+    return "it knows no memory that ops share" if problem.has_tight_blocks else None
 
 
 def no_teams(problem: Problem) -> str | None:

@@ -23,7 +23,7 @@ from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run
 from placekit.solve.method_table import ANY, COMPOSED, OWN, MethodEntry, Target
 from placekit.solve.plugins import OpenTable, load, plugin_name
-from placekit.solve.relaxed_links import work
+from placekit.solve.relaxed import knows_links, why_not, work
 from placekit.solve.stop import StopReason
 
 if TYPE_CHECKING:
@@ -179,8 +179,6 @@ class _ByObjective(Method):
         The objective whose class is asked first whether it does; None for any.
     """
 
-    knows_links = knows_blocks = True  # the class that serves the problem is asked
-
     def __init__(
         self,
         name: str,
@@ -213,10 +211,12 @@ class _ByObjective(Method):
     def _serving(self, problem: Problem) -> Method | None:
         key = problem.objective.name if problem.objective.name in self._targets else ANY
         method = self._make(key) if key in self._targets else None
-        if method is not None and problem.has_direct_links and ANY in self._targets and not method.knows_links:
-            anyone = self._make(ANY)  # better than a relaxation, if it knows links itself
-            return anyone if anyone.knows_links else method
-        return method
+        if method is None or not problem.has_direct_links or ANY not in self._targets:
+            return method
+        if knows_links(method, problem) or why_not(method, problem) is not None:
+            return method
+        anyone = self._make(ANY)  # better than a relaxation, if it knows links itself
+        return anyone if knows_links(anyone, problem) else method
 
     def supports(self, problem: Problem) -> str | None:
         """Return None if there is a class for the objective, and it can work on `problem`."""

@@ -19,7 +19,7 @@ from placekit.objectives.evaluate import DeviceLoad, evaluate
 from placekit.solve.infeasibility import find_infeasibility
 from placekit.solve.method import BaseRun, Method, Run
 from placekit.solve.registry import get_method
-from placekit.solve.relaxed_links import work
+from placekit.solve.relaxed import why_not, work
 from placekit.solve.result import Incumbent, Result, Status
 from placekit.solve.stop import Stop, StopReason, wanted_while
 
@@ -92,21 +92,21 @@ def solve(
     start = warm_start.placement if isinstance(warm_start, Result) else warm_start
     run = Run(problem, stop, seed, start, on_progress)  # its clock stands still while kernels are prepared
     solver = get_method(method, params, problem.objective.name) if isinstance(method, str) else method
-    why_not = solver.supports(problem)
-    if why_not is not None:
-        raise UnsupportedProblemError(f"method {solver.name!r} cannot solve {problem!r}: {why_not}")
+    reason = why_not(solver, problem)
+    if reason is not None:
+        raise UnsupportedProblemError(f"method {solver.name!r} cannot solve {problem!r}: {reason}")
     prepare(problem.objective.name, *([LEARNED] if ".learned." in type(solver).__module__ else []))
     with interruptible(run), wanted_while(lambda: run.should_stop() is None), machine.limited_to(_memory_limit(stop)):
         try:
             infeasible = find_infeasibility(run)
             if infeasible is None and start is not None:
                 run.offer(start)
-            reason = infeasible or work(solver, run)
+            end = infeasible or work(solver, run)
         except ProgramTooLargeError as error:
             run.info["skipped"] = str(error)
             too_little = StopReason.MEMORY if error.lacks_memory else StopReason.TIME
-            reason = run.should_stop() or too_little
-        return _sign(run, method if isinstance(method, str) else method.name, reason)
+            end = run.should_stop() or too_little
+        return _sign(run, method if isinstance(method, str) else method.name, end)
 
 
 def _memory_limit(stop: Stop | None) -> float:

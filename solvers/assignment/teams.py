@@ -12,22 +12,17 @@ such members of a class.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from placekit.model.placement import Placement, Violation
 from placekit.model.platform import Platform
 from placekit.model.problem import Problem
 from placekit.objectives import Throughput
-from placekit.objectives.evaluate import Evaluation, evaluate
-from placekit.solve.certificates import Certificate, CertificateSource
+from placekit.solve.lift import Lift, LiftedRun
 from placekit.solve.method import Run
-from placekit.solve.result import SOLVER_TOLERANCE
-from placekit.solve.stop import StopReason
-from placekit.solve.within import Within
 
 __all__ = ["NO_ROWS", "SpareRun", "SpareTeams", "TeamRows", "no_program", "rows_of"]
 
@@ -116,8 +111,8 @@ class SpareTeams:
         chosen = np.unique(np.stack([class_of_op, pinned])[:, pinned >= 0], axis=1)
         return TeamRows(takes, counts, np.bincount(chosen[0], minlength=int(class_of_op.max(initial=-1)) + 1))
 
-    def lift(self, placement: Placement) -> Placement | None:
-        """Return a placement of `problem` as one of `teamed`; None if it uses more devices than there are."""
+    def lift(self, placement: Placement) -> Placement | Violation:
+        """Return a placement of `problem` as one of `teamed`, which has fewer devices than there are spare teams."""
         platform, pinned = self.teamed.platform, self.teamed.pinned
         wanted = set(pinned[pinned >= 0].tolist())
         free = [
@@ -129,66 +124,34 @@ class SpareTeams:
             members = np.unique(pinned[(placement.device_of_op == spare) & (pinned >= 0)]).tolist()
             have, take = free[self.kind[spare]], int(self.size[spare]) - len(members)
             if not 0 <= take <= len(have):
-                return None
+                return Violation("team", "the teams have more devices than there are")
             members, have[:take] = sorted(members + have[:take]), []
             first[spare] = team[members] = members[0]
         return Placement.of(self.teamed, first[placement.device_of_op], None, team)
 
-    def encode(self, placement: Placement) -> Placement:
-        """Return a placement of `teamed`, whose teams are of equal devices, as one of `problem`."""
+    def encode(self, placement: Placement) -> Placement | None:
+        """Return a placement of `teamed` as one of `problem`; None if a team is of unequal devices."""
         kinds = self.teamed.platform.kind_of_device
         spare_of = np.zeros(len(kinds), dtype=np.int64)
         used: set[int] = set()
         for members in placement.teams:
             alike = (self.kind == kinds[members[0]]) & (self.size == len(members))
+            if (kinds[list(members)] != kinds[members[0]]).any():
+                return None
             spare_of[members[0]] = next(int(s) for s in np.flatnonzero(alike) if int(s) not in used)
             used.add(int(spare_of[members[0]]))
         return Placement.of(self.problem, spare_of[placement.device_of_op])
 
 
-class SpareRun(Run[Throughput]):
-    """A solve of the plain problem of spare teams, whose placements and bounds go to the run of the teamed one.
-
-    A placement that uses more devices than there are is infeasible here.
-    """
+class SpareRun(LiftedRun):
+    """A solve of the plain problem of spare teams, whose placements and bounds go to the run of the teamed one."""
 
     def __init__(self, outer: Run[Throughput]) -> None:
         self.spare = SpareTeams.of(outer.problem)
-        self.outer = outer
-        seconds = math.inf if outer.remaining_s is None else outer.remaining_s
-        super().__init__(self.spare.problem, Within(outer, seconds), outer.seed)
-        self.interrupted = outer.interrupted
-        self.info = outer.info
-
-    @property
-    def asked_gap(self) -> float:
-        """Gap that the outer run asks for."""
-        return self.outer.asked_gap
-
-    def offer(self, placement: Placement | ArrayLike, at_most: float | None = None) -> Evaluation:
-        """Offer a placement to both runs; see `Run.offer`."""
-        if not isinstance(placement, Placement):
-            placement = Placement.of(self.problem, placement)
-        lifted = self.spare.lift(placement)
-        if lifted is None:
-            self.count_evaluations(1)
-            evaluation = evaluate(self.problem, placement)
-            too_many = Violation("team", "the teams have more devices than there are")
-            return Evaluation(None, evaluation.device_loads, (*evaluation.violations, too_many))
-        self.outer.offer(lifted)
-        return super().offer(placement, at_most)
-
-    def raise_bound(
-        self, bound: float, name: str, certificate: CertificateSource = None, *, tolerance: float = SOLVER_TOLERANCE
-    ) -> None:
-        """Raise the bound of both runs; a certificate of the plain problem is none of the other."""
-        super().raise_bound(bound, name, certificate, tolerance=tolerance)
-        self.outer.raise_bound(bound, name, tolerance=tolerance)
-
-    def prove_infeasible(self, *violations: Violation, certificate: Certificate | None = None) -> StopReason:
-        """Record the proof in both runs."""
-        self.outer.prove_infeasible(*violations)
-        return super().prove_infeasible(*violations, certificate=certificate)
+        lift = Lift(
+            self.spare.problem, self.spare.lift, self.spare.encode, is_bound=True, certifies=False, is_exact=True
+        )
+        super().__init__(outer, lift)
 
 
 def rows_of(run: Run, class_of_op: NDArray[np.int64]) -> TeamRows:

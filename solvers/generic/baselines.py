@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from placekit.model.errors import InvalidProblemError
 from placekit.model.graph import topological_order
 from placekit.model.placement import Placement
+from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.coarsen import Contraction, contract
@@ -61,7 +62,10 @@ class SingleDevice(Method):
     params_type = SingleParams
     argument = "device"
     params: SingleParams
-    knows_links = knows_blocks = True  # there is nothing to choose
+
+    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002
+        """Return None: there is nothing to choose."""
+        return None
 
     def run(self, run: Run) -> StopReason:
         """Offer the placement, or one per kind."""
@@ -80,7 +84,10 @@ class RoundRobin(Method):
     """
 
     name = "round-robin"
-    knows_links = knows_blocks = True  # it looks at neither
+
+    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002
+        """Return None: it looks at neither transfers nor memory."""
+        return None
 
     def run(self, run: Run) -> StopReason:
         """Offer the one placement."""
@@ -133,7 +140,10 @@ class RandomSearch(Method):
     params_type = RandomParams
     argument = "samples"
     params: RandomParams
-    knows_links = knows_blocks = True  # its scores do
+
+    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002
+        """Return None: its scores know all."""
+        return None
 
     def run(self, run: Run) -> StopReason:
         """Offer random placements until told to stop, or `samples` of them."""

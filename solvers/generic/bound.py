@@ -63,7 +63,9 @@ class QuickBound(BoundMethod):
 
     def supports(self, problem: Problem) -> str | None:
         """Return None if the objective has a bound."""
-        return None if problem.objective.quick_bound(problem) else f"{problem.objective.name} offers no bound"
+        if not problem.objective.quick_bound(problem):
+            return f"{problem.objective.name} offers no bound"
+        return super().supports(problem)
 
     def run(self, run: Run) -> StopReason:
         """Offer the quick placements, and raise the bound."""

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from placekit.kernels import njit
 from placekit.model.contiguity import Contiguity, edges_along_order
 from placekit.model.graph import topological_order
-from placekit.solve.method import Method, Run
-from placekit.solve.relaxed_links import work
+from placekit.model.problem import Problem
+from placekit.solve.method import Method, Run, no_shared_memory
+from placekit.solve.relaxed import work
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.draws import below
@@ -278,11 +279,13 @@ class _Feasible(Method):
     """Walks of the excess until one ends in a feasible placement; see the module docstring."""
 
     name = "feasible"
-    knows_links = True  # they forbid nothing
 
     def __init__(self, num_walks: int | None) -> None:
         super().__init__()
         self._num_walks = num_walks
+
+    def supports(self, problem: Problem) -> str | None:
+        return no_shared_memory(problem)  # direct links forbid nothing
 
     def run(self, run: Run) -> StopReason:
         contraction = contract(run.problem)

@@ -19,7 +19,7 @@ from placekit.io.workload_schema import SplitModel, WorkloadModel
 from placekit.model.errors import InvalidFileError, InvalidProblemError
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
-from placekit.solve.method import Method, Run
+from placekit.solve.method import Method, Run, no_shared_memory
 from placekit.solve.params import read_params
 from placekit.solve.stop import StopReason
 
@@ -55,7 +55,10 @@ class FilePlacement(Method):
     name = "file"
     params_type = FileParams
     params: FileParams
-    knows_links = True  # the placement is given
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None without memory that ops share; the placement is given."""
+        return no_shared_memory(problem)
 
     @classmethod
     def from_params(cls, argument: str | None, params: Mapping[str, Any]) -> Self:

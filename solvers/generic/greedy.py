@@ -24,7 +24,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from placekit.solve.method import Method, Run
+from placekit.model.problem import Problem
+from placekit.solve.method import Method, Run, no_shared_memory
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.lines import class_order, device_work_s, main_group, total_time_s
@@ -40,7 +41,10 @@ class Greedy(Method):
     """Fill devices in topological order up to the average load; see the module docstring."""
 
     name = "greedy"
-    knows_links = True  # it looks at no transfers
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return None without memory that ops share; it looks at no transfers."""
+        return no_shared_memory(problem)
 
     @on_partitions
     def run(self, run: Run) -> StopReason:

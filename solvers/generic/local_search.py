@@ -16,8 +16,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run
-from placekit.solve.relaxed_memory import work
+from placekit.solve.relaxed import work
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.coarsen import Contraction, contract
@@ -43,7 +44,10 @@ class LocalSearch(Method):
     params_type = LocalSearchParams
     argument = "patience"
     params: LocalSearchParams
-    knows_links = knows_blocks = True  # its scores do
+
+    def supports(self, problem: Problem) -> str | None:  # noqa: ARG002
+        """Return None: its scores know all."""
+        return None
 
     def run(self, run: Run) -> StopReason:
         """Search until told to stop, or until `patience` rounds in a row brought nothing."""

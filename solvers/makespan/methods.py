@@ -5,7 +5,7 @@ from __future__ import annotations
 from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
 from placekit.objectives import Makespan
-from placekit.solve.method import Method, Run
+from placekit.solve.method import Method, Run, no_shared_memory
 from placekit.solve.result import OPTIMALITY_TOLERANCE
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.method import CpsatMethod
@@ -26,7 +26,9 @@ def _begin(run: Run[Makespan]) -> None:
 class MakespanBound(BoundMethod):
     """Bounds without the constraint program of the whole problem, under any contiguity."""
 
-    knows_links = True  # its tasks do
+    def supports(self, problem: Problem[Makespan]) -> str | None:
+        """Return None without memory that ops share; its tasks have direct links."""
+        return no_shared_memory(problem)
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Raise every bound."""
@@ -38,12 +40,11 @@ class MakespanBound(BoundMethod):
 class MakespanCpsat(CpsatMethod):
     """The program of all orders (:mod:`placekit.solvers.makespan.exact.cp_method`)."""
 
-    knows_links = True  # its tasks do
-
     def supports(self, problem: Problem[Makespan]) -> str | None:
-        """Return None without contiguity."""
-        is_free = problem.contiguity is Contiguity.NONE
-        return None if is_free else f"its makespan model does not keep parts {problem.contiguity}; use contiguity none"
+        """Return None without contiguity and memory that ops share."""
+        if problem.contiguity is not Contiguity.NONE:
+            return f"its makespan model does not keep parts {problem.contiguity}; use contiguity none"
+        return no_shared_memory(problem)
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Refute limits below the best makespan."""
@@ -61,12 +62,12 @@ class MakespanLocalSearch(Method):
     params_type = LocalSearchParams
     argument = "patience"
     params: LocalSearchParams
-    knows_links = True  # its schedules do
 
     def supports(self, problem: Problem[Makespan]) -> str | None:
-        """Return None without contiguity."""
-        is_free = problem.contiguity is Contiguity.NONE
-        return None if is_free else f"for makespan it does not keep parts {problem.contiguity}"
+        """Return None without contiguity and memory that ops share."""
+        if problem.contiguity is not Contiguity.NONE:
+            return f"for makespan it does not keep parts {problem.contiguity}"
+        return no_shared_memory(problem)
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Search until told to stop, or until `patience` cycles in a row brought nothing."""
@@ -83,12 +84,12 @@ class MakespanLns(Method):
     params_type = LnsParams
     argument = "patience"
     params: LnsParams
-    knows_links = True  # its tasks do
 
     def supports(self, problem: Problem[Makespan]) -> str | None:
-        """Return None without contiguity."""
-        is_free = problem.contiguity is Contiguity.NONE
-        return None if is_free else f"its neighbourhoods do not keep parts {problem.contiguity}; use contiguity none"
+        """Return None without contiguity and memory that ops share."""
+        if problem.contiguity is not Contiguity.NONE:
+            return f"its neighbourhoods do not keep parts {problem.contiguity}; use contiguity none"
+        return no_shared_memory(problem)
 
     def run(self, run: Run[Makespan]) -> StopReason:
         """Search until told to stop, or until `patience` neighbourhoods in a row brought nothing."""

@@ -58,7 +58,7 @@ class OffloadLatencyIlp(IlpMethod):
         """Return None without contiguity."""
         if problem.contiguity is not Contiguity.NONE:
             return f"for offload-latency it does not keep parts {problem.contiguity}; use contiguity none"
-        return None
+        return super().supports(problem)
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Start from the series program and a search, and solve the integer program."""

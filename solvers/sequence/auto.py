@@ -10,10 +10,10 @@ from typing import Any
 
 from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
+from placekit.solve.lift import left_s
 from placekit.solve.method import Method, Run, no_teams
-from placekit.solve.relaxed_links import relaxed_run
-from placekit.solve.relaxed_memory import left_s
 from placekit.solve.stop import StopReason
+from placekit.solve.without_links import run_without_links
 from placekit.solvers.assignment.teams import no_program
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.enumeration.method import Enumerate
@@ -66,7 +66,6 @@ class Auto(Method):
     """
 
     name = "auto"
-    knows_links = knows_blocks = True  # its parts are asked one by one
 
     def supports(self, problem: Problem) -> str | None:
         """Return None if there is a plan; only the makespan has none, under a contiguity."""
@@ -85,7 +84,7 @@ class Auto(Method):
             with run.limited_to(STARTS_SHARE * left_s(run)):
                 run_stages(run, starts, account)
             if DRAWN in starts:
-                raise_quick_bounds(relaxed_run(run))
+                raise_quick_bounds(run_without_links(run))
             reason = run_stages(run, stages, account)
         if run.infeasible_because is None and reason is not StopReason.PROVED:
             offer_single_devices(run)  # too short a limit for the stages: never worse than what needs no search

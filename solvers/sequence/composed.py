@@ -9,6 +9,7 @@ from placekit.model.errors import InvalidProblemError
 from placekit.model.problem import Problem
 from placekit.solve import registry
 from placekit.solve.method import Method, Run
+from placekit.solve.relaxed import why_not
 from placekit.solve.stop import StopReason
 from placekit.solvers.sequence.stages import Stage, run_stages
 
@@ -36,8 +37,6 @@ class Composed(Method):
         A method needs a package that is not installed.
     """
 
-    knows_links = knows_blocks = True  # its parts are asked one by one
-
     def __init__(self, parts: Sequence[str], params: Mapping[str, Any]) -> None:
         self.name = "+".join(parts)
         bases = [part.partition(":")[0] for part in parts]
@@ -63,9 +62,9 @@ class Composed(Method):
     def supports(self, problem: Problem) -> str | None:
         """Return None if every part can work on `problem`, else why the first one cannot."""
         for method in self._methods:
-            why_not = method.supports(problem)
-            if why_not is not None:
-                return f"{method.name}: {why_not}"
+            reason = why_not(method, problem)
+            if reason is not None:
+                return f"{method.name}: {reason}"
         return None
 
     def run(self, run: Run) -> StopReason:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from threading import Event
 from typing import Any
 
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import ProgramTooLargeError, SolverUnavailableError
+from placekit.solve.lift import Lift, LiftedRun, left_s
 from placekit.solve.method import Method, Run
 from placekit.solve.registry import get_method
-from placekit.solve.relaxed_links import work
-from placekit.solve.relaxed_memory import left_s
+from placekit.solve.relaxed import work
 from placekit.solve.stop import StopReason
-from placekit.solve.within import Within
 
 __all__ = ["Stage", "run_stages"]
 
@@ -104,16 +104,13 @@ def _run_stage(run: Run, stage: Stage, line: dict[str, Any]) -> StopReason:
 
 def _run_narrower(run: Run, method: Method, contiguity: Contiguity) -> StopReason:
     """Let `method` work on the same problem under a narrower contiguity, and pass on what it finds."""
-    problem = run.problem.replace(contiguity=contiguity)
-    inner = Run(problem, Within(run, left_s(run)), run.seed, run.warm_start, on_progress=lambda _: _pass_on(inner, run))
-    inner.interrupted = run.interrupted
-    return work(method, inner)
+    return work(method, LiftedRun(run, Lift(run.problem.replace(contiguity=contiguity))))
 
 
 def _run_both(run: Run, method: Method, other: Method) -> StopReason:
     """Let `method` work on `run`, and `other` beside it from the best placement on, until neither may go on."""
-    seed = int(run.rng.integers(2**31))
-    inner = Run(run.problem, Within(run, left_s(run)), seed, run.placement, on_progress=lambda _: _pass_on(inner, run))
+    inner = LiftedRun(run, Lift(run.problem), seed=int(run.rng.integers(2**31)))
+    inner.interrupted, inner.info = Event(), {}
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work, other, inner)
         try:
@@ -124,8 +121,3 @@ def _run_both(run: Run, method: Method, other: Method) -> StopReason:
             inner.interrupted.set()
         future.result()
     return reason
-
-
-def _pass_on(inner: Run, run: Run) -> None:
-    if inner.placement is not None and inner.placement is not run.placement:
-        run.offer(inner.placement)

@@ -29,7 +29,7 @@ class ThroughputIlp(AssignmentIlp):
 
     def supports(self, problem: Problem[Throughput]) -> str | None:
         """Return None without teams, and with teams of equal devices."""
-        return no_program(problem)
+        return no_program(problem) or super().supports(problem)
 
     def run(self, run: Run[Throughput]) -> StopReason:
         """Build, start and solve; with teams the program of all spare teams."""
@@ -46,7 +46,7 @@ class ThroughputCpsat(AssignmentCpsat):
 
     def supports(self, problem: Problem[Throughput]) -> str | None:
         """Return None without teams, and with teams of equal devices."""
-        return no_program(problem)
+        return no_program(problem) or super().supports(problem)
 
     def run(self, run: Run[Throughput]) -> StopReason:
         """Build, start and solve; with teams the program of all spare teams."""
@@ -67,10 +67,7 @@ def _with_spare_teams(run: Run[Throughput]) -> Run[Throughput]:
     if run.problem.objective.teams == "off":
         return run
     offer_team_chains(run)
-    inner = SpareRun(run)
-    if run.placement is not None:
-        inner.offer(inner.spare.encode(run.placement))
-    return inner
+    return SpareRun(run)
 
 
 def offer_best_chains(run: Run[Throughput], contraction: Contraction[Throughput]) -> None:

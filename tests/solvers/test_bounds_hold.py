@@ -12,7 +12,7 @@ from oracle import brute_force
 import placekit as pk
 from placekit.model.contiguity import Contiguity
 from placekit.model.errors import UnsupportedProblemError
-from placekit.solve.relaxed_links import relaxation
+from placekit.solve.without_links import without_links
 from placekit.solvers.assignment.cpsat.solve import build_model
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.generic.coarsen import contract
@@ -110,7 +110,7 @@ def test_bottleneck_bounds_hold_on_random_problems() -> None:
     checked = 0
     for case in range(400):
         # methods that know no direct links are given the relaxation without
-        problem = relaxation(random_problem(1, case, "throughput"))
+        problem = without_links(random_problem(1, case, "throughput"))
         if problem.platform.num_devices**problem.num_classes > 100:
             continue
         optimum_s = brute_force(problem)

@@ -21,6 +21,7 @@ import pytest
 import placekit as pk
 from placekit.benchmarks.generators.families import FAMILIES, generate
 from placekit.solve.registry import METHODS, get_method
+from placekit.solve.relaxed import why_not
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ def methods(problem: pk.Problem) -> Iterator[str]:
         if name in NEEDS_MORE:
             continue
         try:
-            if get_method(name).supports(problem) is None:
+            if why_not(get_method(name), problem) is None:
                 yield name
         except pk.PlacekitError:
             continue  # a package that is not installed
@@ -150,14 +151,15 @@ import sys
 import numpy as np, placekit as pk
 from placekit import machine
 from placekit.benchmarks.generators.families import generate
+from placekit.solve.registry import get_method
+from placekit.solve.relaxed import why_not
 objectives = (pk.Throughput(), pk.SerialLatency(), pk.OffloadLatency(), pk.Makespan())
 methods = ("ilp", "auto", "cpsat", "local-search", "bound", "lns")
 cases = []
 for objective in objectives:
     problem = generate("layered", 30, seed=1, num_devices=2, objective=objective)
     for method in methods:
-        from placekit.solve.registry import get_method
-        if get_method(method).supports(problem) is None:
+        if why_not(get_method(method), problem) is None:
             cases.append((problem, method))
 for number in range(int(sys.argv[1])):
     problem, method = cases[number % len(cases)]

@@ -18,7 +18,7 @@ from placekit.model.contiguity import Contiguity
 from placekit.model.problem import Problem
 from placekit.objectives.makespan.instance import instance_of
 from placekit.objectives.makespan.simulate import simulate_fifo, simulate_steps
-from placekit.solve.relaxed_links import relaxation
+from placekit.solve.without_links import without_links
 from placekit.solvers.generic.enumeration.orders import best_order
 from placekit.solvers.sequence.auto import plan
 from placekit.verification.exact import ExactProblem
@@ -53,7 +53,7 @@ def test_all_judges_agree_and_the_relaxation_ends_no_later(data: st.DataObject, 
     step = np.argsort(schedule.op[~schedule.is_transfer])
     again = problem.objective.score(problem, np.array(device), step)
     assert again.objective_s == judged.objective_s
-    relaxed = problem.objective.score(relaxation(problem), np.array(device), step)
+    relaxed = problem.objective.score(without_links(problem), np.array(device), step)
     assert relaxed.objective_s <= judged.objective_s
     least, value = (second_judge(each, list(device), step.tolist()) for each in (exact.without_links, exact))
     assert least is not None
@@ -67,7 +67,7 @@ def test_all_judges_agree_and_the_relaxation_ends_no_later(data: st.DataObject, 
 def test_the_best_order_is_the_best_of_all_orders(data: st.DataObject, problem: Problem) -> None:
     """With and without one transfer at a time, against every permutation; that of the relaxation ends no later."""
     device = np.array(supported_devices(data, problem))
-    instance, relaxed = instance_of(problem), instance_of(relaxation(problem))
+    instance, relaxed = instance_of(problem), instance_of(without_links(problem))
     for contention in (False, True):
         runs = (
             simulate_steps(instance, device, np.array(step), has_contention=contention)
@@ -82,7 +82,7 @@ def test_the_best_order_is_the_best_of_all_orders(data: st.DataObject, problem: 
 @given(problem=SMALL)
 def test_enumeration_finds_the_optimum_and_the_relaxation_has_none_above(problem: Problem) -> None:
     """Against all placements in all orders."""
-    best, least = best_makespan(problem), best_makespan(relaxation(problem))
+    best, least = best_makespan(problem), best_makespan(without_links(problem))
     check_enumeration(problem, best)
     assert (least is None) == (best is None)
     assert (least or 0) <= (best or 0) * (1 + 1e-12)
@@ -152,7 +152,7 @@ def test_a_sender_sends_one_at_a_time_over_whatever_link() -> None:
 
 def test_the_plan_is_that_without_links() -> None:
     """The makespan's own methods know links, so ``auto`` has them as they are."""
-    assert plan(two_nodes()) == plan(relaxation(two_nodes()))
+    assert plan(two_nodes()) == plan(without_links(two_nodes()))
 
 
 def test_list_schedules_are_planned_over_the_links() -> None:

@@ -17,7 +17,7 @@ from placekit.io.costs_json import read_costs, write_costs
 from placekit.io.problem_json import read_problem, write_problem
 from placekit.model.errors import InvalidProblemError, UnsupportedProblemError
 from placekit.model.problem import Problem
-from placekit.solve.relaxed_links import relaxation
+from placekit.solve.without_links import without_links
 from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.generic.scoring import Scorer
 from placekit.verification.exact import ExactProblem
@@ -41,7 +41,7 @@ def test_all_judges_agree_and_the_relaxation_costs_no_more(data: st.DataObject, 
     batch = problem.objective.batch_score(problem)
     assert batch is not None
     assert batch(device[None])[0] == near(expected)
-    relaxed = pk.evaluate(relaxation(problem), pk.Placement.of(relaxation(problem), device)).objective
+    relaxed = pk.evaluate(without_links(problem), pk.Placement.of(without_links(problem), device)).objective
     assert relaxed is not None
     assert relaxed <= judged.objective * (1 + 1e-12)
     exact = ExactProblem.of(problem)

@@ -14,6 +14,7 @@ import placekit as pk
 from placekit.model.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError, UnsupportedProblemError
 from placekit.solve import registry
 from placekit.solve.registry import METHODS, MethodEntry, get_method
+from placekit.solve.relaxed import why_not
 from placekit.solvers.assignment.ilp.solve import AssignmentIlp
 
 
@@ -47,7 +48,7 @@ def variants(problem: pk.Problem, method: str) -> list[pk.Problem]:
         for objective in objectives
         for contiguity in pk.Contiguity
     ]
-    supported = [variant for variant in every if get_method(method).supports(variant) is None]
+    supported = [variant for variant in every if why_not(get_method(method), variant) is None]
     assert supported
     if METHODS[method].family != "learned":
         return supported

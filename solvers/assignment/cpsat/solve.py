@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placekit.model.contiguity import Contiguity
 from placekit.model.graph import topological_order
+from placekit.model.problem import Problem
 from placekit.objectives import Loads
-from placekit.solve.method import Run
+from placekit.solve.method import Run, no_links
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.convexity import Convexity
 from placekit.solvers.assignment.cpsat.method import ONE_WORKER_UP_TO, CpsatMethod
@@ -30,7 +32,9 @@ __all__ = ["AssignmentCpsat", "build_model", "solve_model"]
 class AssignmentCpsat(CpsatMethod):
     """Exact placement by constraint programming for objectives made of loads, under any contiguity."""
 
-    knows_blocks = True  # the program has rows for them
+    def supports(self, problem: Problem[Any]) -> str | None:
+        """Return None without direct links; the program has rows for memory that ops share."""
+        return no_links(problem)
 
     def start(self, run: Run, contraction: Contraction) -> None:
         """Find placements to set the unit by; none but the single devices unless an objective knows better."""

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from placekit.machine import num_usable_cpus
 from placekit.model.errors import InvalidProblemError, SolverUnavailableError, UnknownNameError
 from placekit.model.placement import Placement
-from placekit.solve.method import Method, Run
+from placekit.model.problem import Problem
+from placekit.solve.method import Method, Run, no_links
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.ilp.model import CEILING, IlpModel, count_coefficients
 from placekit.solvers.assignment.opening import clash, open_run
@@ -191,7 +192,9 @@ class IlpMethod(Method):
 class AssignmentIlp(IlpMethod):
     """Exact placement by integer programming for objectives made of loads, under any contiguity."""
 
-    knows_blocks = True  # the program has rows for them
+    def supports(self, problem: Problem[Any]) -> str | None:
+        """Return None without direct links; the program has rows for memory that ops share."""
+        return no_links(problem)
 
     def start(self, run: Run, contraction: Contraction) -> None:
         """Find placements to scale the program by; none but the single devices unless an objective knows better."""

@@ -122,7 +122,6 @@ class Enumerate(Method):
     """
 
     name = "enumerate"
-    knows_links = knows_blocks = True  # its scores do; the judge looks at all that may be better
 
     def supports(self, problem: Problem) -> str | None:
         """Return None for problems of up to `MAX_PLACEMENTS` placements."""

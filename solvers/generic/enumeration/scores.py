@@ -18,6 +18,8 @@ __all__ = ["Score", "score_for"]
 
 Score = Callable[[Beginnings], NDArray[np.float64]]
 """``[B]`` seconds from ``[B, k]`` places; infinity where the beginning cannot be executed."""
+ROWS = 4096
+"""Beginnings whose longest paths are looked for together."""
 
 
 def score_for(items: Items) -> Score | None:
@@ -155,7 +157,12 @@ def _subgraphs(items: Items, device: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _offload_latency(items: Items, beginnings: Beginnings) -> NDArray[np.float64]:
-    """Longest path through calls and host ops, by relaxation; a cycle never settles."""
+    """Longest path through calls and host ops, by relaxation; a cycle never settles. A few rows at a time: in cache."""
+    parts = [_longest_paths(items, beginnings[at : at + ROWS]) for at in range(0, len(beginnings), ROWS)]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _longest_paths(items: Items, beginnings: Beginnings) -> NDArray[np.float64]:
     problem, num_known = items.problem, beginnings.shape[1]
     graph, costs = problem.graph, problem.costs
     is_host = np.array([device.is_host for device in problem.platform.devices])
@@ -163,11 +170,11 @@ def _offload_latency(items: Items, beginnings: Beginnings) -> NDArray[np.float64
     num_places, rows = len(items.device_of_place), np.arange(len(beginnings))
     kinds = problem.platform.kind_of_device[items.device_of_place]
     known = np.flatnonzero(items.item_of_op < num_known).tolist()
-    unit, takes = {}, np.zeros((len(beginnings), num_places + graph.num_ops))
+    unit, takes = {}, np.zeros((num_places + graph.num_ops, len(beginnings)))
     for op in known:
         place = beginnings[:, items.item_of_op[op]].astype(np.int64)
         unit[op] = np.where(is_host[items.device_of_place[place]], num_places + op, place)
-        takes[rows, unit[op]] += costs.op_time_s[op, kinds[place]]
+        takes[unit[op], rows] += costs.op_time_s[op, kinds[place]]
     calls = [p for p in range(num_places) if not is_host[items.device_of_place[p]]]
     for t, producer in enumerate(graph.tensor_producer.tolist()):
         readers = [op for op in np.unique(graph.consumers_of(t)).tolist() if op in unit]
@@ -182,25 +189,25 @@ def _offload_latency(items: Items, beginnings: Beginnings) -> NDArray[np.float64
                 enters = np.zeros(len(beginnings), dtype=bool)
                 for op in readers:
                     enters |= unit[op] == p
-                takes[:, p] += time_s * ((enters & (unit[producer] != p)) | (leaves & (unit[producer] == p)))
+                takes[p] += time_s * ((enters & (unit[producer] != p)) | (leaves & (unit[producer] == p)))
     senders, receivers = items.edges
-    waits = [
-        (unit[u], unit[v]) for u, v in zip(senders.tolist(), receivers.tolist(), strict=True) if u in unit and v in unit
-    ]
+    waits = []
+    for u, v in zip(senders.tolist(), receivers.tolist(), strict=True):
+        if u in unit and v in unit:
+            apart = np.flatnonzero(unit[u] != unit[v])
+            waits.append((unit[u][apart], unit[v][apart], apart))
     start = np.zeros_like(takes)
-    for _ in range(takes.shape[1] + 1):
+    for _ in range(len(takes) + 1):
         before = start.copy()
-        for source, target in waits:
-            ends = start[rows, source] + takes[rows, source]
-            apart = source != target
-            start[rows[apart], target[apart]] = np.maximum(start[rows, target], ends)[apart]
+        for source, target, row in waits:
+            start[target, row] = np.maximum(start[target, row], start[source, row] + takes[source, row])
         for p in calls:
             if items.slot_of_place[p]:
-                start[:, p] = np.maximum(start[:, p], start[:, p - 1] + takes[:, p - 1])
-        if (before == start).all():
+                np.maximum(start[p], start[p - 1] + takes[p - 1], out=start[p])
+        if np.array_equal(before, start):
             break
-    latency: NDArray[np.float64] = (start + takes).max(axis=1)
-    return np.where((before == start).all(axis=1), latency, np.inf)
+    latency: NDArray[np.float64] = (start + takes).max(axis=0)
+    return np.where((before == start).all(axis=0), latency, np.inf)
 
 
 def _makespan(items: Items, beginnings: Beginnings) -> NDArray[np.float64]:

@@ -20,12 +20,12 @@ from placekit.model.platform import Platform
 from placekit.model.problem import UNPINNED, Problem
 from placekit.model.teams import team_name, teams_of
 from placekit.objectives import Throughput
+from placekit.solve.lift import Lift, LiftedRun, left_s
 from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
-from placekit.solve.within import Within
 from placekit.solvers.generic.teams.partitions import partitions
 
-__all__ = ["lifted", "on_partitions", "promising", "team_problem"]
+__all__ = ["on_partitions", "promising", "team_problem", "with_fixed_teams"]
 
 Worker = TypeVar("Worker", bound=Method)
 
@@ -63,12 +63,6 @@ def team_problem(problem: Problem[Throughput], team_of_device: NDArray[np.int64]
         objective=replace(problem.objective, teams="off"),
         pinned=np.array(pinned),
     )
-
-
-def lifted(problem: Problem[Throughput], team_of_device: NDArray[np.int64], placement: Placement) -> Placement:
-    """Return a placement of `team_problem` as one of `problem`."""
-    first = np.array([members[0] for members in teams_of(team_of_device)])
-    return Placement.of(problem, first[placement.device_of_op], None, team_of_device)
 
 
 def promising(run: Run[Throughput]) -> Iterator[NDArray[np.int64]]:
@@ -110,12 +104,11 @@ def on_partitions(work: Callable[[Worker, Run], StopReason]) -> Callable[[Worker
             reason = run.should_stop()
             if reason is not None and run.evaluations:
                 return reason
-            seconds = np.inf if run.remaining_s is None else run.remaining_s / (len(todo) - at)
-            work(method, _inner(run, teams, seconds))
+            work(method, LiftedRun(run, with_fixed_teams(run.problem, teams), left_s(run) / (len(todo) - at)))
         for teams in _others(run.problem, todo) if run.remaining_s is not None else ():
             if (reason := run.should_stop()) is not None:
                 return reason
-            work(method, _inner(run, teams, run.remaining_s or 0.0))
+            work(method, LiftedRun(run, with_fixed_teams(run.problem, teams)))
         return run.should_stop() or StopReason.FINISHED
 
     return run_on_partitions
@@ -129,25 +122,18 @@ def _others(problem: Problem[Throughput], known: list[NDArray[np.int64]]) -> Ite
             yield teams
 
 
-def _inner(run: Run, teams: NDArray[np.int64], seconds: float) -> Run:
-    """Return a run on the problem with fixed teams, whose placements go to `run`."""
-    problem = team_problem(run.problem, teams)
-    start = None
-    if run.placement is not None and np.array_equal(_team_of(run.placement), teams):
-        place = {members[0]: at for at, members in enumerate(teams_of(teams))}
-        start = Placement.of(problem, [place[d] for d in run.placement.device_of_op.tolist()])
-    inner: Run = Run(problem, Within(run, seconds), run.seed, None, lambda _: pass_on())
+def with_fixed_teams(problem: Problem[Throughput], teams: NDArray[np.int64]) -> Lift:
+    """Return the problem with fixed teams, whose placements are some of `problem`."""
+    plain, place = team_problem(problem, teams), np.zeros(problem.platform.num_devices, dtype=np.int64)
+    first = np.array([members[0] for members in teams_of(teams)])
+    place[first] = np.arange(len(first))
 
-    def pass_on() -> None:
-        if inner.placement is not None and inner.placement is not told[0]:
-            told[0] = inner.placement
-            run.offer(lifted(run.problem, teams, inner.placement))
+    def down(placement: Placement) -> Placement | None:
+        if not np.array_equal(_team_of(placement), teams):
+            return None
+        return Placement.of(plain, place[placement.device_of_op])
 
-    told: list[Placement | None] = [start]
-    inner.interrupted = run.interrupted
-    if start is not None:
-        inner.offer(start)
-    return inner
+    return Lift(plain, lambda placement: Placement.of(problem, first[placement.device_of_op], None, teams), down)
 
 
 def _team_of(placement: Placement) -> NDArray[np.int64]:

@@ -34,7 +34,7 @@ from placekit.objectives.makespan.ranks import (
     mean_upward_rank,
     upward_rank,
 )
-from placekit.solve.method import Method, Run
+from placekit.solve.method import Method, Run, no_shared_memory
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.coarsen import contract
 from placekit.solvers.generic.repair import relieve_memory
@@ -68,13 +68,14 @@ class ListSchedule(NamedTuple):
 class ListScheduler(Method):
     """Base of the list schedulers; a subclass says how to `plan`."""
 
-    knows_links = True  # where an op can start, that is; ranks take the mean over all pairs of devices
-
     def supports(self, problem: Problem[Makespan]) -> str | None:
-        """Return None without contiguity."""
+        """Return None without contiguity and memory that ops share.
+
+        Direct links count where an op can start; ranks take the mean over all pairs of devices.
+        """
         if problem.contiguity is not Contiguity.NONE:
             return f"it does not look at contiguity {problem.contiguity}"
-        return None
+        return no_shared_memory(problem)
 
     def plan(self, run: Run, instance: MakespanInstance) -> ListSchedule:
         """Make the schedule."""

@@ -27,7 +27,7 @@ from enum import Enum, auto
 import numpy as np
 
 from placekit.model.problem import Problem
-from placekit.solve.method import Method, Run
+from placekit.solve.method import Method, Run, no_links
 from placekit.solve.result import OPTIMALITY_TOLERANCE, SOLVER_TOLERANCE
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.opening import clash, open_run
@@ -94,11 +94,10 @@ class ThroughputDp(Method):
     name = "dp"
     params_type = DpParams
     params: DpParams
-    knows_blocks = True  # every block of a chain is weighed with them
 
     def supports(self, problem: Problem) -> str | None:
         """Return None if parts must be acyclic."""
-        return acyclic_only(problem)
+        return no_links(problem) or acyclic_only(problem)
 
     def run(self, run: Run) -> StopReason:
         """Start from `dpl`, then prove."""

@@ -20,7 +20,7 @@ from placekit.model.contiguity import Contiguity
 from placekit.model.errors import InvalidProblemError
 from placekit.model.problem import Problem
 from placekit.objectives import Throughput
-from placekit.solve.method import Method, Run
+from placekit.solve.method import Method, Run, no_links
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.coarsen import Contraction, contract
@@ -139,11 +139,10 @@ class LinearDp(Method):
     name = "dpl"
     params_type = LinearDpParams
     params: LinearDpParams
-    knows_blocks = True  # every block of a chain is weighed with them
 
     def supports(self, problem: Problem) -> str | None:
         """Return None for acyclic throughput."""
-        return acyclic_only(problem)
+        return no_links(problem) or acyclic_only(problem)
 
     def run(self, run: Run) -> StopReason:
         """Offer the single devices, then the best chain of each order."""

@@ -71,7 +71,7 @@ class ThroughputLns(Method):
         """Return None without contiguity, where the rest can stand still."""
         if problem.contiguity is not Contiguity.NONE:
             return f"its neighbourhoods do not keep parts {problem.contiguity}; use contiguity none"
-        return None
+        return super().supports(problem)
 
     def run(self, run: Run[Throughput]) -> StopReason:
         """Search until told to stop, or until `patience` neighbourhoods in a row brought nothing.

@@ -10,7 +10,7 @@ from oracle import set_partitions, team_brute_force
 from strategies import TEAM_NAMES, examples, placements, platforms, problems, teamed_problems, with_teams
 
 import placekit as pk
-from placekit.solvers.generic.teams.fixed import lifted, team_problem
+from placekit.solvers.generic.teams.fixed import team_problem, with_fixed_teams
 from placekit.solvers.generic.teams.partitions import partitions
 
 
@@ -48,7 +48,9 @@ def test_a_problem_with_fixed_teams_costs_the_same(data: st.DataObject) -> None:
     teams = np.array([labels.index(label) for label in labels])
     plain = team_problem(problem, teams)
     placement = data.draw(placements(plain))
-    said, judged = pk.evaluate(plain, placement), pk.evaluate(problem, lifted(problem, teams, placement))
+    teamed = with_fixed_teams(problem, teams).up(placement)
+    assert isinstance(teamed, pk.Placement)
+    said, judged = pk.evaluate(plain, placement), pk.evaluate(problem, teamed)
     assert said.is_feasible == judged.is_feasible
     if said.objective is not None and judged.objective is not None:
         assert said.objective == pytest.approx(judged.objective, rel=1e-12, abs=1e-300)

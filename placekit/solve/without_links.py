@@ -38,15 +38,13 @@ from numpy.typing import NDArray
 from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.objectives.evaluate import Evaluation
-from placekit.solve import relaxed_memory
-from placekit.solve.method import Method, Run
-from placekit.solve.relaxed_memory import View, left_s, reason_of, view_of
-from placekit.solve.stop import StopReason
+from placekit.solve.lift import Lift, LiftedRun, resumed
+from placekit.solve.method import Run
 
-__all__ = ["is_relaxed", "least_transfer_s", "relaxation", "relaxed_run", "work"]
+__all__ = ["least_transfer_s", "run_without_links", "without_links"]
 
-RELAXED = "relaxed links"
-"""Key of the last run on the relaxation among `Run.parts`."""
+KEY = "without links"
+"""Of the last run on the relaxation among `Run.parts`."""
 MOST_EXCHANGED = 16
 """Devices up to which pairs of them are exchanged."""
 
@@ -68,7 +66,7 @@ def least_transfer_s(problem: Problem) -> NDArray[np.float64]:
     return np.where(np.isfinite(least), least, costs.transfer_time_s)  # a device that is alone moves nothing
 
 
-def relaxation(problem: Problem) -> Problem:
+def without_links(problem: Problem) -> Problem:
     """Return the problem without direct links in which no placement costs more; itself if it has none."""
     if not problem.has_direct_links:
         return problem
@@ -79,27 +77,15 @@ def relaxation(problem: Problem) -> Problem:
     )
 
 
-def is_relaxed(method: Method, problem: Problem) -> bool:
-    """Return True if `method` has to work on the relaxation of `problem`."""
-    return problem.has_direct_links and not method.knows_links
-
-
-def relaxed_run(run: Run) -> Run:
+def run_without_links(run: Run) -> Run:
     """Return a run on the relaxation, which passes on what it finds and proves; `run` itself without links."""
     if not run.problem.has_direct_links:
         return run
-    relaxed = relaxation(run.problem)
-    return view_of(run, RELAXED, lambda: _LinkView(run, relaxed, left_s(run), is_bound=True))
+    lift = Lift(without_links(run.problem), is_bound=True)
+    return resumed(run, KEY, lambda: _Exchanging(run, lift))
 
 
-def work(method: Method, run: Run) -> StopReason:
-    """Let `method` work on `run`, or on its relaxation; then on that of its memory if need be."""
-    if not is_relaxed(method, run.problem):
-        return relaxed_memory.work(method, run)
-    return reason_of(run, relaxed_memory.work(method, relaxed_run(run)))
-
-
-class _LinkView(View):
+class _Exchanging(LiftedRun):
     """A run of the relaxation; its best placements are tried with devices of a kind exchanged between nodes."""
 
     def keep(self, answer: Placement, at_most: float | None = None) -> Evaluation:
