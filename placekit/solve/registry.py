@@ -219,13 +219,13 @@ class _ByObjective(Method):
         return anyone if knows_links(anyone, problem) else method
 
     def supports(self, problem: Problem) -> str | None:
-        """Return None if there is a class for the objective, and it can work on `problem`."""
+        """Return None if there is a class for the objective, and it can work on `problem`, or on a relaxation of it."""
         try:
             method = self._serving(problem)
         except InvalidProblemError as error:  # a parameter that the method has for other objectives
             return f"for {problem.objective.name}, {error}"
         if method is not None:
-            return method.supports(problem)
+            return why_not(method, problem)
         return _not_served(self.name, self._targets, problem.objective.name)
 
     def run(self, run: Run) -> StopReason:

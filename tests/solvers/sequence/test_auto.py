@@ -201,11 +201,17 @@ def test_what_is_found_beside_counts(diamond: pk.Problem, monkeypatch: pytest.Mo
     class Idle:
         name = "idle"
 
+        def supports(self, problem: pk.Problem) -> str | None:  # noqa: ARG002
+            return None
+
         def run(self, run: Run) -> pk.StopReason:  # noqa: ARG002
             return pk.StopReason.FINISHED
 
     class Breaks:
         name = "breaks"
+
+        def supports(self, problem: pk.Problem) -> str | None:  # noqa: ARG002
+            return None
 
         def run(self, run: Run) -> pk.StopReason:  # noqa: ARG002
             raise RuntimeError("beside")
