@@ -15,7 +15,12 @@ import placekit as pk
 from placekit.model.platform import Link
 
 # for tests that do not set their number of examples: the same ones every time, and no example is too slow
-settings.register_profile("placekit", deadline=None, derandomize=True)
+settings.register_profile(
+    "placekit",
+    deadline=None,
+    derandomize=True,
+    max_examples=100 if os.environ.get("PLACEKIT_EXAMPLES") == "all" else 10,
+)
 settings.load_profile("placekit")
 
 MEASURING = frozenset(

@@ -25,10 +25,10 @@ EXAMPLES = "PLACEKIT_EXAMPLES"
 def examples(count: int) -> settings:
     """Return settings for `count` examples, however long each takes; the same ones every time.
 
-    A tenth of them, but 10 if there are as many, unless the environment asks for all.
+    A twentieth of them, but 5 if there are as many, unless the environment asks for all.
     """
     if os.environ.get(EXAMPLES) != "all":
-        count = max(min(count, 10), count // 10)
+        count = max(min(count, 5), count // 20)
     return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 

@@ -75,6 +75,7 @@ def test_commands_on_the_page_about_pytorch_run(
     assert "optimal" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_commands_on_the_page_about_language_models_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

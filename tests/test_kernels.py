@@ -123,6 +123,7 @@ def test_two_processes_may_prepare_at_once(folder: Path) -> None:
     assert run(folder, PREPARE_THIS + CALL).stdout == "2.5 3.5 0\n"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_prepare_and_leaves_no_half_file(folder: Path) -> None:
     """No process is left either, and the next one compiles what is missing."""
     code = PREPARE + (
@@ -140,6 +141,7 @@ def test_ctrl_c_ends_prepare_and_leaves_no_half_file(folder: Path) -> None:
     assert run(folder, PREPARE_THIS + CALL).stdout.splitlines()[-1] == "2.5 3.5 0"
 
 
+@pytest.mark.slow
 def test_without_a_folder_kernels_are_compiled_by_each_process_which_is_told_once(folder: Path) -> None:
     """No place to write: nothing is prepared in vain."""
     nowhere = {name: str(folder / "list.json" / "no") for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME")}
@@ -151,6 +153,7 @@ def test_without_a_folder_kernels_are_compiled_by_each_process_which_is_told_onc
     assert len(told.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_the_kernel_and_no_error(folder: Path) -> None:
     """The process that cannot write goes on."""
     code = (

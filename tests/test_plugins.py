@@ -110,7 +110,7 @@ def test_bounds_are_the_objectives_own(problem: pk.Problem) -> None:
 
     bounded = problem.replace(objective=Bounded())
     for method in ("bound", "auto"):
-        result = pk.solve(bounded, method)
+        result = pk.solve(bounded, method, stop=pk.MaxRuntime(0.5))
         assert (result.lower_bound, result.bound_name) == (1.0, "largest op")
     with pytest.raises(UnsupportedProblemError, match="last-finish offers no bound"):
         pk.solve(problem, "bound")
@@ -368,6 +368,7 @@ def test_packages_that_are_wrong_are_named_and_stop_nobody(site: Path, diamond: 
 # the page
 
 
+@pytest.mark.slow
 def test_snippets_of_the_page_print_what_stands_below_them() -> None:
     """They run in order, each in the names of those before it."""
     page = (ROOT / "docs" / "plugins.md").read_text()

@@ -125,6 +125,7 @@ def test_a_placement_that_cannot_run_gets_a_row_that_says_why(solved: tuple[tupl
     assert "gone.xml" in store.measured()[jobs[0].case.address]["error"]
 
 
+@pytest.mark.slow
 def test_pytorch_programs_run_by_torch(tmp_path: Path) -> None:
     """A file of torch.export is a model of a suite; its tensors are compared with the whole program's."""
     torch = pytest.importorskip("torch")

@@ -195,6 +195,7 @@ def test_pages_show_what_their_commands_print() -> None:
     assert num_tables >= 10
 
 
+@pytest.mark.slow
 def test_report_prints_one_table(written: Any) -> None:
     """``placekit report FILE --table NAME``: Markdown, or JSON; an unknown name lists the tables."""
     path = written(row("a", 11.0, 10.0))

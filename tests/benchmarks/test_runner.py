@@ -116,6 +116,7 @@ def test_a_case_that_kills_its_worker_gets_a_row_and_the_rest_goes_on(jobs: tupl
     assert len((tmp_path / "results" / "rows.jsonl").read_text().splitlines()) == 10
 
 
+@pytest.mark.slow
 def test_isolated_jobs_have_an_executor_each(jobs: tuple[Job, ...], tmp_path: Path) -> None:
     """One after the other, also where one of them kills its worker."""
     made: list[Inline] = []

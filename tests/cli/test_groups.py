@@ -78,6 +78,7 @@ def test_only_solve_chooses(call: Call, model_file: Path, tmp_path: Path) -> Non
     assert "which no way of cutting the cores of this machine gives" in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_memory_of_the_cpu_is_that_of_each_group(call: Call, model_file: Path) -> None:
     """A limit below the weights and outputs of one convolution is infeasible however the cores are cut."""
     done = call("solve", model_file, "--groups", "auto", "--memory", "CPU=1KiB")

@@ -47,7 +47,7 @@ def _start(problem: Path, folder: Path) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_brings_the_best_answer(number: signal.Signals, hard: Path, tmp_path: Path) -> None:
     """Ctrl-C, and what a scheduler sends: an answer, its bound, exit code 0, and no wait for a deaf solver."""
     process = _start(hard, tmp_path)
@@ -61,6 +61,7 @@ def test_a_signal_brings_the_best_answer(number: signal.Signals, hard: Path, tmp
     assert result["lower_bound"] > 0
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_the_process(hard: Path, tmp_path: Path) -> None:
     """The shell's 130, and no abort of a solver that is still at work; nor do a third and a fourth make one."""
     process = _start(hard, tmp_path)

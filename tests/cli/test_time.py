@@ -43,6 +43,7 @@ def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("placekit.runtime.timing.lock_path", lambda: tmp_path / "lock")
 
 
+@pytest.mark.slow
 def test_time_reports_placement_singles_and_stages(
     call: Call, model_file: Path, placement_file: Path, platform_file: Path
 ) -> None:

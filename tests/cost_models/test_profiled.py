@@ -416,6 +416,7 @@ def test_the_heaviest_op_is_the_first_among_equals() -> None:
     assert [graph.op_names[op] for op in anchors] == ["a", "c"]
 
 
+@pytest.mark.slow
 def test_a_light_onnx_model_is_mapped_and_repeatable() -> None:
     """SqueezeNet from the onnx wheel: at least 95 % of the time mapped, the sum near the latency, groups a DAG."""
     onnx = pytest.importorskip("onnx")

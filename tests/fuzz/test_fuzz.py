@@ -51,7 +51,7 @@ def findings(options: Options, cases: range) -> list[str]:
     ("mode", "cases"),
     [
         (Mode.SMALL, 8),
-        (Mode.TIGHT, 4),
+        (Mode.TIGHT, 2),
         (Mode.PLANS, 2),
         *(pytest.param(mode, 150, marks=pytest.mark.slow) for mode in Mode),
     ],
@@ -235,6 +235,7 @@ def _goes_on(send: Callable[[str], None]) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_solve_that_does_not_end_is_found_by_its_cpu_time() -> None:
     """The process is ended by the kernel; what it said before is kept."""
     said = messages(_goes_on)

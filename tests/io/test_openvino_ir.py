@@ -316,6 +316,7 @@ def test_two_hundred_mutations_give_a_model_or_a_named_error(small_cnn: Path) ->
     assert 5 < read < 150  # both outcomes occur, or the mutations are too weak or too strong
 
 
+@pytest.mark.slow
 def test_ten_thousand_ops_are_read_in_seconds(save: Save) -> None:
     """An IR of 10,000 ops becomes a graph in seconds."""
     x = ops.parameter([1, 8], ov.Type.f32, name="x")

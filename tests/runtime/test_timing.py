@@ -161,6 +161,7 @@ def test_ratios_are_taken_round_by_round() -> None:
     assert timings.best(("a", "b")) == timings.best(("a", "b"), "latency") == "a"
 
 
+@pytest.mark.slow
 def test_the_best_of_several_is_not_chosen_by_its_luck() -> None:
     """Against four contenders that are as fast as itself, all noisy, one is as fast as the best; and no fool's best."""
     rng = np.random.default_rng(0)

@@ -105,6 +105,7 @@ def test_bug_bound_above_the_optimum(name: str, method: str) -> None:
     assert result.status is not pk.Status.OPTIMAL or result.objective == pytest.approx(optimum_s, rel=2e-6)
 
 
+@pytest.mark.slow
 def test_bottleneck_bounds_hold_on_random_problems() -> None:
     """With one device in detail and with several, from a ceiling that is far off and from the optimum."""
     checked = 0

@@ -59,7 +59,7 @@ def variants(problem: pk.Problem, method: str) -> list[pk.Problem]:
 @pytest.mark.parametrize("method", runnable())
 def test_methods_keep_their_promises(method: str, diamond: pk.Problem) -> None:
     """Feasible, scored by the judge, not below the bound, the same answer for the same seed, JSON and back."""
-    seconds = 0.5 if method == "local-search" else 20  # on four ops it searches on, for as long as it may
+    seconds = 0.2 if method == "local-search" else 20  # on four ops it searches on, for as long as it may
     stop = pk.MaxRuntime(seconds) | pk.MaxIterations(200)
     for problem in variants(diamond, method):
         result = pk.solve(problem, method=method, seed=3, stop=stop)

@@ -138,6 +138,7 @@ def test_experts_that_a_token_does_not_count_add_nothing() -> None:
         torch.testing.assert_close(made, expected)
 
 
+@pytest.mark.slow
 def test_resnet50_graph_is_that_of_the_hsdag_paper(tmp_path: Path) -> None:
     """With f16 constants the graph has the 396 nodes and 411 edges that the HSDAG paper reports."""
     model = build("resnet50", tmp_path / "m.xml", half=True, width=4, image_size=32, classes=10)

@@ -125,6 +125,7 @@ def test_equal_devices_are_in_the_order_of_their_ops() -> None:
     assert pk.evaluate(problem, pk.Placement.of(problem, first)).objective == pytest.approx(found.objective_s)
 
 
+@pytest.mark.slow
 def test_training_learns_resumes_and_writes_a_policy(tmp_path: Path) -> None:
     """On a few small problems the surprise at the labels falls; the same steps twice give the same weights."""
     generate_dataset(Labelling(max_ops=40, method="greedy", label_s=20.0, per_shard=12, seed=9), tmp_path / "data", 12)

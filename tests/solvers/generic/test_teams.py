@@ -78,6 +78,7 @@ def test_methods_stay_within_the_optimum(method: str, problem: pk.Problem) -> No
         assert result.objective == pytest.approx(best, rel=1e-6, abs=1e-300)
 
 
+@pytest.mark.slow
 def test_search_finds_the_team_that_memory_asks_for() -> None:
     """Six equal ops on four devices that hold three each: two stages on teams of two, whatever the contiguity."""
     graph = pk.OpGraph.from_edges(list("abcdef"), list(zip("abcde", "bcdef", strict=True)))
