@@ -17,10 +17,9 @@ from placekit.objectives.evaluate import Evaluation
 from placekit.solve.certificates import Certificate, CertificateSource
 from placekit.solve.method import Run
 from placekit.solve.result import SOLVER_TOLERANCE
-from placekit.solve.stop import StopReason
-from placekit.solve.within import Within
+from placekit.solve.stop import MaxRuntime, Progress, StopReason
 
-__all__ = ["Lift", "LiftedRun", "as_it_is", "left_s", "reason_of", "resumed"]
+__all__ = ["Lift", "LiftedRun", "Within", "as_it_is", "left_s", "reason_of", "resumed"]
 
 
 def as_it_is(placement: Placement) -> Placement:
@@ -54,6 +53,38 @@ class Lift:
     is_bound: bool = False
     certifies: bool = True
     is_exact: bool = False
+
+
+@dataclass(frozen=True)
+class Within:
+    """Stops an inner run after its own seconds, or when the outer run is to stop.
+
+    Parameters
+    ----------
+    run
+        The outer run.
+    seconds
+        Of the inner run; infinity for no limit of its own.
+    """
+
+    run: Run
+    seconds: float = math.inf
+
+    @property
+    def time_limit_s(self) -> float | None:
+        """Seconds of its own; None for no limit."""
+        return None if math.isinf(self.seconds) else self.seconds
+
+    @property
+    def gap(self) -> float | None:
+        """None: the gap of the inner run is not that of the outer one."""
+        return None
+
+    def __call__(self, progress: Progress) -> StopReason | None:
+        """Return why to stop, or None."""
+        if self.time_limit_s is not None and (reason := MaxRuntime(self.seconds)(progress)):
+            return reason
+        return self.run.should_stop()
 
 
 class LiftedRun(Run):

@@ -212,5 +212,5 @@ OWN = {
         "learned",
         argument="PATH",
     ),
-    "file": MethodEntry("placekit.solvers.generic.expert:FilePlacement", "baseline", argument="PATH"),
+    "file": MethodEntry("placekit.solvers.generic.file_placement:FilePlacement", "baseline", argument="PATH"),
 }

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from placekit.model.errors import SolverUnavailableError
 from placekit.solvers.backends.arrays import Arrays
-from placekit.solvers.backends.beside import run_beside
+from placekit.solvers.backends.thread import run_beside
 
 __all__ = ["SOUND_OPTIONS", "Highs"]
 

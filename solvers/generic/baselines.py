@@ -13,8 +13,8 @@ from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
+from placekit.solvers.generic.class_order import needs_chain
 from placekit.solvers.generic.coarsen import Contraction, contract
-from placekit.solvers.generic.lines import needs_chain
 from placekit.solvers.generic.scoring import Scorer
 
 __all__ = ["RandomParams", "RandomSearch", "RoundRobin", "SingleDevice", "offer_single_devices"]

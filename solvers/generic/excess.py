@@ -25,10 +25,10 @@ from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run, no_shared_memory
 from placekit.solve.relaxed import work
 from placekit.solve.stop import StopReason
+from placekit.solvers.generic.class_order import needs_chain
 from placekit.solvers.generic.coarsen import Contraction, contract
 from placekit.solvers.generic.draws import below
 from placekit.solvers.generic.enumeration.method import enumerate_first, is_first
-from placekit.solvers.generic.lines import needs_chain
 from placekit.solvers.generic.repair import move_to_allowed
 
 __all__ = ["CONTIGUITIES", "FREE", "Room", "excess", "find_feasible", "num_breaks", "room_of"]

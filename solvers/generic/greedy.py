@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run, no_shared_memory
 from placekit.solve.stop import StopReason
+from placekit.solvers.generic.class_order import class_order, device_work_s, main_group, total_time_s
 from placekit.solvers.generic.coarsen import Contraction, contract
-from placekit.solvers.generic.lines import class_order, device_work_s, main_group, total_time_s
 from placekit.solvers.generic.teams.fixed import on_partitions
 
 __all__ = ["Greedy"]

@@ -43,8 +43,8 @@ from placekit.model.errors import InvalidProblemError, SolverUnavailableError
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
+from placekit.solvers.generic.class_order import device_work_s, main_group, needs_chain, total_time_s
 from placekit.solvers.generic.coarsen import Contraction, contract
-from placekit.solvers.generic.lines import device_work_s, main_group, needs_chain, total_time_s
 from placekit.solvers.generic.repair import make_acyclic, move_to_allowed, relieve_memory
 from placekit.solvers.generic.teams.fixed import on_partitions
 

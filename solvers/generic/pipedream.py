@@ -40,8 +40,8 @@ from placekit.model.errors import InvalidProblemError
 from placekit.solve.method import Method, Run
 from placekit.solve.stop import StopReason
 from placekit.solvers.generic.baselines import offer_single_devices
+from placekit.solvers.generic.class_order import class_order, main_group, total_time_s
 from placekit.solvers.generic.coarsen import Contraction, contract
-from placekit.solvers.generic.lines import class_order, main_group, total_time_s
 
 __all__ = ["PipeDream", "PipeDreamParams"]
 

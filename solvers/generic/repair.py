@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from placekit.solvers.generic.class_order import class_order, total_time_s
 from placekit.solvers.generic.coarsen import Contraction
-from placekit.solvers.generic.lines import class_order, total_time_s
 
 __all__ = ["make_acyclic", "move_to_allowed", "relieve_memory"]
 

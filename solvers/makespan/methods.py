@@ -9,7 +9,7 @@ from placekit.solve.method import Method, Run, no_shared_memory
 from placekit.solve.result import OPTIMALITY_TOLERANCE
 from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.method import CpsatMethod
-from placekit.solvers.assignment.opening import open_run
+from placekit.solvers.assignment.first_answers import open_run
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bound import BoundMethod, recorded
 from placekit.solvers.generic.largest_op import largest_op

@@ -9,7 +9,7 @@ import numpy as np
 from placekit.solve.method import Run
 from placekit.solvers.offload_latency.bounds import rounded_down
 from placekit.solvers.offload_latency.flat import OffloadProblem
-from placekit.solvers.offload_latency.inside import Inside, look_inside
+from placekit.solvers.offload_latency.gap_calls import Inside, look_inside
 from placekit.solvers.offload_latency.plans import assign_devices, insert_nodes, placement_of
 from placekit.solvers.offload_latency.series import Series, along_order, decompose
 from placekit.solvers.offload_latency.series_program import Plan, solve_series

@@ -11,7 +11,7 @@ from placekit.model.placement import Placement
 from placekit.objectives import OffloadLatency
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
-from placekit.solvers.assignment.opening import clash
+from placekit.solvers.assignment.first_answers import clash
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.generic.rescaled import rescaled

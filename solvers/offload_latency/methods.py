@@ -36,7 +36,7 @@ class OffloadLatencyDp(Method):
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Solve calls along the spine of the graph."""
-        from placekit.solvers.offload_latency.opening import solve_offload
+        from placekit.solvers.offload_latency.first_answers import solve_offload
 
         return solve_offload(run)
 
@@ -46,7 +46,7 @@ class OffloadLatencyBound(BoundMethod):
 
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Raise every bound."""
-        from placekit.solvers.offload_latency.opening import bound_offload
+        from placekit.solvers.offload_latency.first_answers import bound_offload
 
         return bound_offload(run, recorded(run))
 
@@ -63,8 +63,8 @@ class OffloadLatencyIlp(IlpMethod):
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Start from the series program and a search, and solve the integer program."""
         from placekit.solvers.offload_latency.bounds import longest_latency
+        from placekit.solvers.offload_latency.first_answers import search_before
         from placekit.solvers.offload_latency.ilp_model import OffloadIlp, count_coefficients
-        from placekit.solvers.offload_latency.opening import search_before
 
         if (stopped := search_before(run)) is not None:
             return stopped
@@ -85,7 +85,7 @@ class OffloadLatencyCpsat(CpsatMethod):
     def run(self, run: Run[OffloadLatency]) -> StopReason:
         """Start from the series program and a search, and solve the constraint program."""
         from placekit.solvers.offload_latency.cp_method import solve_offload_program
-        from placekit.solvers.offload_latency.opening import search_before
+        from placekit.solvers.offload_latency.first_answers import search_before
 
         if (stopped := search_before(run)) is not None:
             return stopped

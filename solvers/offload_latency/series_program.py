@@ -18,8 +18,8 @@ the host, and the program is exact. For calls within a gap there are two variant
 a bound along paths: each node runs on the host, or in a call of which only its own work, that of one path, and the
 tensors that must move are counted, and at least one call is used up. One call is bounded by the gap's chains, too
 (:mod:`placekit.solvers.offload_latency.chains`), and a few calls by what the whole gap takes with as many of them
-(:mod:`placekit.solvers.offload_latency.inside`), of which placements are known. For a placement, a call within a gap is
-the difference of two ideals as well, and waits for all of the smaller one. If both variants have the same value, the
+(:mod:`placekit.solvers.offload_latency.gap_calls`), of which placements are known. For a placement, a call within a gap
+is the difference of two ideals as well, and waits for all of the smaller one. If both variants have the same value, the
 placement is optimal.
 
 What is left out can only make it a better placement: contiguity, memory over several calls of one device, host memory,
@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from placekit.machine import num_usable_cpus
 from placekit.solvers.offload_latency.chains import MAX_CHAINS, chains_of
 from placekit.solvers.offload_latency.flat import OffloadProblem
-from placekit.solvers.offload_latency.inside import Inside, Waits
+from placekit.solvers.offload_latency.gap_calls import Inside, Waits
 from placekit.solvers.offload_latency.series import Series
 from placekit.solvers.offload_latency.series_arrays import (
     fewer_calls,

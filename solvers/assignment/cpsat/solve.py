@@ -18,8 +18,8 @@ from placekit.solve.stop import StopReason
 from placekit.solvers.assignment.cpsat.convexity import Convexity
 from placekit.solvers.assignment.cpsat.method import ONE_WORKER_UP_TO, CpsatMethod
 from placekit.solvers.assignment.cpsat.model import CpsatModel, count_literals
+from placekit.solvers.assignment.first_answers import clash, open_run
 from placekit.solvers.assignment.flat import flatten
-from placekit.solvers.assignment.opening import clash, open_run
 from placekit.solvers.assignment.teams import NO_ROWS, TeamRows, rows_of
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search

@@ -18,8 +18,8 @@ from placekit.model.placement import Placement
 from placekit.model.problem import Problem
 from placekit.solve.method import Method, Run, no_links
 from placekit.solve.stop import StopReason
+from placekit.solvers.assignment.first_answers import clash, open_run
 from placekit.solvers.assignment.ilp.model import CEILING, IlpModel, count_coefficients
-from placekit.solvers.assignment.opening import clash, open_run
 from placekit.solvers.assignment.teams import SpareRun, rows_of
 from placekit.solvers.backends.building import PULP, Building, time_left
 from placekit.solvers.backends.program import ABSOLUTE_SLACK, RELATIVE_SLACK, ROUNDING

@@ -17,7 +17,7 @@ from placekit.objectives.makespan.instance import instance_of
 from placekit.solve.method import Method, Run
 from placekit.solve.result import OPTIMALITY_TOLERANCE
 from placekit.solve.stop import StopReason
-from placekit.solvers.assignment.opening import clash
+from placekit.solvers.assignment.first_answers import clash
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.bound import KeepBound
 from placekit.solvers.generic.enumeration.items import Beginnings, Items, items_of

@@ -17,7 +17,7 @@ from placekit.model.contiguity import Contiguity
 from placekit.objectives import Makespan
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
-from placekit.solvers.assignment.opening import clash, open_run
+from placekit.solvers.assignment.first_answers import clash, open_run
 from placekit.solvers.backends.building import CPSAT, Building, time_left
 from placekit.solvers.backends.cpsat import CpsatLimits, Outcome, search
 from placekit.solvers.generic.bound import KeepBound

@@ -21,8 +21,8 @@ from placekit.model.contiguity import quotient_cycle
 from placekit.model.errors import InvalidFileError, InvalidProblemError, SolverUnavailableError
 from placekit.solve.method import Run
 from placekit.solve.registry import get_method
+from placekit.solvers.generic.class_order import class_order, main_group
 from placekit.solvers.generic.coarsen import contract
-from placekit.solvers.generic.lines import class_order, main_group
 from placekit.solvers.generic.partitioners import expand_nets, scotch_graph
 from placekit.solvers.generic.pipedream import crossings, split_line
 from placekit.solvers.generic.repair import make_acyclic, move_to_allowed, relieve_memory

@@ -20,10 +20,10 @@ from placekit.model.errors import UnsupportedProblemError
 from placekit.solve.method import Run
 from placekit.solve.result import SOLVER_TOLERANCE
 from placekit.solvers.offload_latency.anneal import burden, latency
+from placekit.solvers.offload_latency.first_answers import bound_offload
 from placekit.solvers.offload_latency.flat import flatten_calls
+from placekit.solvers.offload_latency.gap_calls import look_inside
 from placekit.solvers.offload_latency.ilp_model import OffloadIlp
-from placekit.solvers.offload_latency.inside import look_inside
-from placekit.solvers.offload_latency.opening import bound_offload
 from placekit.solvers.offload_latency.search import places_from, places_of
 from placekit.solvers.offload_latency.series import decompose
 

@@ -11,7 +11,7 @@ from placekit.solve.method import Run
 from placekit.solvers.offload_latency import inside as inside_module
 from placekit.solvers.offload_latency import series as series_module
 from placekit.solvers.offload_latency.flat import flatten_calls
-from placekit.solvers.offload_latency.inside import look_inside
+from placekit.solvers.offload_latency.gap_calls import look_inside
 from placekit.solvers.offload_latency.series import decompose
 from placekit.solvers.offload_latency.series_program import solve_series
 

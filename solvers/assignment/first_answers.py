@@ -1,4 +1,4 @@
-"""Opening of the exact methods: quick bounds, placements, and proofs of infeasibility."""
+"""First answers of the exact methods: quick placements, quick bounds, and proofs of infeasibility."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening of every method for `OffloadLatency`, and the placements and bounds of the series program."""
+"""First answers of every method for `OffloadLatency`, and the placements and bounds of the series program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from placekit.objectives import OffloadLatency
 from placekit.solve.method import Run
 from placekit.solve.stop import StopReason
-from placekit.solvers.assignment.opening import clash
+from placekit.solvers.assignment.first_answers import clash
 from placekit.solvers.generic.baselines import offer_single_devices
 from placekit.solvers.generic.largest_op import largest_op
 from placekit.solvers.offload_latency.along_spine import SERIES_PROGRAM, solve_along_spine

@@ -26,8 +26,8 @@ from placekit.model.graph import OpGraph
 from placekit.model.platform import Device, Platform
 from placekit.model.problem import UNPINNED, Problem
 from placekit.objectives import OffloadLatency
+from placekit.solve.lift import Within
 from placekit.solve.method import Run
-from placekit.solve.within import Within
 from placekit.solvers.offload_latency.bounds import CRITICAL_PATH, critical_path, rounded_down
 from placekit.solvers.offload_latency.flat import OffloadProblem, flatten_calls
 
