@@ -8,7 +8,7 @@ import pytest
 
 import placekit as pk
 from placekit.solve.method import Run
-from placekit.solvers.offload_latency import inside as inside_module
+from placekit.solvers.offload_latency import gap_calls
 from placekit.solvers.offload_latency import series as series_module
 from placekit.solvers.offload_latency.flat import flatten_calls
 from placekit.solvers.offload_latency.gap_calls import look_inside
@@ -54,7 +54,7 @@ def wide_problem(rng: np.random.Generator, *, slow_host: bool) -> pk.Problem:
 def test_no_bound_is_above_the_optimum_whatever_the_gaps_lack(monkeypatch: pytest.MonkeyPatch, slow_host: bool) -> None:
     """What is left out of a gap may be in the call of what is kept: then nothing of it moves."""
     monkeypatch.setattr(series_module, "FEWEST", 2)
-    monkeypatch.setattr(inside_module, "LARGEST", 1.0)
+    monkeypatch.setattr(gap_calls, "LARGEST", 1.0)
     rng, thinned = np.random.default_rng(28), 0
     for _ in range(40):
         problem = wide_problem(rng, slow_host=slow_host)
