@@ -55,6 +55,7 @@ from placekit.solve.stop import TargetGap as TargetGap
 from placekit.solve.verdict import verdict as verdict
 
 if TYPE_CHECKING:
+    from placekit.benchmarks.generators.shops import parse_job_shop as parse_job_shop
     from placekit.cost_models.analytic import Analytic as Analytic
     from placekit.cost_models.openvino.devices import core_groups as core_groups
     from placekit.cost_models.profiled import Profiled as Profiled
@@ -83,6 +84,9 @@ if TYPE_CHECKING:
     from placekit.runtime.timing import TimingSettings as TimingSettings
     from placekit.solve.builder import Model as Model
     from placekit.solve.registry import register_method as register_method
+    from placekit.solvers.training_plan.solve import solve_plan as solve_plan
+    from placekit.training.generate import chain_problem as chain_problem
+    from placekit.training.piper_json import read_piper as read_piper
     from placekit.verification.verify import verify as verify
 
 __all__ = [
@@ -127,13 +131,16 @@ __all__ = [
     "Verdict",
     "Violation",
     "__version__",
+    "chain_problem",
     "core_groups",
     "decoder_task",
     "evaluate",
     "explain",
     "model_task",
+    "parse_job_shop",
     "read_costs",
     "read_model",
+    "read_piper",
     "read_placement",
     "read_platform",
     "read_problem",
@@ -145,6 +152,7 @@ __all__ = [
     "register_objective",
     "serving_report",
     "solve",
+    "solve_plan",
     "time_placement",
     "verdict",
     "verify",
@@ -155,9 +163,10 @@ __all__ = [
     "write_workload",
 ]
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 _HOMES = {
+    "benchmarks.generators.shops": ("parse_job_shop",),
     "cost_models.analytic": ("Analytic",),
     "cost_models.openvino.devices": ("core_groups",),
     "cost_models.profiled": ("Profiled",),
@@ -180,6 +189,9 @@ _HOMES = {
     "runtime.timing": ("Timing", "TimingSettings"),
     "solve.builder": ("Model",),
     "solve.registry": ("register_method",),
+    "solvers.training_plan.solve": ("solve_plan",),
+    "training.generate": ("chain_problem",),
+    "training.piper_json": ("read_piper",),
     "verification.verify": ("verify",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -30,7 +30,7 @@ OTHER_TESTS = {
 }
 """Pages whose commands run, in their order, in a test of their own."""
 NOT_RUN = {
-    r"zoo (resnet50|unet)": "needs torch; the tutorial runs it; here a small model has that name",
+    r"zoo (resnet50|unet|decoder)": "needs torch; the tutorial runs it; here a small model has that name",
     r".* -d CPU,GPU": "needs a GPU of OpenVINO",
     r"solve problem.json --objective shared-bus": "needs the plugin of examples/plugin (tests/test_plugins.py)",
     r"report benchmarks/rows/": "tests/benchmarks/test_named_tables.py compares its table with the page",

@@ -35,7 +35,6 @@ def blocks(page: str) -> list[tuple[str, str]]:
         "workloads.md",
         "pytorch.md",
         "language_models.md",
-        "contributing/method.md",
         "concepts/memory.md",
         "concepts/links.md",
     ],

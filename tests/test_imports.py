@@ -22,6 +22,7 @@ LINKED = tuple(room for room in ROOMS[1:] if room != "runtime")
 
 UPWARD = {
     # the lazy public names, and the same names for type checkers
+    ("placekit/__init__.py", "placekit.benchmarks.generators.shops"),
     ("placekit/__init__.py", "placekit.cost_models.analytic"),
     ("placekit/__init__.py", "placekit.cost_models.openvino.devices"),
     ("placekit/__init__.py", "placekit.runtime.compare"),
@@ -29,6 +30,7 @@ UPWARD = {
     ("placekit/__init__.py", "placekit.cost_models.profiled"),
     ("placekit/__init__.py", "placekit.cost_models.registry"),
     ("placekit/__init__.py", "placekit.solve.registry"),
+    ("placekit/__init__.py", "placekit.solvers.training_plan.solve"),
     # `python -m placekit`
     ("placekit/__main__.py", "placekit.cli.main"),
 }
