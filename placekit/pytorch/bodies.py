@@ -44,29 +44,23 @@ def inline_bodies(program: TorchProgram) -> TorchProgram:
     inlining = _Inlining(program)
     names: dict[str, Any] = {}
     inlining.run(program.nodes, names, "")
-
-    def now(name: str) -> str:
-        value = names.get(name, Ref(name))
-        return value.name if isinstance(value, Ref) else name
-
     return replace(
         program,
         nodes=tuple(inlining.nodes),
         tensors=inlining.tensors,
-        outputs=tuple(map(now, program.outputs)),
-        mutations={now(name): buffer for name, buffer in program.mutations.items()},
+        numbers=inlining.numbers,
+        outputs=tuple(_now(name, names) for name in program.outputs),
+        mutations={_now(name, names): buffer for name, buffer in program.mutations.items()},
     )
 
 
 class _Inlining:
-    """The calls of a program that grows as bodies are walked through."""
+    """The calls of a program, and its values, which grow as bodies are walked through."""
 
     def __init__(self, program: TorchProgram) -> None:
-        self.name = program.name
+        self.program = program
         self.nodes: list[TorchNode] = []
-        self.tensors = dict(program.tensors)
-        self._taken = {*program.tensors, *(node.name for node in program.nodes)}
-        self._taken |= {each for node in program.nodes for each in node.outputs}
+        self.tensors, self.numbers = dict(program.tensors), dict(program.numbers)
 
     def run(self, nodes: Iterable[TorchNode], names: dict[str, Any], autocast: str) -> None:
         """Append calls.
@@ -85,7 +79,7 @@ class _Inlining:
             if node.target in _ALWAYS_RUN:
                 self._enter(replace(node, arguments=arguments), names, autocast)
                 continue
-            outputs = tuple(names[each].name if each in names else each for each in node.outputs)
+            outputs = tuple(_now(name, names) for name in node.outputs)
             self.nodes.append(replace(node, arguments=arguments, outputs=outputs, autocast=autocast))
 
     def _enter(self, node: TorchNode, names: dict[str, Any], autocast: str) -> None:
@@ -93,14 +87,14 @@ class _Inlining:
         positional = [value for key, value in node.arguments.items() if key.startswith("arg")]
         at = next((place for place, value in enumerate(positional) if isinstance(value, Body)), None)
         if at is None:
-            raise InvalidFileError(f"model {self.name!r}: {node.target} has no body")
+            raise InvalidFileError(f"model {self.program.name!r}: {node.target} has no body")
         body, given = positional[at], positional[at + 1 :]
         given = given[1:] if given and isinstance(given[0], str) else given  # a label of the body
         places = node.elements or range(len(node.outputs))
         if len(given) != len(body.inputs) or max(places, default=-1) >= len(body.outputs):
             raise InvalidFileError(
-                f"model {self.name!r}: {node.target} gives {len(given)} values to a body of {len(body.inputs)}, "
-                f"and takes {len(node.outputs)} of {len(body.outputs)}"
+                f"model {self.program.name!r}: {node.target} gives {len(given)} values to a body of "
+                f"{len(body.inputs)}, and takes {len(node.outputs)} of {len(body.outputs)}"
             )
         if node.target == _AUTOCAST:
             kind, dtype, is_enabled = positional[:3]
@@ -108,28 +102,20 @@ class _Inlining:
                 is_type = isinstance(dtype, Special) and dtype.kind == "dtype"
                 named = dtype.name if is_type else _DEFAULT_TYPES.get(kind, "")
                 autocast = named if is_enabled else ""
-        inner: dict[str, Any] = dict(zip(body.inputs, given, strict=True))
-        returned = [(outer, body.outputs[place]) for outer, place in zip(node.outputs, places, strict=True)]
-        for outer, value in returned:  # what a body makes and returns has the name that the program has for it
-            if isinstance(value, Ref):
-                inner.setdefault(value.name, names.get(outer, Ref(outer)))
-        for each in body.nodes:
-            for name in (each.name, *each.outputs):
-                if name not in inner:
-                    inner[name] = Ref(self._fresh(name))
-        for name, tensor in body.tensors.items():
-            if name in inner and name not in body.inputs:
-                self.tensors[inner[name].name] = tensor
-        self.run((replace(each, name=inner[each.name].name) for each in body.nodes), inner, autocast)
-        names |= {outer: _renamed(value, inner) for outer, value in returned}
+        # torch's names have no dots, so that these are new
+        own = {name for each in body.nodes for name in (each.name, *each.outputs)}
+        new = {name: f"{node.name}.{name}" for name in own}
+        self.tensors |= {new[name]: body.tensors[name] for name in own & body.tensors.keys()}
+        self.numbers |= {new[name]: body.numbers[name] for name in own & body.numbers.keys()}
+        inner = {**dict(zip(body.inputs, given, strict=True)), **{name: Ref(each) for name, each in new.items()}}
+        self.run((replace(each, name=new[each.name]) for each in body.nodes), inner, autocast)
+        for outer, place in zip(node.outputs, places, strict=True):
+            names[outer] = _renamed(body.outputs[place], inner)
 
-    def _fresh(self, name: str) -> str:
-        number, found = 1, name
-        while found in self._taken:
-            number += 1
-            found = f"{name}_{number}"
-        self._taken.add(found)
-        return found
+
+def _now(name: str, names: Mapping[str, Any]) -> str:
+    value = names.get(name)
+    return value.name if isinstance(value, Ref) else name
 
 
 def _renamed(value: Any, names: Mapping[str, Any]) -> Any:

@@ -151,7 +151,7 @@ def program_of(exported: torch.export.ExportedProgram, name: str) -> TorchProgra
         raise UnsupportedProblemError(
             f"module {name!r} has a call that torch.export cannot write: {first}; write it with torch's operators"
         ) from error
-    return read_program({"graph_module": module}, _storage(exported), name)
+    return read_program(module, _storage(exported), name)
 
 
 def _storage(exported: torch.export.ExportedProgram) -> dict[str, str]:

@@ -2,9 +2,8 @@
 
 A part is built from the calls of a program as an ``fx.GraphModule``: nothing but registered operators is called, with
 the arguments that the program says, and no name of a file gets into the code that torch.fx writes, so that no code of a
-file runs. Numbers that a program computes of its sizes are
-constants, views of weights are made where they are read, and an operator that works in place works on a copy unless its
-change is seen by others.
+file runs. Numbers that a program computes of its sizes are constants, views of weights are made where they are read,
+and an operator that works in place works on a copy unless its change is seen by others.
 """
 
 from __future__ import annotations
@@ -12,14 +11,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from keyword import iskeyword
 from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 from placekit.model.errors import UnsupportedProblemError
 from placekit.pytorch.lowering import NO_NODE, Lowered
 from placekit.pytorch.needs import require_torch
-from placekit.pytorch.numbers import known_numbers, number_of
 from placekit.pytorch.program import Ref, Special, TorchNode, operator_name
 from placekit.pytorch.state import is_in_place
 
@@ -51,7 +48,7 @@ def find_operator(node: TorchNode) -> Any:
         No registered operator, or one that reaches for files or other processes.
     """
     torch = require_torch("running a program")
-    where = f"module {node.module!r}" if node.module else "the program"
+    where = _place(node)
     if operator_name(node.target).partition(".")[0] in _REFUSED:
         raise UnsupportedProblemError(f"{where} calls {node.target}, which reads or writes files; it is not run")
     namespace, name, overload = (*node.target.split("."), "default", "", "")[:3]
@@ -70,6 +67,10 @@ def find_operator(node: TorchNode) -> Any:
     found = getattr(getattr(getattr(torch.ops, namespace), name), overload)
     assert isinstance(found, torch._ops.OpOverload)
     return found
+
+
+def _place(node: TorchNode | None) -> str:
+    return f"module {node.module!r}" if node is not None and node.module else "the program"
 
 
 def _is_registered(qualified: str, overload: str) -> bool:
@@ -104,7 +105,6 @@ class Builder:
     def __init__(self, lowered: Lowered, tensors: Mapping[str, torch.Tensor]) -> None:
         self.lowered = lowered
         self.tensors = tensors
-        self.numbers = known_numbers(lowered.program)
         program = lowered.program
         ops = {node for node in lowered.node_of_op if node != NO_NODE}
         self._maker = {each: index for index, node in enumerate(program.nodes) for each in node.outputs}
@@ -203,7 +203,7 @@ class _Part:
         for at, name in zip(node.elements, node.outputs, strict=True):
             if at < 0:
                 raise UnsupportedProblemError(
-                    f"module {node.module!r} calls {node.target}, which returns a list among other values; such calls "
+                    f"{_place(node)} calls {node.target}, which returns a list among other values; such calls "
                     "are not run"
                 )
             self.values[name] = self.graph.call_function(getitem, (made, at))
@@ -240,41 +240,31 @@ class _Part:
             return self._torch.device(self._device) if value.kind == "device" else getattr(self._torch, value.name)
         if not isinstance(value, Ref):
             return value
-        if value.name not in self.values:
-            path = self._builder.lowered.program.parameters.get(value.name)
-            if path is None and node is not None:
-                return number_of(value.name, self._builder.numbers, node)
-            self.values[value.name] = self._held(str(path))
-        return self.values[value.name]
+        program = self._builder.lowered.program
+        if value.name in program.parameters and value.name not in self.values:
+            self.values[value.name] = self._held(program.parameters[value.name])
+        if value.name in self.values:
+            return self.values[value.name]
+        if value.name in program.numbers:
+            return program.numbers[value.name]
+        what = node.target if node is not None else "its end"
+        raise UnsupportedProblemError(
+            f"{_place(node)}: {what} reads {value.name!r}, a number that depends on the values of tensors (item()), so "
+            "that it cannot be run in parts; compute it outside of the module and give it as a constant"
+        )
 
     def _held(self, path: str) -> Any:
-        """Return the node of a weight, which the module gets under its path; the same memory once."""
+        """Return the node of a weight; the module holds the same memory once."""
         if path not in self._names:
             tensor = self._builder.tensors[path]
             if path in self._builder.lowered.states:  # every part changes its own
                 tensor = tensor.clone()
             if id(tensor) not in self._moved:
                 self._moved[id(tensor)] = tensor.detach().to(self._device)
-            self._names[path] = self._hold(path, self._moved[id(tensor)])
+            # a path in a file may be any text, and torch.fx writes names into code
+            self._names[path] = f"held_{len(self._names)}_{re.sub(r'[^A-Za-z0-9]', '_', path)}"
+            self._root.register_buffer(self._names[path], self._moved[id(tensor)])
         return self.graph.create_node("get_attr", self._names[path], name="weight")
-
-    def _hold(self, path: str, tensor: Any) -> str:
-        """Register a weight under its path; under a made-up name where Python or the module could take it otherwise."""
-        *parents, name = path.split(".")
-        owner = self._root
-        if all(_WORD.fullmatch(each) and not iskeyword(each) for each in (*parents, name)):
-            for each in parents:
-                if not hasattr(owner, each):
-                    owner.add_module(each, self._torch.nn.Module())
-                owner = owner._modules.get(each)
-                if owner is None:
-                    break
-            if owner is not None and not hasattr(owner, name):
-                owner.register_buffer(name, tensor)
-                return path
-        name = f"weight#{len(self._names)}"
-        self._root.register_buffer(name, tensor)
-        return name
 
 
 class _Autocast:

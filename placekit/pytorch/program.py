@@ -8,31 +8,17 @@ numbers.
 
 from __future__ import annotations
 
-import ast
 import math
-import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
-from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError, UnsupportedProblemError
+from placekit.model.errors import InvalidProblemError, UnknownNameError, UnsupportedProblemError
+from placekit.pytorch.sizes import Size, evaluate, evaluate_size
 
-__all__ = [
-    "Body",
-    "Ref",
-    "Size",
-    "Special",
-    "TorchNode",
-    "TorchProgram",
-    "TorchTensor",
-    "evaluate_size",
-    "held_bytes",
-    "operator_name",
-]
-
-Size: TypeAlias = int | str
-"""A dimension: a number, or an expression of symbols."""
+__all__ = ["Body", "Ref", "Special", "TorchNode", "TorchProgram", "TorchTensor", "operator_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +120,7 @@ class Body:
         Names that the calls use for what the body is given, in order.
     outputs
         Values that the body returns: `Ref` for tensors, numbers, None.
-    nodes, tensors
+    nodes, tensors, numbers
         As of `TorchProgram`; the names are the body's own.
     devices
         Torch's types of the devices of these tensors: ``"cpu"``, ``"cuda"``.
@@ -144,6 +130,7 @@ class Body:
     outputs: tuple[Any, ...]
     nodes: tuple[TorchNode, ...]
     tensors: Mapping[str, TorchTensor]
+    numbers: Mapping[str, Size]
     devices: frozenset[str]
 
 
@@ -183,6 +170,9 @@ class TorchProgram:
         Path of a buffer by the name of the tensor that becomes its next value.
     hints
         Number by symbol: the sizes of the example inputs.
+    numbers
+        Number by name of a node that computes one of sizes: an expression of symbols until `bind`; after it, only those
+        that sizes decide.
     """
 
     name: str
@@ -195,6 +185,7 @@ class TorchProgram:
     storage_bytes: Mapping[str, float]
     mutations: Mapping[str, str] = field(default_factory=dict)
     hints: Mapping[str, int] = field(default_factory=dict)
+    numbers: Mapping[str, Size] = field(default_factory=dict)
 
     def bind(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Self:
         """Return the program with numbers for all sizes: those that `shapes` gives to inputs, else the examples'.
@@ -218,41 +209,44 @@ class TorchProgram:
         self._refuse_sizes_of_values()
         values = dict(self.hints)
         given: dict[str, tuple[int, str]] = {}
-        for name, shape in (shapes or {}).items():
-            if name == "" and len(self.inputs) == 1:
-                name = self.inputs[0]  # noqa: PLW2901  # the only one
+        shapes = {
+            self.inputs[0] if not name and len(self.inputs) == 1 else name: shape
+            for name, shape in (shapes or {}).items()
+        }
+        for name, shape in shapes.items():
             if name not in self.inputs:
                 raise UnknownNameError(
                     f"model {self.name!r} has no input {name!r}; inputs are {', '.join(self.inputs)}"
                 )
-            sizes = self.tensors[name].sizes
+            what, sizes = f"shape {list(shape)} of input {name!r}", self.tensors[name].sizes
             if len(sizes) != len(shape):
-                raise InvalidProblemError(
-                    f"shape {list(shape)} of input {name!r}: it has {len(sizes)} dimensions, not {len(shape)}"
-                )
+                raise InvalidProblemError(f"{what}: it has {len(sizes)} dimensions, not {len(shape)}")
             for axis, (size, number) in enumerate(zip(sizes, shape, strict=True)):
-                if isinstance(size, int):
-                    if size != number:
-                        raise InvalidProblemError(
-                            f"shape {list(shape)} of input {name!r}: torch.export fixed dimension {axis} at {size}; "
-                            "export again with dynamic_shapes to leave it open"
-                        )
-                elif size.isidentifier():
-                    told = given.setdefault(size, (number, name))
-                    if told[0] != number:
-                        raise InvalidProblemError(
-                            f"shape {list(shape)} of input {name!r}: dimension {axis} is that of {told[1]!r}, {told[0]}"
-                        )
-                    values[size] = number
+                if isinstance(size, str):
+                    if size.isidentifier():
+                        told, other = given.setdefault(size, (number, name))
+                        if told != number:
+                            raise InvalidProblemError(f"{what}: dimension {axis} is that of {other!r}, {told}")
+                        values[size] = number
+                elif size != number:
+                    raise InvalidProblemError(
+                        f"{what}: torch.export fixed dimension {axis} at {size}; export again with dynamic_shapes to "
+                        "leave it open"
+                    )
         tensors = {
             name: replace(tensor, sizes=tuple(evaluate_size(size, values, name) for size in tensor.sizes))
             for name, tensor in self.tensors.items()
         }
-        for name, shape in (shapes or {}).items():
-            bound = tensors[name or self.inputs[0]].shape
-            if bound != tuple(shape):
-                raise InvalidProblemError(f"shape {list(shape)} of input {name!r} is not possible; it would be {bound}")
-        return replace(self, tensors=tensors)
+        for name, shape in shapes.items():
+            if tensors[name].shape != tuple(shape):
+                raise InvalidProblemError(
+                    f"shape {list(shape)} of input {name!r} is not possible; it would be {tensors[name].shape}"
+                )
+        numbers: dict[str, Size] = {}
+        for name, expression in self.numbers.items():
+            with suppress(ValueError):  # of values of tensors: not known
+                numbers[name] = evaluate(expression, values)
+        return replace(self, tensors=tensors, numbers=numbers)
 
     def _refuse_sizes_of_values(self) -> None:
         made_by = {output: node for node in self.nodes for output in node.outputs}
@@ -280,96 +274,5 @@ def operator_name(target: str) -> str:
     return rest.partition(".")[0] if namespace == "aten" else rest or namespace
 
 
-def held_bytes(item_bytes: int, sizes: Sequence[int], strides: Sequence[int]) -> float:
-    """Return the bytes that a tensor takes in memory: what is expanded is there once.
-
-    Examples
-    --------
-    >>> held_bytes(4, (16, 8), (0, 1))
-    32.0
-    """
-    return float(
-        item_bytes * math.prod(size for size, stride in zip(sizes, strides, strict=True) if stride or not size)
-    )
-
-
 _OF_VALUES = re.compile(r"\bu\d+\b")
 """Symbols that torch.export gives to sizes that only values of tensors decide."""
-
-_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-_FUNCTIONS: Mapping[str, Callable[..., int]] = {
-    "Add": lambda *terms: sum(terms),
-    "Mul": lambda *factors: math.prod(factors),
-    "Max": max,
-    "Min": min,
-    "FloorDiv": operator.floordiv,
-    "CleanDiv": operator.floordiv,
-    "Mod": operator.mod,
-    "PythonMod": operator.mod,
-    "CeilDiv": lambda a, b: -(-a // b),
-    "floor": math.floor,
-    "ceiling": math.ceil,
-    "abs": abs,
-}
-
-
-def evaluate_size(size: Size, values: Mapping[str, int], where: str) -> int:
-    """Return the number of a size: sums, products, quotients, and the functions that torch.export writes.
-
-    The text is parsed, never run.
-
-    Raises
-    ------
-    InvalidFileError
-        Anything else in it, an unknown symbol, or a number below 0.
-
-    Examples
-    --------
-    >>> evaluate_size("2*s0 + Max(1, s1//2)", {"s0": 3, "s1": 9}, "x")
-    10
-    """
-    if isinstance(size, int):
-        return size
-    if len(size) > 1000:
-        raise InvalidFileError(f"tensor {where!r}: a size of {len(size)} characters; 1000 are the limit")
-    try:
-        number = _number(ast.parse(size, mode="eval").body, values)
-    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, TypeError, OverflowError) as error:
-        raise InvalidFileError(f"tensor {where!r}: size {size!r} cannot be computed: {error}") from None
-    if not 0 <= number < 2**63:
-        raise InvalidFileError(f"tensor {where!r}: size {size!r} is {number}; it must be from 0 to 2**63 - 1")
-    return number
-
-
-_LARGEST = 2**128
-"""Numbers on the way to a size; powers of powers would have more digits than fit into memory."""
-
-
-def _number(node: ast.expr, values: Mapping[str, int]) -> int:
-    number = _unbounded(node, values)
-    if abs(number) > _LARGEST:
-        raise ValueError(f"{ast.unparse(node)[:40]!r} is beyond {_LARGEST}")
-    return number
-
-
-def _unbounded(node: ast.expr, values: Mapping[str, int]) -> int:
-    match node:
-        case ast.Constant(value=int(number)) if not isinstance(number, bool):
-            return number
-        case ast.Name(id=name):
-            return values[name]
-        case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return -_number(inner, values)
-        case ast.BinOp(op=ast.Pow(), left=base, right=ast.Constant(value=int(exponent))) if 0 <= exponent <= 8:
-            return int(_number(base, values) ** exponent)
-        case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_number(left, values), _number(right, values))
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS and args:
-            return int(_FUNCTIONS[name](*(_number(each, values) for each in args)))
-    raise ValueError(f"{ast.unparse(node)!r} is not understood")

@@ -11,9 +11,10 @@ are, and no ops either.
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from placekit.pytorch.lowering import Lowered, lower
 from placekit.pytorch.module import Builder
 from placekit.pytorch.needs import require_torch
 from placekit.pytorch.program import TorchProgram
-from placekit.pytorch.weights import check_weights, load_weights, pack_weights, unpack_weights
+from placekit.pytorch.weights import check_weights, load_weights
 
 if TYPE_CHECKING:
     import openvino
@@ -70,7 +71,11 @@ class TorchSource(ModelSource):
     def __reduce__(self) -> tuple[Any, ...]:
         _, values = super().__reduce__()
         own = (self.parameter_bytes, self.module_of_op, dict(self.unknown_operators), self.lowered)
-        return _restored, (*values, *own, None if self.held is None else pack_weights(self.held))
+        if self.held is None:
+            return _restored, (*values, *own, None)
+        torch, content = require_torch("sending a PyTorch program"), io.BytesIO()
+        torch.save(dict(self.held), content)  # bytes of its own: another process shares no memory with this one
+        return _restored, (*values, *own, content.getvalue())
 
     def builder(self) -> Builder:
         """Return what builds modules that torch runs, of the whole program or of parts.
@@ -107,9 +112,13 @@ class TorchSource(ModelSource):
 
 
 def _restored(*values: Any) -> TorchSource:
-    """Return a source that was pickled; its last value is the packed weights."""
+    """Return a source that was pickled; its last value has the bytes of the weights."""
     *own, packed = values
-    return replace(TorchSource(*own), held=None if packed is None else unpack_weights(packed))
+    if packed is not None:
+        torch = require_torch("receiving a PyTorch program")
+        packed = torch.load(io.BytesIO(packed), weights_only=True)
+    every = (*own, packed)
+    return TorchSource(*every)
 
 
 def read_torch(

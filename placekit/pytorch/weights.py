@@ -1,27 +1,28 @@
-"""The tensors that a program holds, as torch's, from its file or from memory. Nothing of a file is unpickled."""
+"""The tensors that a program holds, as torch's, from its file. Nothing of a file is unpickled."""
 
 from __future__ import annotations
 
-import io
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placekit.model.errors import InvalidFileError
-from placekit.pytorch.archive import read_weights
+from placekit.pytorch.archive import dtype_of, open_archive
 from placekit.pytorch.needs import require_torch
 from placekit.pytorch.program import TorchProgram
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["check_weights", "load_weights", "pack_weights", "unpack_weights"]
+__all__ = ["check_weights", "load_weights"]
 
 
 def load_weights(path: Path) -> dict[str, torch.Tensor]:
     """Return every tensor of the program in the ``.pt2`` file `path`, by its path in the module.
 
-    Tensors that share memory in the file share it here.
+    Tensors that share memory in the file share it here. What torch stored as a pickle (tensors of unusual classes) is
+    refused, not opened; so are compressed parts, which torch does not write.
 
     Raises
     ------
@@ -31,38 +32,30 @@ def load_weights(path: Path) -> dict[str, torch.Tensor]:
         torch is not installed.
     """
     torch = require_torch(f"running {path}")
-    found = {}
-    flat: dict[tuple[int, str], Any] = {}
-    for name, (stored, memory) in read_weights(path).items():
-        dtype = getattr(torch, stored.dtype)
-        last = stored.offset + sum(
-            (size - 1) * stride for size, stride in zip(stored.sizes, stored.strides, strict=True)
-        )
-        is_empty = 0 in stored.sizes
-        if min((stored.offset, *stored.strides)) < 0 or (not is_empty and (last + 1) * stored.item_bytes > len(memory)):
-            raise InvalidFileError(f"{path}: weight {name!r} needs {last + 1} elements, and has {len(memory)} bytes")
-        if is_empty:
-            found[name] = torch.empty(stored.sizes, dtype=dtype)
-            continue
-        key = id(memory), stored.dtype
-        if key not in flat:
-            flat[key] = torch.frombuffer(memory, dtype=dtype, count=len(memory) // stored.item_bytes)
-        found[name] = flat[key].as_strided(stored.sizes, stored.strides, stored.offset)
-    return found
-
-
-def pack_weights(tensors: Mapping[str, torch.Tensor]) -> bytes:
-    """Return tensors as bytes, which another process can have without sharing memory with this one."""
-    torch = require_torch("sending a PyTorch program")
-    content = io.BytesIO()
-    torch.save(dict(tensors), content)
-    return content.getvalue()
-
-
-def unpack_weights(packed: bytes) -> dict[str, torch.Tensor]:
-    """Return what `pack_weights` packed; nothing else is unpickled."""
-    torch = require_torch("receiving a PyTorch program")
-    found: dict[str, Any] = torch.load(io.BytesIO(packed), weights_only=True)
+    found: dict[str, Any] = {}
+    memories: dict[str, Any] = {}
+    with open_archive(path) as archive:
+        for folder in ("weights", "constants"):
+            for name, entry in archive.held(folder).items():
+                part, meta = f"{archive.folder}/data/{folder}/{entry['path_name']}", entry["tensor_meta"]
+                if meta is None:  # an object, which no operator here reads
+                    continue
+                if entry["use_pickle"]:
+                    raise InvalidFileError(f"{path}: {name!r} is stored as a pickle, which is not opened")
+                sizes, strides = ([int(each["as_int"]) for each in meta[what]] for what in ("sizes", "strides"))
+                dtype, offset = getattr(torch, dtype_of(meta["dtype"])[0]), int(meta["storage_offset"]["as_int"])
+                if part not in memories:
+                    if archive.parts.getinfo(part).compress_type != zipfile.ZIP_STORED:
+                        raise InvalidFileError(f"{path}: {part} is compressed, which torch does not do")
+                    content = bytearray(archive.parts.read(part))
+                    memories[part] = torch.frombuffer(content, dtype=torch.uint8) if content else torch.empty(0)
+                memory = memories[part]
+                try:  # as_strided checks that the tensor lies inside of its memory
+                    whole = torch.empty(0, dtype=dtype) if 0 in sizes else memory.view(dtype)
+                    found[name] = whole.as_strided(sizes, strides, offset)
+                except (RuntimeError, OverflowError) as error:
+                    what = str(error).partition("\n")[0]
+                    raise InvalidFileError(f"{path}: weight {name!r} has {len(memory)} bytes: {what}") from None
     return found
 
 

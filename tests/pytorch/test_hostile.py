@@ -17,8 +17,8 @@ from placekit.model.placement import Placement
 from placekit.model.platform import Device, Platform
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.module import find_operator
-from placekit.pytorch.numbers import known_numbers
-from placekit.pytorch.program import Ref, TorchNode, evaluate_size
+from placekit.pytorch.program import TorchNode
+from placekit.pytorch.sizes import evaluate_size
 from placekit.pytorch.source import TorchSource, read_pt2
 from placekit.runtime.bundle import write_bundle
 from placekit.runtime.torch_stages import plan_torch_stages
@@ -155,20 +155,6 @@ def test_sizes_do_not_explode(size: str) -> None:
     with pytest.raises(InvalidFileError, match="size"):
         evaluate_size(size, {}, "x")
     assert time.process_time() - start < 1
-
-
-def test_numbers_do_not_explode(tmp_path: Path) -> None:
-    """Neither a text times a number, nor a number that is squared again and again."""
-    source = read_pt2(rewritten(Two(), (torch.zeros(3, 4),), tmp_path, str))
-    assert source.lowered is not None
-    nodes = [TorchNode("n0", "_operator.mul", "", {"a": "x" * 99, "b": 10**14}, ("n0",))]
-    nodes += [TorchNode("n1", "_operator.mul", "", {"a": 10**9, "b": 10**9}, ("n1",))]
-    nodes += [
-        TorchNode(f"n{at}", "_operator.mul", "", dict.fromkeys("ab", Ref(f"n{at - 1}")), (f"n{at}",))
-        for at in range(2, 40)
-    ]
-    object.__setattr__(source.lowered.program, "nodes", tuple(nodes))
-    assert known_numbers(source.lowered.program).keys() == {"n1", "n2"}
 
 
 def test_bodies_inside_of_bodies_are_refused_by_name(tmp_path: Path) -> None:

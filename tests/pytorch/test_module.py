@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from placekit.model.errors import InvalidFileError, SolverUnavailableError, UnsupportedProblemError
+from placekit.pytorch.archive import _NAMES, dtype_of
 from placekit.pytorch.inputs import random_inputs
 from placekit.pytorch.module import find_operator
 from placekit.pytorch.program import TorchNode
@@ -93,20 +94,31 @@ def test_state_stays_from_call_to_call(tmp_path: Path) -> None:
         torch.testing.assert_close(other(x)[0], first)
 
 
-def test_sizes_that_are_open_are_computed(tmp_path: Path) -> None:
-    """A batch that is given when the file is read: numbers of the program follow."""
+def test_numbers_that_sizes_decide_are_computed(tmp_path: Path) -> None:
+    """A batch that is given when the file is read: quotients, powers, roots and whole parts of it follow."""
 
     class Folded(nn.Module):  # type: ignore[misc,name-defined]
         def forward(self, x: Any) -> Any:
             batch = x.shape[0]
-            return x.reshape(batch * 2, 4) + torch.arange(2 * batch, dtype=torch.float32)[:, None]
+            scale = torch.sym_sqrt(batch) + batch / 2 + batch**2 + torch.sym_int(batch / 3) - batch % 3
+            return x.reshape(batch * 2, 4) * scale + torch.arange(2 * batch, dtype=torch.float32)[:, None]
 
     module = Folded()
     exported = torch.export.export(module, (torch.zeros(3, 8),), dynamic_shapes=({0: torch.export.Dim("b", max=99)},))
     torch.export.save(exported, tmp_path / "open.pt2")
-    source = read_pt2(tmp_path / "open.pt2", {"x": (5, 8)})
     x = torch.randn(5, 8)
-    torch.testing.assert_close(source.builder().whole()(x)[0], module(x))
+    for source in (read_pt2(tmp_path / "open.pt2", {"x": (5, 8)}), read_torch(exported, shapes={"x": (5, 8)})):
+        torch.testing.assert_close(source.builder().whole()(x)[0], module(x))
+
+
+def test_types_have_the_numbers_of_torch() -> None:
+    """In the schema of torch.export, which the reader of files does not import."""
+    from torch._export.serde import serialize
+
+    for number, dtype in serialize._SERIALIZE_TO_TORCH_DTYPE.items():
+        assert dtype_of(int(number)) == (str(dtype).removeprefix("torch."), dtype.itemsize)
+    for number, dtype in serialize._SERIALIZE_TO_TORCH_MEMORY_FORMAT.items():
+        assert str(dtype) == f"torch.{_NAMES['as_memory_format'][int(number)]}"
 
 
 def test_a_source_in_memory_can_be_sent(tmp_path: Path) -> None:

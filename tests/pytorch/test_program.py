@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
-from placekit.pytorch.program import Ref, TorchNode, TorchProgram, TorchTensor, evaluate_size
+from placekit.pytorch.program import Ref, TorchNode, TorchProgram, TorchTensor
+from placekit.pytorch.sizes import evaluate_size
 
 NAMES = ("s0", "s1", "s77")
 LEAVES = st.one_of(st.integers(0, 9).map(str), st.sampled_from(NAMES))
