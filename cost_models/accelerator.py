@@ -46,26 +46,10 @@ from placekit.model.platform import Device, Link, Platform
 
 __all__ = ["OTHER_CLASS", "PUBLISHED_RATIOS", "RATIOS", "Accelerator", "speed_class"]
 
-REORDERING_TYPES = frozenset(
-    {
-        "Broadcast",
-        "Concat",
-        "Convert",
-        "CumSum",
-        "Pad",
-        "Range",
-        "ScatterNDUpdate",
-        "ScatterUpdate",
-        "ShapeOf",
-        "Slice",
-        "Split",
-        "StridedSlice",
-        "Tile",
-        "TopK",
-        "Transpose",
-        "VariadicSplit",
-    }
-)
+REORDERING_TYPES = frozenset({
+    "Broadcast", "Concat", "Convert", "CumSum", "Pad", "Range", "ScatterNDUpdate", "ScatterUpdate", "ShapeOf",
+    "Slice", "Split", "StridedSlice", "Tile", "TopK", "Transpose", "VariadicSplit",
+})  # fmt: skip
 """Types that move or count elements and compute nothing."""
 
 OTHER_CLASS = "other"

@@ -4,96 +4,31 @@ from __future__ import annotations
 
 __all__ = ["DENSE_TYPES", "DEPTHWISE_TYPES", "FUSABLE_TYPES", "LOOKUP_TYPES", "VIEW_TYPES"]
 
-DENSE_TYPES = frozenset(
-    {
-        "Convolution",
-        "ConvolutionBackpropData",
-        "DeformableConvolution",
-        "BinaryConvolution",
-        "Conv",
-        "ConvTranspose",
-        "MatMul",
-        "Gemm",
-        "FullyConnected",
-        "Einsum",
-        "ScaledDotProductAttention",
-        "LSTMCell",
-        "LSTMSequence",
-        "GRUCell",
-        "GRUSequence",
-        "RNNCell",
-        "RNNSequence",
-    }
-)
+DENSE_TYPES = frozenset({
+    "Convolution", "ConvolutionBackpropData", "DeformableConvolution", "BinaryConvolution", "Conv", "ConvTranspose",
+    "MatMul", "Gemm", "FullyConnected", "Einsum", "ScaledDotProductAttention", "LSTMCell", "LSTMSequence", "GRUCell",
+    "GRUSequence", "RNNCell", "RNNSequence",
+})  # fmt: skip
 """Types whose work is matrix products."""
 
 DEPTHWISE_TYPES = frozenset({"GroupConvolution", "GroupConvolutionBackpropData"})
 """Convolutions over few channels each."""
 
-VIEW_TYPES = frozenset(
-    {
-        "Parameter",
-        "Result",
-        "Constant",
-        "Reshape",
-        "Squeeze",
-        "Unsqueeze",
-        "Flatten",
-        "Identity",
-        "ReadValue",
-        "Assign",
-        "ShapeOf",
-        "View",
-    }
-)
+VIEW_TYPES = frozenset({
+    "Parameter", "Result", "Constant", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "ReadValue",
+    "Assign", "ShapeOf", "View",
+})  # fmt: skip
 """Types that move no data: the output is the input under another name, or a handful of numbers."""
 
-LOOKUP_TYPES = frozenset(
-    {
-        "Gather",
-        "GatherND",
-        "GatherElements",
-        "EmbeddingBagPackedSum",
-        "EmbeddingBagOffsetsSum",
-        "EmbeddingSegmentsSum",
-        "EmbeddingBagOffsets",
-        "EmbeddingBagPacked",
-    }
-)
+LOOKUP_TYPES = frozenset({
+    "Gather", "GatherND", "GatherElements", "EmbeddingBagPackedSum", "EmbeddingBagOffsetsSum",
+    "EmbeddingSegmentsSum", "EmbeddingBagOffsets", "EmbeddingBagPacked",
+})  # fmt: skip
 """Types that read as much of their table as they write, not all of it."""
 
-FUSABLE_TYPES = frozenset(
-    {
-        "Abs",
-        "Add",
-        "Clamp",
-        "Convert",
-        "Divide",
-        "Elu",
-        "Erf",
-        "Exp",
-        "FakeQuantize",
-        "Gelu",
-        "HardSigmoid",
-        "HSigmoid",
-        "HSwish",
-        "LeakyRelu",
-        "Maximum",
-        "Minimum",
-        "Mish",
-        "Multiply",
-        "Negative",
-        "PRelu",
-        "PReLU",
-        "Relu",
-        "Selu",
-        "Sigmoid",
-        "SoftPlus",
-        "SoftSign",
-        "Sqrt",
-        "Subtract",
-        "Swish",
-        "Tanh",
-    }
-)
+FUSABLE_TYPES = frozenset({
+    "Abs", "Add", "Clamp", "Convert", "Divide", "Elu", "Erf", "Exp", "FakeQuantize", "Gelu", "HardSigmoid",
+    "HSigmoid", "HSwish", "LeakyRelu", "Maximum", "Minimum", "Mish", "Multiply", "Negative", "PRelu", "PReLU",
+    "Relu", "Selu", "Sigmoid", "SoftPlus", "SoftSign", "Sqrt", "Subtract", "Swish", "Tanh",
+})  # fmt: skip
 """Elementwise types that runtimes fuse into the convolution or matrix product before them."""

@@ -37,28 +37,10 @@ __all__ = [
 _CONVOLUTIONS = frozenset({"Convolution", "GroupConvolution"})
 _JOINS = frozenset({"Add", "Concat"})
 _POOLINGS = frozenset({"AvgPool", "MaxPool"})
-_PER_ELEMENT = frozenset(
-    {
-        "BatchNormInference",
-        "Clamp",
-        "Elu",
-        "FakeQuantize",
-        "Gelu",
-        "HSigmoid",
-        "HSwish",
-        "Maximum",
-        "Minimum",
-        "Mish",
-        "Multiply",
-        "PRelu",
-        "Relu",
-        "Sigmoid",
-        "SoftPlus",
-        "Subtract",
-        "Swish",
-        "Tanh",
-    }
-)
+_PER_ELEMENT = frozenset({
+    "BatchNormInference", "Clamp", "Elu", "FakeQuantize", "Gelu", "HSigmoid", "HSwish", "Maximum", "Minimum", "Mish",
+    "Multiply", "PRelu", "Relu", "Sigmoid", "SoftPlus", "Subtract", "Swish", "Tanh",
+})  # fmt: skip
 FLOATS = frozenset({"f32", "f16", "bf16"})
 """Types of numbers that a CPU may compute in."""
 
