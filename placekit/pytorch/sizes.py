@@ -73,9 +73,12 @@ def evaluate(size: Size, values: Mapping[str, int]) -> Any:
     if len(size) > _MAX_LENGTH:
         raise ValueError(f"it has {len(size)} characters; {_MAX_LENGTH} are the limit")
     try:
-        return _number(ast.parse(size, mode="eval").body, values)
+        number = _number(ast.parse(size, mode="eval").body, values)
     except (SyntaxError, KeyError, ZeroDivisionError, RecursionError, TypeError, OverflowError, MemoryError) as error:
         raise ValueError(str(error)) from None
+    if isinstance(number, Fraction):  # no number of torch
+        return int(number) if number.denominator == 1 else float(number)
+    return number
 
 
 def evaluate_size(size: Size, values: Mapping[str, int], where: str) -> int:
@@ -123,6 +126,6 @@ def _number(node: ast.expr, values: Mapping[str, int]) -> Any:
             number = _FUNCTIONS[name](*(_number(each, values) for each in args))
         case _:
             raise ValueError(f"{ast.unparse(node)[:40]!r} is not understood")
-    if not abs(number) <= _LARGEST:
+    if isinstance(number, complex) or not abs(number) <= _LARGEST:
         raise ValueError(f"{ast.unparse(node)[:40]!r} is beyond {_LARGEST}")
     return number

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from placekit.model.errors import InvalidFileError, InvalidProblemError, UnknownNameError
 from placekit.pytorch.program import Ref, TorchNode, TorchProgram, TorchTensor
-from placekit.pytorch.sizes import evaluate_size
+from placekit.pytorch.sizes import evaluate, evaluate_size
 
 NAMES = ("s0", "s1", "s77")
 LEAVES = st.one_of(st.integers(0, 9).map(str), st.sampled_from(NAMES))
@@ -49,12 +49,34 @@ def test_sizes_are_what_they_say(text: str, numbers: list[int]) -> None:
         "Max()",
         "True",
         "9**8**8",
+        "s0 / 2",
+        "Pow(-1, Rational(1, 2))",
+        "9.5",
+        "1e999",
     ],
 )
 def test_anything_else_is_refused(text: str) -> None:
     """Nothing of a file is run."""
     with pytest.raises(InvalidFileError, match="tensor 'x'"):
         evaluate_size(text, {"s0": 3}, "x")
+
+
+def test_numbers_are_what_torch_computes() -> None:
+    """Of whole and broken numbers, as sympy writes them."""
+    values = {"s0": 7}
+    texts = {
+        "IntTrueDiv(s0, 2)": 3.5,
+        "Mul(Rational(1, 2), s0)": 3.5,
+        "Mul(Rational(2, 7), s0)": 2,
+        "FloorToInt(Mul(0.5, ToFloat(s0)))": 3,
+        "OpaqueUnaryFn_sqrt(ToFloat(Add(s0, 2)))": 3.0,
+        "Pow(s0, 2)": 49,
+        "StrictLessThan(s0, 8)": True,
+    }
+    assert {text: evaluate(text, values) for text in texts} == texts
+    for text in ("u0", "Pow(s0, 9)", "__import__('os')", "s0.real", "Pow(Pow(Pow(9, 8), 8), 8)"):
+        with pytest.raises(ValueError, match=r"u0|exponent|understood|beyond"):
+            evaluate(text, values)
 
 
 def program() -> TorchProgram:
