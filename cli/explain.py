@@ -37,7 +37,7 @@ def explain(
     ] = 2.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Say why a result is as good as it is: the bottleneck, cuts, moves, constraints, and what more would bring.
+    """Explain a result: bottleneck, cuts, moves, constraints, and what each device, or one more, brings.
 
     placekit keeps the problem of every result that was solved on this machine. For other results give the model, and
     the options of `placekit solve` that shaped the problem; both are checked.

@@ -40,10 +40,10 @@ def explanation_parts(found: Explanation) -> Iterator[RenderableType]:
 def sentences(found: Explanation) -> dict[str, list[str]]:
     """Return the sentences of an explanation by heading."""
     return {
-        "what decides": _bottleneck(found),
+        "bottleneck": _bottleneck(found),
         "cut tensors": _cuts(found),
         "single moves": _moves(found),
-        "searching on": _searching_on(found),
+        "more search": _searching_on(found),
         "constraints": _constraints(found),
         "what each device brings": _worths(found),
         "what more would bring": _more(found),
@@ -65,7 +65,7 @@ def _bottleneck(found: Explanation) -> list[str]:
         if idle and total > 0:
             least = min(idle, key=lambda each: each.load_s)
             lines.append(
-                f"{least.device} is the least busy of the others, at {format_share(least.load_s / total)} of that."
+                f"{least.device} is the least busy other device, at {format_share(least.load_s / total)} of that load."
             )
     else:
         share = format_share(load.load_s / total) if total > 0 else "all"
@@ -118,9 +118,9 @@ def _moves(found: Explanation) -> list[str]:
         first = f"The move that hurts least costs nothing: {_moved(best)} ({scored})."
     else:
         first = f"Every single move hurts; the least: {_moved(best)} ({scored})."
-    lines = [first, *(f"then {_moved(move)}" for move in found.moves[1:])]
+    lines = [first, *(f"next: {_moved(move)}" for move in found.moves[1:])]
     if found.off_bottleneck is not None and found.off_bottleneck not in found.moves:
-        lines.append(f"Away from {found.bottleneck.device} the least harmful: {_moved(found.off_bottleneck)}")
+        lines.append(f"The least harmful move away from {found.bottleneck.device}: {_moved(found.off_bottleneck)}")
     return lines
 
 
@@ -133,15 +133,15 @@ def _moved(move: Move) -> str:
 def _searching_on(found: Explanation) -> list[str]:
     now = found.unchanged
     if now is None or now.objective_s is None:
-        return ["Not asked about."]
+        return ["Not searched (--time-limit 0)."]
     took = f"{now.method}, {format_time(now.time_s)}"
     if now.objective_s < found.objective_s * (1 - SOLVER_TOLERANCE):
         better = format_share(1 - now.objective_s / found.objective_s)
         return [
-            f"Without any change a search from this placement finds {format_time(now.objective_s)}, {better} better "
-            f"({took}). What is better below is better than that."
+            f"A search that starts at this placement finds {format_time(now.objective_s)}, {better} better ({took}). "
+            "The changes below are compared with that."
         ]
-    return [f"Without any change a search from this placement finds no better placement ({took})."]
+    return [f"A search that starts at this placement finds no better one ({took})."]
 
 
 def _constraints(found: Explanation) -> list[str]:
@@ -157,12 +157,12 @@ def _constraints(found: Explanation) -> list[str]:
     dropped = [each for each in found.what_ifs if each.constraint is not None]
     lines += [_answer(found, each) for each in dropped]
     if dropped and not found.binding:
-        lines.append("None of them was found to bind.")
-    return lines or ["There are none, or they were not asked about."]
+        lines.append("None of these constraints was found to bind.")
+    return lines or ["There are no constraints, or none was tested (--time-limit 0)."]
 
 
 def _worths(found: Explanation) -> list[str]:
-    return [_worth(each) for each in found.worths] or ["Not asked about (--time-limit 0)."]
+    return [_worth(each) for each in found.worths] or ["Not searched (--time-limit 0)."]
 
 
 def _worth(each: Worth) -> str:
@@ -188,9 +188,9 @@ def _worth(each: Worth) -> str:
 def _more(found: Explanation) -> list[str]:
     asked = [each for each in found.what_ifs if each.constraint is None]
     if not asked:
-        return ["Not asked about (--time-limit 0)."]
+        return ["Not searched (--time-limit 0)."]
     lines = [_answer(found, each) for each in asked]
-    lines.append("Each was solved anew from this placement; what so short a search did not find may still exist.")
+    lines.append("Each line is a short search that starts at this placement; a longer search may find more.")
     return lines
 
 
@@ -206,5 +206,5 @@ def _answer(found: Explanation, what_if: WhatIf) -> str:
     proven = relative_gap(found.objective_s, what_if.bound_s)
     if proven is not None and proven <= SOLVER_TOLERANCE:
         return f"{change}: no placement is better ({took}, proven)."
-    at_best = "" if what_if.bound_s is None else f"; it could not go below {format_time(what_if.bound_s)}"
+    at_best = "" if what_if.bound_s is None else f"; lower bound {format_time(what_if.bound_s)}"
     return f"{change}: no better placement was found ({took}){at_best}."

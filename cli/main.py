@@ -28,7 +28,7 @@ COMMANDS = {
     "problem": "Write what `solve` would solve to one file.",
     "solve": "Place the ops of a model, and prove how good the placement is.",
     "learn": "Train a policy that places a model, or one for any model.",
-    "llm": "Place a language model by its numbers, to be served.",
+    "llm": "Plan how to serve a language model over unequal devices.",
     "train-plan": "Plan the training of a model on many equal devices.",
     "time": "Run a placement, and compare it with the runtime's own ways.",
     "export": "Write a placed model for OpenVINO, torch, vLLM and others.",

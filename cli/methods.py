@@ -52,7 +52,7 @@ def _facts(name: str) -> dict[str, Any]:
 
 
 def _table(lines: Mapping[str, Mapping[str, Any]]) -> RenderableType:
-    table = plain_table("method", "family", "objectives", "its answer", left=4)
+    table = plain_table("method", "family", "objectives", "answer", left=4)
     for name, told in lines.items():
         guarantee = "" if told["guarantee"] == "none" else told["guarantee"]
         table.add_row(name, told["family"], ", ".join(told["objectives"]), guarantee)

@@ -39,7 +39,10 @@ class ProfileOptions:
     repetitions: Annotated[int, typer.Option(metavar="N", help="Smallest number of measured inferences.")] = 15
     cache: CacheOption = True
     refuse_noise: Annotated[
-        bool, typer.Option("--refuse-noise", help="Fail where other load disturbs, instead of flagging the costs.")
+        bool,
+        typer.Option(
+            "--refuse-noise", help="Fail if other load disturbs a measurement, instead of flagging the costs."
+        ),
     ] = False
     seed: SeedOption = 0
 

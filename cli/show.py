@@ -48,7 +48,7 @@ class Figures:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Draw what runs where at which time, of a throughput a few samples: .png, .svg or .pdf.",
+            help="Draw the schedule (of a pipeline: a few samples): .png, .svg or .pdf.",
         ),
     ] = None
     trace: Annotated[
@@ -60,7 +60,7 @@ class Figures:
     ] = None
     of: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Model, problem or workload to draw. Default: that of the same name."),
+        typer.Option(metavar="FILE", help="Model, problem or workload to draw. Default: the file of the same name."),
     ] = None
     schedule: Annotated[
         str, typer.Option(metavar="NAME", help="Schedule of a training plan: gpipe, 1f1b or interleaved.")

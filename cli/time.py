@@ -47,7 +47,9 @@ class ComparisonOptions:
 
     rounds: Annotated[int, typer.Option(metavar="N", help="Number of undisturbed rounds to measure, at least 3.")] = 9
     queue_size: Annotated[int, typer.Option(metavar="N", help="Samples that wait between two stages, at most.")] = 2
-    baselines: Annotated[bool, typer.Option(help="Time what needs no plan: AUTO, MULTI, all cores and streams.")] = True
+    baselines: Annotated[
+        bool, typer.Option(help="Also time the ways of the runtime: AUTO, MULTI, all cores, streams.")
+    ] = True
     check: Annotated[bool, typer.Option(help="Compare outputs and cut tensors with a single device first.")] = True
     cache: CacheOption = True
     default_device: DefaultDeviceOption = None

@@ -97,7 +97,7 @@ def train_plan(
     output: Annotated[Path | None, output_option("Plan file (default STEM.plan.json); - for stdout.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Plan the training of a model: stages, data and tensor parallel degrees, and what is computed again.
+    """Plan the training of a model: stages, data and tensor parallel degrees, and recomputation.
 
     `placekit show` draws the plan file, and `placekit explain` says what limits the plan.
     """

@@ -30,7 +30,10 @@ def verify(
     steps: Annotated[
         int,
         typer.Option(
-            metavar="N", min=0, help="Steps of enumeration, where there is no certificate.", rich_help_panel=SEARCH
+            metavar="N",
+            min=0,
+            help="Largest number of enumeration steps, if there is no certificate.",
+            rich_help_panel=SEARCH,
         ),
     ] = 1_000_000,
     as_json: JsonOption = False,

@@ -1,1 +1,1 @@
-"""Learned placers (arrive with their own issue)."""
+"""Learned placers: policies that are trained to place the ops of a graph, or of any graph."""

@@ -33,7 +33,7 @@ class MethodEntry:
     family
         ``"baseline"``, ``"heuristic"``, ``"exact"``, ``"learned"`` or ``"hybrid"``.
     guarantee
-        What its answer comes with.
+        Guarantee of the method's answer.
     requires
         Packages that it imports.
     extra
@@ -84,7 +84,7 @@ OWN = {
             "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyIlp",
         },
         "exact",
-        "optimal at its end, a bound at any time",
+        "optimal if it ends; a bound at any time",
         ("pulp", "highspy"),
     ),
     "cpsat": MethodEntry(
@@ -95,13 +95,13 @@ OWN = {
             "offload-latency": "placekit.solvers.offload_latency.methods:OffloadLatencyCpsat",
         },
         "exact",
-        "optimal at its end, a bound at any time",
+        "optimal if it ends; a bound at any time",
         ("ortools",),
     ),
     "mincut": MethodEntry(
         {"serial-latency": "placekit.solvers.serial_latency.mincut:MinCut"},
         "exact",
-        "optimal at its end; at once for two kinds without limits",
+        "optimal if it ends; at once for two kinds without limits",
         ("ortools", "pulp", "highspy"),
     ),
     "local-search": MethodEntry(
@@ -160,49 +160,49 @@ OWN = {
     "hsdag": MethodEntry(
         "placekit.learned.hsdag.method:Hsdag",
         "learned",
-        "best of what a policy met while it learned",
+        "best placement seen during training; no bound",
         ("torch", "torch_geometric"),
         "learned",
     ),
     "gdp": MethodEntry(
         "placekit.learned.gdp:Gdp",
         "learned",
-        "best of what a policy met while it learned",
+        "best placement seen during training; no bound",
         ("torch", "torch_geometric"),
         "learned",
     ),
     "placeto": MethodEntry(
         "placekit.learned.placeto:Placeto",
         "learned",
-        "best of what a policy met while it learned",
+        "best placement seen during training; no bound",
         ("torch", "torch_geometric"),
         "learned",
     ),
     "rnn": MethodEntry(
         "placekit.learned.rnn:Rnn",
         "learned",
-        "best of what a policy met while it learned",
+        "best placement seen during training; no bound",
         ("torch",),
         "learned",
     ),
     "doppler": MethodEntry(
         "placekit.learned.doppler.method:Doppler",
         "learned",
-        "best of what a policy met while it learned",
+        "best placement seen during training; no bound",
         ("torch", "torch_geometric"),
         "learned",
     ),
     "imitation": MethodEntry(
         "placekit.learned.imitation.method:Imitation",
         "learned",
-        "best of what a policy met while it learned",
+        "best placement seen during training; no bound",
         ("torch",),
         "learned",
     ),
     "policy-free": MethodEntry(
         "placekit.learned.policy_free:PolicyFree",
         "baseline",
-        "the search of hsdag without its network: what learning is compared with",
+        "the search of hsdag without its network, as a control",
     ),
     "policy": MethodEntry(
         "placekit.learned.policy:TrainedPolicy",

@@ -24,10 +24,10 @@ def test_explain_says_what_decides_and_what_would_change_it(call: Call, diamond_
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
     for words in (
-        "what decides",
+        "bottleneck",
         "cut tensors",
         "single moves",
-        "searching on",
+        "more search",
         "constraints",
         "what more would bring",
     ):
